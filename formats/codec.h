@@ -1,0 +1,277 @@
+// Codes to values and back. unpack() takes a code (or a float or double) apart, round_pack() is the only function of
+// the project that rounds, and encode, decode, quantize and convert are those two put together.
+//
+// Every function is total: any bit pattern has a defined result and nothing throws. A code is an unsigned integer in
+// the low bits() of a std::uint32_t; higher bits of an argument are ignored.
+#pragma once
+
+#include <ampscope/formats/policy.h>
+#include <ampscope/formats/spec.h>
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+
+namespace amp {
+
+enum class Kind : std::uint8_t { zero, finite, infinity, nan };
+
+/// A number taken apart: (-1)^sign * significand * 2^exponent for a finite one (significand not 0, not normalised).
+/// For a NaN the significand holds the fraction field, left-aligned: bit 63 is the quiet bit.
+struct Unpacked {
+    Kind kind = Kind::zero;
+    bool sign = false;
+    bool subnormal = false; ///< a subnormal of the format it was unpacked from
+    int exponent = 0;
+    std::uint64_t significand = 0;
+
+    [[nodiscard]] constexpr bool is_nan() const { return kind == Kind::nan; }
+    /// IEEE 754 signalling NaN. Formats without infinities have quiet NaNs only.
+    [[nodiscard]] constexpr bool is_signaling() const { return is_nan() && significand >> 63 == 0; }
+};
+
+constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
+    Unpacked u;
+    const std::uint32_t magnitude = code & f.magnitude_mask();
+    u.sign = (code & f.sign_mask()) != 0;
+    if (f.nonfinite == NonFinite::nan_is_negative_zero && u.sign && magnitude == 0)
+        return {.kind = Kind::nan, .significand = std::uint64_t{1} << 63};
+    if (magnitude > f.max_code()) {
+        if (f.has_infinity() && magnitude == f.infinity_code()) return {.kind = Kind::infinity, .sign = u.sign};
+        u.kind = Kind::nan;
+        u.significand = f.has_infinity() ? std::uint64_t{magnitude & f.fraction_mask()} << (64 - f.fraction_bits)
+                                         : std::uint64_t{1} << 63;
+        return u;
+    }
+    const bool implicit = magnitude >= f.min_normal_code();
+    const std::uint32_t field = magnitude >> f.fraction_bits;
+    u.significand = (magnitude & f.fraction_mask()) | std::uint64_t{implicit} << f.fraction_bits;
+    u.kind = u.significand == 0 ? Kind::zero : Kind::finite;
+    u.subnormal = !implicit && u.significand != 0;
+    u.exponent = (implicit ? static_cast<int>(field) - f.bias() : f.min_exponent()) - f.fraction_bits;
+    return u;
+}
+
+namespace detail {
+inline constexpr FormatSpec fp32 = format("fp32"); // the container: every value of every format is one of its values
+} // namespace detail
+
+constexpr Unpacked unpack(float x) { return unpack(detail::fp32, std::bit_cast<std::uint32_t>(x)); }
+
+/// A double is a source of data, not a row of the table: every value of a format is one, but not the reverse.
+constexpr Unpacked unpack(double x) {
+    const auto bits = std::bit_cast<std::uint64_t>(x);
+    const std::uint64_t fraction = bits & 0xf'ffff'ffff'ffff;
+    const int field = static_cast<int>(bits >> 52 & 0x7ff);
+    Unpacked u{.sign = (bits >> 63) != 0};
+    if (field == 0x7ff) {
+        u.kind = fraction == 0 ? Kind::infinity : Kind::nan;
+        u.significand = fraction << 12;
+    } else if ((bits << 1) != 0) {
+        u.kind = Kind::finite;
+        u.subnormal = field == 0;
+        u.significand = fraction | std::uint64_t{field != 0} << 52;
+        u.exponent = (field == 0 ? 1 : field) - 1075;
+    }
+    return u;
+}
+
+namespace detail {
+
+/// Bits shifted out, folded into the last bit kept, so that "below, at or above the middle" stays right.
+constexpr std::uint64_t shift_right_sticky(std::uint64_t x, int n) {
+    if (n <= 0) return x;
+    if (n >= 64) return x != 0;
+    return x >> n | ((x << (64 - n)) != 0);
+}
+
+/// Steps 2 and 3 of round_pack: `significand` (bit 63 set) less its last `drop` bits (drop >= 1), rounded.
+/// Sets `exact`. May return one more bit than was kept.
+constexpr std::uint64_t round_significand(std::uint64_t significand, int drop, bool sign, const Policy& policy,
+                                          std::uint32_t random, bool& exact) {
+    const std::uint64_t kept = drop < 64 ? significand >> drop : 0;
+    // The discarded fraction f as a 64-bit fixed-point number; what lies below its last bit is folded into it.
+    const std::uint64_t fraction = drop <= 64 ? significand << (64 - drop) : shift_right_sticky(significand, drop - 64);
+    constexpr std::uint64_t half = std::uint64_t{1} << 63;
+    exact = fraction == 0;
+    bool up = false;
+    switch (policy.rounding) {
+    case Rounding::nearest_even: up = fraction > half || (fraction == half && (kept & 1) != 0); break;
+    case Rounding::nearest_away: up = fraction >= half; break;
+    case Rounding::toward_zero: break;
+    case Rounding::down: up = !exact && sign; break;
+    case Rounding::up: up = !exact && !sign; break;
+    case Rounding::to_odd: return kept | std::uint64_t{!exact};
+    case Rounding::stochastic:
+        up = (random & ((std::uint64_t{1} << policy.random_bits) - 1)) < fraction >> (64 - policy.random_bits);
+        break;
+    }
+    return kept + std::uint64_t{up};
+}
+
+constexpr bool overflows_to_infinity(Rounding rounding, bool sign) {
+    switch (rounding) {
+    case Rounding::toward_zero:
+    case Rounding::to_odd: return false;
+    case Rounding::down: return sign;
+    case Rounding::up: return !sign;
+    default: return true;
+    }
+}
+
+/// The code of a NaN, given the operand it comes from. Formats without NaN store +max.
+constexpr std::uint32_t pack_nan(const FormatSpec& f, const Unpacked& u, NanRule rule, Flags& flags) {
+    if (u.is_signaling()) flags.raise(Flags::invalid);
+    if (!f.has_nan()) {
+        flags.raise(Flags::invalid);
+        return f.max_code();
+    }
+    const std::uint32_t canonical = f.nan_code();
+    const std::uint32_t sign = u.sign && f.has_negative_zero() ? f.sign_mask() : 0;
+    switch (rule) {
+    case NanRule::canonical: break;
+    case NanRule::keep_sign: return canonical | sign;
+    case NanRule::payload:
+        return f.has_infinity() ? canonical | sign | static_cast<std::uint32_t>(u.significand >> (64 - f.fraction_bits))
+                                : canonical | sign;
+    case NanRule::all_ones: return f.has_infinity() ? f.magnitude_mask() : canonical;
+    }
+    return canonical;
+}
+
+/// The code of an infinity, by the overflow policy. Where the format has none it is NaN or max, and invalid is raised.
+constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
+    if (!f.is_signed && sign) return pack_nan(f, {.kind = Kind::nan, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+    const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
+    if (policy.overflow == Overflow::saturate_all) return f.max_code() | sign_bit;
+    if (f.has_infinity()) return f.infinity_code() | sign_bit;
+    flags.raise(Flags::invalid);
+    if (!f.has_nan()) return f.max_code() | sign_bit;
+    return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+}
+
+constexpr std::uint32_t pack_zero(const FormatSpec& f, bool sign) {
+    return sign && f.has_negative_zero() ? f.sign_mask() : 0;
+}
+
+/// What an overflow stores (IEEE 754-2019 section 7.4, with the formats that lack infinities).
+constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
+    flags.raise(Flags::overflow | Flags::inexact);
+    const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
+    if (policy.overflow != Overflow::infinity || !overflows_to_infinity(policy.rounding, sign) || !f.has_nan())
+        return f.max_code() | sign_bit;
+    if (f.has_infinity()) return f.infinity_code() | sign_bit;
+    return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+}
+
+} // namespace detail
+
+/// Rounds (-1)^sign * significand * 2^exponent to `f`: the only rounding of the project. An inexact significand must
+/// carry its sticky bit (the true value lies strictly between significand - 1 and significand + 1, bit 0 is set) and
+/// have at least precision + random_bits + 2 significant bits. `random` matters to Rounding::stochastic only.
+constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent, std::uint64_t significand,
+                                   const Policy& policy, std::uint32_t random, Flags& flags) {
+    if (significand == 0) return detail::pack_zero(f, sign);
+    if (!f.is_signed && sign) {
+        flags.raise(Flags::invalid);
+        return detail::pack_nan(f, {.kind = Kind::nan, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+    }
+    // 1. Normalise: the leading bit to position 63, `leading` its exponent.
+    const int shift = std::countl_zero(significand);
+    significand <<= shift;
+    const int leading = exponent - shift + 63;
+
+    // 2. The last place: that of the leading bit's binade, or of the subnormals below the smallest normal.
+    const bool below_normal = leading < f.min_exponent();
+    const int binade = below_normal ? f.min_exponent() : leading;
+    const int drop = 63 - f.fraction_bits + (binade - leading);
+
+    // 3. Round. `kept` is in units of the last place; a carry to the next binade needs no special case.
+    bool exact = true;
+    const std::uint64_t kept = detail::round_significand(significand, drop, sign, policy, random, exact);
+
+    // 4. Code: fields of consecutive binades are consecutive, and the implicit bit adds one to the field.
+    const std::int64_t first = f.has_zero ? 0 : std::int64_t{1} << f.fraction_bits;
+    std::int64_t code = (static_cast<std::int64_t>(binade - f.min_exponent()) << f.fraction_bits) + static_cast<std::int64_t>(kept) - first;
+    if (code < 0) code = 0; // no zero to round to: the smallest value
+
+    // 5. Overflow: the rounded magnitude, as if the exponent were unbounded, exceeds the largest finite value.
+    if (code > static_cast<std::int64_t>(f.max_code())) return detail::pack_overflow(f, sign, policy, flags);
+
+    // 6. Exceptions. Tiny after rounding: below the smallest normal when rounded to full precision.
+    if (!exact) {
+        flags.raise(Flags::inexact);
+        bool tiny = below_normal;
+        if (leading == f.min_exponent() - 1 && policy.tininess == Tininess::after_rounding && f.has_zero) {
+            bool unused = true;
+            tiny = detail::round_significand(significand, 63 - f.fraction_bits, sign, policy, random, unused) >> f.precision() == 0;
+        }
+        if (tiny) flags.raise(Flags::underflow);
+    }
+    if (policy.flushes_output() && code < static_cast<std::int64_t>(f.min_normal_code())) {
+        if (code != 0) flags.raise(Flags::inexact | Flags::underflow);
+        code = 0;
+    }
+    return code == 0 ? detail::pack_zero(f, sign) : static_cast<std::uint32_t>(code) | (sign ? f.sign_mask() : 0);
+}
+
+/// Rounds an unpacked number to `f`.
+constexpr std::uint32_t pack(const FormatSpec& f, const Unpacked& u, const Policy& policy, std::uint32_t random, Flags& flags) {
+    switch (u.kind) {
+    case Kind::nan: return detail::pack_nan(f, u, policy.nan, flags);
+    case Kind::infinity: return detail::pack_infinity(f, u.sign, policy, flags);
+    case Kind::zero: return detail::pack_zero(f, u.sign);
+    case Kind::finite: break;
+    }
+    if (u.subnormal && policy.flushes_input()) return detail::pack_zero(f, u.sign);
+    return round_pack(f, u.sign, u.exponent, u.significand, policy, random, flags);
+}
+
+/// The code of `x` in `f`, in one rounding from float or double.
+template <std::floating_point T>
+constexpr std::uint32_t encode(const FormatSpec& f, T x, const Policy& policy, std::uint32_t random, Flags& flags) {
+    return pack(f, unpack(x), policy, random, flags);
+}
+template <std::floating_point T>
+constexpr std::uint32_t encode(const FormatSpec& f, T x, const Policy& policy = {}, std::uint32_t random = 0) {
+    Flags flags;
+    return encode(f, x, policy, random, flags);
+}
+
+/// A code of one format in another, in one rounding.
+constexpr std::uint32_t convert(const FormatSpec& from, std::uint32_t code, const FormatSpec& to, const Policy& policy,
+                                std::uint32_t random, Flags& flags) {
+    return pack(to, unpack(from, code), policy, random, flags);
+}
+
+/// The value of a code, exactly. NaN is 0x7fc00000 unless the rule says otherwise.
+constexpr float decode(const FormatSpec& f, std::uint32_t code, NanRule nan = NanRule::canonical) {
+    Flags flags;
+    return std::bit_cast<float>(convert(f, code, detail::fp32, {.nan = nan}, 0, flags));
+}
+
+/// `x` rounded to `f`, as a float.
+template <std::floating_point T>
+constexpr float quantize(const FormatSpec& f, T x, const Policy& policy = {}, std::uint32_t random = 0) {
+    return decode(f, encode(f, x, policy, random), policy.nan);
+}
+
+/// The next code in the order of values; -0 and +0 count as one value. Infinity, the ends of the format and NaN stay.
+constexpr std::uint32_t next_up(const FormatSpec& f, std::uint32_t code) {
+    const std::uint32_t magnitude = code & f.magnitude_mask();
+    const std::uint32_t last = f.max_code() + std::uint32_t{f.has_infinity()};
+    const bool negative = (code & f.sign_mask()) != 0;
+    if (unpack(f, code).is_nan()) return code;
+    if (negative && magnitude > 0) return magnitude == 1 ? detail::pack_zero(f, true) : code - 1;
+    return magnitude < last ? magnitude + 1 : code;
+}
+constexpr std::uint32_t next_down(const FormatSpec& f, std::uint32_t code) {
+    const std::uint32_t magnitude = code & f.magnitude_mask();
+    const bool negative = (code & f.sign_mask()) != 0;
+    if (unpack(f, code).is_nan()) return code;
+    if (!f.is_signed) return magnitude == 0 ? code : code - 1;
+    if (!negative && magnitude > 0) return code - 1;
+    return next_up(f, magnitude) | f.sign_mask(); // the mirror image of next_up
+}
+
+} // namespace amp

@@ -1,0 +1,105 @@
+// How a result is rounded and what becomes of what does not fit: the arguments of every conversion and operation, and
+// the table of named combinations ("profiles") that reproduce a standard, a library or an instruction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace amp {
+
+/// Rounding direction. "Up" and "down" are towards +infinity and -infinity.
+enum class Rounding : std::uint8_t {
+    nearest_even, ///< IEEE 754 roundTiesToEven; with one significant bit the tie goes to the even code
+    nearest_away, ///< IEEE 754 roundTiesToAway (cvt.rna)
+    toward_zero,  ///< IEEE 754 roundTowardZero
+    down,         ///< IEEE 754 roundTowardNegative
+    up,           ///< IEEE 754 roundTowardPositive
+    to_odd,       ///< truncate, then set the last bit if anything was lost (Boldo and Melquiond 2008; von Neumann)
+    stochastic,   ///< magnitude up iff r < floor(f * 2^b): f the discarded fraction, r a uniform b-bit word
+};
+
+/// What is stored where the rounded magnitude exceeds the largest finite value, and for an infinite operand.
+enum class Overflow : std::uint8_t {
+    infinity,     ///< IEEE 754 section 7.4: infinity or, by direction, the largest finite value; NaN without infinities
+    saturate,     ///< the largest finite value; an infinite operand stays infinite (NaN where there is no infinity)
+    saturate_all, ///< the largest finite value for infinite operands too (OCP saturating mode, satfinite)
+};
+
+/// Subnormal values: gradual underflow, or zeros of the same sign instead.
+enum class Subnormals : std::uint8_t {
+    keep,
+    flush_input,  ///< subnormal operands count as zero ("denormals are zero")
+    flush_output, ///< a result that is subnormal after rounding becomes zero ("flush to zero")
+    flush,        ///< both
+};
+
+/// The bits of a NaN result.
+enum class NanRule : std::uint8_t {
+    canonical, ///< positive, quiet, no payload: FormatSpec::nan_code()
+    keep_sign, ///< canonical with the operand's sign (ml_dtypes)
+    payload,   ///< the operand's sign and leading payload bits, quieted (x86 F16C and AVX512_BF16)
+    all_ones,  ///< positive, every fraction bit set (CUDA: 0x7fff, 0x7f)
+};
+
+/// When a result counts as tiny for the underflow flag (IEEE 754 section 7.5 allows both).
+enum class Tininess : std::uint8_t { after_rounding, before_rounding };
+
+/// Everything that decides the bits of a result, besides its operands and format.
+struct Policy {
+    Rounding rounding = Rounding::nearest_even;
+    Overflow overflow = Overflow::infinity;
+    Subnormals subnormals = Subnormals::keep;
+    NanRule nan = NanRule::canonical;
+    Tininess tininess = Tininess::after_rounding; ///< flags only
+    std::uint8_t random_bits = 32;                ///< of stochastic rounding: 16 or 32
+
+    [[nodiscard]] constexpr bool flushes_input() const {
+        return subnormals == Subnormals::flush_input || subnormals == Subnormals::flush;
+    }
+    [[nodiscard]] constexpr bool flushes_output() const {
+        return subnormals == Subnormals::flush_output || subnormals == Subnormals::flush;
+    }
+    constexpr bool operator==(const Policy&) const = default;
+};
+
+/// The five IEEE 754 exceptions, as bits in Berkeley SoftFloat's order.
+struct Flags {
+    enum Bit : std::uint8_t { inexact = 1, underflow = 2, overflow = 4, divide_by_zero = 8, invalid = 16 };
+    std::uint8_t bits = 0;
+
+    constexpr void raise(unsigned which) { bits |= static_cast<std::uint8_t>(which); }
+    [[nodiscard]] constexpr bool test(Bit which) const { return (bits & which) != 0; }
+    constexpr bool operator==(const Flags&) const = default;
+};
+
+/// A named Policy.
+struct Profile {
+    std::string_view name;
+    Policy policy;
+    std::string_view reproduces;
+};
+
+inline constexpr std::array profiles = {
+    Profile{"ieee", {}, "IEEE 754: overflow to infinity, or NaN where there is none"},
+    Profile{"ocp-saturate", {.overflow = Overflow::saturate_all}, "OCP OFP8 and MX saturating mode: infinities too"},
+    Profile{"ml_dtypes", {.nan = NanRule::keep_sign}, "ml_dtypes and JAX casts: no saturation, NaN keeps its sign"},
+    Profile{"cuda-nosat", {.nan = NanRule::all_ones}, "CUDA __NV_NOSAT and the cuda_fp16/cuda_bf16 conversions"},
+    Profile{"cuda-satfinite", {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones}, "CUDA __NV_SATFINITE, cvt.rn.satfinite"},
+    Profile{"torch-2025", {.nan = NanRule::keep_sign}, "PyTorch .to(float8_*) before pull request 178817 (2026-04): E4M3 overflows to NaN"},
+    Profile{"torch", {.overflow = Overflow::saturate, .nan = NanRule::keep_sign}, "PyTorch .to(float8_e4m3fn) since then: 448"},
+    Profile{"vcvtneps2bf16", {.subnormals = Subnormals::flush, .nan = NanRule::payload}, "x86 AVX512_BF16: nearest-even, DAZ and FTZ"},
+    Profile{"vcvtps2ph", {.nan = NanRule::payload}, "x86 F16C: NaN keeps sign and leading payload"},
+    Profile{"cvt-rna", {.rounding = Rounding::nearest_away}, "PTX cvt.rna.tf32: ties away from zero"},
+};
+
+/// The profile of that name; throws std::invalid_argument for any other.
+constexpr const Profile& profile(std::string_view name) {
+    for (const Profile& p : profiles)
+        if (p.name == name) return p;
+    throw std::invalid_argument("unknown profile '" + std::string(name) + "'");
+}
+
+} // namespace amp

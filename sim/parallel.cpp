@@ -1,0 +1,65 @@
+#include <ampscope/sim/parallel.h>
+
+#include <algorithm>
+
+#include <oneapi/tbb/blocked_range.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/partitioner.h>
+#include <oneapi/tbb/task_arena.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace amp {
+
+namespace {
+
+// The control word that holds rounding mode and flush bits. fenv.h restores them but cannot clear the flush bits portably.
+#if defined(__x86_64__)
+std::uint64_t control() { return _mm_getcsr(); }
+void set_control(std::uint64_t word) { _mm_setcsr(static_cast<unsigned>(word)); }
+constexpr std::uint64_t default_control = 0x1f80; // all exceptions masked, nearest, no FTZ, no DAZ
+#elif defined(__aarch64__)
+std::uint64_t control() {
+    std::uint64_t word = 0;
+    asm volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+}
+void set_control(std::uint64_t word) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
+constexpr std::uint64_t default_control = 0;
+#else
+#error "FloatEnvironment: add this processor's floating-point control word"
+#endif
+
+} // namespace
+
+FloatEnvironment::FloatEnvironment() : saved_(control()) { set_control(default_control); }
+FloatEnvironment::~FloatEnvironment() { set_control(saved_); }
+
+int thread_count(int requested) {
+    return requested > 0 ? requested : std::max(1, oneapi::tbb::info::default_concurrency());
+}
+
+void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
+                    const std::function<void(std::uint64_t, std::uint64_t)>& body) {
+    const std::uint64_t chunks = count / chunk + std::uint64_t{count % chunk != 0};
+    const auto run = [&](std::uint64_t i) {
+        const FloatEnvironment environment;
+        body(i * chunk, std::min(count, (i + 1) * chunk));
+    };
+    const int workers = thread_count(threads);
+    if (workers == 1 || chunks <= 1) {
+        for (std::uint64_t i = 0; i < chunks; ++i) run(i);
+        return;
+    }
+    oneapi::tbb::task_arena arena(workers);
+    arena.execute([&] {
+        oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<std::uint64_t>(0, chunks, 1), [&](const auto& range) {
+            for (std::uint64_t i = range.begin(); i != range.end(); ++i) run(i);
+        });
+    });
+}
+
+} // namespace amp

@@ -1,0 +1,33 @@
+// Work over fixed chunks on a chosen number of threads, in a known floating-point environment.
+//
+// Chunk boundaries depend on the chunk size alone, never on the number of threads, so whatever is combined chunk by
+// chunk in order comes out the same on any machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace amp {
+
+/// Round to nearest even with gradual underflow for the life of the object; the caller's environment afterwards.
+class FloatEnvironment {
+  public:
+    FloatEnvironment();
+    ~FloatEnvironment();
+    FloatEnvironment(const FloatEnvironment&) = delete;
+    FloatEnvironment& operator=(const FloatEnvironment&) = delete;
+
+  private:
+    std::uint64_t saved_;
+};
+
+/// Number of threads that `requested` means: itself, or every core this process may use for 0.
+int thread_count(int requested);
+
+/// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk) ... of [0, count) on `threads` threads (0: all cores), each
+/// call in a FloatEnvironment. Rethrows the first exception of a body once every started chunk has finished.
+void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
+                    const std::function<void(std::uint64_t begin, std::uint64_t end)>& body);
+
+} // namespace amp
