@@ -35,7 +35,7 @@ constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
     const std::uint32_t magnitude = code & f.magnitude_mask();
     u.sign = (code & f.sign_mask()) != 0;
     if (f.nonfinite == NonFinite::nan_is_negative_zero && u.sign && magnitude == 0)
-        return {.kind = Kind::nan, .significand = std::uint64_t{1} << 63};
+        return {.kind = Kind::nan, .sign = true, .significand = std::uint64_t{1} << 63};
     if (magnitude > f.max_code()) {
         if (f.has_infinity() && magnitude == f.infinity_code()) return {.kind = Kind::infinity, .sign = u.sign};
         u.kind = Kind::nan;
@@ -85,23 +85,24 @@ constexpr std::uint64_t shift_right_sticky(std::uint64_t x, int n) {
     return x >> n | ((x << (64 - n)) != 0);
 }
 
-/// Steps 2 and 3 of round_pack: `significand` (bit 63 set) less its last `drop` bits (drop >= 1), rounded.
-/// Sets `exact`. May return one more bit than was kept.
+/// Step 3 of round_pack: `significand` (bit 63 set) less its last `drop` bits (drop >= 1), rounded. Sets `exact`. May
+/// return one more bit than was kept. `flip` (0 or 1) turns the parity of what is kept into that of its code.
 constexpr std::uint64_t round_significand(std::uint64_t significand, int drop, bool sign, const Policy& policy,
-                                          std::uint32_t random, bool& exact) {
+                                          std::uint32_t random, bool& exact, std::uint64_t flip = 0) {
     const std::uint64_t kept = drop < 64 ? significand >> drop : 0;
+    const bool odd = ((kept ^ flip) & 1) != 0;
     // The discarded fraction f as a 64-bit fixed-point number; what lies below its last bit is folded into it.
     const std::uint64_t fraction = drop <= 64 ? significand << (64 - drop) : shift_right_sticky(significand, drop - 64);
     constexpr std::uint64_t half = std::uint64_t{1} << 63;
     exact = fraction == 0;
     bool up = false;
     switch (policy.rounding) {
-    case Rounding::nearest_even: up = fraction > half || (fraction == half && (kept & 1) != 0); break;
+    case Rounding::nearest_even: up = fraction > half || (fraction == half && odd); break;
     case Rounding::nearest_away: up = fraction >= half; break;
     case Rounding::toward_zero: break;
     case Rounding::down: up = !exact && sign; break;
     case Rounding::up: up = !exact && !sign; break;
-    case Rounding::to_odd: return kept | std::uint64_t{!exact};
+    case Rounding::to_odd: up = !exact && !odd; break;
     case Rounding::stochastic:
         up = (random & ((std::uint64_t{1} << policy.random_bits) - 1)) < fraction >> (64 - policy.random_bits);
         break;
@@ -139,9 +140,16 @@ constexpr std::uint32_t pack_nan(const FormatSpec& f, const Unpacked& u, NanRule
     return canonical;
 }
 
-/// The code of an infinity, by the overflow policy. Where the format has none it is NaN or max, and invalid is raised.
+/// The code of a number below zero in a format without sign: the canonical NaN.
+constexpr std::uint32_t pack_negative(const FormatSpec& f, Flags& flags) {
+    flags.raise(Flags::invalid);
+    return f.nan_code();
+}
+
+/// The code of an infinity, by the overflow policy. Where the format has none and the policy does not saturate it, it
+/// is NaN (or max without NaN) and invalid is raised.
 constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
-    if (!f.is_signed && sign) return pack_nan(f, {.kind = Kind::nan, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+    if (!f.is_signed && sign) return pack_negative(f, flags);
     const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
     if (policy.overflow == Overflow::saturate_all) return f.max_code() | sign_bit;
     if (f.has_infinity()) return f.infinity_code() | sign_bit;
@@ -150,6 +158,7 @@ constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Poli
     return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = ~std::uint64_t{0}}, policy.nan, flags);
 }
 
+/// The code of a zero, -0 only where it exists. E8M0 has no zero: it stores its smallest value, 2^-127, as CUDA does.
 constexpr std::uint32_t pack_zero(const FormatSpec& f, bool sign) {
     return sign && f.has_negative_zero() ? f.sign_mask() : 0;
 }
@@ -172,10 +181,7 @@ constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Poli
 constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent, std::uint64_t significand,
                                    const Policy& policy, std::uint32_t random, Flags& flags) {
     if (significand == 0) return detail::pack_zero(f, sign);
-    if (!f.is_signed && sign) {
-        flags.raise(Flags::invalid);
-        return detail::pack_nan(f, {.kind = Kind::nan, .significand = ~std::uint64_t{0}}, policy.nan, flags);
-    }
+    if (!f.is_signed && sign) return detail::pack_negative(f, flags);
     // 1. Normalise: the leading bit to position 63, `leading` its exponent.
     const int shift = std::countl_zero(significand);
     significand <<= shift;
@@ -187,8 +193,10 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
     const int drop = 63 - f.fraction_bits + (binade - leading);
 
     // 3. Round. `kept` is in units of the last place; a carry to the next binade needs no special case.
+    //    With one significant bit every significand is odd: the code, the exponent that is, says which one is even.
     bool exact = true;
-    const std::uint64_t kept = detail::round_significand(significand, drop, sign, policy, random, exact);
+    const std::uint64_t flip = f.fraction_bits == 0 ? static_cast<std::uint64_t>(binade - f.min_exponent() - 1) & 1 : 0;
+    const std::uint64_t kept = detail::round_significand(significand, drop, sign, policy, random, exact, flip);
 
     // 4. Code: fields of consecutive binades are consecutive, and the implicit bit adds one to the field.
     const std::int64_t first = f.has_zero ? 0 : std::int64_t{1} << f.fraction_bits;
@@ -258,6 +266,7 @@ constexpr float quantize(const FormatSpec& f, T x, const Policy& policy = {}, st
 
 /// The next code in the order of values; -0 and +0 count as one value. Infinity, the ends of the format and NaN stay.
 constexpr std::uint32_t next_up(const FormatSpec& f, std::uint32_t code) {
+    code &= f.code_mask();
     const std::uint32_t magnitude = code & f.magnitude_mask();
     const std::uint32_t last = f.max_code() + std::uint32_t{f.has_infinity()};
     const bool negative = (code & f.sign_mask()) != 0;
@@ -266,6 +275,7 @@ constexpr std::uint32_t next_up(const FormatSpec& f, std::uint32_t code) {
     return magnitude < last ? magnitude + 1 : code;
 }
 constexpr std::uint32_t next_down(const FormatSpec& f, std::uint32_t code) {
+    code &= f.code_mask();
     const std::uint32_t magnitude = code & f.magnitude_mask();
     const bool negative = (code & f.sign_mask()) != 0;
     if (unpack(f, code).is_nan()) return code;

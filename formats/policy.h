@@ -17,7 +17,7 @@ enum class Rounding : std::uint8_t {
     toward_zero,  ///< IEEE 754 roundTowardZero
     down,         ///< IEEE 754 roundTowardNegative
     up,           ///< IEEE 754 roundTowardPositive
-    to_odd,       ///< truncate, then set the last bit if anything was lost (Boldo and Melquiond 2008; von Neumann)
+    to_odd,       ///< truncate, then set the code's last bit if anything was lost (Boldo and Melquiond 2008)
     stochastic,   ///< magnitude up iff r < floor(f * 2^b): f the discarded fraction, r a uniform b-bit word
 };
 
@@ -39,7 +39,7 @@ enum class Subnormals : std::uint8_t {
 /// The bits of a NaN result.
 enum class NanRule : std::uint8_t {
     canonical, ///< positive, quiet, no payload: FormatSpec::nan_code()
-    keep_sign, ///< canonical with the operand's sign (ml_dtypes)
+    keep_sign, ///< canonical with the operand's sign bit (ml_dtypes; the NaN of FNUZ formats has it set)
     payload,   ///< the operand's sign and leading payload bits, quieted (x86 F16C and AVX512_BF16)
     all_ones,  ///< positive, every fraction bit set (CUDA: 0x7fff, 0x7f)
 };

@@ -1,0 +1,143 @@
+// What the proofs of formats/ run over: every policy, and inputs that meet every class and boundary of a format.
+#pragma once
+
+#include "oracle.h"
+#include "oracle_arithmetic.h"
+#include "sweep.h"
+
+#include <ampscope/formats/arithmetic.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace amp::test {
+
+using oracle::Context, oracle::Facts, oracle::Op, oracle::Outcome;
+
+inline constexpr std::array roundings = {Rounding::nearest_even, Rounding::nearest_away, Rounding::toward_zero,
+                                         Rounding::down,         Rounding::up,           Rounding::to_odd,
+                                         Rounding::stochastic};
+inline constexpr std::uint64_t policy_count = roundings.size() * 3 * 4 * 4 * 2 * 2;
+
+/// The i-th combination of rounding (fastest), overflow, subnormals, tininess, random bits and NaN rule.
+inline Policy policy_at(std::uint64_t i) {
+    const auto digit = [&i](std::uint64_t base) {
+        const std::uint64_t d = i % base;
+        i /= base;
+        return static_cast<std::uint8_t>(d);
+    };
+    Policy p;
+    p.rounding = roundings[digit(roundings.size())];
+    p.overflow = Overflow{digit(3)};
+    p.subnormals = Subnormals{digit(4)};
+    p.tininess = Tininess{digit(2)};
+    p.random_bits = digit(2) == 0 ? 32 : 16;
+    p.nan = NanRule{digit(4)};
+    return p;
+}
+
+inline std::string describe(const Policy& p, std::uint32_t random) {
+    return fmt::format("rounding {} overflow {} subnormals {} tininess {} nan {} random {:#x}/{}", int(p.rounding), int(p.overflow),
+                       int(p.subnormals), int(p.tininess), int(p.nan), random, p.random_bits);
+}
+
+/// A fixed scrambling of 64 bits (the finaliser of splitmix64), the tests' source of random inputs.
+inline std::uint64_t mix(std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+/// Random words: the ends, the middle and its neighbours for 16 and 32 bits, or any.
+inline std::uint32_t random_word(std::uint64_t i) {
+    constexpr std::uint32_t ends[] = {0, 1, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff};
+    const std::uint64_t h = mix(i);
+    return h % 2 == 0 ? ends[h / 2 % 8] : static_cast<std::uint32_t>(h >> 32);
+}
+
+/// Indices of the magnitudes that matter: all of them in small formats; elsewhere, in every binade, both ends, the
+/// middle and some others; and a few beyond the largest finite one, as if the exponent went on.
+inline std::vector<std::uint64_t> telling_indices(const Facts& f) {
+    const std::uint64_t end = oracle::max_index(f) + 4;
+    const std::uint64_t fractions = std::uint64_t{1} << f.fraction_bits;
+    std::vector<std::uint64_t> result;
+    if (f.bits() <= 8) {
+        for (std::uint64_t k = 0; k < end; ++k) result.push_back(k);
+        return result;
+    }
+    for (std::uint64_t base = 0; base < end; base += fractions)
+        for (const std::uint64_t m : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, fractions / 2 - 1, fractions / 2,
+                                      mix(base) % fractions, fractions - 2, fractions - 1})
+            if (m < fractions && base + m < end) result.push_back(base + m);
+    for (std::uint64_t k = end - 6; k < end; ++k) result.push_back(k);
+    return result;
+}
+
+/// Those magnitudes, the middles to their successors, and the neighbours of both at float and at double resolution;
+/// each with both signs; the extremes of float and double; infinities. No NaN.
+inline std::vector<double> telling_values(const Facts& f, const std::vector<std::uint64_t>& indices) {
+    std::vector<double> result;
+    const auto push = [&](double v) {
+        result.push_back(v);
+        result.push_back(-v);
+    };
+    constexpr float inf_f = std::numeric_limits<float>::infinity();
+    constexpr double inf = std::numeric_limits<double>::infinity();
+    for (const std::uint64_t k : indices) {
+        const oracle::Dyadic d = oracle::magnitude(f, k);
+        for (const double v : {std::ldexp(double(d.n), d.exponent), std::ldexp(double(2 * d.n + 1), d.exponent - 1)}) {
+            push(v);
+            push(std::nextafter(v, inf));
+            if (v > 0) push(std::nextafter(v, 0.0));
+            const auto nearest = static_cast<float>(v);
+            if (std::isinf(nearest)) continue;
+            push(static_cast<double>(std::nextafter(nearest, inf_f)));
+            if (nearest > 0) push(static_cast<double>(std::nextafter(nearest, 0.0f)));
+        }
+    }
+    for (const double v : {0x1p-149, 0x1p-150, 0x1p-1074, 0x1p-1022, 0x1.fffffep127, 0x1.fffffefp127, 0x1.ffffffp127,
+                           std::numeric_limits<double>::max(), inf, 1.0, 1e-5, 3.14159})
+        push(v);
+    return result;
+}
+
+/// Quiet and signalling NaNs of both signs as bits of float (the upper half of the same in double).
+inline constexpr std::uint32_t nan_bits[] = {0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
+                                             0xff800001, 0x7fa55aa5, 0xffd33c3c, 0x7f801000, 0xffbfffff};
+
+/// The operation of formats/arithmetic.h that the oracle calls `op`.
+inline Outcome run(Arithmetic& arithmetic, Op op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    arithmetic.flags = {};
+    const std::uint32_t code = [&] {
+        switch (op) {
+        case Op::add: return arithmetic.add(a, b);
+        case Op::sub: return arithmetic.sub(a, b);
+        case Op::mul: return arithmetic.mul(a, b);
+        case Op::div: return arithmetic.div(a, b);
+        case Op::remainder: return arithmetic.remainder(a, b);
+        case Op::sqrt: return arithmetic.sqrt(a);
+        case Op::fma: return arithmetic.fma(a, b, c);
+        case Op::round: return arithmetic.round_to_integral(a);
+        case Op::round_exact: return arithmetic.round_to_integral(a, true);
+        case Op::min: return arithmetic.min(a, b);
+        case Op::max: return arithmetic.max(a, b);
+        case Op::min_number: return arithmetic.min_number(a, b);
+        case Op::max_number: break;
+        }
+        return arithmetic.max_number(a, b);
+    }();
+    return {code, arithmetic.flags.bits};
+}
+
+/// Checks one operation under one policy against the oracle.
+inline void check(const FormatSpec& format, const Facts& facts, const Policy& policy, std::uint32_t random, Op op,
+                  std::uint32_t a, std::uint32_t b, std::uint32_t c, Tally& tally) {
+    Arithmetic arithmetic{format, policy, random};
+    tally.expect(run(arithmetic, op, a, b, c), oracle::apply({facts, policy, random}, op, a, b, c), [&] {
+        return fmt::format("{} {} {:#x} {:#x} {:#x} {}", facts.name, oracle::op_names[int(op)], a, b, c, describe(policy, random));
+    });
+}
+
+} // namespace amp::test
