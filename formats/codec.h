@@ -136,6 +136,7 @@ constexpr std::uint32_t pack_nan(const FormatSpec& f, const Unpacked& u, NanRule
         return f.has_infinity() ? canonical | sign | static_cast<std::uint32_t>(u.significand >> (64 - f.fraction_bits))
                                 : canonical | sign;
     case NanRule::all_ones: return f.has_infinity() ? f.magnitude_mask() : canonical;
+    case NanRule::all_ones_keep_sign: return (f.has_infinity() ? f.magnitude_mask() : canonical) | sign;
     }
     return canonical;
 }

@@ -42,6 +42,7 @@ enum class NanRule : std::uint8_t {
     keep_sign, ///< canonical with the operand's sign bit (ml_dtypes; the NaN of FNUZ formats has it set)
     payload,   ///< the operand's sign and leading payload bits, quieted (x86 F16C and AVX512_BF16)
     all_ones,  ///< positive, every fraction bit set (CUDA: 0x7fff, 0x7f)
+    all_ones_keep_sign, ///< the same with the operand's sign bit (PyTorch's float8_e5m2)
 };
 
 /// When a result counts as tiny for the underflow flag (IEEE 754 section 7.5 allows both).
@@ -85,11 +86,14 @@ struct Profile {
 inline constexpr std::array profiles = {
     Profile{"ieee", {}, "IEEE 754: overflow to infinity, or NaN where there is none"},
     Profile{"ocp-saturate", {.overflow = Overflow::saturate_all}, "OCP OFP8 and MX saturating mode: infinities too"},
-    Profile{"ml_dtypes", {.nan = NanRule::keep_sign}, "ml_dtypes and JAX casts: no saturation, NaN keeps its sign"},
+    Profile{"ml_dtypes", {.nan = NanRule::keep_sign}, "ml_dtypes and JAX casts: no saturation, NaN keeps its sign (NaN into FP6 and FP4 gives a zero there, +max here; "
+            "E8M0 ties go up and zero is NaN there)"},
     Profile{"cuda-nosat", {.nan = NanRule::all_ones}, "CUDA __NV_NOSAT and the cuda_fp16/cuda_bf16 conversions"},
     Profile{"cuda-satfinite", {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones}, "CUDA __NV_SATFINITE, cvt.rn.satfinite"},
-    Profile{"torch-2025", {.nan = NanRule::keep_sign}, "PyTorch .to(float8_*) before pull request 178817 (2026-04): E4M3 overflows to NaN"},
-    Profile{"torch", {.overflow = Overflow::saturate, .nan = NanRule::keep_sign}, "PyTorch .to(float8_e4m3fn) since then: 448"},
+    Profile{"torch", {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones_keep_sign},
+            "PyTorch .to(float8_e4m3fn) since pull request 178817 (2026-04), measured in 2.15.0: 448 for infinities too"},
+    Profile{"torch-2025", {.nan = NanRule::all_ones_keep_sign},
+            "PyTorch .to(float8_e4m3fn) before that: NaN on overflow; in 2.15.0 still its other float8 types with a sign"},
     Profile{"vcvtneps2bf16", {.subnormals = Subnormals::flush, .nan = NanRule::payload}, "x86 AVX512_BF16: nearest-even, DAZ and FTZ"},
     Profile{"vcvtps2ph", {.nan = NanRule::payload}, "x86 F16C: NaN keeps sign and leading payload"},
     Profile{"cvt-rna", {.rounding = Rounding::nearest_away}, "PTX cvt.rna.tf32: ties away from zero"},

@@ -18,7 +18,7 @@ using oracle::Context, oracle::Facts, oracle::Op, oracle::Outcome;
 inline constexpr std::array roundings = {Rounding::nearest_even, Rounding::nearest_away, Rounding::toward_zero,
                                          Rounding::down,         Rounding::up,           Rounding::to_odd,
                                          Rounding::stochastic};
-inline constexpr std::uint64_t policy_count = roundings.size() * 3 * 4 * 4 * 2 * 2;
+inline constexpr std::uint64_t policy_count = roundings.size() * 3 * 4 * 2 * 2 * 5;
 
 /// The i-th combination of rounding (fastest), overflow, subnormals, tininess, random bits and NaN rule.
 inline Policy policy_at(std::uint64_t i) {
@@ -33,7 +33,7 @@ inline Policy policy_at(std::uint64_t i) {
     p.subnormals = Subnormals{digit(4)};
     p.tininess = Tininess{digit(2)};
     p.random_bits = digit(2) == 0 ? 32 : 16;
-    p.nan = NanRule{digit(4)};
+    p.nan = NanRule{digit(5)};
     return p;
 }
 

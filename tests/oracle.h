@@ -206,6 +206,7 @@ inline Outcome store_nan(const Context& to, const Number& x, unsigned flags) {
     case NanRule::canonical: return {f.nan, flags};
     case NanRule::keep_sign: return {with_sign(f, f.nan, negative), flags};
     case NanRule::all_ones: return {f.last_nan, flags};
+    case NanRule::all_ones_keep_sign: return {with_sign(f, f.last_nan, negative), flags};
     case NanRule::payload: break;
     }
     const std::uint32_t kept = f.infinity == 0 ? 0 : static_cast<std::uint32_t>(x.payload >> (64 - f.fraction_bits));

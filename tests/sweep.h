@@ -97,7 +97,7 @@ inline void report(const std::string& what, const Tally& tally, double seconds =
 template <class Check>
 void prove(std::string what, std::uint64_t count, const Check& check, Shard part = {}) {
     const std::uint64_t mine = (count - part.first + part.count - 1) / part.count;
-    if (part.count > 1) what += fmt::format(" (every {}th, from {})", part.count, part.first);
+    if (part.count > 1) what += fmt::format(" (inputs {} + {} i)", part.first, part.count);
     const bool terminal = isatty(STDERR_FILENO) != 0;
     const auto start = std::chrono::steady_clock::now();
     std::atomic<std::uint64_t> done = 0;

@@ -89,7 +89,7 @@ TEST_CASE("all policies at the ends of every format") {
         const std::uint64_t last = oracle::max_index(facts);
         const std::uint64_t normal = std::uint64_t{1} << facts.fraction_bits;
         const std::vector<double> values = telling_values(facts, {0, 1, normal - 1, normal, last, last + 1});
-        constexpr std::uint64_t policies = policy_count / 4; // without the NaN rules
+        constexpr std::uint64_t policies = policy_count / 5; // without the NaN rules
         prove(fmt::format("all policies at the ends of {}", facts.name), values.size() * policies, [&](std::uint64_t i, Tally& tally) {
             check_encode(f, facts, values[i / policies], policy_at(i % policies), random_word(i), tally);
             if (const auto y = static_cast<float>(values[i / policies]); double{y} == values[i / policies])
