@@ -147,6 +147,11 @@ constexpr std::uint32_t pack_negative(const FormatSpec& f, Flags& flags) {
     return f.nan_code();
 }
 
+/// The NaN that stands for infinity in a format that has NaN only; its sign shows except under NanRule::canonical.
+constexpr std::uint32_t nan_of_overflow(const FormatSpec& f, bool sign, NanRule rule) {
+    return f.nan_code() | (sign && rule != NanRule::canonical && f.has_negative_zero() ? f.sign_mask() : 0);
+}
+
 /// The code of an infinity, by the overflow policy. Where the format has none and the policy does not saturate it, it
 /// is NaN (or max without NaN) and invalid is raised.
 constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
@@ -155,8 +160,7 @@ constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Poli
     if (policy.overflow == Overflow::saturate_all) return f.max_code() | sign_bit;
     if (f.has_infinity()) return f.infinity_code() | sign_bit;
     flags.raise(Flags::invalid);
-    if (!f.has_nan()) return f.max_code() | sign_bit;
-    return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+    return f.has_nan() ? nan_of_overflow(f, sign, policy.nan) : f.max_code() | sign_bit;
 }
 
 /// The code of a zero, -0 only where it exists. E8M0 has no zero: it stores its smallest value, 2^-127, as CUDA does.
@@ -171,7 +175,7 @@ constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Poli
     if (policy.overflow != Overflow::infinity || !overflows_to_infinity(policy.rounding, sign) || !f.has_nan())
         return f.max_code() | sign_bit;
     if (f.has_infinity()) return f.infinity_code() | sign_bit;
-    return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = ~std::uint64_t{0}}, policy.nan, flags);
+    return nan_of_overflow(f, sign, policy.nan);
 }
 
 } // namespace detail

@@ -36,7 +36,8 @@ enum class Subnormals : std::uint8_t {
     flush,        ///< both
 };
 
-/// The bits of a NaN result.
+/// The bits of a NaN result. A NaN that stands for infinity after an overflow has the sign of the value under every rule
+/// but the canonical one, as in CUDA, ml_dtypes and PyTorch.
 enum class NanRule : std::uint8_t {
     canonical, ///< positive, quiet, no payload: FormatSpec::nan_code()
     keep_sign, ///< canonical with the operand's sign bit (ml_dtypes; the NaN of FNUZ formats has it set)

@@ -213,13 +213,18 @@ inline Outcome store_nan(const Context& to, const Number& x, unsigned flags) {
     return {with_sign(f, f.nan | kept, negative), flags};
 }
 
+/// A NaN in place of infinity: it shows the sign unless it is to be canonical.
+inline std::uint32_t nan_for_infinity(const Context& to, bool negative) {
+    return with_sign(to.format, to.format.nan, negative && !to.format.is_fnuz() && to.policy.nan != NanRule::canonical);
+}
+
 inline Outcome store_infinity(const Context& to, bool negative, unsigned flags) {
     const Facts& f = to.format;
     if (negative && f.sign_bits == 0) return {f.nan, flags | Flags::invalid};
     if (to.policy.overflow == Overflow::saturate_all) return store_max(f, negative, flags);
     if (f.infinity != 0) return {with_sign(f, f.infinity, negative), flags};
     flags |= Flags::invalid;
-    return f.has_nan() ? store_nan(to, quiet_nan(negative), flags) : store_max(f, negative, flags);
+    return f.has_nan() ? Outcome{nan_for_infinity(to, negative), flags} : store_max(f, negative, flags);
 }
 
 inline Outcome store_overflow(const Context& to, bool negative) {
@@ -230,7 +235,7 @@ inline Outcome store_overflow(const Context& to, bool negative) {
                           (r == Rounding::down && negative) || (r == Rounding::up && !negative);
     if (to.policy.overflow != Overflow::infinity || !outwards || !f.has_nan()) return store_max(f, negative, flags);
     if (f.infinity != 0) return {with_sign(f, f.infinity, negative), flags};
-    return store_nan(to, quiet_nan(negative), flags);
+    return {nan_for_infinity(to, negative), flags};
 }
 
 /// Whether x, which lies in [low, low + 1 unit of its last place), rounds away from zero. `odd`: low's last bit.

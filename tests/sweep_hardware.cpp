@@ -1,0 +1,158 @@
+// Conversions and FP16 arithmetic of the processor itself: F16C (all floats), AVX512_BF16 (all floats) and AVX512_FP16
+// (all pairs, flags by an odd stride). Each is used only where the processor has it; elsewhere a line says so.
+#include "cases.h"
+
+#include <doctest/doctest.h>
+
+using namespace amp;
+using namespace amp::test;
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+namespace {
+
+constexpr std::uint64_t all = std::uint64_t{1} << 32;
+
+bool has_avx512_fp16() { // __builtin_cpu_supports does not know it in g++ 12
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx512vl") && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;
+}
+
+template <int mode>
+__attribute__((target("f16c"))) std::uint32_t f16c(float x) {
+    return static_cast<std::uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), mode), 0));
+}
+__attribute__((target("f16c"))) float f16c_decode(std::uint32_t code) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(static_cast<int>(code))));
+}
+__attribute__((target("avx512bf16,avx512vl"))) std::uint32_t avx512_bf16(float x) {
+    return std::bit_cast<std::array<std::uint16_t, 8>>(_mm_cvtneps_pbh(_mm_set_ss(x)))[0];
+}
+
+template <Op op>
+__attribute__((target("avx512fp16,avx512vl"))) std::uint32_t fp16_op(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    const auto load = [](std::uint32_t code) __attribute__((target("avx512fp16,avx512vl"))) {
+        return _mm_castsi128_ph(_mm_cvtsi32_si128(static_cast<int>(code)));
+    };
+    const __m128h x = load(a), y = load(b), z = load(c);
+    __m128h r = x;
+    if constexpr (op == Op::add) r = _mm_add_sh(x, y);
+    if constexpr (op == Op::sub) r = _mm_sub_sh(x, y);
+    if constexpr (op == Op::mul) r = _mm_mul_sh(x, y);
+    if constexpr (op == Op::div) r = _mm_div_sh(x, y);
+    if constexpr (op == Op::sqrt) r = _mm_sqrt_sh(x, x);
+    if constexpr (op == Op::fma) r = _mm_fmadd_sh(x, y, z);
+    return static_cast<std::uint16_t>(_mm_cvtsi128_si32(_mm_castph_si128(r)));
+}
+
+template <int mode>
+void prove_f16c(Rounding rounding, Shard part) {
+    const FormatSpec f = format("fp16");
+    Policy policy = profile("vcvtps2ph").policy;
+    policy.rounding = rounding;
+    prove(fmt::format("float to fp16 rounding {} against VCVTPS2PH", int(rounding)), all, [&](std::uint64_t i, Tally& tally) {
+        const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+        tally.expect(encode(f, x, policy), f16c<mode>(x), [&] { return Tally::show(x); });
+    }, part);
+}
+
+/// One NaN for all: the processor propagates payloads and makes negative ones.
+std::uint32_t one_nan(std::uint32_t code) { return (code & 0x7fff) > 0x7c00 ? 0x7e00 : code; }
+
+template <Op op>
+void prove_fp16_pairs(std::uint64_t count, Shard part) {
+    const FormatSpec f = format("fp16");
+    prove(fmt::format("fp16 {} against AVX512_FP16", oracle::op_names[int(op)]), count, [&](std::uint64_t i, Tally& tally) {
+        const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
+        const auto c = static_cast<std::uint32_t>(mix(i) & 0xffff);
+        Arithmetic arithmetic{f};
+        tally.expect(run(arithmetic, op, a, b, c).code, one_nan(fp16_op<op>(a, b, c)), [&] { return fmt::format("{:#x} {:#x} {:#x}", a, b, c); });
+    }, part);
+}
+
+/// Result and flags in the four modes that the processor has.
+template <Op op>
+void prove_fp16_flags(Shard part) {
+    constexpr Rounding modes[] = {Rounding::nearest_even, Rounding::down, Rounding::up, Rounding::toward_zero}; // MXCSR's order
+    const FormatSpec f = format("fp16");
+    prove(fmt::format("fp16 {} with flags, four modes, against AVX512_FP16", oracle::op_names[int(op)]), all, [&](std::uint64_t i, Tally& tally) {
+        const std::uint64_t h = mix(i);
+        const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
+        const auto c = static_cast<std::uint32_t>(h & 0xffff);
+        const auto mode = static_cast<unsigned>(h >> 62);
+        const unsigned saved = _mm_getcsr();
+        _mm_setcsr(0x1f80 | mode << 13);
+        volatile std::uint32_t va = a; // the operation stays between the two control words
+        const std::uint32_t code = fp16_op<op>(va, b, c);
+        volatile std::uint32_t done = code;
+        const unsigned raised = _mm_getcsr();
+        _mm_setcsr(saved);
+        // x86's order: invalid, denormal operand (no IEEE flag), divide by zero, overflow, underflow, inexact.
+        const unsigned flags = ((raised & 1) != 0 ? 16u : 0u) | ((raised & 4) != 0 ? 8u : 0u) | ((raised & 8) != 0 ? 4u : 0u) |
+                               ((raised & 16) != 0 ? 2u : 0u) | ((raised & 32) != 0 ? 1u : 0u);
+        Arithmetic arithmetic{f, {.rounding = modes[mode]}};
+        tally.expect(run(arithmetic, op, a, b, c), Outcome{one_nan(done), flags}, [&] { return fmt::format("{:#x} {:#x} {:#x} mode {}", a, b, c, mode); });
+    }, part);
+}
+
+} // namespace
+
+TEST_CASE("F16C") {
+    if (!__builtin_cpu_supports("f16c")) {
+        fmt::print("skipped: this processor has no F16C\n");
+        return;
+    }
+    prove_f16c<_MM_FROUND_TO_NEAREST_INT>(Rounding::nearest_even, shard());
+    const Shard part{shard().first, shard().count * 61};
+    prove_f16c<_MM_FROUND_TO_ZERO>(Rounding::toward_zero, part);
+    prove_f16c<_MM_FROUND_TO_NEG_INF>(Rounding::down, part);
+    prove_f16c<_MM_FROUND_TO_POS_INF>(Rounding::up, part);
+    prove("fp16 decode against VCVTPH2PS", 65536, [&](std::uint64_t i, Tally& tally) {
+        const auto code = static_cast<std::uint32_t>(i);
+        tally.expect(decode(format("fp16"), code, NanRule::payload), f16c_decode(code), [&] { return fmt::format("{:#x}", code); });
+    });
+}
+
+TEST_CASE("AVX512_BF16") {
+    if (!__builtin_cpu_supports("avx512bf16")) {
+        fmt::print("skipped: this processor has no AVX512_BF16\n");
+        return;
+    }
+    const Policy policy = profile("vcvtneps2bf16").policy;
+    prove("float to bf16 against VCVTNEPS2BF16", all, [&](std::uint64_t i, Tally& tally) {
+        const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+        tally.expect(encode(format("bf16"), x, policy), avx512_bf16(x), [&] { return Tally::show(x); });
+    }, shard());
+}
+
+TEST_CASE("AVX512_FP16, all pairs") {
+    if (!has_avx512_fp16()) {
+        fmt::print("skipped: this processor has no AVX512_FP16\n");
+        return;
+    }
+    prove_fp16_pairs<Op::add>(all, shard());
+    prove_fp16_pairs<Op::sub>(all, shard());
+    prove_fp16_pairs<Op::mul>(all, shard());
+    prove_fp16_pairs<Op::div>(all, shard());
+    prove_fp16_pairs<Op::sqrt>(65536, {});
+    prove_fp16_pairs<Op::fma>(all, shard()); // all pairs of factors, each with one addend
+}
+
+TEST_CASE("AVX512_FP16 with flags, every 61st pair") {
+    if (!has_avx512_fp16()) return;
+    const Shard part{shard().first, shard().count * 61};
+    prove_fp16_flags<Op::add>(part);
+    prove_fp16_flags<Op::sub>(part);
+    prove_fp16_flags<Op::mul>(part);
+    prove_fp16_flags<Op::div>(part);
+    prove_fp16_flags<Op::sqrt>(part);
+    prove_fp16_flags<Op::fma>(part);
+}
+
+#else
+
+TEST_CASE("hardware") { fmt::print("skipped: no F16C, AVX512_BF16 or AVX512_FP16 on this processor family\n"); }
+
+#endif
