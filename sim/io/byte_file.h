@@ -1,0 +1,52 @@
+// A file open for reading at any offset, by any thread.
+#pragma once
+
+#include <ampscope/sim/io/tensor_file.h>
+
+namespace amp {
+
+class ByteFile {
+  public:
+    /// Throws FileError if the path is no readable regular file.
+    explicit ByteFile(std::filesystem::path path);
+    ~ByteFile();
+    ByteFile(const ByteFile&) = delete;
+    ByteFile& operator=(const ByteFile&) = delete;
+
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] std::uint64_t size() const { return size_; }
+    /// Fills `out` from `offset`; throws FileError where the file ends first.
+    void read_at(std::uint64_t offset, std::span<std::byte> out) const;
+    /// The bytes [offset, offset + size) as text; the caller has compared them with size().
+    [[nodiscard]] std::string text_at(std::uint64_t offset, std::uint64_t size) const;
+
+  private:
+    std::filesystem::path path_;
+    int descriptor_;
+    std::uint64_t size_ = 0;
+};
+
+/// Reverses the bytes of each element of `item` bytes, in place.
+void swap_bytes(std::span<std::byte> data, std::size_t item);
+
+/// A tensor file whose tensors are plain ranges of one file: safetensors, npy, raw.
+class FlatTensorFile : public TensorFile {
+  public:
+    [[nodiscard]] bool random_access(std::size_t) const override { return true; }
+    void read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const override;
+
+  protected:
+    explicit FlatTensorFile(const std::filesystem::path& path) : TensorFile(path), file_(path) {}
+
+    ByteFile file_;
+    std::vector<std::uint64_t> begins_; ///< offset of each tensor's first byte
+    std::size_t swapped_item_ = 0;      ///< element size of big-endian data, 0 for little-endian
+};
+
+std::unique_ptr<TensorFile> open_safetensors(const std::filesystem::path& path);
+std::unique_ptr<TensorFile> open_npy(const std::filesystem::path& path, const OpenOptions& options);
+std::unique_ptr<TensorFile> open_npz(const std::filesystem::path& path, const OpenOptions& options);
+std::unique_ptr<TensorFile> open_pt(const std::filesystem::path& path, const OpenOptions& options);
+std::unique_ptr<TensorFile> open_raw(const std::filesystem::path& path, const OpenOptions& options);
+
+} // namespace amp

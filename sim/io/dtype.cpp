@@ -1,0 +1,35 @@
+#include <ampscope/sim/io/dtype.h>
+
+#include <algorithm>
+#include <cctype>
+#include <stdexcept>
+#include <string>
+
+namespace amp {
+
+namespace {
+
+constexpr bool rows_in_order() {
+    for (std::size_t i = 0; i < dtypes.size(); ++i)
+        if (dtypes[i].dtype != static_cast<DType>(i)) return false;
+    return true;
+}
+static_assert(rows_in_order(), "info() indexes the table by the enumerator");
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+    return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+} // namespace
+
+DType parse_dtype(std::string_view name) {
+    const std::string_view bare = name.starts_with('<') || name.starts_with('|') ? name.substr(1) : name;
+    for (const DTypeInfo& row : dtypes)
+        if (equal_ignoring_case(name, row.name) || equal_ignoring_case(name, row.torch)) return row.dtype;
+    for (const DTypeInfo& row : dtypes) // "f4", "i8" and "u8" after safetensors' F4, I8 and U8: NumPy's need the '<'
+        if ((!row.numpy.empty() && bare == row.numpy) || (row.kind == NumberKind::format && name == row.format))
+            return row.dtype;
+    throw std::invalid_argument("unknown dtype '" + std::string(name) + "'; try F32, F16, BF16, F8_E4M3, F64, I32 ...");
+}
+
+} // namespace amp

@@ -1,0 +1,33 @@
+// The .npy header, shared by .npy files and the members of .npz files.
+// Format: numpy/lib/format.py, versions 1.0, 2.0 and 3.0.
+#pragma once
+
+#include <ampscope/sim/io/tensor_file.h>
+
+#include <string_view>
+
+namespace amp {
+
+struct NpyHeader {
+    TensorEntry entry; ///< without its name
+    bool big_endian = false;
+
+    /// Size of the numbers to be swapped; 0 for little-endian data.
+    [[nodiscard]] std::size_t swapped_item() const {
+        return big_endian ? static_cast<std::size_t>(info(entry.dtype).bits / 8 / info(entry.dtype).numbers()) : 0;
+    }
+};
+
+/// The first bytes that tell how long the header is.
+inline constexpr std::size_t npy_preamble = 12;
+
+/// Total header size in bytes, from the first npy_preamble bytes (fewer at the end of a file). Data begin there.
+/// Throws FileError if they are no .npy magic or the header claims more than 64 KiB (NumPy itself refuses above 10 kB).
+std::size_t npy_header_size(std::span<const std::byte> preamble, const std::filesystem::path& file, const std::string& where);
+
+/// Parses a whole header: the Python dict literal with descr, fortran_order and shape, nothing else. `where` begins the
+/// place in messages: empty, or "member NAME: ".
+NpyHeader parse_npy_header(std::string_view header, const OpenOptions& options, const std::filesystem::path& file,
+                           const std::string& where);
+
+} // namespace amp

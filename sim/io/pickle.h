@@ -1,0 +1,58 @@
+// A reader of the pickles that torch.save writes, as data: nothing is imported, called or constructed.
+//
+// It interprets the opcodes that build containers, numbers and strings, and knows by name the few functions that stand
+// for a tensor. Whatever else a pickle would have Python call becomes an Opaque value with that name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace amp::pickle {
+
+struct Value;
+using Ref = std::shared_ptr<Value>;
+
+struct None {};
+/// A name that Python would import: a class or function.
+struct Global {
+    std::string name; ///< "module.attribute"
+};
+/// The result of something that is not read: an object of an unknown class.
+struct Opaque {
+    std::string name;
+};
+struct Sequence { ///< tuple or list
+    std::vector<Ref> items;
+};
+struct Dict {
+    std::vector<std::pair<Ref, Ref>> items;
+};
+/// The tuple that torch.save stores in place of a storage.
+struct Storage {
+    std::string type; ///< "torch.FloatStorage", "torch.storage.UntypedStorage"
+    std::string key;  ///< member data/<key> of the archive
+    std::uint64_t size = 0; ///< elements; bytes of an untyped storage
+};
+/// torch._utils._rebuild_tensor_v2 and v3; `dtype` is "torch.float8_e4m3fn" for v3, else empty.
+struct Tensor {
+    Storage storage;
+    std::uint64_t offset = 0; ///< elements
+    std::vector<std::uint64_t> shape, stride;
+    std::string dtype;
+};
+
+struct Value {
+    std::variant<None, bool, std::int64_t, double, std::string, Global, Opaque, Sequence, Dict, Storage, Tensor> data;
+};
+
+/// Interprets a pickle of protocol 2 to 5. `fail(byte, what)` must throw; it is called at the first opcode that is
+/// unknown, truncated or applied to the wrong operands.
+Ref load(std::string_view bytes, const std::function<void(std::size_t byte, const std::string& what)>& fail);
+
+} // namespace amp::pickle

@@ -1,0 +1,170 @@
+#include <ampscope/sim/io/recording.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The number that ends the stem of a file's name, if it stands by itself or after a word such as "step" or "iter".
+std::optional<std::int64_t> step_in_name(const fs::path& file) {
+    const std::string stem = file.stem().string();
+    std::size_t begin = stem.size();
+    while (begin > 0 && stem[begin - 1] >= '0' && stem[begin - 1] <= '9') --begin;
+    const std::string_view before = std::string_view(stem).substr(0, begin);
+    const bool apart = before.empty() || before.ends_with('_') || before.ends_with('-') || before.ends_with("step") || before.ends_with("iter");
+    std::int64_t step = 0;
+    const auto [end, problem] = std::from_chars(stem.data() + begin, stem.data() + stem.size(), step);
+    if (!apart || begin == stem.size() || problem != std::errc{}) return std::nullopt;
+    return step;
+}
+
+template <class T>
+T parse_metadata(const TensorFile& file, const std::string& key, const std::string& text) {
+    T value{};
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{} || end != text.data() + text.size())
+        throw FileError(file.path(), "metadata: " + key + " '" + text + "' is not a number");
+    return value;
+}
+
+std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const std::string& text) {
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    std::map<std::string, GradientKind> kinds;
+    if (!json.is_object()) throw FileError(file.path(), "metadata: kinds must be a JSON object");
+    for (const auto& [tensor, kind] : json.items()) {
+        if (kind != "weight" && kind != "activation")
+            throw FileError(file.path(), "metadata: kind of '" + tensor + "' must be weight or activation");
+        kinds[tensor] = kind == "weight" ? GradientKind::weight : GradientKind::activation;
+    }
+    return kinds;
+}
+
+/// A folder's tensor files, sorted by path. Links are followed to files, not to folders, so no loop is possible.
+std::vector<fs::path> files_in(const fs::path& folder) {
+    const fs::path root = fs::exists(folder / "run.json") && fs::is_directory(folder / "gradients") ? folder / "gradients" : folder;
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& item : fs::recursive_directory_iterator(root))
+        if (item.is_regular_file() && is_tensor_file(item.path())) files.push_back(item.path());
+    std::ranges::sort(files);
+    return files;
+}
+
+/// Whether two tensors of the same size hold the same bytes.
+bool same_bytes(const RecordedTensor& a, const RecordedTensor& b, const OpenOptions& options) {
+    const auto file_a = open_tensor_file(a.file, options), file_b = open_tensor_file(b.file, options);
+    const auto x = file_a->stream(a.index), y = file_b->stream(b.index);
+    std::vector<std::byte> p(1 << 18), q(1 << 18);
+    const auto chunk = static_cast<std::size_t>(p.size() / 24 * 24); // whole elements of any dtype
+    for (;;) {
+        const std::size_t n = x->read(std::span(p).first(chunk)), m = y->read(std::span(q).first(chunk));
+        if (n != m || !std::equal(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(n), q.begin())) return false;
+        if (n < chunk) return true;
+    }
+}
+
+class Finder {
+  public:
+    Finder(const OpenOptions& options, Recording& result) : options_(options), result_(result) {}
+
+    void add_path(const fs::path& path) {
+        std::error_code problem;
+        if (!fs::is_directory(path, problem)) return add_file(path);
+        std::vector<fs::path> files;
+        try {
+            files = files_in(path);
+        } catch (const fs::filesystem_error& error) {
+            result_.errors.push_back(path.string() + ": cannot list: " + error.code().message());
+            return;
+        }
+        if (files.empty()) result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder");
+        for (const fs::path& file : files) add_file(file);
+    }
+
+    void report_repeats() {
+        for (const auto& [files, count] : repeated_)
+            result_.warnings.push_back(files.first.string() + ": " + std::to_string(count) + (count == 1 ? " tensor is" : " tensors are") +
+                                       " the same as in " + files.second.string() + "; counted once");
+    }
+
+  private:
+    void add_file(const fs::path& path) {
+        try {
+            const auto file = open_tensor_file(path, options_);
+            for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
+            for (RecordedTensor& tensor : describe(*file)) add_tensor(std::move(tensor));
+        } catch (const FileError& error) {
+            result_.errors.emplace_back(error.what());
+        }
+    }
+
+    static std::vector<RecordedTensor> describe(const TensorFile& file) {
+        const auto& metadata = file.metadata();
+        std::optional<std::int64_t> step = step_in_name(file.path());
+        if (const auto it = metadata.find("step"); it != metadata.end()) step = parse_metadata<std::int64_t>(file, "step", it->second);
+        double scale = 1;
+        if (const auto it = metadata.find("loss_scale"); it != metadata.end()) scale = parse_metadata<double>(file, "loss_scale", it->second);
+        if (!(scale > 0) || !std::isfinite(scale)) throw FileError(file.path(), "metadata: loss_scale must be positive and finite");
+        std::map<std::string, GradientKind> kinds;
+        if (const auto it = metadata.find("kinds"); it != metadata.end()) kinds = parse_kinds(file, it->second);
+
+        std::vector<RecordedTensor> tensors;
+        for (std::size_t i = 0; i < file.tensors().size(); ++i) {
+            const TensorEntry& entry = file.tensors()[i];
+            const auto kind = kinds.find(entry.name);
+            tensors.push_back({.file = file.path(), .index = i, .entry = entry, .layer = layer_of(entry.name), .step = step,
+                               .kind = kind != kinds.end() ? kind->second
+                                       : entry.name.ends_with(".out.grad") ? GradientKind::activation : GradientKind::weight,
+                               .recorded_scale = scale});
+        }
+        return tensors;
+    }
+
+    void add_tensor(RecordedTensor tensor) {
+        const Key key{tensor.entry.name, tensor.step, tensor.entry.bytes};
+        for (auto [it, end] = seen_.equal_range(key); it != end; ++it) {
+            const RecordedTensor& earlier = result_.tensors[it->second];
+            if (earlier.file == tensor.file && earlier.index != tensor.index) continue;
+            if (earlier.file != tensor.file && !same_bytes(earlier, tensor, options_)) continue;
+            ++repeated_[{tensor.file, earlier.file}];
+            return;
+        }
+        seen_.emplace(key, result_.tensors.size());
+        result_.tensors.push_back(std::move(tensor));
+    }
+
+    using Key = std::tuple<std::string, std::optional<std::int64_t>, std::uint64_t>;
+
+    const OpenOptions& options_;
+    Recording& result_;
+    std::multimap<Key, std::size_t> seen_;
+    std::map<std::pair<fs::path, fs::path>, std::size_t> repeated_; ///< a file, the earlier file, how many tensors
+};
+
+} // namespace
+
+std::string_view name_of(GradientKind kind) { return kind == GradientKind::weight ? "weight" : "activation"; }
+
+std::string layer_of(std::string_view tensor) {
+    if (tensor.ends_with(".grad")) tensor.remove_suffix(5);
+    for (const std::string_view suffix : {".weight", ".bias", ".out", ".in_proj_weight", ".in_proj_bias"})
+        if (tensor.ends_with(suffix)) return std::string(tensor.substr(0, tensor.size() - suffix.size()));
+    return std::string(tensor);
+}
+
+Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options) {
+    Recording result;
+    Finder finder(options, result);
+    for (const fs::path& path : paths) finder.add_path(path);
+    finder.report_repeats();
+    return result;
+}
+
+} // namespace amp

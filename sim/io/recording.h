@@ -1,0 +1,38 @@
+// What was recorded where: files and folders expanded to a list of tensors with step, kind and loss scale.
+#pragma once
+
+#include <ampscope/sim/io/tensor_file.h>
+
+namespace amp {
+
+/// Whose gradient a tensor is. Weight gradients and activation gradients differ in range by orders of magnitude.
+enum class GradientKind : std::uint8_t { weight, activation };
+std::string_view name_of(GradientKind kind);
+
+struct RecordedTensor {
+    std::filesystem::path file{};
+    std::size_t index = 0; ///< in its file
+    TensorEntry entry{};
+    std::string layer{}; ///< name less its parameter suffix: "h.0" of "h.0.weight.grad"
+    std::optional<std::int64_t> step{};
+    GradientKind kind = GradientKind::weight;
+    double recorded_scale = 1; ///< the loss scale that the values still contain
+};
+
+struct Recording {
+    std::vector<RecordedTensor> tensors;
+    std::vector<std::string> errors;   ///< a line for each file that could not be read
+    std::vector<std::string> warnings; ///< duplicates left out, entries skipped
+};
+
+/// Expands paths to tensors, in the order given; folders recursively and sorted by name. Of a run folder (one with
+/// run.json) only gradients/ is read. Step: metadata "step", else the number that ends the file's name (step_000100,
+/// grads-7). Kind: metadata "kinds" (a JSON object: tensor -> weight | activation), else activation for names ending in
+/// ".out.grad". Scale: metadata "loss_scale", else 1. A tensor with the name, step and bytes of an earlier one is left
+/// out with a warning. Files that cannot be read become errors; the rest is still listed.
+Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {});
+
+/// "h.0.weight.grad" -> "h.0", "c1.out.grad" -> "c1".
+std::string layer_of(std::string_view tensor);
+
+} // namespace amp

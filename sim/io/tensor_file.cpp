@@ -1,0 +1,113 @@
+#include <ampscope/sim/io/byte_file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace amp {
+
+namespace {
+
+std::string last_error() { return std::generic_category().message(errno); }
+
+class RandomAccessStream : public ByteStream {
+  public:
+    RandomAccessStream(const TensorFile& file, std::size_t tensor) : file_(file), tensor_(tensor) {}
+
+    std::size_t read(std::span<std::byte> out) override {
+        const std::uint64_t left = file_.tensors()[tensor_].bytes - offset_;
+        const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left));
+        file_.read_at(tensor_, offset_, out.first(n));
+        offset_ += n;
+        return n;
+    }
+
+  private:
+    const TensorFile& file_;
+    std::size_t tensor_;
+    std::uint64_t offset_ = 0;
+};
+
+} // namespace
+
+ByteFile::ByteFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) throw FileError(path_, "cannot open: " + last_error());
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+        ::close(descriptor_);
+        throw FileError(path_, "not a regular file");
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+ByteFile::~ByteFile() { ::close(descriptor_); }
+
+void ByteFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t n = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) throw FileError(path_, "byte " + std::to_string(offset) + ": cannot read: " + last_error());
+        if (n == 0) throw FileError(path_, "byte " + std::to_string(offset) + ": the file ends here; it is truncated or still being written");
+        offset += static_cast<std::uint64_t>(n);
+        out = out.subspan(static_cast<std::size_t>(n));
+    }
+}
+
+std::string ByteFile::text_at(std::uint64_t offset, std::uint64_t size) const {
+    std::string text(size, '\0');
+    read_at(offset, std::as_writable_bytes(std::span(text)));
+    return text;
+}
+
+void swap_bytes(std::span<std::byte> data, std::size_t item) {
+    for (std::size_t i = 0; i + item <= data.size(); i += item) std::ranges::reverse(data.subspan(i, item));
+}
+
+void FlatTensorFile::read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const {
+    file_.read_at(begins_[tensor] + offset, out);
+    if (swapped_item_ > 1) swap_bytes(out, swapped_item_);
+}
+
+std::unique_ptr<ByteStream> TensorFile::stream(std::size_t tensor) const {
+    return std::make_unique<RandomAccessStream>(*this, tensor);
+}
+
+void finish_entry(TensorEntry& entry, const std::filesystem::path& file) {
+    constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max(); // also bounds file offsets
+    const auto bits = static_cast<std::uint64_t>(info(entry.dtype).bits);
+    std::uint64_t count = 1;
+    const bool empty = std::ranges::find(entry.shape, std::uint64_t{0}) != entry.shape.end();
+    for (const std::uint64_t extent : entry.shape) {
+        if (!empty && extent > limit / bits / count)
+            throw FileError(file, "tensor '" + entry.name + "': its shape has more elements than any file can hold");
+        count *= extent;
+    }
+    entry.count = empty ? 0 : count;
+    if (entry.count * bits % 8 != 0)
+        throw FileError(file, "tensor '" + entry.name + "': " + std::to_string(entry.count) + " elements of " +
+                                  std::to_string(bits) + " bits are not a whole number of bytes");
+    entry.bytes = entry.count * bits / 8;
+}
+
+bool is_tensor_file(const std::filesystem::path& path) {
+    const std::string extension = path.extension().string();
+    return extension == ".safetensors" || extension == ".npy" || extension == ".npz" || extension == ".pt" || extension == ".pth";
+}
+
+std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options) {
+    const std::string extension = path.extension().string();
+    if (extension == ".safetensors") return open_safetensors(path);
+    if (extension == ".npy") return open_npy(path, options);
+    if (extension == ".npz") return open_npz(path, options);
+    if (extension == ".pt" || extension == ".pth") return open_pt(path, options);
+    return open_raw(path, options);
+}
+
+} // namespace amp

@@ -1,0 +1,91 @@
+// Reading tensor files: a list of entries, and the elements of one entry as bytes.
+//
+// Files are read with pread, never mapped: a file that shrinks under us is an error, not a crash. Nothing is allocated
+// on the word of a header alone, and memory stays bounded however large a tensor is.
+#pragma once
+
+#include <ampscope/sim/io/dtype.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace amp {
+
+/// A file that cannot be read as what it claims to be: "FILE: PLACE: what is wrong; what to do".
+class FileError : public std::runtime_error {
+  public:
+    FileError(const std::filesystem::path& file, const std::string& what) : std::runtime_error(file.string() + ": " + what) {}
+};
+
+struct TensorEntry {
+    std::string name{};
+    DType dtype = DType::f32;
+    std::vector<std::uint64_t> shape{};
+    std::uint64_t count = 0; ///< elements: the product of the shape
+    std::uint64_t bytes = 0; ///< count elements, packed
+    /// Elements come in the order they are stored in, which is not the C order of `shape` (Fortran order, a transposed
+    /// view). Counts do not depend on it; blocks follow the stored order.
+    bool storage_order = false;
+};
+
+/// What the file itself does not say.
+struct OpenOptions {
+    std::optional<DType> as;          ///< reinterprets elements whose dtype NumPy lost: '<V2', '|V1', '<f1', also u1/u2
+    std::optional<DType> dtype;       ///< of raw files; required for them
+    std::vector<std::uint64_t> shape; ///< of raw files; empty: one dimension, as long as the file
+};
+
+/// The bytes of one tensor, in order.
+class ByteStream {
+  public:
+    virtual ~ByteStream() = default;
+    /// Fills `out` with the next bytes, whole elements, little-endian; less only at the end. Returns how many.
+    virtual std::size_t read(std::span<std::byte> out) = 0;
+};
+
+class TensorFile {
+  public:
+    virtual ~TensorFile() = default;
+
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] const std::vector<TensorEntry>& tensors() const { return tensors_; }
+    /// safetensors' __metadata__; empty for other files.
+    [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+    /// What was skipped, and why: one line each, for the user.
+    [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+
+    /// Whether read_at() works for this tensor; if not, only stream() does (compressed members).
+    [[nodiscard]] virtual bool random_access(std::size_t tensor) const = 0;
+    /// Fills `out` from byte `offset` of the tensor; both are multiples of the dtype's unit_bytes(). Any thread may call.
+    virtual void read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const = 0;
+    /// A sequential reader, valid as long as the file object. One stream of a file at a time.
+    [[nodiscard]] virtual std::unique_ptr<ByteStream> stream(std::size_t tensor) const;
+
+  protected:
+    explicit TensorFile(std::filesystem::path path) : path_(std::move(path)) {}
+
+    std::filesystem::path path_;
+    std::vector<TensorEntry> tensors_;
+    std::map<std::string, std::string> metadata_;
+    std::vector<std::string> notes_;
+};
+
+/// Opens a file by its extension: .safetensors, .npy, .npz, .pt, .pth; any other is raw and needs options.dtype.
+/// Throws FileError.
+std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options = {});
+
+/// Whether open_tensor_file knows the extension without further options.
+bool is_tensor_file(const std::filesystem::path& path);
+
+/// Fills in count and bytes from shape and dtype. Throws FileError where they overflow or are no whole bytes.
+void finish_entry(TensorEntry& entry, const std::filesystem::path& file);
+
+} // namespace amp
