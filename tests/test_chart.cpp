@@ -1,0 +1,196 @@
+// Charts and wording: rates that never lie, names from hostile files, zones as the codec rounds, well-formed SVG.
+#include <ampscope/formats/codec.h>
+#include <ampscope/tools/chart/chart.h>
+#include <ampscope/tools/chart/svg.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <sstream>
+
+using namespace amp;
+
+TEST_CASE("a percentage is 0 or 100 only where nothing or everything is meant") {
+    CHECK(percent(0, 10) == "0 %");
+    CHECK(percent(10, 10) == "100 %");
+    CHECK(percent(0, 0) == "-");
+    CHECK(percent(124, 1000) == "12.4 %");
+    CHECK(percent(1, 3200) == "0.0312 %");
+    CHECK(percent(1, 3'200'000) == "3.1e-05 %");
+    CHECK(percent(999'999'999, 1'000'000'000) == "99.9999999 %");
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 100'000; ++i) {
+        const std::uint64_t whole = (random() >> (random() % 60)) + 2, part = 1 + random() % (whole - 1);
+        const std::string text = percent(part, whole);
+        const double shown = std::stod(text), rate = 100 * static_cast<double>(part) / static_cast<double>(whole);
+        CAPTURE(text);
+        REQUIRE(shown > 0);
+        REQUIRE(std::abs(shown - rate) <= 0.05 * rate);
+        if (whole < 1'000'000'000'000) REQUIRE(shown < 100);
+    }
+}
+
+TEST_CASE("counts and powers") {
+    CHECK(grouped(0) == "0");
+    CHECK(grouped(999) == "999");
+    CHECK(grouped(1234567) == "1,234,567");
+    CHECK(short_count(999) == "999");
+    CHECK(short_count(12345) == "12.3k");
+    CHECK(short_count(999'499) == "999k");
+    CHECK(short_count(999'500) == "1.00M");
+    CHECK(short_count(~0ULL) == "18.4E");
+    CHECK(power_of_two(0) == "1");
+    CHECK(power_of_two(-3) == "2^-3");
+    CHECK(svg::number(-0.001) == "0");
+    CHECK(svg::number(1.5) == "1.5");
+    CHECK(svg::number(100) == "100");
+}
+
+TEST_CASE("names of unknown origin become printable") {
+    CHECK(printable("h.0.größe") == "h.0.größe");
+    CHECK(printable("\x1b[31m") == "\xef\xbf\xbd[31m");
+    CHECK(printable("a\n\x7f") == "a\xef\xbf\xbd\xef\xbf\xbd");
+    CHECK(printable("\xc0\x80") == "\xef\xbf\xbd\xef\xbf\xbd"); // overlong NUL
+    CHECK(printable("\xed\xa0\x80").find('\xed') == std::string::npos); // a surrogate
+    CHECK(printable("\xc2\x9b") == "\xef\xbf\xbd"); // C1 control: CSI
+    CHECK(printable("\xf0\x9f\x98\x80") == "\xf0\x9f\x98\x80");
+    CHECK(printable("\xf0\x9f\x98") == "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    CHECK(svg::escaped("<a href='x'>&\"") == "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+    CHECK(clipped("größe.weight", 7) == "grö…ght");
+    CHECK(clipped("short", 5) == "short");
+    CHECK(width(clipped(std::string(500, 'x'), 30)) == 30);
+}
+
+TEST_CASE("zones meet where the codec rounds to zero, to the first normal value, beyond the last") {
+    for (const FormatSpec& format : formats) {
+        if (format.is_scale()) continue;
+        const FormatZones zones = zones_of(format);
+        CAPTURE(format.name);
+        const auto magnitude = [&](double log2) { return encode(format, std::exp2(log2)) & format.magnitude_mask(); };
+        const auto overflows = [&](double log2) {
+            Flags flags;
+            encode(format, std::exp2(log2), {}, 0, flags);
+            return flags.test(Flags::overflow);
+        };
+        constexpr double step = 1e-9; // the edges themselves are ties, which the figures need not tell apart
+        CHECK(magnitude(zones.subnormal - step) == 0);
+        CHECK(magnitude(zones.subnormal + step) == 1);
+        CHECK(magnitude(zones.normal - step) < format.min_normal_code());
+        CHECK(magnitude(zones.normal + step) >= format.min_normal_code());
+        CHECK_FALSE(overflows(zones.overflow - step));
+        CHECK(overflows(zones.overflow + step));
+    }
+}
+
+namespace {
+
+MagnitudeFigure magnitudes(int first, int last) {
+    MagnitudeFigure figure{"a <b> & \"c\" \x1b", {}, 5000, 2, 1, {format("fp16"), format("bf16"), format("e4m3fnuz"), format("e2m1")}};
+    for (int e = first; e <= last; ++e) figure.exponents[e] = static_cast<std::uint64_t>(1 + (e - first) * (last - e));
+    return figure;
+}
+
+RateFigure rates() {
+    return {"rates", -8, 0.001,
+            {{format("fp16"), {0.5, 0.1, 0.001, 0, 0}, {0, 0, 0, 1e-9, 1}, std::pair{-6, -6}, -6},
+             {format("e4m3"), {1, 1, 1, 1, 1}, {0, 0, 0, 0, 0}, std::nullopt, std::nullopt}}};
+}
+
+/// Every element closed in order, every attribute quoted, no markup in text. Returns the number of elements.
+int check_well_formed(const std::string& xml) {
+    std::vector<std::string> open;
+    int elements = 0;
+    for (std::size_t at = 0; (at = xml.find('<', at)) != std::string::npos;) {
+        const std::size_t end = xml.find('>', at);
+        REQUIRE(end != std::string::npos);
+        std::string tag = xml.substr(at + 1, end - at - 1);
+        REQUIRE(tag.find('<') == std::string::npos);
+        REQUIRE(std::count(tag.begin(), tag.end(), '"') % 2 == 0);
+        const std::string name = tag.substr(0, tag.find_first_of(" /", 1));
+        if (tag.starts_with('/')) {
+            REQUIRE(!open.empty());
+            REQUIRE(open.back() == tag.substr(1));
+            open.pop_back();
+        } else {
+            ++elements;
+            if (!tag.ends_with('/')) open.push_back(name);
+        }
+        at = end;
+    }
+    REQUIRE(open.empty());
+    return elements;
+}
+
+} // namespace
+
+TEST_CASE("the SVG is well-formed, self-contained and always the same bytes") {
+    const std::string document = svg_document(magnitudes(-40, 3), rates());
+    CHECK(document == svg_document(magnitudes(-40, 3), rates()));
+    CHECK(check_well_formed(document) > 100);
+    CHECK(document.find("a &lt;b&gt; &amp; &quot;c&quot; \xef\xbf\xbd") != std::string::npos);
+    for (const char* needed : {"role=\"img\"", "<desc id=", "<title>", "prefers-color-scheme:dark", "@media print", ">NaN<", ">inf<", "url(#amp-zero)"})
+        CHECK_MESSAGE(document.find(needed) != std::string::npos, needed);
+    for (const char* forbidden : {"<script", "href", "@import", "nan\"", "inf\"", "#ID"})
+        CHECK_MESSAGE(document.find(forbidden) == std::string::npos, forbidden);
+    CHECK(svg_document(magnitudes(-40, 3), rates(), "second").find("url(#second-zero)") != std::string::npos);
+}
+
+TEST_CASE("figures of nothing, of one binade and of every binade of FP64 are drawn") {
+    const MagnitudeFigure nothing{"", {}, 0, 0, 0, {}};
+    const MagnitudeFigure zeros{"zeros", {}, 7, 0, 0, {format("fp16")}};
+    for (const MagnitudeFigure& figure : {nothing, zeros, magnitudes(-3, -3), magnitudes(-1074, 1023)}) {
+        const std::string document = svg_document(figure, {"", 0, 0, {}});
+        check_well_formed(document);
+        CHECK(document.find("nan\"") == std::string::npos);
+        CHECK(!magnitude_text(figure, false).empty());
+    }
+}
+
+TEST_CASE("every bar and every band lies inside the picture") {
+    const std::string document = svg_document(magnitudes(-149, 127), rates());
+    for (std::size_t at = 0; (at = document.find("<rect class=\"", at)) != std::string::npos; ++at) {
+        double x = 0, y = 0, w = 0, h = 0;
+        char css[32];
+        if (std::sscanf(document.c_str() + at, R"(<rect class="%31[^"]" x="%lf" y="%lf" width="%lf" height="%lf")", css, &x, &y, &w, &h) != 5) continue;
+        REQUIRE(w >= 0);
+        REQUIRE(h >= 0);
+        REQUIRE(x >= 0);
+        REQUIRE(x + w <= 800.01);
+    }
+}
+
+TEST_CASE("text output keeps to 80 columns and to plain characters where colour is not wanted") {
+    Table table({"tensor", "underflow", "rate"});
+    table.add({std::string(300, 'n'), grouped(~0ULL), percent(1, 3)});
+    table.add({"b", "1", "0 %"});
+    const std::string text = magnitude_text(magnitudes(-149, 127), false) + magnitude_text(magnitudes(-20, 2), false) +
+                             wrapped(std::string(60, 'a') + " " + std::string(60, 'b') + " c", 4) + table.text(false);
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        CAPTURE(line);
+        CHECK(width(line) <= 80);
+        CHECK(line.find('\x1b') == std::string::npos);
+    }
+    CHECK(table.text(true).find("\x1b[1m") != std::string::npos);
+    CHECK(magnitude_text(magnitudes(-20, 2), true).find("\x1b[31m0") != std::string::npos);
+}
+
+TEST_CASE("the zones of the terminal stand under their binades") {
+    MagnitudeFigure figure{"", {{-30, 1}}, 0, 0, 0, {format("fp16")}};
+    const std::string text = magnitude_text(figure, false);
+    std::istringstream lines(text);
+    std::string bars, zones;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find("█") != std::string::npos) bars = line;
+        if (line.starts_with("      fp16")) zones = line;
+    }
+    // The shown domain starts below 2^-30; fp16 turns subnormal at 2^-25 and normal at 2^-14, and ends with binade 15.
+    const std::size_t bar = width(bars.substr(0, bars.find("█")));
+    CHECK(zones.find('s') == bar + 5);
+    CHECK(zones.find('-') == bar + 16);
+    CHECK(zones.find('!') == bar + 46);
+}

@@ -1,0 +1,154 @@
+#include <ampscope/tools/chart/chart.h>
+
+#include <ampscope/tools/chart/figure.h>
+
+#include <ampscope/formats/codec.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+namespace amp {
+
+FormatZones zones_of(const FormatSpec& f) {
+    const double unit = std::ldexp(1.0, f.min_subnormal_exponent());
+    const double max = decode(f, f.max_code());
+    const double last_ulp = std::ldexp(1.0, f.max_exponent() - f.fraction_bits);
+    return {f.min_subnormal_exponent() - 1.0, std::log2(std::ldexp(1.0, f.min_exponent()) - unit / 2), std::log2(max + last_ulp / 2)};
+}
+
+std::uint64_t MagnitudeFigure::count() const {
+    return std::accumulate(exponents.begin(), exponents.end(), zero + nan + inf,
+                           [](std::uint64_t sum, const auto& bin) { return sum + bin.second; });
+}
+
+std::pair<int, int> binades_shown(const MagnitudeFigure& figure) {
+    int from = 1'000'000, to = -1'000'000;
+    if (!figure.exponents.empty()) {
+        from = figure.exponents.begin()->first;
+        to = figure.exponents.rbegin()->first + 1;
+    }
+    for (const FormatSpec& format : figure.formats) {
+        if (format.exponent_bits >= 8) continue;
+        const FormatZones zones = zones_of(format);
+        from = std::min(from, static_cast<int>(zones.subnormal) - 3);
+        to = std::max(to, static_cast<int>(std::ceil(zones.overflow)) + 3);
+    }
+    if (from >= to) return {-20, 4};
+    return {from - 1, to + 1};
+}
+
+namespace svg {
+
+double tick_step(double range, int ticks) {
+    const double least = range / ticks;
+    const double decade = std::pow(10.0, std::floor(std::log10(least)));
+    for (const double factor : {1.0, 2.0, 5.0})
+        if (factor * decade >= least * (1 - 1e-9)) return factor * decade;
+    return 10 * decade;
+}
+
+std::string power_label(int log2) {
+    constexpr std::array<std::string_view, 10> digits = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+    if (log2 == 0) return "1";
+    std::string out = "2";
+    for (const char c : std::to_string(log2)) out += c == '-' ? "⁻" : digits[static_cast<std::size_t>(c - '0')];
+    return out;
+}
+
+// librsvg knows no CSS variables, so each mode states its colours. `#ID` stands for the id prefix.
+std::string definitions(const std::string& id) {
+    constexpr std::string_view text = R"(<style>
+.amp-chart{font-family:system-ui,"Segoe UI","DejaVu Sans",sans-serif;font-size:12px}
+.amp-chart .page{fill:#fff}
+.amp-chart text{fill:#1b1f24}
+.amp-chart .title{font-size:15px;font-weight:600}
+.amp-chart .quiet{fill:#57606a}
+.amp-chart .small{font-size:11px}
+.amp-chart .mono{font-weight:600}
+.amp-chart .on-band{font-size:11px;fill:#1b1f24;stroke:#fff;stroke-width:3px;stroke-linejoin:round;paint-order:stroke}
+.amp-chart .bar{fill:#0072b2}
+.amp-chart .special{fill:#57606a}
+.amp-chart .axis{stroke:#57606a;stroke-width:1;fill:none}
+.amp-chart .grid{stroke:#d8dee4;stroke-width:1}
+.amp-chart .break{stroke:#fff;stroke-width:3;fill:none}
+.amp-chart .frame{fill:none;stroke:#8c959f;stroke-width:1}
+.amp-chart .zone-zero{fill:url(##ID-zero)}
+.amp-chart .zone-subnormal{fill:url(##ID-subnormal)}
+.amp-chart .zone-normal{fill:#cfe8dd}
+.amp-chart .zone-overflow{fill:url(##ID-overflow)}
+.amp-chart .window{fill:#009e73;fill-opacity:.22}
+.amp-chart .window-edge{stroke:#009e73;stroke-width:1}
+.amp-chart .underflow{stroke:#d55e00;stroke-width:2;fill:none;stroke-linejoin:round}
+.amp-chart .overflow{stroke:#9b4f96;stroke-width:2;fill:none;stroke-dasharray:6 3;stroke-linejoin:round}
+.amp-chart .limit{stroke:#57606a;stroke-width:1;stroke-dasharray:2 3}
+.amp-chart .recommended{stroke:#1b1f24;stroke-width:2}
+.amp-chart .pointer{fill:#1b1f24}
+.amp-chart .hit{fill:#888;fill-opacity:0}
+.amp-chart .hit:hover{fill-opacity:.25}
+.amp-chart .tile-zero{fill:#f3b48f}.amp-chart .ink-zero{stroke:#a84600;stroke-width:1.2}
+.amp-chart .tile-subnormal{fill:#fbe3ad}.amp-chart .ink-subnormal{stroke:#b87d00;stroke-width:1.2}
+.amp-chart .tile-overflow{fill:#e4c3df}.amp-chart .ink-overflow{fill:#7d3a78}
+@media (prefers-color-scheme:dark){
+.amp-chart .page{fill:#0d1117}
+.amp-chart text{fill:#e6edf3}
+.amp-chart .quiet{fill:#9aa4af}
+.amp-chart .on-band{fill:#fff;stroke:#0d1117}
+.amp-chart .bar{fill:#56b4e9}
+.amp-chart .special{fill:#9aa4af}
+.amp-chart .axis{stroke:#9aa4af}
+.amp-chart .grid{stroke:#272e38}
+.amp-chart .break{stroke:#0d1117}
+.amp-chart .zone-normal{fill:#12513d}
+.amp-chart .underflow{stroke:#f58a3c}
+.amp-chart .overflow{stroke:#d79bd2}
+.amp-chart .limit{stroke:#9aa4af}
+.amp-chart .recommended{stroke:#e6edf3}
+.amp-chart .pointer{fill:#e6edf3}
+.amp-chart .tile-zero{fill:#6b2d08}.amp-chart .ink-zero{stroke:#f58a3c}
+.amp-chart .tile-subnormal{fill:#574108}.amp-chart .ink-subnormal{stroke:#e69f00}
+.amp-chart .tile-overflow{fill:#4f2a4c}.amp-chart .ink-overflow{fill:#d79bd2}
+}
+@media print{
+.amp-chart .page{fill:#fff}
+.amp-chart text,.amp-chart .quiet,.amp-chart .pointer{fill:#000}
+.amp-chart .on-band{fill:#000;stroke:#fff}
+.amp-chart .bar{fill:#444}
+.amp-chart .special{fill:#888}
+.amp-chart .axis,.amp-chart .limit,.amp-chart .recommended,.amp-chart .underflow,.amp-chart .overflow{stroke:#000}
+.amp-chart .grid{stroke:#ccc}
+.amp-chart .break{stroke:#fff}
+.amp-chart .zone-normal{fill:#fff}
+.amp-chart .tile-zero,.amp-chart .tile-subnormal,.amp-chart .tile-overflow{fill:#fff}
+.amp-chart .ink-zero,.amp-chart .ink-subnormal{stroke:#555}
+.amp-chart .ink-overflow{fill:#555}
+}
+</style>
+<defs>
+<pattern id="#ID-zero" width="6" height="6" patternUnits="userSpaceOnUse"><rect class="tile-zero" width="6" height="6"/><path class="ink-zero" d="M0 0L6 6M6 0L0 6"/></pattern>
+<pattern id="#ID-subnormal" width="7" height="7" patternUnits="userSpaceOnUse"><rect class="tile-subnormal" width="7" height="7"/><path class="ink-subnormal" d="M-1 1L1 -1M0 7L7 0M6 8L8 6"/></pattern>
+<pattern id="#ID-overflow" width="5" height="5" patternUnits="userSpaceOnUse"><rect class="tile-overflow" width="5" height="5"/><circle class="ink-overflow" cx="2.5" cy="2.5" r="1.1"/></pattern>
+</defs>
+)";
+    std::string out(text);
+    for (std::size_t at = 0; (at = out.find("#ID", at)) != std::string::npos;) out.replace(at, 3, escaped(id));
+    return out;
+}
+
+} // namespace svg
+
+std::string svg_document(const MagnitudeFigure& magnitudes, const RateFigure& rates, const std::string& id) {
+    constexpr double gap = 28;
+    const double first = svg::draw(nullptr, magnitudes, 0);
+    const double height = first + gap + svg::draw(nullptr, rates, 0);
+    svg::Canvas canvas(svg::page_width, height);
+    canvas.rect(0, 0, svg::page_width, height, "page");
+    svg::draw(&canvas, magnitudes, 0);
+    svg::draw(&canvas, rates, first + gap);
+    return canvas.document(id, magnitudes.title, svg::description(magnitudes) + " " + svg::description(rates), svg::definitions(id));
+}
+
+} // namespace amp

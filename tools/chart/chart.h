@@ -1,0 +1,57 @@
+// The pictures of amp-histogram: magnitudes against the zones of number formats, and rates over the loss scale.
+//
+// Hand-written SVG: inline CSS with dark mode and print rules, tooltips, text alternatives, patterns and line styles
+// beside the colours (Okabe and Ito's palette), and the same bytes for the same figures.
+#pragma once
+
+#include <ampscope/formats/spec.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace amp {
+
+/// What becomes of a magnitude cast to a format with nearest-even, by log2 of the magnitude: zero up to `subnormal`,
+/// subnormal up to `normal`, normal up to `overflow`. A format without subnormals has subnormal == normal.
+struct FormatZones {
+    double subnormal, normal, overflow;
+};
+FormatZones zones_of(const FormatSpec& format);
+
+/// How many elements lie in each binade: exponents[e] counts 2^e <= |x| < 2^(e+1).
+struct MagnitudeFigure {
+    std::string title;
+    std::map<int, std::uint64_t> exponents;
+    std::uint64_t zero = 0, nan = 0, inf = 0;
+    std::vector<FormatSpec> formats; ///< a band of zones each
+
+    [[nodiscard]] std::uint64_t count() const;
+};
+
+/// The binades [first, last) that a picture shows: those of the data, and the edges of every format that has fewer of
+/// them than FP32, with a little room.
+std::pair<int, int> binades_shown(const MagnitudeFigure& figure);
+
+/// Rates of finite non-zero elements, at the scales 2^first_log2, 2^(first_log2 + 1), ...
+struct RateCurve {
+    FormatSpec format;
+    std::vector<double> underflow, overflow; ///< 0 ... 1, equally long
+    std::optional<std::pair<int, int>> window; ///< log2 of the scales that lose less than the limit and overflow nowhere
+    std::optional<int> recommended;            ///< log2
+};
+
+struct RateFigure {
+    std::string title;
+    int first_log2 = 0;
+    double limit = 0; ///< of the underflow rate
+    std::vector<RateCurve> curves; ///< one panel each, all of the same length
+};
+
+/// One SVG document with both figures, one under the other. `id` prefixes the document's element ids.
+std::string svg_document(const MagnitudeFigure& magnitudes, const RateFigure& rates, const std::string& id = "amp");
+
+} // namespace amp

@@ -1,0 +1,34 @@
+// What the figures of chart.h share: a linear axis, tick steps, the style sheet.
+#pragma once
+
+#include <ampscope/tools/chart/chart.h>
+#include <ampscope/tools/chart/svg.h>
+
+namespace amp::svg {
+
+/// Maps [from, to] onto the pixels [begin, end].
+struct Scale {
+    double from, to, begin, end;
+    [[nodiscard]] double operator()(double x) const { return begin + (x - from) / (to - from) * (end - begin); }
+};
+
+/// The smallest of 1, 2, 5, 10, 20 ... (times any power of ten) that makes at most `ticks` steps of `range`.
+double tick_step(double range, int ticks);
+
+/// 2^log2 in superscript digits; "1" for 0.
+std::string power_label(int log2);
+
+/// Style sheet and patterns; ids start with `id`.
+std::string definitions(const std::string& id);
+
+/// Draws a figure with its upper edge at `y`; returns its height. With `canvas` null it only measures.
+double draw(Canvas* canvas, const MagnitudeFigure& figure, double y);
+double draw(Canvas* canvas, const RateFigure& figure, double y);
+
+/// The text alternatives.
+std::string description(const MagnitudeFigure& figure);
+std::string description(const RateFigure& figure);
+
+inline constexpr double page_width = 800, left_edge = 88, right_edge = 772;
+
+} // namespace amp::svg

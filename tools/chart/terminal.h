@@ -1,0 +1,60 @@
+// Reports in a terminal: 80 columns, colour only where it helps and is wanted, tables, a histogram of block characters.
+#pragma once
+
+#include <ampscope/tools/chart/chart.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace amp {
+
+inline constexpr std::size_t terminal_columns = 80;
+
+/// Whether escape sequences may be written to `stream`: it is a terminal, not a dumb one, and NO_COLOR is not set.
+bool wants_color(std::FILE* stream);
+
+enum class Ink { plain, bold, quiet, red, yellow, green, magenta };
+std::string inked(std::string_view text, Ink ink, bool color);
+
+/// Breaks a paragraph at spaces, to lines of at most terminal_columns; later lines are indented.
+std::string wrapped(std::string_view text, std::size_t indent = 0);
+
+/// Left-aligned first column, right-aligned others, two spaces between. The first column is clipped so that lines fit.
+class Table {
+  public:
+    explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    [[nodiscard]] std::string text(bool color) const; ///< the header is bold
+
+  private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// The figure in characters, one column for one binade or more; a line of zones for each format.
+std::string magnitude_text(const MagnitudeFigure& figure, bool color);
+
+/// A bar on standard error, if that is a terminal and the work takes more than half a second. Any thread may add.
+class Progress {
+  public:
+    explicit Progress(std::uint64_t total);
+    ~Progress(); ///< wipes the bar
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    void add(std::uint64_t done);
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    std::uint64_t total_;
+    bool enabled_;
+    Clock::time_point start_ = Clock::now();
+    std::atomic<std::uint64_t> done_ = 0;
+    std::mutex drawing_;
+    int drawn_ = -1; ///< permille last drawn
+};
+
+} // namespace amp

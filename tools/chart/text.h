@@ -1,0 +1,36 @@
+// Numbers and names as people read them: the wording shared by charts, terminal reports and error lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace amp {
+
+/// `part` of `whole` as a percentage with three significant digits: "12.4 %", "0.0312 %", "3.1e-05 %". Only nothing is
+/// "0 %" and only everything is "100 %"; "-" where `whole` is 0.
+std::string percent(std::uint64_t part, std::uint64_t whole);
+
+/// The same for a rate of 0 ... 1.
+std::string percent(double rate);
+
+/// 1234567 as "1,234,567".
+std::string grouped(std::uint64_t n);
+
+/// At most five characters: "999", "12.3k", "4.57M", "618M".
+std::string short_count(std::uint64_t n);
+
+/// "1" or "2^13".
+std::string power_of_two(int log2);
+
+/// Valid UTF-8 without control characters: anything else becomes U+FFFD. Names come from files of unknown origin.
+std::string printable(std::string_view text);
+
+/// Number of code points, which is the width of a printable() text in a terminal (wide scripts excepted).
+std::size_t width(std::string_view utf8);
+
+/// A printable() text of at most `columns` code points: a longer one keeps both ends, joined by an ellipsis.
+std::string clipped(std::string_view utf8, std::size_t columns);
+
+} // namespace amp
