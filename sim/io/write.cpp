@@ -1,0 +1,158 @@
+#include <ampscope/sim/io/write.h>
+
+#include <cerrno>
+#include <set>
+#include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+    throw FileError(path, what + ": " + std::generic_category().message(errno));
+}
+
+/// A rename survives a crash only once its folder is synced. Folders that cannot be synced are left to the system.
+void sync_folder(const fs::path& file) {
+    const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    ::fsync(descriptor);
+    ::close(descriptor);
+}
+
+std::string little_endian(std::uint64_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i) & 0xff));
+    return text;
+}
+
+/// The header, padded with spaces so that the data begin at a multiple of 8.
+std::string safetensors_header(const fs::path& path, const std::vector<TensorEntry>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+    nlohmann::ordered_json header = nlohmann::ordered_json::object();
+    if (!metadata.empty()) header["__metadata__"] = metadata;
+    std::uint64_t offset = 0;
+    std::set<std::string_view> names{"__metadata__"};
+    for (const TensorEntry& tensor : tensors) {
+        if (!names.insert(tensor.name).second)
+            throw FileError(path, "tensor '" + tensor.name + "': safetensors cannot hold two of this name; rename one");
+        header[tensor.name] = {{"dtype", info(tensor.dtype).name},
+                               {"shape", tensor.shape},
+                               {"data_offsets", {offset, offset + tensor.bytes}}};
+        offset += tensor.bytes;
+    }
+    std::string text;
+    try {
+        text = header.dump();
+    } catch (const nlohmann::json::type_error&) {
+        throw FileError(path, "a tensor's name or the metadata is not UTF-8, which safetensors requires; rename it");
+    }
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    return little_endian(text.size(), 8) + text;
+}
+
+/// Version 1.0, padded so that the data begin at a multiple of 64, as NumPy writes it.
+std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
+    const DTypeInfo& type = info(tensor.dtype);
+    if (type.bits < 8)
+        throw FileError(path, std::string(type.name) +
+                                  " elements are smaller than a byte, which .npy cannot hold; write .safetensors");
+    const std::string size = std::to_string(type.bits / 8);
+    const std::string descr =
+        (type.bits == 8 ? "|" : "<") + (type.numpy.empty() ? "V" + size : std::string(type.numpy));
+    std::string shape;
+    for (const std::uint64_t extent : tensor.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
+    if (tensor.shape.size() == 1) shape += ",";
+    std::string text = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+    constexpr std::size_t preamble = 10;
+    text.resize((preamble + text.size() + 1 + 63) / 64 * 64 - preamble, ' ');
+    text.back() = '\n';
+    if (text.size() > 65535) throw FileError(path, "too many dimensions for .npy; write .safetensors");
+    return "\x93NUMPY" + little_endian(1, 2) + little_endian(text.size(), 2) + text;
+}
+
+} // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+    for (int attempt = 0; attempt < 100 && descriptor_ < 0; ++attempt) {
+        temporary_ = path_;
+        temporary_ += "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".partial";
+        descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (descriptor_ < 0 && errno != EEXIST) break;
+    }
+    if (descriptor_ < 0) fail(path_, "cannot be written");
+}
+
+AtomicFile::~AtomicFile() {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail(path_, "cannot be written");
+        bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+}
+
+void AtomicFile::commit() {
+    if (::fsync(descriptor_) != 0) fail(path_, "cannot be written");
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "cannot be put in place");
+    ::close(descriptor_);
+    descriptor_ = -1;
+    sync_folder(path_);
+}
+
+void write_text_file(const fs::path& path, std::string_view text) {
+    AtomicFile file(path);
+    file.append(std::as_bytes(std::span(text)));
+    file.commit();
+}
+
+TensorWriter::TensorWriter(const fs::path& path, std::string_view header, std::uint64_t bytes)
+    : file_(path), left_(bytes) {
+    file_.append(std::as_bytes(std::span(header)));
+}
+
+void TensorWriter::append(std::span<const std::byte> bytes) {
+    if (bytes.size() > left_) throw std::logic_error("[TensorWriter] more bytes than the announced tensors have");
+    file_.append(bytes);
+    left_ -= bytes.size();
+}
+
+void TensorWriter::commit() {
+    if (left_ != 0)
+        throw std::logic_error("[TensorWriter] " + std::to_string(left_) +
+                               " bytes of the announced tensors are missing");
+    file_.commit();
+}
+
+TensorWriter create_tensor_file(const fs::path& path, std::vector<TensorEntry> tensors,
+                                const std::map<std::string, std::string>& metadata) {
+    std::uint64_t bytes = 0;
+    for (TensorEntry& tensor : tensors) {
+        finish_entry(tensor, path);
+        bytes += tensor.bytes;
+    }
+    if (path.extension() == ".safetensors") return {path, safetensors_header(path, tensors, metadata), bytes};
+    for (const char* other : {".npz", ".pt", ".pth"})
+        if (path.extension() == other)
+            throw FileError(path, std::string(other) + " files are only read; write .safetensors, .npy or raw");
+    if (tensors.size() != 1)
+        throw FileError(path, std::to_string(tensors.size()) +
+                                  " tensors do not fit a file of one tensor; write .safetensors");
+    return {path, path.extension() == ".npy" ? npy_header(path, tensors[0]) : std::string(), bytes};
+}
+
+} // namespace amp

@@ -1,0 +1,88 @@
+// Small things the tests of sim/io share: a scratch folder, whole files, whole tensors.
+#pragma once
+
+#include <ampscope/sim/io/tensor_file.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <unistd.h>
+
+namespace amp::test {
+
+namespace fs = std::filesystem;
+
+/// A folder of its own for the life of the object.
+class Scratch {
+  public:
+    Scratch() {
+        std::string pattern = (fs::temp_directory_path() / "ampscope-test-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no scratch folder");
+        folder_ = pattern;
+    }
+    ~Scratch() {
+        std::error_code ignored;
+        fs::remove_all(folder_, ignored);
+    }
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+
+    [[nodiscard]] fs::path operator/(const std::string& name) const { return folder_ / name; }
+    [[nodiscard]] const fs::path& folder() const { return folder_; }
+
+  private:
+    fs::path folder_;
+};
+
+inline fs::path write_file(const fs::path& path, std::string_view bytes) {
+    std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return path;
+}
+
+inline std::string read_file(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// All bytes of a tensor through its stream, `chunk` bytes at a time (a multiple of 24: whole elements of any dtype).
+inline std::string tensor_bytes(const TensorFile& file, std::size_t tensor, std::size_t chunk = 24000) {
+    const auto stream = file.stream(tensor);
+    std::string bytes, part(chunk, '\0');
+    for (;;) {
+        const std::size_t n = stream->read(std::as_writable_bytes(std::span(part)));
+        bytes.append(part, 0, n);
+        if (n < chunk) return bytes;
+    }
+}
+
+/// Opens a file and reads all of it. Returns the message of the FileError that stopped it, or nothing.
+inline std::string error_of(const fs::path& path, const OpenOptions& options = {}) {
+    try {
+        const auto file = open_tensor_file(path, options);
+        for (std::size_t i = 0; i < file->tensors().size(); ++i)
+            if (tensor_bytes(*file, i).size() != file->tensors()[i].bytes) return "the stream's length is wrong";
+    } catch (const FileError& error) {
+        return error.what();
+    }
+    return {};
+}
+
+inline std::string little_endian(std::uint64_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i) & 0xff));
+    return text;
+}
+
+inline fs::path golden(const std::string& name) { return fs::path(__FILE__).parent_path() / "data" / "io" / name; }
+
+/// The recordings beside the project, or an empty path where they are not.
+inline fs::path recordings() {
+    const char* shared = std::getenv("AMPSCOPE_SHARED");
+    const fs::path folder =
+        (shared != nullptr ? fs::path(shared) : fs::path(__FILE__).parent_path() / "../../shared") / "recorded";
+    return fs::is_directory(folder) ? folder : fs::path();
+}
+
+} // namespace amp::test

@@ -1,0 +1,148 @@
+// Written files: what the readers get back, the bytes that the formats' documents ask for, and nothing left on failure.
+#include "io_files.h"
+
+#include <ampscope/sim/io/write.h>
+
+#include <doctest/doctest.h>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+std::string counting_bytes(std::uint64_t n) {
+    std::string bytes;
+    for (std::uint64_t i = 0; i < n; ++i) bytes.push_back(static_cast<char>(i * 7 + 1));
+    return bytes;
+}
+
+void put(TensorWriter& writer, std::string_view bytes) { writer.append(std::as_bytes(std::span(bytes))); }
+
+std::size_t files_in(const Scratch& scratch) {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(scratch.folder()), fs::directory_iterator()));
+}
+
+} // namespace
+
+TEST_CASE("a safetensors file of every dtype, an empty tensor and a scalar is read back as written") {
+    const Scratch scratch;
+    std::vector<TensorEntry> entries{{.name = "scalar", .dtype = DType::f32, .shape = {}},
+                                     {.name = "empty", .dtype = DType::f16, .shape = {3, 0, 2}}};
+    for (const DTypeInfo& row : dtypes)
+        entries.push_back({.name = "a." + std::string(row.name), .dtype = row.dtype, .shape = {2, 4}});
+    const std::map<std::string, std::string> metadata{{"step", "7"}, {"quote \" and \\", "\n\xc3\xa9"}};
+    std::uint64_t total = 4;
+    for (const DTypeInfo& row : dtypes) total += static_cast<std::uint64_t>(row.bits);
+    const std::string data = counting_bytes(total);
+    {
+        TensorWriter writer = create_tensor_file(scratch / "x.safetensors", entries, metadata);
+        for (std::size_t at = 0; at < data.size(); at += 5) put(writer, std::string_view(data).substr(at, 5));
+        writer.commit();
+    }
+    const auto file = open_tensor_file(scratch / "x.safetensors");
+    CHECK(file->metadata() == metadata);
+    REQUIRE(file->tensors().size() == entries.size());
+    std::map<std::string, std::string> contents;
+    for (std::size_t i = 0; i < entries.size(); ++i) contents[file->tensors()[i].name] = tensor_bytes(*file, i);
+    std::size_t at = 0;
+    for (const TensorEntry& entry : entries) {
+        const std::size_t size = entry.name == "scalar"  ? 4
+                                 : entry.name == "empty" ? 0
+                                                         : static_cast<std::size_t>(info(entry.dtype).bits);
+        CHECK_MESSAGE(contents[entry.name] == data.substr(at, size), entry.name);
+        at += size;
+    }
+    CHECK(files_in(scratch) == 1);
+}
+
+TEST_CASE("the bytes of a small safetensors file are those of the format's document") {
+    const Scratch scratch;
+    TensorWriter writer =
+        create_tensor_file(scratch / "x.safetensors", {{.name = "w", .dtype = DType::bf16, .shape = {2}}});
+    put(writer, "abcd");
+    writer.commit();
+    const std::string header = R"({"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}})";
+    REQUIRE(header.size() == 55);
+    CHECK(read_file(scratch / "x.safetensors") == little_endian(56, 8) + header + " abcd");
+}
+
+TEST_CASE("the bytes of a small npy file are those of NumPy") {
+    const Scratch scratch;
+    TensorWriter writer = create_tensor_file(scratch / "x.npy", {{.name = "w", .dtype = DType::f16, .shape = {2, 3}}});
+    put(writer, "abcdefghijkl");
+    writer.commit();
+    std::string header =
+        std::string("\x93NUMPY\x01\x00\x76\x00", 10) + "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 3), }";
+    header.resize(127, ' ');
+    CHECK(read_file(scratch / "x.npy") == header + "\nabcdefghijkl");
+}
+
+TEST_CASE("npy files of every dtype that NumPy can hold are read back") {
+    for (const DTypeInfo& row : dtypes) {
+        const Scratch scratch;
+        const fs::path path = scratch / "x.npy";
+        if (row.bits < 8) {
+            CHECK_THROWS_AS(create_tensor_file(path, {{.dtype = row.dtype, .shape = {4}}}), FileError);
+            continue;
+        }
+        for (const std::vector<std::uint64_t>& shape : {std::vector<std::uint64_t>{}, {5}, {0, 2}, {2, 3, 4}}) {
+            TensorEntry entry{.name = "x", .dtype = row.dtype, .shape = shape};
+            finish_entry(entry, path);
+            const std::string data = counting_bytes(entry.bytes);
+            TensorWriter writer = create_tensor_file(path, {entry});
+            put(writer, data);
+            writer.commit();
+            const auto file = open_tensor_file(
+                path, {.as = row.numpy.empty() ? std::optional(row.dtype) : std::nullopt, .dtype = {}, .shape = {}});
+            CHECK(file->tensors()[0].dtype == row.dtype);
+            CHECK(file->tensors()[0].shape == shape);
+            CHECK(tensor_bytes(*file, 0) == data);
+        }
+    }
+}
+
+TEST_CASE("raw files hold the elements alone") {
+    const Scratch scratch;
+    TensorWriter writer = create_tensor_file(scratch / "x.bin", {{.name = "w", .dtype = DType::f4, .shape = {2, 4}}});
+    put(writer, "abcd");
+    writer.commit();
+    CHECK(read_file(scratch / "x.bin") == "abcd");
+}
+
+TEST_CASE("an unfinished file leaves nothing, and what was there stays") {
+    const Scratch scratch;
+    write_file(scratch / "x.npy", "precious");
+    {
+        TensorWriter writer = create_tensor_file(scratch / "x.npy", {{.name = "w", .dtype = DType::u8, .shape = {4}}});
+        put(writer, "ab");
+        CHECK_THROWS_AS(writer.commit(), std::logic_error);
+        CHECK_THROWS_AS(put(writer, "abc"), std::logic_error);
+        CHECK(read_file(scratch / "x.npy") == "precious");
+        CHECK(files_in(scratch) == 2);
+    }
+    CHECK(read_file(scratch / "x.npy") == "precious");
+    CHECK(files_in(scratch) == 1);
+    write_text_file(scratch / "x.npy", "new");
+    CHECK(read_file(scratch / "x.npy") == "new");
+    CHECK(files_in(scratch) == 1);
+}
+
+TEST_CASE("what a format cannot hold is refused before anything is written") {
+    const Scratch scratch;
+    const TensorEntry a{.name = "a", .dtype = DType::f32, .shape = {1}},
+        b{.name = "b", .dtype = DType::f32, .shape = {1}};
+    const auto refused = [&](const char* name, const std::vector<TensorEntry>& entries) {
+        CHECK_THROWS_AS(create_tensor_file(scratch / name, entries), FileError);
+        CHECK(files_in(scratch) == 0);
+    };
+    refused("x.npy", {a, b});
+    refused("x.npy", {});
+    refused("x.bin", {a, b});
+    refused("x.safetensors", {a, a});
+    refused("x.safetensors", {{.name = "__metadata__", .dtype = DType::f32, .shape = {1}}});
+    refused("x.safetensors", {{.name = "\xff", .dtype = DType::f32, .shape = {1}}});
+    refused("x.safetensors", {{.name = "odd", .dtype = DType::f4, .shape = {3}}});
+    refused("x.npz", {a});
+    refused("x.pt", {a});
+    refused("missing/x.npy", {a});
+}
