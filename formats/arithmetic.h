@@ -132,7 +132,8 @@ struct Arithmetic {
         if (((x.exponent - shift) & 1) != 0) --shift;
         bool exact = true;
         const std::uint64_t root = detail::integer_sqrt(detail::Uint128{x.significand} << shift, exact);
-        return finish({.kind = Kind::finite, .exponent = (x.exponent - shift) / 2, .significand = root | std::uint64_t{!exact}});
+        return finish(
+            {.kind = Kind::finite, .exponent = (x.exponent - shift) / 2, .significand = root | std::uint64_t{!exact}});
     }
 
     /// a * b + c with one rounding. 0 * infinity is invalid whatever c is, as in SoftFloat.
@@ -238,7 +239,8 @@ struct Arithmetic {
     constexpr Unpacked product(const Unpacked& x, const Unpacked& y) {
         const bool sign = x.sign != y.sign;
         if (x.kind == Kind::infinity || y.kind == Kind::infinity)
-            return x.kind == Kind::zero || y.kind == Kind::zero ? invalid() : Unpacked{.kind = Kind::infinity, .sign = sign};
+            return x.kind == Kind::zero || y.kind == Kind::zero ? invalid()
+                                                                : Unpacked{.kind = Kind::infinity, .sign = sign};
         if (x.kind == Kind::zero || y.kind == Kind::zero) return {.sign = sign};
         return detail::exact_product(x, y);
     }
@@ -246,7 +248,8 @@ struct Arithmetic {
     /// The position of a number in the order of values; 0 for both zeros.
     [[nodiscard]] constexpr std::int64_t ordinal(const Unpacked& u, std::uint32_t code) const {
         if (u.kind == Kind::zero) return 0;
-        const auto magnitude = static_cast<std::int64_t>(code & format.magnitude_mask()) + std::int64_t{!format.has_zero};
+        const auto magnitude =
+            static_cast<std::int64_t>(code & format.magnitude_mask()) + std::int64_t{!format.has_zero};
         return u.sign ? -magnitude : magnitude;
     }
 

@@ -205,7 +205,8 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
 
     // 4. Code: fields of consecutive binades are consecutive, and the implicit bit adds one to the field.
     const std::int64_t first = f.has_zero ? 0 : std::int64_t{1} << f.fraction_bits;
-    std::int64_t code = (static_cast<std::int64_t>(binade - f.min_exponent()) << f.fraction_bits) + static_cast<std::int64_t>(kept) - first;
+    std::int64_t code = (static_cast<std::int64_t>(binade - f.min_exponent()) << f.fraction_bits) +
+                        static_cast<std::int64_t>(kept) - first;
     if (code < 0) code = 0; // no zero to round to: the smallest value
 
     // 5. Overflow: the rounded magnitude, as if the exponent were unbounded, exceeds the largest finite value.
@@ -217,7 +218,8 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
         bool tiny = below_normal;
         if (leading == f.min_exponent() - 1 && policy.tininess == Tininess::after_rounding && f.has_zero) {
             bool unused = true;
-            tiny = detail::round_significand(significand, 63 - f.fraction_bits, sign, policy, random, unused) >> f.precision() == 0;
+            const int full = 63 - f.fraction_bits;
+            tiny = detail::round_significand(significand, full, sign, policy, random, unused) >> f.precision() == 0;
         }
         if (tiny) flags.raise(Flags::underflow);
     }
@@ -229,7 +231,8 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
 }
 
 /// Rounds an unpacked number to `f`.
-constexpr std::uint32_t pack(const FormatSpec& f, const Unpacked& u, const Policy& policy, std::uint32_t random, Flags& flags) {
+constexpr std::uint32_t pack(const FormatSpec& f, const Unpacked& u, const Policy& policy, std::uint32_t random,
+                             Flags& flags) {
     switch (u.kind) {
     case Kind::nan: return detail::pack_nan(f, u, policy.nan, flags);
     case Kind::infinity: return detail::pack_infinity(f, u.sign, policy, flags);

@@ -36,8 +36,8 @@ enum class Subnormals : std::uint8_t {
     flush,        ///< both
 };
 
-/// The bits of a NaN result. A NaN that stands for infinity after an overflow has the sign of the value under every rule
-/// but the canonical one, as in CUDA, ml_dtypes and PyTorch.
+/// The bits of a NaN result. A NaN that stands for infinity after an overflow has the sign of the value under every
+/// rule but the canonical one, as in CUDA, ml_dtypes and PyTorch.
 enum class NanRule : std::uint8_t {
     canonical, ///< positive, quiet, no payload: FormatSpec::nan_code()
     keep_sign, ///< canonical with the operand's sign bit (ml_dtypes; the NaN of FNUZ formats has it set)
@@ -87,15 +87,25 @@ struct Profile {
 inline constexpr std::array profiles = {
     Profile{"ieee", {}, "IEEE 754: overflow to infinity, or NaN where there is none"},
     Profile{"ocp-saturate", {.overflow = Overflow::saturate_all}, "OCP OFP8 and MX saturating mode: infinities too"},
-    Profile{"ml_dtypes", {.nan = NanRule::keep_sign}, "ml_dtypes and JAX casts: no saturation, NaN keeps its sign (NaN into FP6 and FP4 gives a zero there, +max here; "
-            "E8M0 ties go up and zero is NaN there)"},
+    Profile{"ml_dtypes",
+            {.nan = NanRule::keep_sign},
+            "ml_dtypes and JAX casts: no saturation, NaN keeps its sign (0.6.0; there a NaN into FP6 or FP4 becomes 0, "
+            "ties of E8M0 go up and its zero is NaN)"},
     Profile{"cuda-nosat", {.nan = NanRule::all_ones}, "CUDA __NV_NOSAT and the cuda_fp16/cuda_bf16 conversions"},
-    Profile{"cuda-satfinite", {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones}, "CUDA __NV_SATFINITE, cvt.rn.satfinite"},
-    Profile{"torch", {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones_keep_sign},
-            "PyTorch .to(float8_e4m3fn) since pull request 178817 (2026-04), measured in 2.15.0: 448 for infinities too"},
-    Profile{"torch-2025", {.nan = NanRule::all_ones_keep_sign},
-            "PyTorch .to(float8_e4m3fn) before that: NaN on overflow; in 2.15.0 still its other float8 types with a sign"},
-    Profile{"vcvtneps2bf16", {.subnormals = Subnormals::flush, .nan = NanRule::payload}, "x86 AVX512_BF16: nearest-even, DAZ and FTZ"},
+    Profile{"cuda-satfinite",
+            {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones},
+            "CUDA __NV_SATFINITE, cvt.rn.satfinite"},
+    Profile{
+        "torch",
+        {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones_keep_sign},
+        "PyTorch .to(float8_e4m3fn) since pull request 178817 (2026-04), measured in 2.15.0: 448 for infinities too"},
+    Profile{
+        "torch-2025",
+        {.nan = NanRule::all_ones_keep_sign},
+        "PyTorch .to(float8_e4m3fn) before that: NaN on overflow; in 2.15.0 still its other float8 types with a sign"},
+    Profile{"vcvtneps2bf16",
+            {.subnormals = Subnormals::flush, .nan = NanRule::payload},
+            "x86 AVX512_BF16: nearest-even, DAZ and FTZ"},
     Profile{"vcvtps2ph", {.nan = NanRule::payload}, "x86 F16C: NaN keeps sign and leading payload"},
     Profile{"cvt-rna", {.rounding = Rounding::nearest_away}, "PTX cvt.rna.tf32: ties away from zero"},
 };

@@ -38,8 +38,8 @@ inline Policy policy_at(std::uint64_t i) {
 }
 
 inline std::string describe(const Policy& p, std::uint32_t random) {
-    return fmt::format("rounding {} overflow {} subnormals {} tininess {} nan {} random {:#x}/{}", int(p.rounding), int(p.overflow),
-                       int(p.subnormals), int(p.tininess), int(p.nan), random, p.random_bits);
+    return fmt::format("rounding {} overflow {} subnormals {} tininess {} nan {} random {:#x}/{}", int(p.rounding),
+                       int(p.overflow), int(p.subnormals), int(p.tininess), int(p.nan), random, p.random_bits);
 }
 
 /// A fixed scrambling of 64 bits (the finaliser of splitmix64), the tests' source of random inputs.
@@ -68,8 +68,8 @@ inline std::vector<std::uint64_t> telling_indices(const Facts& f) {
         return result;
     }
     for (std::uint64_t base = 0; base < end; base += fractions)
-        for (const std::uint64_t m : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, fractions / 2 - 1, fractions / 2,
-                                      mix(base) % fractions, fractions - 2, fractions - 1})
+        for (const std::uint64_t m : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, fractions / 2 - 1,
+                                      fractions / 2, mix(base) % fractions, fractions - 2, fractions - 1})
             if (m < fractions && base + m < end) result.push_back(base + m);
     for (std::uint64_t k = end - 6; k < end; ++k) result.push_back(k);
     return result;
@@ -136,7 +136,8 @@ inline void check(const FormatSpec& format, const Facts& facts, const Policy& po
                   std::uint32_t a, std::uint32_t b, std::uint32_t c, Tally& tally) {
     Arithmetic arithmetic{format, policy, random};
     tally.expect(run(arithmetic, op, a, b, c), oracle::apply({facts, policy, random}, op, a, b, c), [&] {
-        return fmt::format("{} {} {:#x} {:#x} {:#x} {}", facts.name, oracle::op_names[int(op)], a, b, c, describe(policy, random));
+        return fmt::format("{} {} {:#x} {:#x} {:#x} {}", facts.name, oracle::op_names[int(op)], a, b, c,
+                           describe(policy, random));
     });
 }
 

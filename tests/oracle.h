@@ -23,10 +23,10 @@ using Integer = boost::multiprecision::cpp_int;
 struct Facts {
     std::string_view name;
     int sign_bits, exponent_bits, fraction_bits, bias;
-    double max;                       // largest finite value
-    std::uint32_t infinity;           // code of +infinity, 0: none
+    double max;                        // largest finite value
+    std::uint32_t infinity;            // code of +infinity, 0: none
     std::uint32_t first_nan, last_nan; // positive codes that are NaN (FNUZ: the code of -0); first > last: none
-    std::uint32_t nan;                // the canonical NaN
+    std::uint32_t nan;                 // the canonical NaN
     bool has_zero = true;
 
     int bits() const { return sign_bits + exponent_bits + fraction_bits; }
@@ -118,8 +118,10 @@ inline std::uint64_t index_below(const Facts& f, const Number& x) {
 inline Number exactly(double value) {
     int exponent = 0;
     const double fraction = std::frexp(std::fabs(value), &exponent);
-    return {.kind = value == 0 ? Class::zero : Class::finite, .negative = std::signbit(value),
-            .numerator = static_cast<std::uint64_t>(std::ldexp(fraction, 53)), .exponent = exponent - 53};
+    return {.kind = value == 0 ? Class::zero : Class::finite,
+            .negative = std::signbit(value),
+            .numerator = static_cast<std::uint64_t>(std::ldexp(fraction, 53)),
+            .exponent = exponent - 53};
 }
 
 inline std::uint64_t max_index(const Facts& f) { return index_below(f, exactly(f.max)); }
@@ -140,16 +142,19 @@ inline Number read(const Facts& f, std::uint32_t code) {
     }
     if (f.infinity != 0 && k == f.infinity) return {.kind = Class::infinity, .negative = negative};
     const Dyadic value = magnitude(f, k);
-    return {.kind = value.n == 0 ? Class::zero : Class::finite, .negative = negative,
+    return {.kind = value.n == 0 ? Class::zero : Class::finite,
+            .negative = negative,
             .subnormal = f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
-            .numerator = value.n, .exponent = value.exponent};
+            .numerator = value.n,
+            .exponent = value.exponent};
 }
 
 inline Number read(double value) {
     if (std::isinf(value)) return {.kind = Class::infinity, .negative = std::signbit(value)};
     if (std::isnan(value)) {
         const auto payload = std::bit_cast<std::uint64_t>(value) << 12;
-        return {.kind = Class::nan, .negative = std::signbit(value), .signaling = payload >> 63 == 0, .payload = payload};
+        return {
+            .kind = Class::nan, .negative = std::signbit(value), .signaling = payload >> 63 == 0, .payload = payload};
     }
     Number x = exactly(value);
     x.subnormal = std::fpclassify(value) == FP_SUBNORMAL;
@@ -161,8 +166,9 @@ inline Number read(float value) { return read(find("fp32"), std::bit_cast<std::u
 inline float to_float(const Facts& f, std::uint32_t code) {
     const Number x = read(f, code);
     if (x.kind == Class::nan) return std::bit_cast<float>(0x7fc00000);
-    const double magnitude = x.kind == Class::infinity ? std::numeric_limits<double>::infinity()
-                             : std::ldexp(static_cast<double>(static_cast<std::uint64_t>(x.numerator)), x.exponent);
+    const double magnitude = x.kind == Class::infinity
+                                 ? std::numeric_limits<double>::infinity()
+                                 : std::ldexp(static_cast<double>(static_cast<std::uint64_t>(x.numerator)), x.exponent);
     return static_cast<float>(x.negative ? -magnitude : magnitude);
 }
 
@@ -283,7 +289,8 @@ inline Outcome store(const Context& to, const Number& x, unsigned flags = 0) {
     const std::uint64_t below = index_below(f, x);
     const std::uint64_t k = below + std::uint64_t{rounds_up(to, x, magnitude(f, below), below % 2 != 0)};
     if (k > max_index(f)) return store_overflow(to, x.negative);
-    if (compare(x, magnitude(f, below)) != 0) flags |= Flags::inexact | (is_tiny(to, x) ? unsigned{Flags::underflow} : 0u);
+    if (compare(x, magnitude(f, below)) != 0)
+        flags |= Flags::inexact | (is_tiny(to, x) ? unsigned{Flags::underflow} : 0u);
     if (k == 0 && f.has_zero) return {store_zero(f, x.negative), flags};
     if (to.flushes_output() && f.has_zero && k >> f.fraction_bits == 0)
         return {store_zero(f, x.negative), flags | Flags::inexact | Flags::underflow};

@@ -1,11 +1,26 @@
-// The oracle of arithmetic: exact results as rationals or square roots of rationals, stored by oracle.h in one rounding.
+// The oracle of arithmetic: exact results as rationals or square roots of rationals, stored by oracle.h in one
+// rounding.
 #pragma once
 
 #include "oracle.h"
 
 namespace oracle {
 
-enum class Op : std::uint8_t { add, sub, mul, div, remainder, sqrt, fma, round, round_exact, min, max, min_number, max_number };
+enum class Op : std::uint8_t {
+    add,
+    sub,
+    mul,
+    div,
+    remainder,
+    sqrt,
+    fma,
+    round,
+    round_exact,
+    min,
+    max,
+    min_number,
+    max_number
+};
 
 inline constexpr std::string_view op_names[] = {"add",   "sub",         "mul", "div", "remainder",  "sqrt",      "fma",
                                                 "round", "round exact", "min", "max", "min number", "max number"};
@@ -60,7 +75,9 @@ inline Result product(const Number& x, const Number& y) {
     if (infinite && zero) return invalid();
     if (infinite) return {{.kind = Class::infinity, .negative = negative}};
     if (zero) return {{.negative = negative}};
-    return {{.kind = Class::finite, .negative = negative, .numerator = x.numerator * y.numerator,
+    return {{.kind = Class::finite,
+             .negative = negative,
+             .numerator = x.numerator * y.numerator,
              .exponent = x.exponent + y.exponent}};
 }
 
@@ -70,7 +87,10 @@ inline Result quotient(const Number& x, const Number& y) {
     if (x.kind == Class::infinity) return {{.kind = Class::infinity, .negative = negative}};
     if (x.kind == Class::zero || y.kind == Class::infinity) return {{.negative = negative}};
     if (y.kind == Class::zero) return {{.kind = Class::infinity, .negative = negative}, Flags::divide_by_zero};
-    return {{.kind = Class::finite, .negative = negative, .numerator = x.numerator, .denominator = y.numerator,
+    return {{.kind = Class::finite,
+             .negative = negative,
+             .numerator = x.numerator,
+             .denominator = y.numerator,
              .exponent = x.exponent - y.exponent}};
 }
 

@@ -42,7 +42,8 @@ struct Tally {
         ++cases;
         if (same(got, want)) return;
         ++mismatches;
-        if (failures.size() < shown) failures.push_back(fmt::format("{}: got {}, want {}", describe(), show(got), show(want)));
+        if (failures.size() < shown)
+            failures.push_back(fmt::format("{}: got {}, want {}", describe(), show(got), show(want)));
     }
 
     void merge(const Tally& other) {
@@ -55,16 +56,22 @@ struct Tally {
     /// Floats are equal if their bits are: a NaN equals itself, -0 is not +0.
     template <class Value>
     static bool same(const Value& a, const Value& b) {
-        if constexpr (std::is_same_v<Value, float>) return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
-        else return a == b;
+        if constexpr (std::is_same_v<Value, float>)
+            return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+        else
+            return a == b;
     }
 
     template <class Value>
     static std::string show(const Value& v) {
-        if constexpr (std::is_same_v<Value, float>) return fmt::format("{:#010x} ({:a})", std::bit_cast<std::uint32_t>(v), v);
-        else if constexpr (std::is_same_v<Value, double>) return fmt::format("{:#018x} ({:a})", std::bit_cast<std::uint64_t>(v), v);
-        else if constexpr (std::is_integral_v<Value>) return fmt::format("{:#x}", v);
-        else return fmt::format("{:#x} flags {:#x}", v.code, v.flags);
+        if constexpr (std::is_same_v<Value, float>)
+            return fmt::format("{:#010x} ({:a})", std::bit_cast<std::uint32_t>(v), v);
+        else if constexpr (std::is_same_v<Value, double>)
+            return fmt::format("{:#018x} ({:a})", std::bit_cast<std::uint64_t>(v), v);
+        else if constexpr (std::is_integral_v<Value>)
+            return fmt::format("{:#x}", v);
+        else
+            return fmt::format("{:#x} flags {:#x}", v.code, v.flags);
     }
 };
 
@@ -103,14 +110,17 @@ void prove(std::string what, std::uint64_t count, const Check& check, Shard part
     std::atomic<std::uint64_t> done = 0;
     std::mutex mutex;
     Tally total;
-    for_each_chunk(mine, std::clamp<std::uint64_t>(mine / 256, 64, 1 << 20), 0, [&](std::uint64_t begin, std::uint64_t end) {
-        Tally tally;
-        for (std::uint64_t i = begin; i < end; ++i) check(part.first + i * part.count, tally);
-        const std::uint64_t finished = done += end - begin;
-        const std::lock_guard lock(mutex);
-        total.merge(tally);
-        if (terminal && mine >> 24 != 0) fmt::print(stderr, "\r{}: {:.1f} %\033[K\r", what, 100.0 * static_cast<double>(finished) / static_cast<double>(mine));
-    });
+    for_each_chunk(mine, std::clamp<std::uint64_t>(mine / 256, 64, 1 << 20), 0,
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       Tally tally;
+                       for (std::uint64_t i = begin; i < end; ++i) check(part.first + i * part.count, tally);
+                       const std::uint64_t finished = done += end - begin;
+                       const std::lock_guard lock(mutex);
+                       total.merge(tally);
+                       if (terminal && mine >> 24 != 0)
+                           fmt::print(stderr, "\r{}: {:.1f} %\033[K\r", what,
+                                      100.0 * static_cast<double>(finished) / static_cast<double>(mine));
+                   });
     report(what, total, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 

@@ -53,32 +53,43 @@ void prove_encode(const Facts& facts, Rounding rounding, std::string_view mode, 
     std::vector<float> values;
     for (std::uint32_t code = 0; facts.bits() < 32 && code < std::uint32_t{1} << facts.bits(); ++code)
         values.push_back(oracle::to_float(facts, code));
-    prove(fmt::format("float to {} {} against double arithmetic", facts.name, mode), floats, [&](std::uint64_t i, Tally& tally) {
-        const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
-        const std::uint32_t code = encode(f, x, {.rounding = rounding});
-        const float value = values.empty() ? std::bit_cast<float>(code) : values[code];
-        tally.expect(value, by_double(facts, x, rounding), [&] { return Tally::show(x); });
-    }, part);
+    prove(
+        fmt::format("float to {} {} against double arithmetic", facts.name, mode), floats,
+        [&](std::uint64_t i, Tally& tally) {
+            const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+            const std::uint32_t code = encode(f, x, {.rounding = rounding});
+            const float value = values.empty() ? std::bit_cast<float>(code) : values[code];
+            tally.expect(value, by_double(facts, x, rounding), [&] { return Tally::show(x); });
+        },
+        part);
 }
 
 } // namespace
 
 TEST_CASE("all floats, nearest even") {
-    for (const char* name : training_formats) prove_encode(oracle::find(name), Rounding::nearest_even, "nearest_even", shard());
+    for (const char* name : training_formats)
+        prove_encode(oracle::find(name), Rounding::nearest_even, "nearest_even", shard());
 }
 
 TEST_CASE("every 61st float, the other modes") {
     const Shard part{shard().first, shard().count * 61};
     for (const char* name : training_formats)
-        for (const auto& [rounding, mode] : {std::pair{Rounding::nearest_away, "nearest_away"}, {Rounding::toward_zero, "toward_zero"},
-                                             {Rounding::down, "down"}, {Rounding::up, "up"}, {Rounding::to_odd, "to_odd"}})
+        for (const auto& [rounding, mode] : {std::pair{Rounding::nearest_away, "nearest_away"},
+                                             {Rounding::toward_zero, "toward_zero"},
+                                             {Rounding::down, "down"},
+                                             {Rounding::up, "up"},
+                                             {Rounding::to_odd, "to_odd"}})
             prove_encode(oracle::find(name), rounding, mode, part);
 }
 
 TEST_CASE("decode, all codes of fp32") {
     const FormatSpec f = format("fp32");
-    prove("fp32 decode", floats, [&](std::uint64_t i, Tally& tally) {
-        const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
-        tally.expect(decode(f, static_cast<std::uint32_t>(i)), std::isnan(x) ? std::bit_cast<float>(0x7fc00000) : x, [&] { return Tally::show(x); });
-    }, shard());
+    prove(
+        "fp32 decode", floats,
+        [&](std::uint64_t i, Tally& tally) {
+            const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+            tally.expect(decode(f, static_cast<std::uint32_t>(i)), std::isnan(x) ? std::bit_cast<float>(0x7fc00000) : x,
+                         [&] { return Tally::show(x); });
+        },
+        shard());
 }

@@ -32,7 +32,8 @@ __attribute__((target("avx512bf16,avx512vl"))) std::uint32_t avx512_bf16(float x
 }
 
 template <Op op>
-__attribute__((target("avx512fp16,avx512vl"))) std::uint32_t fp16_op(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+__attribute__((target("avx512fp16,avx512vl"))) std::uint32_t fp16_op(std::uint32_t a, std::uint32_t b,
+                                                                     std::uint32_t c) {
     const auto load = [](std::uint32_t code) __attribute__((target("avx512fp16,avx512vl"))) {
         return _mm_castsi128_ph(_mm_cvtsi32_si128(static_cast<int>(code)));
     };
@@ -52,10 +53,13 @@ void prove_f16c(Rounding rounding, Shard part) {
     const FormatSpec f = format("fp16");
     Policy policy = profile("vcvtps2ph").policy;
     policy.rounding = rounding;
-    prove(fmt::format("float to fp16 rounding {} against VCVTPS2PH", int(rounding)), all, [&](std::uint64_t i, Tally& tally) {
-        const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
-        tally.expect(encode(f, x, policy), f16c<mode>(x), [&] { return Tally::show(x); });
-    }, part);
+    prove(
+        fmt::format("float to fp16 rounding {} against VCVTPS2PH", int(rounding)), all,
+        [&](std::uint64_t i, Tally& tally) {
+            const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+            tally.expect(encode(f, x, policy), f16c<mode>(x), [&] { return Tally::show(x); });
+        },
+        part);
 }
 
 /// One NaN for all: the processor propagates payloads and makes negative ones.
@@ -64,37 +68,47 @@ std::uint32_t one_nan(std::uint32_t code) { return (code & 0x7fff) > 0x7c00 ? 0x
 template <Op op>
 void prove_fp16_pairs(std::uint64_t count, Shard part) {
     const FormatSpec f = format("fp16");
-    prove(fmt::format("fp16 {} against AVX512_FP16", oracle::op_names[int(op)]), count, [&](std::uint64_t i, Tally& tally) {
-        const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
-        const auto c = static_cast<std::uint32_t>(mix(i) & 0xffff);
-        Arithmetic arithmetic{f};
-        tally.expect(run(arithmetic, op, a, b, c).code, one_nan(fp16_op<op>(a, b, c)), [&] { return fmt::format("{:#x} {:#x} {:#x}", a, b, c); });
-    }, part);
+    prove(
+        fmt::format("fp16 {} against AVX512_FP16", oracle::op_names[int(op)]), count,
+        [&](std::uint64_t i, Tally& tally) {
+            const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
+            const auto c = static_cast<std::uint32_t>(mix(i) & 0xffff);
+            Arithmetic arithmetic{f};
+            tally.expect(run(arithmetic, op, a, b, c).code, one_nan(fp16_op<op>(a, b, c)),
+                         [&] { return fmt::format("{:#x} {:#x} {:#x}", a, b, c); });
+        },
+        part);
 }
 
 /// Result and flags in the four modes that the processor has.
 template <Op op>
 void prove_fp16_flags(Shard part) {
-    constexpr Rounding modes[] = {Rounding::nearest_even, Rounding::down, Rounding::up, Rounding::toward_zero}; // MXCSR's order
+    constexpr Rounding modes[] = {Rounding::nearest_even, Rounding::down, Rounding::up,
+                                  Rounding::toward_zero}; // MXCSR's order
     const FormatSpec f = format("fp16");
-    prove(fmt::format("fp16 {} with flags, four modes, against AVX512_FP16", oracle::op_names[int(op)]), all, [&](std::uint64_t i, Tally& tally) {
-        const std::uint64_t h = mix(i);
-        const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
-        const auto c = static_cast<std::uint32_t>(h & 0xffff);
-        const auto mode = static_cast<unsigned>(h >> 62);
-        const unsigned saved = _mm_getcsr();
-        _mm_setcsr(0x1f80 | mode << 13);
-        volatile std::uint32_t va = a; // the operation stays between the two control words
-        const std::uint32_t code = fp16_op<op>(va, b, c);
-        volatile std::uint32_t done = code;
-        const unsigned raised = _mm_getcsr();
-        _mm_setcsr(saved);
-        // x86's order: invalid, denormal operand (no IEEE flag), divide by zero, overflow, underflow, inexact.
-        const unsigned flags = ((raised & 1) != 0 ? 16u : 0u) | ((raised & 4) != 0 ? 8u : 0u) | ((raised & 8) != 0 ? 4u : 0u) |
-                               ((raised & 16) != 0 ? 2u : 0u) | ((raised & 32) != 0 ? 1u : 0u);
-        Arithmetic arithmetic{f, {.rounding = modes[mode]}};
-        tally.expect(run(arithmetic, op, a, b, c), Outcome{one_nan(done), flags}, [&] { return fmt::format("{:#x} {:#x} {:#x} mode {}", a, b, c, mode); });
-    }, part);
+    prove(
+        fmt::format("fp16 {} with flags, four modes, against AVX512_FP16", oracle::op_names[int(op)]), all,
+        [&](std::uint64_t i, Tally& tally) {
+            const std::uint64_t h = mix(i);
+            const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
+            const auto c = static_cast<std::uint32_t>(h & 0xffff);
+            const auto mode = static_cast<unsigned>(h >> 62);
+            const unsigned saved = _mm_getcsr();
+            _mm_setcsr(0x1f80 | mode << 13);
+            volatile std::uint32_t va = a; // the operation stays between the two control words
+            const std::uint32_t code = fp16_op<op>(va, b, c);
+            volatile std::uint32_t done = code;
+            const unsigned raised = _mm_getcsr();
+            _mm_setcsr(saved);
+            // x86's order: invalid, denormal operand (no IEEE flag), divide by zero, overflow, underflow, inexact.
+            const unsigned flags = ((raised & 1) != 0 ? 16u : 0u) | ((raised & 4) != 0 ? 8u : 0u) |
+                                   ((raised & 8) != 0 ? 4u : 0u) | ((raised & 16) != 0 ? 2u : 0u) |
+                                   ((raised & 32) != 0 ? 1u : 0u);
+            Arithmetic arithmetic{f, {.rounding = modes[mode]}};
+            tally.expect(run(arithmetic, op, a, b, c), Outcome{one_nan(done), flags},
+                         [&] { return fmt::format("{:#x} {:#x} {:#x} mode {}", a, b, c, mode); });
+        },
+        part);
 }
 
 } // namespace
@@ -111,7 +125,8 @@ TEST_CASE("F16C") {
     prove_f16c<_MM_FROUND_TO_POS_INF>(Rounding::up, part);
     prove("fp16 decode against VCVTPH2PS", 65536, [&](std::uint64_t i, Tally& tally) {
         const auto code = static_cast<std::uint32_t>(i);
-        tally.expect(decode(format("fp16"), code, NanRule::payload), f16c_decode(code), [&] { return fmt::format("{:#x}", code); });
+        tally.expect(decode(format("fp16"), code, NanRule::payload), f16c_decode(code),
+                     [&] { return fmt::format("{:#x}", code); });
     });
 }
 
@@ -121,10 +136,13 @@ TEST_CASE("AVX512_BF16") {
         return;
     }
     const Policy policy = profile("vcvtneps2bf16").policy;
-    prove("float to bf16 against VCVTNEPS2BF16", all, [&](std::uint64_t i, Tally& tally) {
-        const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
-        tally.expect(encode(format("bf16"), x, policy), avx512_bf16(x), [&] { return Tally::show(x); });
-    }, shard());
+    prove(
+        "float to bf16 against VCVTNEPS2BF16", all,
+        [&](std::uint64_t i, Tally& tally) {
+            const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+            tally.expect(encode(format("bf16"), x, policy), avx512_bf16(x), [&] { return Tally::show(x); });
+        },
+        shard());
 }
 
 TEST_CASE("AVX512_FP16, all pairs") {

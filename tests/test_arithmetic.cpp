@@ -9,9 +9,12 @@ using namespace amp::test;
 
 namespace {
 
-constexpr Op binary_ops[] = {Op::add, Op::sub, Op::mul, Op::div, Op::remainder, Op::min, Op::max, Op::min_number, Op::max_number};
+constexpr Op binary_ops[] = {Op::add, Op::sub, Op::mul,        Op::div,       Op::remainder,
+                             Op::min, Op::max, Op::min_number, Op::max_number};
 
-std::uint32_t code_of(std::uint64_t bits, const FormatSpec& f) { return static_cast<std::uint32_t>(bits) & f.code_mask(); }
+std::uint32_t code_of(std::uint64_t bits, const FormatSpec& f) {
+    return static_cast<std::uint32_t>(bits) & f.code_mask();
+}
 
 /// Operands whose exact result lies near a boundary: c close to -a * b or to half an ulp of it, equal exponents,
 /// subnormals, the ends of the format; otherwise any bits.
@@ -19,16 +22,24 @@ std::array<std::uint32_t, 3> hard_operands(const FormatSpec& f, std::uint64_t se
     const std::uint64_t h = mix(seed), g = mix(h);
     std::uint32_t a = code_of(h, f), b = code_of(h >> 32, f), c = code_of(g, f);
     switch (g >> 60) {
-    case 0: case 1: case 2: case 3: break;
-    case 4: case 5: a = (a & ~f.fraction_mask()) | (1u << (g >> 32) % (f.fraction_bits + 1)) >> 1; [[fallthrough]];
-    case 6: case 7: case 8: { // c = -(a * b) moved by a few ulp, or shifted down by about the precision: cancellation and ties
+    case 0:
+    case 1:
+    case 2:
+    case 3: break;
+    case 4:
+    case 5: a = (a & ~f.fraction_mask()) | (1u << (g >> 32) % (f.fraction_bits + 1)) >> 1; [[fallthrough]];
+    case 6:
+    case 7:
+    case 8: { // c = -(a * b) moved by a few ulp, or shifted down by about the precision: cancellation and ties
         Arithmetic exact{f};
         c = exact.mul(a, b) ^ f.sign_mask();
-        if ((g >> 59 & 1) != 0) c = code_of(c - (static_cast<std::uint32_t>(g >> 40) % (f.fraction_bits + 3) << f.fraction_bits), f);
+        if ((g >> 59 & 1) != 0)
+            c = code_of(c - (static_cast<std::uint32_t>(g >> 40) % (f.fraction_bits + 3) << f.fraction_bits), f);
         c = code_of(c + static_cast<std::uint32_t>(g >> 48) % 5 - 2, f);
         break;
     }
-    case 9: case 10: b = code_of((a & ~f.fraction_mask()) | (b & f.fraction_mask()), f); break; // equal exponents
+    case 9:
+    case 10: b = code_of((a & ~f.fraction_mask()) | (b & f.fraction_mask()), f); break; // equal exponents
     case 11: b = code_of(a + static_cast<std::uint32_t>(g >> 32) % 7 - 3, f); break;
     case 12: a &= f.fraction_mask() | f.sign_mask(); break; // subnormal
     case 13: c &= f.fraction_mask() | f.sign_mask(); break;
@@ -49,7 +60,8 @@ void prove_pairs(const Facts& facts, const std::string& what, std::uint64_t mode
         Arithmetic arithmetic{f, policy};
         const Order order = arithmetic.compare(a, b, false);
         const int expected = oracle::compare({facts, policy}, a, b);
-        tally.expect(int(order), expected == 2 ? int(Order::unordered) : expected + 1, [&] { return fmt::format("compare {:#x} {:#x}", a, b); });
+        tally.expect(int(order), expected == 2 ? int(Order::unordered) : expected + 1,
+                     [&] { return fmt::format("compare {:#x} {:#x}", a, b); });
     });
 }
 
@@ -57,19 +69,22 @@ void prove_pairs(const Facts& facts, const std::string& what, std::uint64_t mode
 
 TEST_CASE("binary operations, all pairs of every format of up to 8 bits") {
     for (const Facts& facts : oracle::facts)
-        if (facts.bits() <= 8 && facts.has_zero) prove_pairs(facts, "nearest_even", 1, [](auto, auto) { return Policy{}; });
+        if (facts.bits() <= 8 && facts.has_zero)
+            prove_pairs(facts, "nearest_even", 1, [](auto, auto) { return Policy{}; });
 }
 
 TEST_CASE("binary operations in every mode, all pairs of the small formats") {
     for (const Facts& facts : oracle::facts)
-        if (facts.bits() <= 6) prove_pairs(facts, "every mode", roundings.size(), [](std::uint64_t m, std::uint64_t i) {
-            return policy_at(mix(i) % (policy_count / roundings.size()) * roundings.size() + m);
-        });
+        if (facts.bits() <= 6)
+            prove_pairs(facts, "every mode", roundings.size(), [](std::uint64_t m, std::uint64_t i) {
+                return policy_at(mix(i) % (policy_count / roundings.size()) * roundings.size() + m);
+            });
 }
 
 TEST_CASE("binary operations under other policies, all pairs of the 8-bit formats") {
     for (const Facts& facts : oracle::facts)
-        if (facts.bits() == 8 && facts.has_zero) prove_pairs(facts, "any policy", 1, [](auto, std::uint64_t i) { return policy_at(mix(i) % policy_count); });
+        if (facts.bits() == 8 && facts.has_zero)
+            prove_pairs(facts, "any policy", 1, [](auto, std::uint64_t i) { return policy_at(mix(i) % policy_count); });
 }
 
 TEST_CASE("binary operations of the wide formats, random and hard operands") {
@@ -88,12 +103,13 @@ TEST_CASE("remainder of operands far apart") {
     for (const Facts& facts : oracle::facts) {
         if (!facts.has_zero) continue;
         const FormatSpec f = format(facts.name);
-        prove(fmt::format("{} remainder, few significant bits", facts.name), 10'000, [&](std::uint64_t i, Tally& tally) {
-            // Divisors of one or two bits make halves and zeros common.
-            const std::uint64_t h = mix(i);
-            const std::uint32_t b = code_of(h, f) & ~(f.fraction_mask() >> 1);
-            check(f, facts, {}, 0, Op::remainder, code_of(h >> 32, f), b, 0, tally);
-        });
+        prove(fmt::format("{} remainder, few significant bits", facts.name), 10'000,
+              [&](std::uint64_t i, Tally& tally) {
+                  // Divisors of one or two bits make halves and zeros common.
+                  const std::uint64_t h = mix(i);
+                  const std::uint32_t b = code_of(h, f) & ~(f.fraction_mask() >> 1);
+                  check(f, facts, {}, 0, Op::remainder, code_of(h >> 32, f), b, 0, tally);
+              });
     }
 }
 
@@ -102,13 +118,15 @@ TEST_CASE("square root and rounding to an integer, every code in every mode") {
         if (!facts.has_zero || facts.bits() > 16) continue;
         const FormatSpec f = format(facts.name);
         const std::uint64_t codes = std::uint64_t{1} << facts.bits();
-        prove(fmt::format("{} sqrt and round, every mode", facts.name), codes * roundings.size(), [&](std::uint64_t i, Tally& tally) {
-            const std::uint64_t h = mix(i);
-            Policy policy{.rounding = roundings[i / codes]};
-            if (h % 4 == 0) policy = policy_at(h % (policy_count / roundings.size()) * roundings.size() + i / codes);
-            for (const Op op : {Op::sqrt, Op::round, Op::round_exact})
-                check(f, facts, policy, random_word(h), op, code_of(i, f), 0, 0, tally);
-        });
+        prove(fmt::format("{} sqrt and round, every mode", facts.name), codes * roundings.size(),
+              [&](std::uint64_t i, Tally& tally) {
+                  const std::uint64_t h = mix(i);
+                  Policy policy{.rounding = roundings[i / codes]};
+                  if (h % 4 == 0)
+                      policy = policy_at(h % (policy_count / roundings.size()) * roundings.size() + i / codes);
+                  for (const Op op : {Op::sqrt, Op::round, Op::round_exact})
+                      check(f, facts, policy, random_word(h), op, code_of(i, f), 0, 0, tally);
+              });
     }
 }
 
@@ -121,13 +139,18 @@ TEST_CASE("square root and rounding to an integer, wide formats sampled") {
             std::uint32_t a = code_of(h, f);
             if (h >> 63 != 0) { // squares and their neighbours, numbers about 1 and 2^precision
                 Arithmetic exact{f};
-                a = code_of(exact.mul(a & ~(f.fraction_mask() >> f.fraction_bits / 2), a & ~(f.fraction_mask() >> f.fraction_bits / 2)) +
-                                static_cast<std::uint32_t>(h >> 40) % 3 - 1, f);
+                a = code_of(exact.mul(a & ~(f.fraction_mask() >> f.fraction_bits / 2),
+                                      a & ~(f.fraction_mask() >> f.fraction_bits / 2)) +
+                                static_cast<std::uint32_t>(h >> 40) % 3 - 1,
+                            f);
             } else if ((h >> 62 & 1) != 0) {
                 a = (a & (f.fraction_mask() | f.sign_mask())) |
-                    static_cast<std::uint32_t>(f.bias() - 2 + static_cast<int>((h >> 40) % 28)) % (f.magnitude_mask() >> f.fraction_bits) << f.fraction_bits;
+                    static_cast<std::uint32_t>(f.bias() - 2 + static_cast<int>((h >> 40) % 28)) %
+                            (f.magnitude_mask() >> f.fraction_bits)
+                        << f.fraction_bits;
             }
-            for (const Op op : {Op::sqrt, Op::round, Op::round_exact}) check(f, facts, policy_at(h % policy_count), random_word(h), op, a, 0, 0, tally);
+            for (const Op op : {Op::sqrt, Op::round, Op::round_exact})
+                check(f, facts, policy_at(h % policy_count), random_word(h), op, a, 0, 0, tally);
         });
     }
 }
@@ -140,7 +163,8 @@ TEST_CASE("fma, all triples of the 6-bit formats and smaller") {
         const std::uint64_t triples = std::uint64_t{1} << 3 * bits;
         prove(fmt::format("{} fma all triples", facts.name), triples * 2, [&](std::uint64_t i, Tally& tally) {
             const Policy policy = i < triples ? Policy{} : policy_at(mix(i) % policy_count);
-            check(f, facts, policy, random_word(i), Op::fma, code_of(i >> 2 * bits, f), code_of(i >> bits, f), code_of(i, f), tally);
+            check(f, facts, policy, random_word(i), Op::fma, code_of(i >> 2 * bits, f), code_of(i >> bits, f),
+                  code_of(i, f), tally);
         });
     }
 }
@@ -151,7 +175,8 @@ TEST_CASE("fma of the other formats, random and hard operands") {
         const FormatSpec f = format(facts.name);
         prove(fmt::format("{} fma sampled", facts.name), 200'000, [&](std::uint64_t i, Tally& tally) {
             const auto [a, b, c] = hard_operands(f, i);
-            check(f, facts, i % 2 == 0 ? Policy{} : policy_at(mix(i) % policy_count), random_word(i), Op::fma, a, b, c, tally);
+            check(f, facts, i % 2 == 0 ? Policy{} : policy_at(mix(i) % policy_count), random_word(i), Op::fma, a, b, c,
+                  tally);
         });
     }
     // What float arithmetic followed by a rounding gets wrong (peers: -20960), and CUDA's and SoftFloat's agree on.

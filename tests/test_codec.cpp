@@ -13,7 +13,8 @@ namespace {
 bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 template <class T>
-void check_encode(const FormatSpec& format, const Facts& facts, T x, const Policy& policy, std::uint32_t random, Tally& tally) {
+void check_encode(const FormatSpec& format, const Facts& facts, T x, const Policy& policy, std::uint32_t random,
+                  Tally& tally) {
     Flags flags;
     const std::uint32_t code = encode(format, x, policy, random, flags);
     tally.expect(Outcome{code, flags.bits}, oracle::convert({facts, policy, random}, oracle::read(x)),
@@ -30,16 +31,18 @@ TEST_CASE("every code decodes to its value and comes back") {
     for (const Facts& facts : oracle::facts) {
         if (facts.bits() > 19) continue;
         const FormatSpec f = format(facts.name);
-        prove(fmt::format("{} decode and round trip", facts.name), std::uint64_t{1} << facts.bits(), [&](std::uint64_t i, Tally& tally) {
-            const auto code = static_cast<std::uint32_t>(i);
-            const auto where = [&] { return fmt::format("{} code {:#x}", facts.name, code); };
-            const float value = decode(f, code);
-            tally.expect(value, oracle::to_float(facts, code), where);
-            tally.expect(decode(f, code | ~f.code_mask()), oracle::to_float(facts, code), where); // higher bits are ignored
-            const bool is_nan = oracle::read(facts, code).kind == oracle::Class::nan;
-            tally.expect(encode(f, value), is_nan ? facts.nan : code, where);
-            tally.expect(encode(f, double{value}), is_nan ? facts.nan : code, where);
-        });
+        prove(fmt::format("{} decode and round trip", facts.name), std::uint64_t{1} << facts.bits(),
+              [&](std::uint64_t i, Tally& tally) {
+                  const auto code = static_cast<std::uint32_t>(i);
+                  const auto where = [&] { return fmt::format("{} code {:#x}", facts.name, code); };
+                  const float value = decode(f, code);
+                  tally.expect(value, oracle::to_float(facts, code), where);
+                  tally.expect(decode(f, code | ~f.code_mask()), oracle::to_float(facts, code),
+                               where); // higher bits are ignored
+                  const bool is_nan = oracle::read(facts, code).kind == oracle::Class::nan;
+                  tally.expect(encode(f, value), is_nan ? facts.nan : code, where);
+                  tally.expect(encode(f, double{value}), is_nan ? facts.nan : code, where);
+              });
     }
 }
 
@@ -72,14 +75,17 @@ TEST_CASE("float and double into every format at every boundary") {
         const FormatSpec f = format(facts.name);
         const std::vector<double> values = telling_values(facts, telling_indices(facts));
         // Every rounding with some overflow, subnormal and tininess choice each, all of which vary from value to value.
-        prove(fmt::format("float and double to {} at every boundary", facts.name), values.size() * roundings.size(), [&](std::uint64_t i, Tally& tally) {
-            const double x = values[i / roundings.size()];
-            const std::uint64_t h = mix(i);
-            const Policy policy = policy_at(h % (policy_count / roundings.size()) * roundings.size() + i % roundings.size());
-            check_encode(f, facts, x, policy, random_word(h), tally);
-            check_encode(f, facts, x, {.rounding = policy.rounding}, random_word(h), tally);
-            if (const auto y = static_cast<float>(x); double{y} == x) check_encode(f, facts, y, policy, random_word(h), tally);
-        });
+        prove(fmt::format("float and double to {} at every boundary", facts.name), values.size() * roundings.size(),
+              [&](std::uint64_t i, Tally& tally) {
+                  const double x = values[i / roundings.size()];
+                  const std::uint64_t h = mix(i);
+                  const Policy policy =
+                      policy_at(h % (policy_count / roundings.size()) * roundings.size() + i % roundings.size());
+                  check_encode(f, facts, x, policy, random_word(h), tally);
+                  check_encode(f, facts, x, {.rounding = policy.rounding}, random_word(h), tally);
+                  if (const auto y = static_cast<float>(x); double{y} == x)
+                      check_encode(f, facts, y, policy, random_word(h), tally);
+              });
     }
 }
 
@@ -90,11 +96,12 @@ TEST_CASE("all policies at the ends of every format") {
         const std::uint64_t normal = std::uint64_t{1} << facts.fraction_bits;
         const std::vector<double> values = telling_values(facts, {0, 1, normal - 1, normal, last, last + 1});
         constexpr std::uint64_t policies = policy_count / 5; // without the NaN rules
-        prove(fmt::format("all policies at the ends of {}", facts.name), values.size() * policies, [&](std::uint64_t i, Tally& tally) {
-            check_encode(f, facts, values[i / policies], policy_at(i % policies), random_word(i), tally);
-            if (const auto y = static_cast<float>(values[i / policies]); double{y} == values[i / policies])
-                check_encode(f, facts, y, policy_at(i % policies), random_word(i), tally);
-        });
+        prove(fmt::format("all policies at the ends of {}", facts.name), values.size() * policies,
+              [&](std::uint64_t i, Tally& tally) {
+                  check_encode(f, facts, values[i / policies], policy_at(i % policies), random_word(i), tally);
+                  if (const auto y = static_cast<float>(values[i / policies]); double{y} == values[i / policies])
+                      check_encode(f, facts, y, policy_at(i % policies), random_word(i), tally);
+              });
     }
 }
 
@@ -107,8 +114,9 @@ TEST_CASE("NaN and infinity into every format under every policy") {
                 check_encode(f, facts, std::bit_cast<float>(bits), policy_at(p), 0, tally);
                 // The same sign, quiet bit and leading payload, and a payload that only a double holds.
                 for (const std::uint64_t low : {std::uint64_t{0}, std::uint64_t{1}})
-                    check_encode(f, facts, std::bit_cast<double>((std::uint64_t{bits} >> 31 << 63) | std::uint64_t{0x7ff} << 52 |
-                                                                 std::uint64_t{bits & 0x7fffff} << 29 | low),
+                    check_encode(f, facts,
+                                 std::bit_cast<double>((std::uint64_t{bits} >> 31 << 63) | std::uint64_t{0x7ff} << 52 |
+                                                       std::uint64_t{bits & 0x7fffff} << 29 | low),
                                  policy_at(p), 0, tally);
             }
             for (const float inf : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
@@ -125,19 +133,22 @@ TEST_CASE("conversions between any two formats") {
         if (from.bits() > 16) continue;
         const FormatSpec source = format(from.name);
         const std::uint64_t codes = std::uint64_t{1} << from.bits();
-        prove(fmt::format("{} to every format", from.name), codes * oracle::facts.size(), [&](std::uint64_t i, Tally& tally) {
-            const Facts& facts = oracle::facts[i / codes];
-            const auto code = static_cast<std::uint32_t>(i % codes);
-            const FormatSpec f = format(facts.name);
-            const std::uint64_t h = mix(i);
-            for (const Policy& policy : {Policy{}, policy_at(h % policy_count)}) {
-                Flags flags;
-                const std::uint32_t got = convert(source, code, f, policy, random_word(h), flags);
-                tally.expect(Outcome{got, flags.bits}, oracle::convert({facts, policy, random_word(h)}, oracle::read(from, code)), [&] {
-                    return fmt::format("{} {:#x} to {} {}", from.name, code, facts.name, describe(policy, random_word(h)));
-                });
-            }
-        });
+        prove(fmt::format("{} to every format", from.name), codes * oracle::facts.size(),
+              [&](std::uint64_t i, Tally& tally) {
+                  const Facts& facts = oracle::facts[i / codes];
+                  const auto code = static_cast<std::uint32_t>(i % codes);
+                  const FormatSpec f = format(facts.name);
+                  const std::uint64_t h = mix(i);
+                  for (const Policy& policy : {Policy{}, policy_at(h % policy_count)}) {
+                      Flags flags;
+                      const std::uint32_t got = convert(source, code, f, policy, random_word(h), flags);
+                      tally.expect(Outcome{got, flags.bits},
+                                   oracle::convert({facts, policy, random_word(h)}, oracle::read(from, code)), [&] {
+                                       return fmt::format("{} {:#x} to {} {}", from.name, code, facts.name,
+                                                          describe(policy, random_word(h)));
+                                   });
+                  }
+              });
     }
 }
 
@@ -151,8 +162,8 @@ TEST_CASE("quantize is encode and decode") {
         }
         for (const std::uint32_t bits : nan_bits) {
             const float want = facts.has_nan() ? std::bit_cast<float>(0x7fc00000) : static_cast<float>(facts.max);
-            tally.expect(std::bit_cast<std::uint32_t>(quantize(f, std::bit_cast<float>(bits))), std::bit_cast<std::uint32_t>(want),
-                         [&] { return fmt::format("{:#x}", bits); });
+            tally.expect(std::bit_cast<std::uint32_t>(quantize(f, std::bit_cast<float>(bits))),
+                         std::bit_cast<std::uint32_t>(want), [&] { return fmt::format("{:#x}", bits); });
         }
         report(fmt::format("quantize to {}", facts.name), tally);
     }

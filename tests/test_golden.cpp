@@ -44,9 +44,11 @@ std::vector<Row> read_rows(const std::string& path) {
     return rows;
 }
 
-const std::map<std::string, Rounding> rounding_names = {
-    {"nearest_even", Rounding::nearest_even}, {"nearest_away", Rounding::nearest_away}, {"toward_zero", Rounding::toward_zero},
-    {"down", Rounding::down},                 {"up", Rounding::up}};
+const std::map<std::string, Rounding> rounding_names = {{"nearest_even", Rounding::nearest_even},
+                                                        {"nearest_away", Rounding::nearest_away},
+                                                        {"toward_zero", Rounding::toward_zero},
+                                                        {"down", Rounding::down},
+                                                        {"up", Rounding::up}};
 
 } // namespace
 
@@ -59,7 +61,8 @@ TEST_CASE("recorded casts of other libraries") {
         Tally& tally = tallies[row.profile];
         const auto check = [&](std::uint32_t bits, std::uint32_t code) {
             const auto x = std::bit_cast<float>(bits);
-            tally.expect(encode(f, x, policy), code, [&] { return fmt::format("{} {} {}", row.format, row.rounding, Tally::show(x)); });
+            tally.expect(encode(f, x, policy), code,
+                         [&] { return fmt::format("{} {} {}", row.format, row.rounding, Tally::show(x)); });
         };
         for (std::size_t i = 0; i < row.steps.size(); ++i) {
             const Step step = row.steps[i];

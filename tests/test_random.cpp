@@ -15,7 +15,8 @@ using Words = std::array<std::uint32_t, 4>;
 
 /// How many of `n` elements round up, if each does with probability p, give or take five standard deviations.
 bool plausible(std::uint64_t ups, std::uint64_t n, double p) {
-    return std::fabs(static_cast<double>(ups) - p * static_cast<double>(n)) <= 5 * std::sqrt(static_cast<double>(n) * p * (1 - p));
+    return std::fabs(static_cast<double>(ups) - p * static_cast<double>(n)) <=
+           5 * std::sqrt(static_cast<double>(n) * p * (1 - p));
 }
 
 } // namespace
@@ -33,9 +34,11 @@ TEST_CASE("Philox4x32-10 known answers") {
 TEST_CASE("where the word of an element comes from") {
     const RandomKey key{.seed = 0x0123456789abcdef, .stream = 7, .step = 42};
     const auto group = [](std::uint64_t g) {
-        return philox4x32({static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(g >> 32), 42, 7}, {0x89abcdef, 0x01234567});
+        return philox4x32({static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(g >> 32), 42, 7},
+                          {0x89abcdef, 0x01234567});
     };
-    for (const std::uint64_t index : {0ull, 1ull, 2ull, 3ull, 4ull, 5ull, 7ull, 8ull, 15ull, 16ull, 1000003ull, (1ull << 34) + 5, (1ull << 63) + 6, ~0ull}) {
+    for (const std::uint64_t index : {0ull, 1ull, 2ull, 3ull, 4ull, 5ull, 7ull, 8ull, 15ull, 16ull, 1000003ull,
+                                      (1ull << 34) + 5, (1ull << 63) + 6, ~0ull}) {
         CAPTURE(index);
         CHECK(key.word(index) == group(index / 4)[index % 4]);
         const std::uint32_t pair = group(index / 8)[index % 8 / 2];
@@ -57,7 +60,8 @@ TEST_CASE("stochastic rounding goes up for exactly floor(f * 2^16) of the 2^16 w
             const std::uint32_t truncated = encode(f, sign * x, {.rounding = Rounding::toward_zero});
             const auto goes_up = [&](int random_bits, std::uint64_t word) {
                 Flags flags; // beyond the largest value of FP6 and FP4 going up shows in the overflow flag only
-                const Policy policy{.rounding = Rounding::stochastic, .random_bits = static_cast<std::uint8_t>(random_bits)};
+                const Policy policy{.rounding = Rounding::stochastic,
+                                    .random_bits = static_cast<std::uint8_t>(random_bits)};
                 const std::uint32_t code = encode(f, sign * x, policy, static_cast<std::uint32_t>(word), flags);
                 return code != truncated || flags.test(Flags::overflow);
             };
@@ -70,7 +74,8 @@ TEST_CASE("stochastic rounding goes up for exactly floor(f * 2^16) of the 2^16 w
             tally.expect(goes_up(32, threshold), false, where);
         };
         // Below the smallest subnormal, among the subnormals, at the smallest normal, in the middle, and at overflow.
-        for (const std::uint64_t k : {std::uint64_t{0}, std::uint64_t{1}, normal - 1, normal, (normal + last) / 2, last - 1, last})
+        for (const std::uint64_t k :
+             {std::uint64_t{0}, std::uint64_t{1}, normal - 1, normal, (normal + last) / 2, last - 1, last})
             for (const double fraction : {0x1p-20, 0x1p-17, 0x1.8p-16, 0x1p-3, 0.3, 0.5, 0.7, 1 - 0x1p-16, 1 - 0x1p-20})
                 for (const double sign : {1.0, -1.0}) check_count(oracle::magnitude(facts, k), fraction, sign);
         report(fmt::format("{} stochastic rounding by exact probability", facts.name), tally);
@@ -89,7 +94,8 @@ TEST_CASE("exact values never move") {
 }
 
 TEST_CASE("bytes of the words are uniform") {
-    // Pearson's chi-square with 255 degrees of freedom: above 347 once in 10^4. The seed is fixed, so this cannot flicker.
+    // Pearson's chi-square with 255 degrees of freedom: above 347 once in 10^4. The seed is fixed, so this cannot
+    // flicker.
     const RandomKey key{.seed = 2026, .stream = 3, .step = 5};
     for (const int random_bits : {16, 32}) {
         for (int shift = 0; shift < random_bits; shift += 8) {
@@ -115,7 +121,9 @@ TEST_CASE("frequencies of stochastic rounding") {
             const auto x = static_cast<float>(1 + p / 128);
             std::uint64_t ups = 0;
             for (std::uint64_t i = 0; i < n; ++i)
-                ups += encode(f, x, {.rounding = Rounding::stochastic, .random_bits = static_cast<std::uint8_t>(random_bits)}, key.word(i, random_bits)) == 0x3f81;
+                ups += encode(f, x,
+                              {.rounding = Rounding::stochastic, .random_bits = static_cast<std::uint8_t>(random_bits)},
+                              key.word(i, random_bits)) == 0x3f81;
             CAPTURE(p);
             CHECK(plausible(ups, n, p));
         }
@@ -151,7 +159,8 @@ TEST_CASE("40 updates of 0.1 ulp") {
         for (std::uint64_t i = 0; i < weights; ++i) {
             float w = 1;
             for (std::uint32_t step = 0; step < updates; ++step)
-                w = quantize(f, w + 0.1f * ulp, {.rounding = Rounding::stochastic}, RandomKey{.seed = 4, .step = fresh_steps ? step : 0}.word(i));
+                w = quantize(f, w + 0.1f * ulp, {.rounding = Rounding::stochastic},
+                             RandomKey{.seed = 4, .step = fresh_steps ? step : 0}.word(i));
             moved.mean += (w - 1) / ulp / weights;
             moved.unmoved += w == 1;
         }

@@ -19,7 +19,7 @@ NANS = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF812345, 0x7FFFFFFF, 0xF
 
 
 def steps(cast, bits, last, every, fnuz):
-    """Float bits around every step, with their codes, for both signs; `last` is the code of the last step's upper side."""
+    """Float bits around every step, with their codes, for both signs; `last`: the code above the last step."""
     sign_bit = 1 << (bits - 1)
     for sign in (0, 0x80000000):
         def code(u):
@@ -67,30 +67,40 @@ def gfloat_cast(info, mode, saturate):
 
 def main():
     np.seterr(all="ignore")
-    versions = ", ".join(f"{package} {metadata.version(package)}" for package in ("ml_dtypes", "torch", "gfloat", "numpy"))
+    versions = ", ".join(f"{p} {metadata.version(p)}" for p in ("ml_dtypes", "torch", "gfloat", "numpy"))
     print(f"# {versions}; made by make_golden.py\n# profile format rounding float-bits:code ...")
-    # The last step: to infinity (0x7c), to NaN (0x7f, or 0x80 called 128), or to the largest value where that is the end.
+    even = "nearest_even"
+    # The last step: to infinity (0x7c), to NaN (0x7f, or 0x80 called 128), or to the largest value if that is the end.
     for name, dtype, last in [
-        ("e4m3", ml_dtypes.float8_e4m3fn, 0x7F), ("e5m2", ml_dtypes.float8_e5m2, 0x7C), ("e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 128),
-        ("e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 128), ("e4m3b11fnuz", ml_dtypes.float8_e4m3b11fnuz, 128),
+        ("e4m3", ml_dtypes.float8_e4m3fn, 0x7F), ("e5m2", ml_dtypes.float8_e5m2, 0x7C),
+        ("e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 128), ("e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 128),
+        ("e4m3b11fnuz", ml_dtypes.float8_e4m3b11fnuz, 128),
         ("e4m3ieee", ml_dtypes.float8_e4m3, 0x78), ("e3m4", ml_dtypes.float8_e3m4, 0x70),
     ]:
-        write("ml_dtypes", name, "nearest_even", numpy_cast(dtype), 8, last)
-    # NaN becomes a zero of these three there, and the largest value here.
-    for name, dtype, bits, last in [("e3m2", ml_dtypes.float6_e3m2fn, 6, 31), ("e2m3", ml_dtypes.float6_e2m3fn, 6, 31), ("e2m1", ml_dtypes.float4_e2m1fn, 4, 7)]:
-        write("ml_dtypes", name, "nearest_even", numpy_cast(dtype), bits, last, nans=False)
-    write("ml_dtypes", "bf16", "nearest_even", numpy_cast(ml_dtypes.bfloat16, np.uint16), 16, 0x7F80, 151)
-    write("ieee", "fp16", "nearest_even", numpy_cast(np.float16, np.uint16), 16, 0x7C00, 151, nans=False)
-    write("torch", "e4m3", "nearest_even", torch_cast(torch.float8_e4m3fn), 8, 0x7E)
-    for name, dtype, last in [("e5m2", torch.float8_e5m2, 0x7C), ("e4m3fnuz", torch.float8_e4m3fnuz, 128), ("e5m2fnuz", torch.float8_e5m2fnuz, 128)]:
-        write("torch-2025", name, "nearest_even", torch_cast(dtype), 8, last)
-    modes = {"nearest_even": "TiesToEven", "nearest_away": "TiesToAway", "toward_zero": "TowardZero", "down": "TowardNegative", "up": "TowardPositive"}
+        write("ml_dtypes", name, even, numpy_cast(dtype), 8, last)
+    for name, dtype, bits, last in [
+        ("e3m2", ml_dtypes.float6_e3m2fn, 6, 31), ("e2m3", ml_dtypes.float6_e2m3fn, 6, 31),
+        ("e2m1", ml_dtypes.float4_e2m1fn, 4, 7),
+    ]:
+        # NaN becomes a zero of these there, and the largest value here.
+        write("ml_dtypes", name, even, numpy_cast(dtype), bits, last, nans=False)
+    write("ml_dtypes", "bf16", even, numpy_cast(ml_dtypes.bfloat16, np.uint16), 16, 0x7F80, 151)
+    write("ieee", "fp16", even, numpy_cast(np.float16, np.uint16), 16, 0x7C00, 151, nans=False)
+    write("torch", "e4m3", even, torch_cast(torch.float8_e4m3fn), 8, 0x7E)
+    for name, dtype, last in [
+        ("e5m2", torch.float8_e5m2, 0x7C), ("e4m3fnuz", torch.float8_e4m3fnuz, 128),
+        ("e5m2fnuz", torch.float8_e5m2fnuz, 128),
+    ]:
+        write("torch-2025", name, even, torch_cast(dtype), 8, last)
+    modes = {even: "TiesToEven", "nearest_away": "TiesToAway", "toward_zero": "TowardZero", "down": "TowardNegative",
+             "up": "TowardPositive"}
     for name, bits, last in [("e4m3", 8, 0x7E), ("e5m2", 8, 0x7B), ("e3m2", 6, 31), ("e2m3", 6, 31), ("e2m1", 4, 7)]:
         info = getattr(gfloat.formats, "format_info_ocp_" + name)
         for rounding, mode in modes.items():
+            mode = gfloat.RoundMode[mode]
             if bits == 8:  # gfloat refuses to overflow FP6 and FP4
-                write("ieee", name, rounding, gfloat_cast(info, gfloat.RoundMode[mode], False), bits, last + 1, nans=False)
-            write("ocp-saturate", name, rounding, gfloat_cast(info, gfloat.RoundMode[mode], True), bits, last, nans=False)
+                write("ieee", name, rounding, gfloat_cast(info, mode, False), bits, last + 1, nans=False)
+            write("ocp-saturate", name, rounding, gfloat_cast(info, mode, True), bits, last, nans=False)
 
 
 if __name__ == "__main__":
