@@ -107,6 +107,43 @@ inline std::vector<double> telling_values(const Facts& f, const std::vector<std:
 inline constexpr std::uint32_t nan_bits[] = {0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
                                              0xff800001, 0x7fa55aa5, 0xffd33c3c, 0x7f801000, 0xffbfffff};
 
+inline std::uint32_t code_of(std::uint64_t bits, const FormatSpec& f) {
+    return static_cast<std::uint32_t>(bits) & f.code_mask();
+}
+
+/// Operands whose exact result lies near a boundary: c close to -a * b or to half an ulp of it, equal exponents,
+/// subnormals, the ends of the format; otherwise any bits.
+inline std::array<std::uint32_t, 3> hard_operands(const FormatSpec& f, std::uint64_t seed) {
+    const std::uint64_t h = mix(seed), g = mix(h);
+    std::uint32_t a = code_of(h, f), b = code_of(h >> 32, f), c = code_of(g, f);
+    switch (g >> 60) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: break;
+    case 4:
+    case 5: a = (a & ~f.fraction_mask()) | (1u << (g >> 32) % (f.fraction_bits + 1)) >> 1; [[fallthrough]];
+    case 6:
+    case 7:
+    case 8: { // c = -(a * b) moved by a few ulp, or shifted down by about the precision: cancellation and ties
+        Arithmetic exact{f};
+        c = exact.mul(a, b) ^ f.sign_mask();
+        if ((g >> 59 & 1) != 0)
+            c = code_of(c - (static_cast<std::uint32_t>(g >> 40) % (f.fraction_bits + 3) << f.fraction_bits), f);
+        c = code_of(c + static_cast<std::uint32_t>(g >> 48) % 5 - 2, f);
+        break;
+    }
+    case 9:
+    case 10: b = code_of((a & ~f.fraction_mask()) | (b & f.fraction_mask()), f); break; // equal exponents
+    case 11: b = code_of(a + static_cast<std::uint32_t>(g >> 32) % 7 - 3, f); break;
+    case 12: a &= f.fraction_mask() | f.sign_mask(); break; // subnormal
+    case 13: c &= f.fraction_mask() | f.sign_mask(); break;
+    case 14: a = f.max_code() - static_cast<std::uint32_t>(g >> 32) % 3; break;
+    default: b = f.min_normal_code() + static_cast<std::uint32_t>(g >> 32) % 3 - 1; break;
+    }
+    return {a, b, c};
+}
+
 /// The operation of formats/arithmetic.h that the oracle calls `op`.
 inline Outcome run(Arithmetic& arithmetic, Op op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
     arithmetic.flags = {};

@@ -1,5 +1,6 @@
-// Conversions and FP16 arithmetic of the processor itself: F16C (all floats), AVX512_BF16 (all floats) and AVX512_FP16
-// (all pairs, flags by an odd stride). Each is used only where the processor has it; elsewhere a line says so.
+// Conversions and arithmetic of the processor itself: F16C (all floats), AVX512_BF16 (all floats) and AVX512_FP16
+// (all pairs); FP16 and FP32 arithmetic with flags on hard operands. Each is used only where the processor has it;
+// elsewhere a line says so.
 #include "cases.h"
 
 #include <doctest/doctest.h>
@@ -63,7 +64,9 @@ void prove_f16c(Rounding rounding, Shard part) {
 }
 
 /// One NaN for all: the processor propagates payloads and makes negative ones.
-std::uint32_t one_nan(std::uint32_t code) { return (code & 0x7fff) > 0x7c00 ? 0x7e00 : code; }
+std::uint32_t one_nan(const FormatSpec& f, std::uint32_t code) {
+    return (code & f.magnitude_mask()) > f.infinity_code() ? f.nan_code() : code;
+}
 
 template <Op op>
 void prove_fp16_pairs(std::uint64_t count, Shard part) {
@@ -74,41 +77,59 @@ void prove_fp16_pairs(std::uint64_t count, Shard part) {
             const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
             const auto c = static_cast<std::uint32_t>(mix(i) & 0xffff);
             Arithmetic arithmetic{f};
-            tally.expect(run(arithmetic, op, a, b, c).code, one_nan(fp16_op<op>(a, b, c)),
+            tally.expect(run(arithmetic, op, a, b, c).code, one_nan(f, fp16_op<op>(a, b, c)),
                          [&] { return fmt::format("{:#x} {:#x} {:#x}", a, b, c); });
         },
         part);
 }
 
-/// Result and flags in the four modes that the processor has.
 template <Op op>
-void prove_fp16_flags(Shard part) {
+__attribute__((target("fma"))) std::uint32_t fp32_op(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    const __m128 x = _mm_set_ss(std::bit_cast<float>(a)), y = _mm_set_ss(std::bit_cast<float>(b));
+    const __m128 z = _mm_set_ss(std::bit_cast<float>(c));
+    __m128 r = x;
+    if constexpr (op == Op::add) r = _mm_add_ss(x, y);
+    if constexpr (op == Op::sub) r = _mm_sub_ss(x, y);
+    if constexpr (op == Op::mul) r = _mm_mul_ss(x, y);
+    if constexpr (op == Op::div) r = _mm_div_ss(x, y);
+    if constexpr (op == Op::sqrt) r = _mm_sqrt_ss(x);
+    if constexpr (op == Op::fma) r = _mm_fmadd_ss(x, y, z);
+    return std::bit_cast<std::uint32_t>(_mm_cvtss_f32(r));
+}
+
+/// Result and flags of `machine` in the i-th of the four modes that the processor has.
+Outcome on_machine(auto machine, std::uint64_t mode, const std::array<std::uint32_t, 3>& operands) {
+    const unsigned saved = _mm_getcsr();
+    _mm_setcsr(0x1f80 | static_cast<unsigned>(mode) << 13);
+    volatile std::uint32_t a = operands[0]; // volatile keeps the operation between the two control words
+    volatile std::uint32_t code = machine(a, operands[1], operands[2]);
+    const unsigned raised = _mm_getcsr();
+    _mm_setcsr(saved);
+    // x86's order: invalid, denormal operand (no IEEE flag), divide by zero, overflow, underflow, inexact.
+    const auto flag = [&](int bit, unsigned ours) { return (raised >> bit & 1) != 0 ? ours : 0u; };
+    return {code, flag(0, Flags::invalid) | flag(2, Flags::divide_by_zero) | flag(3, Flags::overflow) |
+                      flag(4, Flags::underflow) | flag(5, Flags::inexact)};
+}
+
+/// Operands are the hard ones of cases.h.
+void prove_flags(std::string_view name, Op op, auto machine) {
     constexpr Rounding modes[] = {Rounding::nearest_even, Rounding::down, Rounding::up,
                                   Rounding::toward_zero}; // MXCSR's order
-    const FormatSpec f = format("fp16");
+    const FormatSpec f = format(name);
     prove(
-        fmt::format("fp16 {} with flags, four modes, against AVX512_FP16", oracle::op_names[int(op)]), all,
+        fmt::format("{} {} with flags, four modes, against the processor", name, oracle::op_names[int(op)]),
+        std::uint64_t{1} << 26,
         [&](std::uint64_t i, Tally& tally) {
-            const std::uint64_t h = mix(i);
-            const auto a = static_cast<std::uint32_t>(i & 0xffff), b = static_cast<std::uint32_t>(i >> 16 & 0xffff);
-            const auto c = static_cast<std::uint32_t>(h & 0xffff);
-            const auto mode = static_cast<unsigned>(h >> 62);
-            const unsigned saved = _mm_getcsr();
-            _mm_setcsr(0x1f80 | mode << 13);
-            volatile std::uint32_t va = a; // the operation stays between the two control words
-            const std::uint32_t code = fp16_op<op>(va, b, c);
-            volatile std::uint32_t done = code;
-            const unsigned raised = _mm_getcsr();
-            _mm_setcsr(saved);
-            // x86's order: invalid, denormal operand (no IEEE flag), divide by zero, overflow, underflow, inexact.
-            const unsigned flags = ((raised & 1) != 0 ? 16u : 0u) | ((raised & 4) != 0 ? 8u : 0u) |
-                                   ((raised & 8) != 0 ? 4u : 0u) | ((raised & 16) != 0 ? 2u : 0u) |
-                                   ((raised & 32) != 0 ? 1u : 0u);
+            const auto operands = hard_operands(f, i);
+            const std::uint64_t mode = mix(i) >> 62;
             Arithmetic arithmetic{f, {.rounding = modes[mode]}};
-            tally.expect(run(arithmetic, op, a, b, c), Outcome{one_nan(done), flags},
-                         [&] { return fmt::format("{:#x} {:#x} {:#x} mode {}", a, b, c, mode); });
+            Outcome want = on_machine(machine, mode, operands);
+            want.code = one_nan(f, want.code);
+            tally.expect(run(arithmetic, op, operands[0], operands[1], operands[2]), want, [&] {
+                return fmt::format("{:#x} {:#x} {:#x} mode {}", operands[0], operands[1], operands[2], mode);
+            });
         },
-        part);
+        shard());
 }
 
 } // namespace
@@ -158,15 +179,23 @@ TEST_CASE("AVX512_FP16, all pairs") {
     prove_fp16_pairs<Op::fma>(all, shard()); // all pairs of factors, each with one addend
 }
 
-TEST_CASE("AVX512_FP16 with flags, every 61st pair") {
+TEST_CASE("AVX512_FP16 with flags") {
     if (!has_avx512_fp16()) return;
-    const Shard part{shard().first, shard().count * 61};
-    prove_fp16_flags<Op::add>(part);
-    prove_fp16_flags<Op::sub>(part);
-    prove_fp16_flags<Op::mul>(part);
-    prove_fp16_flags<Op::div>(part);
-    prove_fp16_flags<Op::sqrt>(part);
-    prove_fp16_flags<Op::fma>(part);
+    prove_flags("fp16", Op::add, fp16_op<Op::add>);
+    prove_flags("fp16", Op::sub, fp16_op<Op::sub>);
+    prove_flags("fp16", Op::mul, fp16_op<Op::mul>);
+    prove_flags("fp16", Op::div, fp16_op<Op::div>);
+    prove_flags("fp16", Op::sqrt, fp16_op<Op::sqrt>);
+    prove_flags("fp16", Op::fma, fp16_op<Op::fma>);
+}
+
+TEST_CASE("float arithmetic with flags") {
+    prove_flags("fp32", Op::add, fp32_op<Op::add>);
+    prove_flags("fp32", Op::sub, fp32_op<Op::sub>);
+    prove_flags("fp32", Op::mul, fp32_op<Op::mul>);
+    prove_flags("fp32", Op::div, fp32_op<Op::div>);
+    prove_flags("fp32", Op::sqrt, fp32_op<Op::sqrt>);
+    if (__builtin_cpu_supports("fma")) prove_flags("fp32", Op::fma, fp32_op<Op::fma>);
 }
 
 #else
