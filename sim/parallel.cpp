@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <oneapi/tbb/blocked_range.h>
+#include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/partitioner.h>
@@ -54,6 +55,8 @@ void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
         for (std::uint64_t i = 0; i < chunks; ++i) run(i);
         return;
     }
+    // More threads than cores is what the caller asked for; without this oneTBB warns and caps them.
+    const oneapi::tbb::global_control limit(oneapi::tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(workers));
     oneapi::tbb::task_arena arena(workers);
     arena.execute([&] {
         oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<std::uint64_t>(0, chunks, 1), [&](const auto& range) {

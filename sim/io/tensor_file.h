@@ -38,9 +38,9 @@ struct TensorEntry {
 
 /// What the file itself does not say.
 struct OpenOptions {
-    std::optional<DType> as;          ///< reinterprets elements whose dtype NumPy lost: '<V2', '|V1', '<f1', also u1/u2
-    std::optional<DType> dtype;       ///< of raw files; required for them
-    std::vector<std::uint64_t> shape; ///< of raw files; empty: one dimension, as long as the file
+    std::optional<DType> as{};          ///< reinterprets elements whose dtype NumPy lost: '<V2', '|V1', '<f1', also u1/u2
+    std::optional<DType> dtype{};       ///< of raw files; required for them
+    std::vector<std::uint64_t> shape{}; ///< of raw files; empty: one dimension, as long as the file
 };
 
 /// The bytes of one tensor, in order.

@@ -1,0 +1,152 @@
+#include <ampscope/sim/analysis/count.h>
+
+#include <ampscope/sim/analysis/count_kernel.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace amp {
+
+namespace {
+
+Unpacked unpack_integer(bool negative, std::uint64_t magnitude) {
+    return {.kind = magnitude == 0 ? Kind::zero : Kind::finite, .sign = negative, .significand = magnitude};
+}
+
+double magnitude_of(const Unpacked& x) { return x.kind == Kind::finite ? std::ldexp(static_cast<double>(x.significand), x.exponent) : 0; }
+
+/// The `width`-bit number that begins at bit `index * width`, lowest bits first.
+std::uint64_t bits_at(std::span<const std::byte> data, std::size_t index, int width) {
+    const std::size_t first = index * static_cast<std::size_t>(width);
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < 8 && first / 8 + i < data.size(); ++i) word |= std::to_integer<std::uint64_t>(data[first / 8 + i]) << (8 * i);
+    return width == 64 ? word : word >> first % 8 & ((std::uint64_t{1} << width) - 1);
+}
+
+int number_bits(DType dtype) { return info(dtype).bits / info(dtype).numbers(); }
+
+} // namespace
+
+Unpacked unpack_number(DType dtype, std::uint64_t bits) {
+    const DTypeInfo& type = info(dtype);
+    switch (type.kind) {
+    case NumberKind::format:
+    case NumberKind::complex64: return unpack(format(type.format), static_cast<std::uint32_t>(bits));
+    case NumberKind::float64: return unpack(std::bit_cast<double>(bits));
+    case NumberKind::signed_integer: {
+        const int unused = 64 - type.bits;
+        const std::int64_t value = static_cast<std::int64_t>(bits << unused) >> unused;
+        return unpack_integer(value < 0, value < 0 ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value));
+    }
+    case NumberKind::unsigned_integer: return unpack_integer(false, bits);
+    case NumberKind::boolean: return unpack_integer(false, std::uint64_t{bits != 0});
+    }
+    return {};
+}
+
+void MagnitudeStatistics::merge(const MagnitudeStatistics& later) {
+    histogram.merge(later.histogram);
+    if (min_nonzero == 0 || (later.min_nonzero != 0 && later.min_nonzero < min_nonzero)) min_nonzero = later.min_nonzero;
+    max = std::max(max, later.max);
+    sums += later.sums;
+}
+
+/// One of three ways to count: FP32 words by kernel, up to 16 bits by code, the rest number by number.
+struct MagnitudeCounter::Tables {
+    std::unique_ptr<detail::FloatTables> floats;
+    std::vector<std::uint64_t> codes;
+    MagnitudeStatistics wide;
+};
+
+MagnitudeCounter::MagnitudeCounter(DType dtype) : dtype_(dtype), tables_(std::make_unique<Tables>()) {
+    if (number_bits(dtype) <= 16) tables_->codes.resize(std::size_t{1} << number_bits(dtype));
+    else if (info(dtype).format == "fp32") tables_->floats = std::make_unique<detail::FloatTables>();
+}
+
+MagnitudeCounter::~MagnitudeCounter() = default;
+MagnitudeCounter::MagnitudeCounter(MagnitudeCounter&&) noexcept = default;
+
+MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
+    const int width = number_bits(dtype_);
+    const std::size_t n = block.size() * 8 / static_cast<std::size_t>(width);
+    if (!tables_->codes.empty()) {
+        if (width == 16)
+            for (std::size_t i = 0; i < n; ++i) {
+                std::uint16_t code = 0;
+                std::memcpy(&code, block.data() + 2 * i, sizeof code);
+                ++tables_->codes[code];
+            }
+        else if (width == 8)
+            for (const std::byte code : block) ++tables_->codes[std::to_integer<std::size_t>(code)];
+        else
+            for (std::size_t i = 0; i < n; ++i) ++tables_->codes[bits_at(block, i, width)];
+        return {};
+    }
+    if (tables_->floats) {
+        const std::size_t whole = n / 16 * 16;
+        alignas(64) std::uint32_t words[sum_block];
+        std::memcpy(words, block.data(), n * sizeof(std::uint32_t));
+        const std::size_t padded = whole == n ? n : whole + 16;
+        std::fill(words + n, words + padded, 0u);
+        const MagnitudeSums sums = detail::count_words(*tables_->floats, words, padded);
+        tables_->floats->histogram.zero -= padded - n; // those of the padding; modulo 2^64 until the counters are flushed
+        return sums;
+    }
+    double absolute[16]{}, squares[16]{};
+    MagnitudeStatistics& wide = tables_->wide;
+    for (std::size_t i = 0; i < n; ++i) {
+        const Unpacked x = unpack_number(dtype_, bits_at(block, i, width));
+        wide.histogram.add(x);
+        const double magnitude = magnitude_of(x);
+        if (magnitude == 0) continue;
+        wide.min_nonzero = wide.min_nonzero == 0 ? magnitude : std::min(wide.min_nonzero, magnitude);
+        wide.max = std::max(wide.max, magnitude);
+        absolute[i % 16] += magnitude;
+        squares[i % 16] += magnitude * magnitude;
+    }
+    for (std::size_t half = 8; half > 0; half /= 2)
+        for (std::size_t j = 0; j < half; ++j) absolute[j] += absolute[j + half], squares[j] += squares[j + half];
+    return {absolute[0], squares[0]};
+}
+
+MagnitudeStatistics MagnitudeCounter::statistics() const {
+    if (tables_->floats) {
+        detail::FloatTables tables = *tables_->floats;
+        tables.flush();
+        MagnitudeStatistics result{.histogram = std::move(tables.histogram)};
+        if (tables.largest != 0) {
+            result.min_nonzero = std::bit_cast<float>(tables.smallest + 1);
+            result.max = std::bit_cast<float>(tables.largest);
+        }
+        return result;
+    }
+    MagnitudeStatistics result = tables_->wide;
+    for (std::size_t code = 0; code < tables_->codes.size(); ++code) {
+        const std::uint64_t times = tables_->codes[code];
+        if (times == 0) continue;
+        const Unpacked x = unpack_number(dtype_, code);
+        result.histogram.add(x, times);
+        const double magnitude = magnitude_of(x);
+        if (magnitude == 0) continue;
+        result.min_nonzero = result.min_nonzero == 0 ? magnitude : std::min(result.min_nonzero, magnitude);
+        result.max = std::max(result.max, magnitude);
+        result.sums += {static_cast<double>(times) * magnitude, static_cast<double>(times) * (magnitude * magnitude)};
+    }
+    return result;
+}
+
+void MagnitudeCounter::merge(const MagnitudeCounter& other) {
+    for (std::size_t i = 0; i < tables_->codes.size(); ++i) tables_->codes[i] += other.tables_->codes[i];
+    tables_->wide.merge(other.tables_->wide);
+    if (!tables_->floats) return;
+    detail::FloatTables& mine = *tables_->floats;
+    detail::FloatTables theirs = *other.tables_->floats;
+    theirs.flush();
+    mine.histogram.merge(theirs.histogram);
+    mine.smallest = std::min(mine.smallest, theirs.smallest);
+    mine.largest = std::max(mine.largest, theirs.largest);
+}
+
+} // namespace amp

@@ -1,0 +1,62 @@
+// Counting the elements of one tensor into an exact magnitude histogram, at memory speed where it matters.
+#pragma once
+
+#include <ampscope/sim/analysis/histogram.h>
+#include <ampscope/sim/io/dtype.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace amp {
+
+/// One number of a tensor, given its bits (for complex elements, one of the two parts), exactly.
+Unpacked unpack_number(DType dtype, std::uint64_t bits);
+
+/// Sums over the finite elements. Floating sums are not associative, so their order is fixed: within a block of
+/// sum_block numbers number i belongs to partial sum i % 16, the 16 are added pairwise (i and i + 8, i and i + 4 ...);
+/// blocks, and then tensors, are added in order. Types of at most 16 bits are summed by ascending code instead.
+struct MagnitudeSums {
+    double absolute = 0, squares = 0;
+
+    MagnitudeSums& operator+=(const MagnitudeSums& other) {
+        absolute += other.absolute;
+        squares += other.squares;
+        return *this;
+    }
+};
+inline constexpr std::size_t sum_block = 65536;
+
+/// What is known of a tensor's magnitudes.
+struct MagnitudeStatistics {
+    MagnitudeHistogram histogram{};
+    double min_nonzero = 0; ///< smallest finite non-zero magnitude; 0 if there is none. 64-bit integers: nearest double
+    double max = 0;         ///< largest finite magnitude
+    MagnitudeSums sums{};
+
+    /// Adds a later tensor.
+    void merge(const MagnitudeStatistics& later);
+};
+
+/// Counts the numbers of one dtype. Not thread-safe: a counter for each thread, merged at the end.
+class MagnitudeCounter {
+  public:
+    explicit MagnitudeCounter(DType dtype);
+    ~MagnitudeCounter();
+    MagnitudeCounter(MagnitudeCounter&&) noexcept;
+
+    /// Counts one block: whole packed elements, little-endian, at most sum_block numbers. Returns its sums, which are
+    /// zero for types of at most 16 bits: statistics() has those.
+    MagnitudeSums add(std::span<const std::byte> block);
+    [[nodiscard]] MagnitudeStatistics statistics() const;
+    /// Adds another counter of the same dtype.
+    void merge(const MagnitudeCounter& other);
+
+  private:
+    struct Tables;
+    DType dtype_;
+    std::unique_ptr<Tables> tables_;
+};
+
+} // namespace amp
