@@ -122,14 +122,18 @@ inline std::array<std::uint32_t, 3> hard_operands(const FormatSpec& f, std::uint
     case 2:
     case 3: break;
     case 4:
-    case 5: a = (a & ~f.fraction_mask()) | (1u << (g >> 32) % (f.fraction_bits + 1)) >> 1; [[fallthrough]];
+    case 5:
+        a = (a & ~f.fraction_mask()) | (1u << (g >> 32) % static_cast<unsigned>(f.precision())) >> 1;
+        [[fallthrough]];
     case 6:
     case 7:
     case 8: { // c = -(a * b) moved by a few ulp, or shifted down by about the precision: cancellation and ties
         Arithmetic exact{f};
         c = exact.mul(a, b) ^ f.sign_mask();
         if ((g >> 59 & 1) != 0)
-            c = code_of(c - (static_cast<std::uint32_t>(g >> 40) % (f.fraction_bits + 3) << f.fraction_bits), f);
+            c = code_of(
+                c - (static_cast<std::uint32_t>(g >> 40) % static_cast<unsigned>(f.precision() + 2) << f.fraction_bits),
+                f);
         c = code_of(c + static_cast<std::uint32_t>(g >> 48) % 5 - 2, f);
         break;
     }

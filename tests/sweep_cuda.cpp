@@ -88,7 +88,7 @@ TEST_CASE("floats from zero up into E8M0, every 7th") {
             policy.rounding = rounding;
             prove(
                 fmt::format("float to e8m0 rounding {} {} against NVIDIA's host code", int(rounding), name), floats / 2,
-                [&](std::uint64_t i, Tally& tally) {
+                [&, saturation = saturation, mode = mode](std::uint64_t i, Tally& tally) {
                     const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
                     const std::uint32_t want = __nv_cvt_float_to_e8m0(x, saturation, mode);
                     tally.expect(encode(f, x, policy), want, [&] { return Tally::show(x); });
