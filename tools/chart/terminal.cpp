@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <unistd.h>
 
 namespace amp {
@@ -46,12 +47,21 @@ std::string wrapped(std::string_view text, std::size_t indent) {
     return out + '\n';
 }
 
-std::string Table::text(bool color) const {
+std::vector<std::size_t> Table::widths() const {
     std::vector<std::size_t> widths(rows_.front().size(), 0);
     for (const auto& row : rows_)
         for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
-    std::size_t others = 0;
-    for (std::size_t i = 1; i < widths.size(); ++i) others += widths[i] + 2;
+    return widths;
+}
+
+std::size_t Table::columns() const {
+    const std::vector<std::size_t> all = widths();
+    return std::accumulate(all.begin(), all.end(), 2 * (all.size() - 1));
+}
+
+std::string Table::text(bool color) const {
+    std::vector<std::size_t> widths = this->widths();
+    const std::size_t others = columns() - widths[0];
     widths[0] = std::min(widths[0], terminal_columns > others + 8 ? terminal_columns - others : 8);
     std::string out;
     for (const auto& row : rows_) {
@@ -149,13 +159,13 @@ std::string magnitude_text(const MagnitudeFigure& figure, bool color) {
     return out + std::string(gutter, ' ') + fmt::format("a column is {}; 0 zero  s subnormal  - normal  ! overflow\n", each);
 }
 
-Progress::Progress(std::uint64_t total) : total_(std::max<std::uint64_t>(total, 1)), enabled_(isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(std::uint64_t total) : total_(std::max<std::uint64_t>(total, 1)), enabled_(isatty(STDERR_FILENO) == 1) {}
 
-Progress::~Progress() {
+ProgressBar::~ProgressBar() {
     if (drawn_ >= 0) fmt::print(stderr, "\r\x1b[K");
 }
 
-void Progress::add(std::uint64_t done) {
+void ProgressBar::add(std::uint64_t done) {
     const std::uint64_t now = done_ += done;
     if (!enabled_ || Clock::now() - start_ < std::chrono::milliseconds(500)) return;
     const std::unique_lock lock(drawing_, std::try_to_lock);

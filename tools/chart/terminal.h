@@ -30,8 +30,10 @@ class Table {
     explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
     [[nodiscard]] std::string text(bool color) const; ///< the header is bold
+    [[nodiscard]] std::size_t columns() const;        ///< that it takes, with the first column whole
 
   private:
+    [[nodiscard]] std::vector<std::size_t> widths() const;
     std::vector<std::vector<std::string>> rows_;
 };
 
@@ -39,12 +41,12 @@ class Table {
 std::string magnitude_text(const MagnitudeFigure& figure, bool color);
 
 /// A bar on standard error, if that is a terminal and the work takes more than half a second. Any thread may add.
-class Progress {
+class ProgressBar {
   public:
-    explicit Progress(std::uint64_t total);
-    ~Progress(); ///< wipes the bar
-    Progress(const Progress&) = delete;
-    Progress& operator=(const Progress&) = delete;
+    explicit ProgressBar(std::uint64_t total);
+    ~ProgressBar(); ///< wipes the bar
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
     void add(std::uint64_t done);
 
   private:

@@ -1,0 +1,135 @@
+#include <ampscope/tools/histogram/collect.h>
+
+#include <ampscope/sim/analysis/measure.h>
+#include <ampscope/tools/chart/terminal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace amp {
+
+namespace {
+
+/// std::regex recurses for each character; a name longer than this is judged by its beginning.
+constexpr std::size_t longest_matched_name = 1000;
+
+bool selected(const std::string& name, const std::optional<std::int64_t>& step, const HistogramOptions& options) {
+    if (options.steps && (!step || *step < options.steps->first || *step > options.steps->second)) return false;
+    return !options.tensor || std::regex_search(name.substr(0, longest_matched_name), *options.tensor);
+}
+
+Entry describe(const RecordedTensor& tensor, const HistogramOptions& options) {
+    Entry entry;
+    entry.file = tensor.file.string();
+    entry.name = tensor.entry.name;
+    entry.layer = tensor.layer;
+    entry.step = tensor.step;
+    entry.kind = tensor.kind;
+    entry.dtype = info(tensor.entry.dtype).name;
+    entry.shape = tensor.entry.shape;
+    entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
+    return entry;
+}
+
+void count(Entry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options, const Progress& progress) {
+    entry.magnitudes = measure(file, tensor, options.threads, progress);
+}
+
+/// Counts the tensors of one file; all of them or, if it turns out broken, none.
+void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions& options, const Progress& progress, Findings& findings) {
+    std::vector<Entry> entries;
+    try {
+        const auto file = open_tensor_file(tensors.front().file, options.open);
+        for (const RecordedTensor& tensor : tensors) {
+            entries.push_back(describe(tensor, options));
+            count(entries.back(), *file, tensor.index, options, progress);
+        }
+    } catch (const FileError& error) {
+        findings.errors.emplace_back(error.what());
+        return;
+    }
+    std::ranges::move(entries, std::back_inserter(findings.tensors));
+}
+
+void count_recordings(const HistogramOptions& options, Findings& findings) {
+    Recording recording = find_tensors(options.paths, options.open);
+    findings.errors = std::move(recording.errors);
+    findings.warnings = std::move(recording.warnings);
+    std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !selected(t.entry.name, t.step, options); });
+    std::uint64_t bytes = 0;
+    for (const RecordedTensor& tensor : recording.tensors) bytes += tensor.entry.bytes;
+    ProgressBar bar(bytes);
+    const std::span<const RecordedTensor> all = recording.tensors;
+    for (std::size_t begin = 0; begin < all.size();) {
+        std::size_t end = begin + 1;
+        while (end < all.size() && all[end].file == all[begin].file) ++end;
+        count_file(all.subspan(begin, end - begin), options, [&](std::uint64_t n) { bar.add(n); }, findings);
+        begin = end;
+    }
+}
+
+/// Whether an earlier report already held this tensor: the same file, name and step, and the same counts.
+bool repeats(const Entry& a, const Entry& b) {
+    return a.file == b.file && a.name == b.name && a.step == b.step && a.magnitudes.histogram == b.magnitudes.histogram;
+}
+
+void merge_reports(const HistogramOptions& options, Findings& findings) {
+    std::multimap<std::string, std::size_t> by_name;
+    for (const auto& path : options.paths) {
+        try {
+            std::uint64_t repeated = 0;
+            for (Entry& entry : read_report(path, options)) {
+                if (!selected(entry.name, entry.step, options)) continue;
+                const auto [first, last] = by_name.equal_range(entry.name);
+                if (std::any_of(first, last, [&](const auto& item) { return repeats(findings.tensors[item.second], entry); })) {
+                    ++repeated;
+                    continue;
+                }
+                by_name.emplace(entry.name, findings.tensors.size());
+                findings.tensors.push_back(std::move(entry));
+            }
+            if (repeated > 0)
+                findings.warnings.push_back(path.string() + ": " + std::to_string(repeated) + " of its tensors are in an earlier report; counted once");
+        } catch (const FileError& error) {
+            findings.errors.emplace_back(error.what());
+        }
+    }
+}
+
+GateResult judge(const Gate& gate, const Entry& total, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = total.magnitudes.histogram;
+    const ClassCounts counts = counts_at(total, format(gate.format), gate.scale, options);
+    GateResult result{gate, 0, 0, false};
+    switch (gate.number_class) {
+    case NumberClass::underflow: result.part = counts.underflow; break;
+    case NumberClass::subnormal: result.part = counts.subnormal; break;
+    case NumberClass::normal: result.part = counts.normal; break;
+    case NumberClass::overflow: result.part = counts.overflow; break;
+    case NumberClass::zero: result.part = histogram.zero; break;
+    case NumberClass::nan: result.part = histogram.nan; break;
+    case NumberClass::inf: result.part = histogram.inf; break;
+    }
+    if (gate.denominator == Denominator::all) result.whole = histogram.count();
+    if (gate.denominator == Denominator::nonzero) result.whole = histogram.nonzero();
+    result.holds = holds(gate, result.part, result.whole);
+    return result;
+}
+
+} // namespace
+
+Findings collect(const HistogramOptions& options) {
+    Findings findings;
+    if (options.merge) merge_reports(options, findings);
+    else count_recordings(options, findings);
+    findings.total = total_of(findings.tensors);
+    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by);
+    if (findings.tensors.empty()) {
+        if (findings.errors.empty()) findings.errors.emplace_back("no tensor was found that --tensor and --step select");
+        return findings;
+    }
+    for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
+    return findings;
+}
+
+} // namespace amp

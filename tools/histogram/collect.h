@@ -1,0 +1,11 @@
+// From paths to findings: reading, counting, merging, judging.
+#pragma once
+
+#include <ampscope/tools/histogram/document.h>
+
+namespace amp {
+
+/// Reads and counts whatever the options select. Files that cannot be read become errors; nothing of them is counted.
+Findings collect(const HistogramOptions& options);
+
+} // namespace amp

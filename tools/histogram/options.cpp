@@ -1,0 +1,211 @@
+#include <ampscope/tools/histogram/options.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <limits>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* examples = R"(Examples:
+  amp-histogram                                   the sample gradients of the project
+  amp-histogram runs/gpt/gradients                a folder, every format of the default list
+  amp-histogram grads.safetensors --format fp16,e4m3 --scale 0:24 --svg scale.svg
+  amp-histogram grads.npz --by layer --worst 5 --json report.json
+  amp-histogram dump.bin --dtype bf16 --shape 4096x4096
+  amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
+  amp-histogram --merge rank0.json rank1.json --json all.json
+
+A negative LO needs '=': --scale=-8:16. Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an
+integer without % and / is a number of elements. Exit codes: 0 fine, 1 bad input or output, 2 wrong usage,
+3 a gate does not hold.)";
+
+constexpr std::array roundings = {"nearest_even", "nearest_away", "toward_zero", "down", "up", "to_odd", "stochastic"};
+constexpr std::array overflows = {"infinity", "saturate", "saturate_all"};
+constexpr std::array groupings = {"tensor", "layer", "step", "file", "all"};
+
+/// The enumerator named by `text`, for enums that count from 0 in the order of `names`.
+template <class E, std::size_t N>
+E parse_name(const char* option, const std::array<const char*, N>& names, const std::string& text) {
+    for (std::size_t i = 0; i < N; ++i)
+        if (text == names[i]) return static_cast<E>(i);
+    std::string all;
+    for (const char* name : names) all += (all.empty() ? "" : ", ") + std::string(name);
+    throw std::invalid_argument(fmt::format("{}: '{}' is none of {}", option, text, all));
+}
+
+template <class T>
+T parse_whole(const char* option, std::string_view text) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size())
+        throw std::invalid_argument(fmt::format("{}: '{}' is not a whole number in range", option, text));
+    return value;
+}
+
+std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
+    std::vector<FormatSpec> out;
+    for (const std::string& name : names) {
+        if (name == "all") {
+            for (const FormatSpec& f : formats)
+                if (!f.is_scale()) out.push_back(f);
+            continue;
+        }
+        out.push_back(format(name));
+        if (out.back().is_scale()) throw std::invalid_argument("--format: " + name + " is a format of scales, not of numbers");
+    }
+    std::vector<FormatSpec> unique;
+    for (const FormatSpec& f : out)
+        if (std::ranges::find(unique, f) == unique.end()) unique.push_back(f);
+    return unique;
+}
+
+std::vector<double> parse_scales(const std::vector<std::string>& texts) {
+    std::vector<double> scales;
+    for (const std::string& text : texts) {
+        const std::size_t colon = text.find(':');
+        if (colon == std::string::npos) {
+            scales.push_back(parse_scale(text));
+            continue;
+        }
+        const int low = parse_whole<int>("--scale", std::string_view(text).substr(0, colon));
+        const int high = parse_whole<int>("--scale", std::string_view(text).substr(colon + 1));
+        if (low > high || low < -1000 || high > 1000)
+            throw std::invalid_argument("--scale: '" + text + "': expected LO:HI with -1000 <= LO <= HI <= 1000");
+        for (int k = low; k <= high; ++k) scales.push_back(std::ldexp(1.0, k));
+    }
+    std::ranges::sort(scales);
+    scales.erase(std::unique(scales.begin(), scales.end()), scales.end());
+    return scales;
+}
+
+std::pair<std::int64_t, std::int64_t> parse_steps(std::string_view text) {
+    using Limits = std::numeric_limits<std::int64_t>;
+    const std::size_t colon = text.find(':');
+    if (colon == std::string_view::npos) {
+        const auto step = parse_whole<std::int64_t>("--step", text);
+        return {step, step};
+    }
+    const std::string_view a = text.substr(0, colon), b = text.substr(colon + 1);
+    return {a.empty() ? Limits::min() : parse_whole<std::int64_t>("--step", a), b.empty() ? Limits::max() : parse_whole<std::int64_t>("--step", b)};
+}
+
+std::vector<std::uint64_t> parse_shape(std::string_view text) {
+    std::vector<std::uint64_t> shape;
+    for (;;) {
+        const std::size_t x = std::min(text.find('x'), text.size());
+        shape.push_back(parse_whole<std::uint64_t>("--shape", text.substr(0, x)));
+        if (x == text.size()) return shape;
+        text.remove_prefix(x + 1);
+    }
+}
+
+/// The sample gradients: where they were installed, seen from this executable, or in the source tree.
+fs::path sample_folder() {
+    std::error_code none;
+    const fs::path installed = fs::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "share/ampscope/gradients";
+    return (fs::is_directory(installed, none) ? installed : fs::path(AMPSCOPE_SAMPLE_GRADIENTS)) / "deep_tanh";
+}
+
+/// The words of the command line, before they mean anything.
+struct Words {
+    std::vector<std::string> paths, formats = {"fp16", "bf16", "e4m3", "e5m2"}, scales, gates;
+    std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype, shape, as;
+    bool flush_subnormals = false;
+};
+
+void interpret(const Words& words, HistogramOptions& options) {
+    options.paths.assign(words.paths.begin(), words.paths.end());
+    if (options.paths.empty() && !options.merge) {
+        options.sample = true;
+        options.paths = {sample_folder()};
+    }
+    if (options.merge && options.paths.empty()) throw std::invalid_argument("--merge: expected the JSON reports to merge");
+    options.formats = parse_formats(words.formats);
+    options.scales = parse_scales(words.scales);
+    if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
+    options.policy.rounding = parse_name<Rounding>("--rounding", roundings, words.rounding);
+    options.policy.overflow = parse_name<Overflow>("--overflow", overflows, words.overflow);
+    if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
+    options.by = parse_name<Grouping>("--by", groupings, words.by);
+    if (!words.step.empty()) options.steps = parse_steps(words.step);
+    try {
+        if (!words.tensor.empty()) options.tensor.emplace(words.tensor, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+        throw std::invalid_argument("--tensor: '" + words.tensor + "' is no regular expression: " + error.what());
+    }
+    if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
+    if (!words.as.empty()) options.open.as = parse_dtype(words.as);
+    if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
+    for (const std::string& gate : words.gates) options.gates.push_back(parse_gate(gate));
+    if ((options.json == "-") + (options.csv == "-") + (options.svg == "-") > 1)
+        throw std::invalid_argument("only one of --json, --csv and --svg can be standard output");
+    if (!(options.recommendation.limit > 0 && options.recommendation.limit <= 1))
+        throw std::invalid_argument("--limit: expected a rate in (0, 1], such as 0.001");
+}
+
+} // namespace
+
+std::optional<int> exact_log2(double scale) {
+    int exponent = 0;
+    return std::frexp(scale, &exponent) == 0.5 ? std::optional(exponent - 1) : std::nullopt;
+}
+
+bool HistogramOptions::from_histogram(double scale) const {
+    return policy.rounding == Rounding::nearest_even && exact_log2(scale).has_value();
+}
+
+std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& options) {
+    Words words;
+    CLI::App app("Which tensors underflow, turn subnormal or overflow in which number format, and which loss scale saves them.\n"
+                 "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders.",
+                 "amp-histogram");
+    app.footer(examples);
+    app.set_version_flag("--version", "amp-histogram " AMPSCOPE_VERSION);
+    app.add_option("PATH", words.paths, "Files or folders (recursive; run folders understood); default: sample gradients");
+    app.add_option("--format", words.formats, "Formats of the table, eXmY, or all; default fp16,bf16,e4m3,e5m2")->delimiter(',');
+    app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")->delimiter(',');
+    app.add_option("--recorded-scale", words.recorded_scale, "Loss scale the values still contain; overrides the file's");
+    app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
+    app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
+    app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
+    app.add_option("--worst", options.worst, "Rows in tables of tensors; 0: all; default 10");
+    app.add_option("--block", options.block, "Also per block of N elements: amax, and what one scale a block would lose");
+    app.add_flag("--error", options.error, "Also the error of the cast: SQNR, mean and maximum relative error");
+    app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
+    app.add_option("--rounding", words.rounding, "nearest_even, nearest_away, toward_zero, down, up, to_odd or stochastic");
+    app.add_option("--overflow", words.overflow, "What overflow stores, for --error: infinity, saturate or saturate_all");
+    app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
+    app.add_option("--margin", options.recommendation.margin, "Binades between the recommended scale and overflow; default 2")
+        ->check(CLI::Range(0, 200));
+    app.add_option("--limit", options.recommendation.limit, "Tolerated underflow of non-zero elements; default 0.001");
+    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
+    app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)");
+    app.add_option("--svg", options.svg, "Draw the histogram and the rates over the scale ('-': standard output)");
+    app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
+    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")->check(CLI::Range(0, 4096));
+    app.add_option("--dtype", words.dtype, "Element type of raw files");
+    app.add_option("--shape", words.shape, "Shape of raw files, AxB");
+    app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
+    for (const char* list : {"--format", "--scale", "--gate"}) app.get_option(list)->allow_extra_args(false); // a path may follow
+    try {
+        app.parse(argc, argv);
+        interpret(words, options);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::invalid_argument& error) {
+        std::cerr << "amp-histogram: " << error.what() << "\nRun with --help for more information.\n";
+        return 2;
+    }
+    return std::nullopt;
+}
+
+} // namespace amp

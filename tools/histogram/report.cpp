@@ -1,0 +1,217 @@
+#include <ampscope/tools/histogram/report.h>
+
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <span>
+
+namespace amp {
+
+namespace {
+
+std::string plural(std::uint64_t n, std::string_view noun) { return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s"); }
+
+/// "2^13", or "3.5" for a scale that is no power of two.
+std::string scale_text(double scale) {
+    const auto log2 = exact_log2(scale);
+    return log2 ? power_of_two(*log2) : fmt::format("{:g}", scale);
+}
+
+std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})", x, std::log2(x)) : "none"; }
+
+MagnitudeFigure figure_of(const Findings& findings, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
+    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"), {}, histogram.zero, histogram.nan, histogram.inf, options.formats};
+    for (const auto& [exponent, row] : histogram.rows) figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
+    return figure;
+}
+
+std::string heading(const Findings& findings, const HistogramOptions& options, bool color) {
+    const Entry& total = findings.total;
+    const MagnitudeHistogram& histogram = total.magnitudes.histogram;
+    std::set<std::string> files;
+    for (const Entry& tensor : findings.tensors) files.insert(tensor.file);
+    const std::uint64_t all = histogram.count();
+    std::string out = inked(fmt::format("{} in {}: {}", plural(total.tensors, "tensor"), plural(files.size(), "file"), plural(all, "element")), Ink::bold, color) + "\n";
+    out += fmt::format("zero {} ({}), NaN {}, infinite {}, of all elements\n", percent(histogram.zero, all), grouped(histogram.zero),
+                       grouped(histogram.nan), grouped(histogram.inf));
+    out += fmt::format("magnitudes {} to {}", magnitude(total.magnitudes.min_nonzero), magnitude(total.magnitudes.max));
+    if (!total.recorded_scale) out += "; recorded scales divided out\n";
+    else if (*total.recorded_scale != 1) out += fmt::format("; recorded scale {} divided out\n", scale_text(*total.recorded_scale));
+    else out += "; recorded unscaled\n";
+    if (options.sample) out += "The sample gradients of the project; name files or folders for your own.\n";
+    return out;
+}
+
+/// A row for each format and scale of the total. Counts are shortened if the lines would not fit.
+std::string format_table(const Findings& findings, const HistogramOptions& options, bool color) {
+    const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
+    const auto build = [&](std::string (*count)(std::uint64_t)) {
+        Table table({"format", "scale", "underflow", "", "subnormal", "", "overflow", ""});
+        for (const FormatSpec& format : options.formats) {
+            const FormatResult result = format_result(findings.total, format, options);
+            for (const auto& [scale, counts] : result.scales) {
+                const bool recommended = result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
+                table.add({&scale == &result.scales.front().scale ? format.name : "", scale_text(scale) + (recommended ? "*" : " "),
+                           count(counts.underflow), percent(counts.underflow, nonzero), count(counts.subnormal),
+                           percent(counts.subnormal, nonzero), count(counts.overflow), percent(counts.overflow, nonzero)});
+            }
+        }
+        return table;
+    };
+    Table table = build(grouped);
+    if (table.columns() > terminal_columns) table = build(short_count);
+    return inked(fmt::format("Of the {} non-zero elements (* recommended scale)", grouped(nonzero)), Ink::bold, color) + "\n" + table.text(color);
+}
+
+/// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
+/// how large it is.
+std::vector<double> badness(const Entry& entry, const HistogramOptions& options) {
+    std::vector<double> rates;
+    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
+    for (const FormatSpec& format : options.formats) {
+        const ClassCounts counts = counts_at(entry, format, 1, options);
+        rates.push_back(static_cast<double>(counts.underflow + counts.overflow) / nonzero);
+    }
+    rates.push_back(nonzero);
+    return rates;
+}
+
+/// The entries, worst first: by the first format, among equals by the next, then the larger ones.
+std::vector<const Entry*> worst_first(const std::vector<Entry>& entries, const HistogramOptions& options) {
+    std::vector<std::pair<std::vector<double>, const Entry*>> ranked;
+    for (const Entry& entry : entries) ranked.emplace_back(badness(entry, options), &entry);
+    std::ranges::stable_sort(ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
+    std::vector<const Entry*> out;
+    for (const auto& item : ranked) out.push_back(item.second);
+    return out;
+}
+
+/// "name" or, where that leaves tensors of several steps apart, "name @step".
+std::string label_of(const Entry& entry, bool with_step) {
+    return printable(entry.name) + (with_step && entry.step ? fmt::format(" @{}", *entry.step) : "");
+}
+
+constexpr std::size_t formats_per_table = 4;
+
+/// Rates and counts of one class at scale 1, a column for each of some formats.
+std::string entry_table(const std::vector<const Entry*>& entries, std::span<const FormatSpec> columns, const HistogramOptions& options,
+                        std::string_view noun, bool with_step, std::uint64_t ClassCounts::* part, bool color) {
+    std::vector<std::string> header = {std::string(noun), "nonzero"};
+    for (const FormatSpec& format : columns) header.emplace_back(format.name);
+    Table table(header);
+    for (const Entry* entry : entries) {
+        const std::uint64_t nonzero = entry->magnitudes.histogram.nonzero();
+        std::vector<std::string> row = {label_of(*entry, with_step), short_count(nonzero)};
+        for (const FormatSpec& format : columns) {
+            const std::uint64_t n = counts_at(*entry, format, 1, options).*part;
+            row.push_back(n == 0 ? "0" : fmt::format("{} {:>5}", percent(n, nonzero), short_count(n)));
+        }
+        table.add(std::move(row));
+    }
+    return table.text(color);
+}
+
+std::string entry_tables(const Findings& findings, const HistogramOptions& options, bool color) {
+    const std::vector<Entry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
+    constexpr std::array nouns = {"tensor", "layer", "step", "file", "all"};
+    const std::string noun = nouns[static_cast<std::size_t>(options.by)];
+    std::vector<const Entry*> ranked = worst_first(entries, options);
+    const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
+    const std::size_t hidden = ranked.size() - shown;
+    ranked.resize(shown);
+
+    const bool several_steps = options.by == Grouping::tensor &&
+                               std::ranges::any_of(entries, [&](const Entry& entry) { return entry.step != entries.front().step; });
+
+    struct Part {
+        std::string_view title;
+        std::uint64_t ClassCounts::* member;
+    };
+    std::string out;
+    for (const Part& part : {Part{"Non-zero elements that become zero", &ClassCounts::underflow}, Part{"Non-zero elements that overflow", &ClassCounts::overflow}}) {
+        const bool any = std::ranges::any_of(ranked, [&](const Entry* entry) {
+            return std::ranges::any_of(options.formats, [&](const FormatSpec& f) { return counts_at(*entry, f, 1, options).*part.member > 0; });
+        });
+        if (!any) continue;
+        const std::string title = fmt::format("{} at scale 1: the worst {}s by {}{}", part.title, noun, options.formats.front().name,
+                                              several_steps ? " (@ step)" : "");
+        out += "\n" + inked(title, Ink::bold, color) + "\n";
+        for (std::size_t i = 0; i < options.formats.size(); i += formats_per_table)
+            out += entry_table(ranked, std::span(options.formats).subspan(i, std::min(formats_per_table, options.formats.size() - i)), options,
+                               noun, several_steps, part.member, color);
+        if (hidden > 0) out += fmt::format("... and {} more: --worst 0 shows them, --json and --csv hold all\n", grouped(hidden));
+    }
+    return out;
+}
+
+std::string gate_lines(const Findings& findings, bool color) {
+    std::string out;
+    for (const GateResult& result : findings.gates) {
+        const std::string measured = result.gate.denominator == Denominator::none ? grouped(result.part)
+                                     : fmt::format("{} ({} of {})", percent(result.part, result.whole), grouped(result.part), grouped(result.whole));
+        out += wrapped(fmt::format("gate {}: {}; it is {}", result.gate.text, inked(result.holds ? "holds" : "FAILS", result.holds ? Ink::green : Ink::red, color), measured), 2);
+    }
+    return out;
+}
+
+std::string footnotes(const HistogramOptions& options) {
+    const RecommendationOptions& limits = options.recommendation;
+    std::string rounding = "to nearest even";
+    if (options.policy.rounding != Rounding::nearest_even) rounding = "by --rounding (windows and recommended scales: to nearest even)";
+    return wrapped(fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's normal values. Overflow: beyond the "
+                               "largest finite value. Safe scales: no overflow and underflow under {:g} % of non-zero. Recommended: 1 if safe, else {} "
+                               "binades below overflow.", rounding, options.policy.flushes_output() ? ", subnormals flushed to zero" : "", 100 * limits.limit, limits.margin));
+}
+
+/// The scales to draw: from where nothing of the widest data survives at either end, within reason.
+std::pair<int, int> scale_range(const Findings& findings, const HistogramOptions& options) {
+    int low = 0, high = 0;
+    for (const FormatSpec& format : options.formats) {
+        const Recommendation advice = recommend(findings.total.magnitudes.histogram, format, options.recommendation);
+        if (format.exponent_bits >= 8 && advice.window && advice.log2_scale == 0) continue; // wide formats would stretch the picture
+        low = std::min({low, advice.lowest_enough, advice.highest_safe});
+        high = std::max({high, advice.lowest_enough, advice.highest_safe});
+    }
+    return {std::max(low - 8, -140), std::min(high + 8, 140)};
+}
+
+} // namespace
+
+std::string terminal_report(const Findings& findings, const HistogramOptions& options, bool color) {
+    std::string out = heading(findings, options, color) + "\n";
+    if (findings.total.magnitudes.histogram.count() == 0) return out + "No elements.\n" + gate_lines(findings, color);
+    out += magnitude_text(figure_of(findings, options), color) + "\n";
+    out += format_table(findings, options, color) + "\n";
+    for (const FormatSpec& format : options.formats) out += wrapped(advice(findings, format, options), 2);
+    out += entry_tables(findings, options, color);
+    if (!findings.gates.empty()) out += "\n" + gate_lines(findings, color);
+    return out + "\n" + footnotes(options);
+}
+
+std::string svg_report(const Findings& findings, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
+    const auto [low, high] = scale_range(findings, options);
+    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(histogram.nonzero(), 1));
+    RateFigure rates{"What a loss scale loses and saves", low, options.recommendation.limit, {}};
+    for (const FormatSpec& format : options.formats) {
+        const Recommendation advice = recommend(histogram, format, options.recommendation);
+        RateCurve curve{format, {}, {}, std::nullopt, advice.log2_scale};
+        if (advice.window) curve.window = {advice.window->low, advice.window->high};
+        for (int k = low; k <= high; ++k) {
+            const ClassCounts counts = histogram.classify(format, k);
+            curve.underflow.push_back(static_cast<double>(counts.underflow) / nonzero);
+            curve.overflow.push_back(static_cast<double>(counts.overflow) / nonzero);
+        }
+        rates.curves.push_back(std::move(curve));
+    }
+    return svg_document(figure_of(findings, options), rates);
+}
+
+} // namespace amp
