@@ -17,17 +17,20 @@ Unpacked unpack_integer(bool negative, std::uint64_t magnitude) {
 
 double magnitude_of(const Unpacked& x) { return x.kind == Kind::finite ? std::ldexp(static_cast<double>(x.significand), x.exponent) : 0; }
 
-/// The `width`-bit number that begins at bit `index * width`, lowest bits first.
-std::uint64_t bits_at(std::span<const std::byte> data, std::size_t index, int width) {
-    const std::size_t first = index * static_cast<std::size_t>(width);
-    std::uint64_t word = 0;
-    for (std::size_t i = 0; i < 8 && first / 8 + i < data.size(); ++i) word |= std::to_integer<std::uint64_t>(data[first / 8 + i]) << (8 * i);
-    return width == 64 ? word : word >> first % 8 & ((std::uint64_t{1} << width) - 1);
-}
-
 int number_bits(DType dtype) { return info(dtype).bits / info(dtype).numbers(); }
 
 } // namespace
+
+std::uint64_t packed_number(std::span<const std::byte> data, std::size_t index, int width) {
+    std::uint64_t word = 0;
+    if (width % 8 == 0) { // the machine is little-endian, as the files are
+        std::memcpy(&word, data.data() + index * static_cast<std::size_t>(width) / 8, static_cast<std::size_t>(width) / 8);
+        return word;
+    }
+    const std::size_t first = index * static_cast<std::size_t>(width);
+    for (std::size_t i = 0; i < 2 && first / 8 + i < data.size(); ++i) word |= std::to_integer<std::uint64_t>(data[first / 8 + i]) << (8 * i);
+    return word >> first % 8 & ((std::uint64_t{1} << width) - 1);
+}
 
 Unpacked unpack_number(DType dtype, std::uint64_t bits) {
     const DTypeInfo& type = info(dtype);
@@ -81,7 +84,7 @@ MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
         else if (width == 8)
             for (const std::byte code : block) ++tables_->codes[std::to_integer<std::size_t>(code)];
         else
-            for (std::size_t i = 0; i < n; ++i) ++tables_->codes[bits_at(block, i, width)];
+            for (std::size_t i = 0; i < n; ++i) ++tables_->codes[packed_number(block, i, width)];
         return {};
     }
     if (tables_->floats) {
@@ -97,7 +100,7 @@ MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
     double absolute[16]{}, squares[16]{};
     MagnitudeStatistics& wide = tables_->wide;
     for (std::size_t i = 0; i < n; ++i) {
-        const Unpacked x = unpack_number(dtype_, bits_at(block, i, width));
+        const Unpacked x = unpack_number(dtype_, packed_number(block, i, width));
         wide.histogram.add(x);
         const double magnitude = magnitude_of(x);
         if (magnitude == 0) continue;

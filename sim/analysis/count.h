@@ -14,6 +14,9 @@ namespace amp {
 /// One number of a tensor, given its bits (for complex elements, one of the two parts), exactly.
 Unpacked unpack_number(DType dtype, std::uint64_t bits);
 
+/// The bits of number `index` in packed numbers of `width` bits, lowest bits first.
+std::uint64_t packed_number(std::span<const std::byte> data, std::size_t index, int width);
+
 /// Sums over the finite elements. Floating sums are not associative, so their order is fixed: within a block of
 /// sum_block numbers number i belongs to partial sum i % 16, the 16 are added pairwise (i and i + 8, i and i + 4 ...);
 /// blocks, and then tensors, are added in order. Types of at most 16 bits are summed by ascending code instead.

@@ -2,14 +2,9 @@
 #pragma once
 
 #include <ampscope/sim/analysis/count.h>
-#include <ampscope/sim/io/tensor_file.h>
-
-#include <functional>
+#include <ampscope/sim/analysis/pass.h>
 
 namespace amp {
-
-/// Told of bytes counted since the last call; may come from any thread, one call at a time.
-using Progress = std::function<void(std::uint64_t bytes)>;
 
 /// The statistics of one tensor as stored (a recorded loss scale is not divided out). The result does not depend on
 /// `threads` (0: all cores). Throws FileError.

@@ -1,0 +1,128 @@
+#include <ampscope/sim/analysis/block_scales.h>
+
+#include <ampscope/sim/analysis/count.h>
+
+#include <cmath>
+#include <numeric>
+
+namespace amp {
+
+namespace {
+
+/// The class boundaries of a format in units of its largest value: |x| / amax against them needs no division.
+struct AmaxBoundaries {
+    double max, half_smallest, normal_from;
+
+    explicit AmaxBoundaries(const FormatSpec& f)
+        : max(decode(f, f.max_code())), half_smallest(std::ldexp(1.0, f.min_subnormal_exponent() - 1)),
+          normal_from(std::ldexp(1.0, f.min_exponent()) - half_smallest) {}
+
+    /// x * max / amax rounded to nearest even; both products are exact for magnitudes of at most 48 bits.
+    void add(double x, double amax, ClassCounts& counts) const {
+        const double scaled = x * max;
+        if (scaled <= half_smallest * amax) ++counts.underflow;
+        else if (scaled < normal_from * amax) ++counts.subnormal;
+        else ++counts.normal;
+    }
+};
+
+std::vector<FormatSpec> element_formats() {
+    std::vector<FormatSpec> result;
+    for (const FormatSpec& f : formats)
+        if (f.bits() <= 8 && !f.is_scale()) result.push_back(f);
+    return result;
+}
+
+/// The counts of one thread. MX scales are powers of two, so magnitudes relative to their block's binade are enough for
+/// all formats at once; only blocks whose scale would leave E8M0 are counted format by format.
+struct Worker {
+    BlockStatistics result;
+    MagnitudeHistogram relative;
+    std::vector<AmaxBoundaries> boundaries;
+    std::vector<Unpacked> numbers;
+    std::vector<double> magnitudes;
+
+    Worker() {
+        for (const FormatSpec& f : element_formats()) {
+            result.formats.push_back({f, {}, {}, {}});
+            boundaries.emplace_back(f);
+        }
+    }
+
+    /// The block of numbers [first, last) of `bytes`.
+    void add_block(DType dtype, std::span<const std::byte> bytes, std::size_t first, std::size_t last, double tensor_amax) {
+        const int width = info(dtype).bits / info(dtype).numbers();
+        numbers.clear();
+        magnitudes.clear();
+        for (std::size_t i = first; i < last; ++i) {
+            const Unpacked x = unpack_number(dtype, packed_number(bytes, i, width));
+            if (x.kind != Kind::finite) continue;
+            numbers.push_back(x);
+            magnitudes.push_back(std::ldexp(static_cast<double>(x.significand), x.exponent));
+        }
+        ++result.blocks;
+        if (numbers.empty()) {
+            ++result.zero_blocks;
+            return;
+        }
+        const double amax = *std::ranges::max_element(magnitudes);
+        const int binade = std::ilogb(amax);
+        ++result.amax_exponents[binade];
+        add_mx(binade);
+        for (std::size_t f = 0; f < boundaries.size(); ++f)
+            for (const double x : magnitudes) {
+                boundaries[f].add(x, amax, result.formats[f].amax);
+                boundaries[f].add(x, tensor_amax, result.formats[f].tensor);
+            }
+    }
+
+    void add_mx(int binade) {
+        constexpr int lowest_scale = -127;
+        const auto clamped = [&](const BlockCounts& f) { return binade - f.format.max_exponent() < lowest_scale; };
+        MagnitudeHistogram block;
+        for (Unpacked x : numbers) {
+            x.exponent -= binade;
+            block.add(x);
+        }
+        if (std::ranges::none_of(result.formats, clamped)) return relative.merge(block);
+        for (BlockCounts& f : result.formats) f.mx += block.classify(f.format, clamped(f) ? binade - lowest_scale : f.format.max_exponent());
+    }
+};
+
+} // namespace
+
+void BlockStatistics::merge(const BlockStatistics& other) {
+    blocks += other.blocks;
+    zero_blocks += other.zero_blocks;
+    for (const auto& [exponent, n] : other.amax_exponents) amax_exponents[exponent] += n;
+    if (formats.empty()) formats = other.formats;
+    else
+        for (std::size_t i = 0; i < formats.size(); ++i) {
+            formats[i].mx += other.formats[i].mx;
+            formats[i].amax += other.formats[i].amax;
+            formats[i].tensor += other.formats[i].tensor;
+        }
+}
+
+BlockStatistics measure_blocks(const TensorFile& file, std::size_t tensor, std::uint64_t block, double tensor_amax, int threads,
+                               const Progress& progress) {
+    const DTypeInfo& type = info(file.tensors()[tensor].dtype);
+    const std::uint64_t width = static_cast<std::uint64_t>(type.bits / type.numbers());
+    // Blocks of sub-byte numbers need not end on a byte, so bytes are read in multiples that do.
+    const std::uint64_t together = std::lcm(block * width, std::uint64_t{8} * static_cast<std::uint64_t>(type.unit_bytes())) / (block * width);
+    const std::uint64_t bytes = together * block * width / 8;
+    const auto workers = detail::for_each_block<Worker>(
+        file, tensor, bytes, threads, progress, [] { return std::make_unique<Worker>(); },
+        [&](Worker& worker, std::uint64_t, std::span<const std::byte> data) {
+            const std::uint64_t count = data.size() * 8 / width;
+            for (std::uint64_t at = 0; at < count; at += block) worker.add_block(type.dtype, data, at, std::min(at + block, count), tensor_amax);
+        });
+    BlockStatistics result = Worker().result;
+    for (const auto& worker : workers) {
+        for (BlockCounts& f : worker->result.formats) f.mx += worker->relative.classify(f.format, f.format.max_exponent());
+        result.merge(worker->result);
+    }
+    return result;
+}
+
+} // namespace amp

@@ -1,0 +1,91 @@
+#include <ampscope/sim/analysis/cast_error.h>
+
+#include <ampscope/sim/analysis/count.h>
+
+#include <ampscope/formats/batch.h>
+
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+CastError errors_of(const Cast& cast, std::span<const double> values, std::span<double> scaled, std::span<float> rounded, std::uint64_t first_index) {
+    for (std::size_t i = 0; i < values.size(); ++i) scaled[i] = values[i] * cast.scale / cast.recorded_scale;
+    quantize(cast.format, scaled, rounded, {.policy = cast.policy, .key = {}, .first_index = first_index});
+    CastError result;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!std::isfinite(values[i])) continue;
+        if (!std::isfinite(rounded[i])) {
+            ++result.excluded;
+            continue;
+        }
+        const double x = values[i] / cast.recorded_scale;
+        const double error = std::fabs(static_cast<double>(rounded[i]) / cast.scale - x);
+        ++result.compared;
+        result.signal += x * x;
+        result.noise += error * error;
+        if (x == 0) continue;
+        ++result.nonzero;
+        result.sum_relative += error / std::fabs(x);
+        result.max_relative = std::max(result.max_relative, error / std::fabs(x));
+    }
+    return result;
+}
+
+double value_of(const Unpacked& x) {
+    switch (x.kind) {
+    case Kind::zero: return 0;
+    case Kind::infinity: return INFINITY;
+    case Kind::nan: return NAN;
+    case Kind::finite: break;
+    }
+    const double magnitude = std::ldexp(static_cast<double>(x.significand), x.exponent);
+    return x.sign ? -magnitude : magnitude;
+}
+
+} // namespace
+
+double CastError::sqnr() const { return noise == 0 && signal > 0 ? INFINITY : 10 * std::log10(signal / noise); }
+
+void CastError::merge(const CastError& later) {
+    compared += later.compared;
+    excluded += later.excluded;
+    signal += later.signal;
+    noise += later.noise;
+    max_relative = std::max(max_relative, later.max_relative);
+    sum_relative += later.sum_relative;
+    nonzero += later.nonzero;
+}
+
+std::vector<CastError> measure_errors(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts, int threads, const Progress& progress) {
+    const DTypeInfo& type = info(file.tensors()[tensor].dtype);
+    const int width = type.bits / type.numbers();
+    const std::uint64_t bytes = sum_block * static_cast<std::uint64_t>(width) / 8;
+    struct Worker {
+        std::vector<double> values, scaled;
+        std::vector<float> rounded;
+    };
+    std::vector<std::vector<CastError>> blocks; // by block, then cast
+    std::mutex mutex;
+    detail::for_each_block<Worker>(
+        file, tensor, bytes, threads, progress, [] { return std::make_unique<Worker>(); },
+        [&](Worker& worker, std::uint64_t index, std::span<const std::byte> data) {
+            const std::size_t n = data.size() * 8 / static_cast<std::size_t>(width);
+            worker.values.resize(n);
+            worker.scaled.resize(n);
+            worker.rounded.resize(n);
+            for (std::size_t i = 0; i < n; ++i) worker.values[i] = value_of(unpack_number(type.dtype, packed_number(data, i, width)));
+            std::vector<CastError> errors;
+            for (const Cast& cast : casts) errors.push_back(errors_of(cast, worker.values, worker.scaled, worker.rounded, index * sum_block));
+            const std::lock_guard lock(mutex);
+            if (blocks.size() <= index) blocks.resize(index + 1);
+            blocks[index] = std::move(errors);
+        });
+    std::vector<CastError> result(casts.size());
+    for (const auto& block : blocks)
+        for (std::size_t k = 0; k < casts.size(); ++k) result[k].merge(block[k]);
+    return result;
+}
+
+} // namespace amp

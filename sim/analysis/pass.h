@@ -1,0 +1,63 @@
+// One pass over a tensor's bytes: pieces of whole blocks, any number of threads, bounded memory.
+#pragma once
+
+#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/parallel.h>
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+
+namespace amp {
+
+/// Told of bytes done since the last call; may come from any thread, one call at a time.
+using Progress = std::function<void(std::uint64_t bytes)>;
+
+namespace detail {
+
+/// Calls body(worker, block_index, bytes) for every block of `block_bytes` of the tensor (the last may be shorter), on
+/// `threads` threads; every worker made by make() is used by one thread at a time. Returns the workers: what they hold
+/// must not depend on which of them saw which block.
+template <class Worker, class Make, class Body>
+std::vector<std::unique_ptr<Worker>> for_each_block(const TensorFile& file, std::size_t tensor, std::uint64_t block_bytes, int threads,
+                                                    const Progress& progress, const Make& make, const Body& body) {
+    struct Slot {
+        std::unique_ptr<Worker> worker;
+        std::vector<std::byte> buffer;
+    };
+    constexpr std::uint64_t piece = 1 << 20; // long enough to hide a system call, short enough for the cache
+    const std::uint64_t bytes = file.tensors()[tensor].bytes;
+    const std::uint64_t chunk = std::max<std::uint64_t>(1, piece / block_bytes) * block_bytes;
+    const std::unique_ptr<ByteStream> stream = file.random_access(tensor) ? nullptr : file.stream(tensor);
+    std::mutex mutex;
+    std::vector<Slot> idle;
+
+    const auto run = [&](std::uint64_t begin, std::uint64_t end) {
+        Slot slot;
+        {
+            const std::lock_guard lock(mutex);
+            if (!idle.empty()) {
+                slot = std::move(idle.back());
+                idle.pop_back();
+            }
+        }
+        if (!slot.worker) slot = {make(), std::vector<std::byte>(std::min(chunk, bytes))};
+        const std::span<std::byte> data = std::span(slot.buffer).first(end - begin);
+        if (stream) stream->read(data);
+        else file.read_at(tensor, begin, data);
+        for (std::uint64_t at = 0; at < data.size(); at += block_bytes)
+            body(*slot.worker, (begin + at) / block_bytes, std::span<const std::byte>(data).subspan(at, std::min<std::uint64_t>(block_bytes, data.size() - at)));
+        const std::lock_guard lock(mutex);
+        idle.push_back(std::move(slot));
+        if (progress) progress(end - begin);
+    };
+    for_each_chunk(bytes, chunk, stream ? 1 : threads, run); // a stream has one reader
+
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (Slot& slot : idle) workers.push_back(std::move(slot.worker));
+    return workers;
+}
+
+} // namespace detail
+
+} // namespace amp
