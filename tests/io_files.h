@@ -8,6 +8,8 @@
 #include <iterator>
 #include <string>
 
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace amp::test {
@@ -34,6 +36,31 @@ class Scratch {
 
   private:
     fs::path folder_;
+};
+
+/// A file in memory under a path with an extension, quick to rewrite.
+class MemoryFile {
+  public:
+    explicit MemoryFile(const std::string& extension)
+        : descriptor_(::memfd_create("test", 0)), path_(scratch_ / ("x" + extension)) {
+        if (descriptor_ < 0) throw std::runtime_error("no memory file");
+        fs::create_symlink("/proc/self/fd/" + std::to_string(descriptor_), path_);
+    }
+    ~MemoryFile() { ::close(descriptor_); }
+    MemoryFile(const MemoryFile&) = delete;
+    MemoryFile& operator=(const MemoryFile&) = delete;
+
+    const fs::path& set(std::string_view bytes) {
+        const auto size = static_cast<off_t>(bytes.size());
+        if (::ftruncate(descriptor_, size) != 0 || ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) != size)
+            throw std::runtime_error("memory file not written");
+        return path_;
+    }
+
+  private:
+    Scratch scratch_;
+    int descriptor_;
+    fs::path path_;
 };
 
 inline fs::path write_file(const fs::path& path, std::string_view bytes) {
@@ -75,13 +102,13 @@ inline std::string little_endian(std::uint64_t value, int bytes) {
     return text;
 }
 
-inline fs::path golden(const std::string& name) { return fs::path(__FILE__).parent_path() / "data" / "io" / name; }
+inline fs::path golden(const std::string& name) { return fs::path(AMPSCOPE_TEST_DATA) / "io" / name; }
 
 /// The recordings beside the project, or an empty path where they are not.
 inline fs::path recordings() {
     const char* shared = std::getenv("AMPSCOPE_SHARED");
     const fs::path folder =
-        (shared != nullptr ? fs::path(shared) : fs::path(__FILE__).parent_path() / "../../shared") / "recorded";
+        (shared != nullptr ? fs::path(shared) : fs::path(AMPSCOPE_TEST_DATA) / "../../../shared") / "recorded";
     return fs::is_directory(folder) ? folder : fs::path();
 }
 

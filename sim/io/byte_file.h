@@ -3,6 +3,8 @@
 
 #include <ampscope/sim/io/tensor_file.h>
 
+#include <algorithm>
+
 namespace amp {
 
 class ByteFile {
@@ -25,6 +27,19 @@ class ByteFile {
     int descriptor_;
     std::uint64_t size_ = 0;
 };
+
+/// Reads `size` bytes (less if the stream ends first) into `data`, which grows with what arrives, not with what a header
+/// claims.
+template <class Bytes>
+void read_growing(ByteStream& stream, std::uint64_t size, Bytes& data) {
+    constexpr std::uint64_t step = 1 << 20;
+    while (data.size() < size) {
+        const std::size_t begin = data.size();
+        data.resize(static_cast<std::size_t>(std::min(size, begin + std::max<std::uint64_t>(step, begin / 2))));
+        const std::size_t n = stream.read(std::as_writable_bytes(std::span(data)).subspan(begin));
+        if (n < data.size() - begin) return data.resize(begin + n);
+    }
+}
 
 /// Reverses the bytes of each element of `item` bytes, in place.
 void swap_bytes(std::span<std::byte> data, std::size_t item);

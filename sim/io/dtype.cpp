@@ -25,7 +25,8 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
 DType parse_dtype(std::string_view name) {
     const std::string_view bare = name.starts_with('<') || name.starts_with('|') ? name.substr(1) : name;
     for (const DTypeInfo& row : dtypes)
-        if (equal_ignoring_case(name, row.name) || equal_ignoring_case(name, row.torch)) return row.dtype;
+        if (equal_ignoring_case(name, row.name) || (!row.torch.empty() && equal_ignoring_case(name, row.torch)))
+            return row.dtype;
     for (const DTypeInfo& row : dtypes) // "f4", "i8" and "u8" after safetensors' F4, I8 and U8: NumPy's need the '<'
         if ((!row.numpy.empty() && bare == row.numpy) || (row.kind == NumberKind::format && name == row.format))
             return row.dtype;

@@ -88,6 +88,7 @@ class DictReader {
             at_ = static_cast<std::size_t>(end - text_.data());
             shape.push_back(extent);
             if (!accept(',')) {
+                if (shape.size() == 1) fail("expected ',': (3) is a number in Python, (3,) a shape");
                 expect(')');
                 break;
             }

@@ -1,5 +1,6 @@
 #include <ampscope/sim/io/pickle.h>
 
+#include <algorithm>
 #include <bit>
 #include <stdexcept>
 #include <unordered_map>
@@ -8,16 +9,24 @@ namespace amp::pickle {
 
 namespace {
 
+constexpr std::size_t max_values = 1'000'000, max_name = 1000, max_rank = 64;
+
 class Machine {
   public:
-    Machine(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail) : bytes_(bytes), fail_(fail) {}
+    Machine(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail)
+        : bytes_(bytes), fail_(fail) {}
 
-    Ref run() {
+    Pickle run() {
         for (;;) {
             opcode_at_ = at_;
             const auto opcode = static_cast<unsigned char>(take(1)[0]);
-            if (opcode == '.') return pop();
+            if (opcode == '.') {
+                built_.root = pop();
+                return std::move(built_);
+            }
             step(opcode);
+            if (std::max({built_.values.size(), memo_.size(), marks_.size()}) > max_values)
+                fail("the pickle holds more than a million values");
         }
     }
 
@@ -48,11 +57,14 @@ class Machine {
     }
 
     template <class T>
-    void push(T&& data) { stack_.push_back(std::make_shared<Value>(Value{std::forward<T>(data)})); }
+    void push(T&& data) {
+        built_.values.push_back(Value{std::forward<T>(data)});
+        stack_.push_back(&built_.values.back());
+    }
     Ref pop() {
         const std::size_t floor = marks_.empty() ? 0 : marks_.back();
         if (stack_.size() <= floor) fail("the pickle takes a value that is not there");
-        Ref top = std::move(stack_.back());
+        const Ref top = stack_.back();
         stack_.pop_back();
         return top;
     }
@@ -80,6 +92,12 @@ class Machine {
         if (const T* data = std::get_if<T>(&value->data)) return *data;
         fail(std::string("expected ") + what);
     }
+    /// Bounded, for it is copied each time it is used.
+    const std::string& as_name(const Ref& value, const char* what) const {
+        const std::string& name = as<std::string>(value, what);
+        if (name.size() > max_name) fail(std::string(what) + " of more than 1000 bytes");
+        return name;
+    }
     std::uint64_t as_size(const Ref& value) const {
         const std::int64_t n = as<std::int64_t>(value, "an integer");
         if (n < 0) fail("negative number in a tensor's layout");
@@ -87,7 +105,9 @@ class Machine {
     }
     std::vector<std::uint64_t> as_sizes(const Ref& value) const {
         std::vector<std::uint64_t> sizes;
-        for (const Ref& item : as<Sequence>(value, "a tuple").items) sizes.push_back(as_size(item));
+        const std::vector<Ref>& items = as<Sequence>(value, "a tuple").items;
+        if (items.size() > max_rank) fail("a tensor of more than 64 dimensions");
+        for (const Ref item : items) sizes.push_back(as_size(item));
         return sizes;
     }
 
@@ -110,7 +130,7 @@ class Machine {
     void step(unsigned char opcode);
     void persistent_id();
     void reduce();
-    Tensor rebuild_tensor(const std::vector<Ref>& args, bool v3) const;
+    std::variant<Tensor, Opaque> rebuild_tensor(const std::vector<Ref>& args, bool v3) const;
 
     void memoize(std::uint64_t slot) { memo_[slot] = top(); }
     void recall(std::uint64_t slot) {
@@ -122,6 +142,7 @@ class Machine {
     std::string_view bytes_;
     const std::function<void(std::size_t, const std::string&)>& fail_;
     std::size_t at_ = 0, opcode_at_ = 0;
+    Pickle built_;
     std::vector<Ref> stack_;
     std::vector<std::size_t> marks_;
     std::unordered_map<std::uint64_t, Ref> memo_;
@@ -163,14 +184,18 @@ void Machine::step(unsigned char opcode) {
     case 'X': push(std::string(take(number(4)))); break;
     case 0x8c: push(std::string(take(number(1)))); break;
     case 0x8d: push(std::string(take(number(8)))); break;
-    case 'T': case 'B': push(std::string(take(number(4)))); break;
-    case 'U': case 'C': push(std::string(take(number(1)))); break;
-    case ')': case ']': push(Sequence{}); break;
+    case 'T':
+    case 'B': push(std::string(take(number(4)))); break;
+    case 'U':
+    case 'C': push(std::string(take(number(1)))); break;
+    case ')':
+    case ']': push(Sequence{}); break;
     case '}': push(Dict{}); break;
     case 0x85: push_tuple(1); break;
     case 0x86: push_tuple(2); break;
     case 0x87: push_tuple(3); break;
-    case 't': case 'l': push(Sequence{pop_to_mark()}); break;
+    case 't':
+    case 'l': push(Sequence{pop_to_mark()}); break;
     case 'a': append({pop()}); break;
     case 'e': append(pop_to_mark()); break;
     case 's': {
@@ -185,18 +210,20 @@ void Machine::step(unsigned char opcode) {
     case 'h': recall(number(1)); break;
     case 'j': recall(number(4)); break;
     case 'c': {
-        const std::string module = line();
-        push(Global{module + "." + line()});
+        const std::string module = line(), name = line();
+        if (module.size() + name.size() > max_name) fail("a name of more than 1000 bytes");
+        push(Global{module + "." + name});
         break;
     }
     case 0x93: { // STACK_GLOBAL
         const Ref name = pop(), module = pop();
-        push(Global{as<std::string>(module, "a module's name") + "." + as<std::string>(name, "a name")});
+        push(Global{as_name(module, "a module's name") + "." + as_name(name, "a name")});
         break;
     }
     case 'Q': persistent_id(); break;
-    case 'R': case 0x81: reduce(); break; // REDUCE, NEWOBJ
-    case 'b': pop(); break;               // BUILD: the state of an object that stays opaque, or a dict's attributes
+    case 'R':
+    case 0x81: reduce(); break; // REDUCE, NEWOBJ
+    case 'b': pop(); break;     // BUILD: the state of an object that stays opaque, or a dict's attributes
     default: fail("opcode " + std::to_string(opcode) + " is not read; save the tensors as safetensors");
     }
 }
@@ -205,11 +232,15 @@ void Machine::persistent_id() {
     const Ref id = pop();
     const auto& items = as<Sequence>(id, "a storage's id").items;
     if (items.size() < 5 || as<std::string>(items[0], "a storage's id") != "storage") fail("unknown persistent id");
-    push(Storage{as<Global>(items[1], "a storage class").name, as<std::string>(items[2], "a storage's key"), as_size(items[4])});
+    push(
+        Storage{as<Global>(items[1], "a storage class").name, as_name(items[2], "a storage's key"), as_size(items[4])});
 }
 
-Tensor Machine::rebuild_tensor(const std::vector<Ref>& args, bool v3) const {
+std::variant<Tensor, Opaque> Machine::rebuild_tensor(const std::vector<Ref>& args, bool v3) const {
     if (args.size() < (v3 ? 7u : 4u)) fail("a tensor lacks arguments");
+    const std::size_t metadata_at = v3 ? 7 : 6; // {"conj": True}, {"neg": True}: applied when the tensor is used
+    const auto* metadata = args.size() > metadata_at ? std::get_if<Dict>(&args[metadata_at]->data) : nullptr;
+    if (metadata != nullptr && !metadata->items.empty()) return Opaque{"a tensor with pending negation or conjugation"};
     Tensor tensor{as<Storage>(args[0], "a storage"), as_size(args[1]), as_sizes(args[2]), as_sizes(args[3]), {}};
     if (tensor.shape.size() != tensor.stride.size()) fail("a tensor's shape and stride differ in length");
     if (v3) tensor.dtype = as<Global>(args[6], "a dtype").name;
@@ -221,9 +252,11 @@ void Machine::reduce() {
     const auto& args = as<Sequence>(args_ref, "a tuple of arguments").items;
     if (const auto* opaque = std::get_if<Opaque>(&callable->data)) return push(Opaque{opaque->name});
     const std::string& name = as<Global>(callable, "a function").name;
-    if (name == "torch._utils._rebuild_tensor_v2") return push(rebuild_tensor(args, false));
-    if (name == "torch._utils._rebuild_tensor_v3") return push(rebuild_tensor(args, true));
-    const bool parameter = name == "torch._utils._rebuild_parameter" || name == "torch._utils._rebuild_parameter_with_state";
+    const bool v3 = name == "torch._utils._rebuild_tensor_v3";
+    if (v3 || name == "torch._utils._rebuild_tensor_v2")
+        return std::visit([this](auto&& tensor) { push(std::move(tensor)); }, rebuild_tensor(args, v3));
+    const bool parameter =
+        name == "torch._utils._rebuild_parameter" || name == "torch._utils._rebuild_parameter_with_state";
     if (parameter && !args.empty()) return stack_.push_back(args[0]);
     if (name == "collections.OrderedDict" && args.empty()) return push(Dict{});
     if (name == "torch.Size" && args.size() == 1) return stack_.push_back(args[0]);
@@ -232,6 +265,8 @@ void Machine::reduce() {
 
 } // namespace
 
-Ref load(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail) { return Machine(bytes, fail).run(); }
+Pickle load(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail) {
+    return Machine(bytes, fail).run();
+}
 
 } // namespace amp::pickle

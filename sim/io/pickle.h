@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +16,7 @@
 namespace amp::pickle {
 
 struct Value;
-using Ref = std::shared_ptr<Value>;
+using Ref = Value*; ///< values may be shared and may contain themselves; their Pickle owns them
 
 struct None {};
 /// A name that Python would import: a class or function.
@@ -35,11 +35,12 @@ struct Dict {
 };
 /// The tuple that torch.save stores in place of a storage.
 struct Storage {
-    std::string type; ///< "torch.FloatStorage", "torch.storage.UntypedStorage"
-    std::string key;  ///< member data/<key> of the archive
+    std::string type;       ///< "torch.FloatStorage", "torch.storage.UntypedStorage"
+    std::string key;        ///< member data/<key> of the archive
     std::uint64_t size = 0; ///< elements; bytes of an untyped storage
 };
-/// torch._utils._rebuild_tensor_v2 and v3; `dtype` is "torch.float8_e4m3fn" for v3, else empty.
+/// torch._utils._rebuild_tensor_v2 and v3; `dtype` is "torch.float8_e4m3fn" for v3, else empty. A tensor with pending
+/// negation or conjugation (its metadata say so) is Opaque, for its storage does not hold its values.
 struct Tensor {
     Storage storage;
     std::uint64_t offset = 0; ///< elements
@@ -51,8 +52,14 @@ struct Value {
     std::variant<None, bool, std::int64_t, double, std::string, Global, Opaque, Sequence, Dict, Storage, Tensor> data;
 };
 
+struct Pickle {
+    std::deque<Value> values; ///< every value ever built, at a fixed address
+    Ref root = nullptr;
+};
+
 /// Interprets a pickle of protocol 2 to 5. `fail(byte, what)` must throw; it is called at the first opcode that is
-/// unknown, truncated or applied to the wrong operands.
-Ref load(std::string_view bytes, const std::function<void(std::size_t byte, const std::string& what)>& fail);
+/// unknown, truncated or applied to the wrong operands. Memory is bounded by a small multiple of the pickle's size and
+/// by a million values; names beyond 1000 bytes and tensors of more than 64 dimensions are refused.
+Pickle load(std::string_view bytes, const std::function<void(std::size_t byte, const std::string& what)>& fail);
 
 } // namespace amp::pickle

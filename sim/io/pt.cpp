@@ -10,9 +10,10 @@ namespace amp {
 
 namespace {
 
-constexpr std::size_t max_pickle = 100'000'000;
-constexpr std::size_t max_visits = 1'000'000;                      // shared values may be visited again and again
-constexpr int max_depth = 64;                                      // containers may contain themselves
+constexpr std::size_t max_pickle = 32'000'000;
+constexpr std::size_t max_visits = 250'000;    // shared values may be visited again and again
+constexpr std::size_t max_names = 64'000'000;  // bytes of all dotted names
+constexpr int max_depth = 64;                  // containers may contain themselves
 constexpr std::uint64_t max_gathered = std::uint64_t{1} << 30;     // bytes of a storage, elements of a view
 
 /// How a view's elements lie in its storage.
@@ -75,8 +76,8 @@ class RangeStream : public ByteStream {
 class GatherStream : public ByteStream {
   public:
     GatherStream(RangeStream range, const pickle::Tensor& t, const Layout& layout, std::size_t item)
-        : tensor_(t), item_(item), data_((layout.end - layout.begin) * item), index_(t.shape.size()), left_(1) {
-        range.read(data_);
+        : tensor_(t), item_(item), index_(t.shape.size()), left_(1) {
+        read_growing(range, (layout.end - layout.begin) * item, data_);
         for (const std::uint64_t extent : t.shape) left_ *= extent;
     }
 
@@ -117,10 +118,10 @@ class PtFile : public TensorFile {
         if (const auto it = index_.find(prefix_ + "byteorder"); it != index_.end()) big_endian_ = archive_.read_text(it->second, 16) == "big";
 
         const std::string bytes = archive_.read_text(static_cast<std::size_t>(pickle_member - members.begin()), max_pickle);
-        const pickle::Ref root = pickle::load(bytes, [&path](std::size_t byte, const std::string& what) {
+        pickle_ = pickle::load(bytes, [&path](std::size_t byte, const std::string& what) {
             throw FileError(path, "data.pkl, byte " + std::to_string(byte) + ": " + what);
         });
-        visit(*root, "", 0);
+        visit(*pickle_.root, "", 0);
         if (tensors_.empty()) throw FileError(path, "holds no tensor that can be read; save a dict of tensors, or use safetensors");
     }
 
@@ -134,13 +135,13 @@ class PtFile : public TensorFile {
         const std::size_t swapped = big_endian_ ? static_cast<std::size_t>(type.bits / 8 / type.numbers()) : 0;
         RangeStream range(archive_.open(view.member), view.layout.begin * item, (view.layout.end - view.layout.begin) * item, swapped);
         if (view.layout.dense) return std::make_unique<RangeStream>(std::move(range));
-        return std::make_unique<GatherStream>(std::move(range), view.tensor, view.layout, item);
+        return std::make_unique<GatherStream>(std::move(range), *view.tensor, view.layout, item);
     }
 
   private:
     struct View {
         std::size_t member;
-        pickle::Tensor tensor;
+        const pickle::Tensor* tensor;
         Layout layout;
     };
 
@@ -153,7 +154,9 @@ class PtFile : public TensorFile {
     }
 
     void visit(const pickle::Value& value, const std::string& name, int depth) {
-        if (depth > max_depth || ++visits_ > max_visits) throw FileError(path_, "data.pkl: containers nest too deep or too often");
+        names_ += name.size();
+        if (depth > max_depth || ++visits_ > max_visits || names_ > max_names)
+            throw FileError(path_, "data.pkl: containers nest too deep or too often; save a plain dict of tensors");
         const auto below = [&](const std::string& key) { return name.empty() ? key : name + "." + key; };
         if (const auto* tensor = std::get_if<pickle::Tensor>(&value.data)) {
             add(*tensor, name.empty() ? path_.stem().string() : name);
@@ -161,11 +164,12 @@ class PtFile : public TensorFile {
             for (const auto& [key, item] : dict->items) {
                 if (const auto* text = std::get_if<std::string>(&key->data)) visit(*item, below(*text), depth + 1);
                 else if (const auto* number = std::get_if<std::int64_t>(&key->data)) visit(*item, below(std::to_string(*number)), depth + 1);
+                else visit(pickle::Value{pickle::Opaque{"a key that is neither text nor an integer"}}, name, depth + 1);
             }
         } else if (const auto* sequence = std::get_if<pickle::Sequence>(&value.data)) {
             for (std::size_t i = 0; i < sequence->items.size(); ++i) visit(*sequence->items[i], below(std::to_string(i)), depth + 1);
         } else if (const auto* opaque = std::get_if<pickle::Opaque>(&value.data)) {
-            notes_.push_back("'" + name + "' is made by " + opaque->name + ", which is not read; skipped");
+            notes_.push_back("'" + name + "': " + opaque->name + " is not read; skipped");
         }
     }
 
@@ -192,12 +196,17 @@ class PtFile : public TensorFile {
         finish_entry(entry, path_);
         const Layout layout = layout_of(t);
         const auto item = static_cast<std::uint64_t>(type->bits / 8);
-        if (layout.end > archive_.members()[member->second].size / item)
-            throw FileError(path_, where + "reaches beyond its storage of " + std::to_string(archive_.members()[member->second].size) + " bytes");
+        const std::uint64_t size = archive_.members()[member->second].size;
+        const std::uint64_t unit = t.dtype.empty() ? item : 1; // an untyped storage counts bytes
+        if (size / unit != t.storage.size || size % unit != 0)
+            throw FileError(path_, where + "its storage has " + std::to_string(size) + " bytes where the pickle says " +
+                                       std::to_string(t.storage.size * unit));
+        if (layout.end > size / item)
+            throw FileError(path_, where + "reaches beyond its storage of " + std::to_string(size) + " bytes");
         if (!layout.dense && ((layout.end - layout.begin) * item > max_gathered || entry.count > max_gathered))
             throw FileError(path_, where + "a strided or expanded view too large to gather; save tensor.contiguous()");
         entry.storage_order = layout.dense && !layout.c_order;
-        views_.push_back({member->second, t, layout});
+        views_.push_back({member->second, &t, layout});
         tensors_.push_back(std::move(entry));
     }
 
@@ -206,7 +215,8 @@ class PtFile : public TensorFile {
     std::map<std::string, std::size_t> index_;
     bool big_endian_ = false;
     std::vector<View> views_;
-    std::size_t visits_ = 0;
+    pickle::Pickle pickle_;
+    std::size_t visits_ = 0, names_ = 0;
 };
 
 } // namespace

@@ -48,11 +48,14 @@ std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const st
 }
 
 /// A folder's tensor files, sorted by path. Links are followed to files, not to folders, so no loop is possible.
-std::vector<fs::path> files_in(const fs::path& folder) {
+std::vector<fs::path> files_in(const fs::path& folder, bool with_raw) {
     const fs::path root = fs::exists(folder / "run.json") && fs::is_directory(folder / "gradients") ? folder / "gradients" : folder;
     std::vector<fs::path> files;
-    for (const fs::directory_entry& item : fs::recursive_directory_iterator(root))
-        if (item.is_regular_file() && is_tensor_file(item.path())) files.push_back(item.path());
+    for (const fs::directory_entry& item : fs::recursive_directory_iterator(root)) {
+        const fs::path extension = item.path().extension();
+        const bool raw = with_raw && (extension == ".bin" || extension == ".raw");
+        if (std::error_code loop; (raw || is_tensor_file(item.path())) && item.is_regular_file(loop)) files.push_back(item.path());
+    }
     std::ranges::sort(files);
     return files;
 }
@@ -79,7 +82,7 @@ class Finder {
         if (!fs::is_directory(path, problem)) return add_file(path);
         std::vector<fs::path> files;
         try {
-            files = files_in(path);
+            files = files_in(path, options_.dtype.has_value());
         } catch (const fs::filesystem_error& error) {
             result_.errors.push_back(path.string() + ": cannot list: " + error.code().message());
             return;

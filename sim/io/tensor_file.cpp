@@ -14,6 +14,13 @@ namespace amp {
 
 namespace {
 
+std::string one_line(std::string text) {
+    constexpr std::size_t limit = 1000;
+    if (text.size() > limit) text = text.substr(0, limit) + "...";
+    std::ranges::replace_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+    return text;
+}
+
 std::string last_error() { return std::generic_category().message(errno); }
 
 class RandomAccessStream : public ByteStream {
@@ -36,8 +43,12 @@ class RandomAccessStream : public ByteStream {
 
 } // namespace
 
+FileError::FileError(const std::filesystem::path& file, const std::string& what)
+    : std::runtime_error(one_line(file.string()) + ": " + one_line(what)) {}
+
+// O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
 ByteFile::ByteFile(std::filesystem::path path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (descriptor_ < 0) throw FileError(path_, "cannot open: " + last_error());
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -22,7 +22,9 @@ namespace amp {
 /// A file that cannot be read as what it claims to be: "FILE: PLACE: what is wrong; what to do".
 class FileError : public std::runtime_error {
   public:
-    FileError(const std::filesystem::path& file, const std::string& what) : std::runtime_error(file.string() + ": " + what) {}
+    /// A name in a hostile file may hold line ends and terminal escapes, or be megabytes long: control characters
+    /// become '?', and what exceeds 1000 bytes is cut.
+    FileError(const std::filesystem::path& file, const std::string& what);
 };
 
 struct TensorEntry {

@@ -1,0 +1,93 @@
+// What every reader must do with the golden files of tests/data/io: read them as NumPy and PyTorch say, and survive any
+// damage to them.
+#pragma once
+
+#include "io_files.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace amp::test {
+
+inline nlohmann::json golden_files(const std::string& extension) {
+    const auto all = nlohmann::json::parse(read_file(golden("golden.json"))).at("files");
+    auto chosen = nlohmann::json::object();
+    for (const auto& [name, expected] : all.items())
+        if (fs::path(name).extension() == extension) chosen[name] = expected;
+    REQUIRE(!chosen.empty());
+    return chosen;
+}
+
+inline OpenOptions golden_options(const nlohmann::json& expected) {
+    OpenOptions options;
+    if (!expected.at("as").is_null()) options.as = parse_dtype(expected.at("as").get<std::string>());
+    return options;
+}
+
+inline std::string hex(std::string_view bytes) {
+    std::string text;
+    for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
+    return text;
+}
+
+/// Names, dtypes, shapes and bytes of the golden files of one kind, and notes on what is left out.
+inline void check_golden(const std::string& extension) {
+    const auto files = golden_files(extension);
+    for (const auto& [name, expected] : files.items()) {
+        CAPTURE(name);
+        const auto file = open_tensor_file(golden(name), golden_options(expected));
+        REQUIRE(file->tensors().size() == expected.at("tensors").size());
+        for (std::size_t i = 0; i < file->tensors().size(); ++i) {
+            const TensorEntry& entry = file->tensors()[i];
+            CAPTURE(entry.name);
+            REQUIRE(expected.at("tensors").contains(entry.name));
+            const auto& tensor = expected.at("tensors").at(entry.name);
+            CHECK(info(entry.dtype).name == tensor.at("dtype").get<std::string>());
+            CHECK(entry.shape == tensor.at("shape").get<std::vector<std::uint64_t>>());
+            CHECK(entry.storage_order == tensor.value("storage_order", false));
+            CHECK(hex(tensor_bytes(*file, i)) == tensor.at("bytes").get<std::string>());
+            CHECK(hex(tensor_bytes(*file, i, 24)) == tensor.at("bytes").get<std::string>());
+        }
+        REQUIRE(file->notes().size() == expected.at("skipped").size());
+        for (std::size_t i = 0; i < file->notes().size(); ++i)
+            CHECK(file->notes()[i].find(expected.at("skipped")[i].get<std::string>()) != std::string::npos);
+    }
+}
+
+/// Every prefix of every golden file of one kind, and three changes to every byte: an error of one line that names the
+/// file, or a complete read; never another exception. Prefixes must be errors.
+inline void check_damage(const std::string& extension) {
+    MemoryFile memory(extension);
+    std::size_t cases = 0, mismatches = 0;
+    const auto files = golden_files(extension);
+    for (const auto& [name, expected] : files.items()) {
+        CAPTURE(name);
+        const OpenOptions options = golden_options(expected);
+        const auto survives = [&](std::string_view bytes) {
+            const fs::path& path = memory.set(bytes);
+            const std::string error = error_of(path, options);
+            ++cases;
+            if (!error.empty() && (!error.starts_with(path.string() + ": ") || error.find('\n') != std::string::npos))
+                ++mismatches;
+            return !error.empty();
+        };
+        std::string bytes = read_file(golden(name));
+        REQUIRE(!survives(bytes));
+        for (std::size_t size = 0; size < bytes.size(); ++size)
+            if (!survives(std::string_view(bytes).substr(0, size))) ++mismatches;
+        for (char& byte : bytes) {
+            const char original = byte;
+            for (const int change : {0x01, 0x80, 0xff}) {
+                byte = static_cast<char>(original ^ change);
+                survives(bytes);
+            }
+            byte = original;
+        }
+    }
+    fmt::print("proof: damaged {} files are refused or read whole: {} cases, {} mismatches\n", extension, cases,
+               mismatches);
+    CHECK(mismatches == 0);
+}
+
+} // namespace amp::test

@@ -1,0 +1,157 @@
+// .pt: files of PyTorch, damage, and pickles that want more than data.
+#include "io_golden.h"
+
+#include <zip.h>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// An archive as torch.save writes it, of the given pickle and one storage of 24 bytes.
+fs::path pt_of(const fs::path& path, std::string_view pickle, std::string_view storage = "abcdefghijklmnopqrstuvwx") {
+    zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+    REQUIRE(archive != nullptr);
+    REQUIRE(zip_file_add(archive, "t/data.pkl", zip_source_buffer(archive, pickle.data(), pickle.size(), 0), 0) == 0);
+    REQUIRE(zip_file_add(archive, "t/data/0", zip_source_buffer(archive, storage.data(), storage.size(), 0), 0) == 1);
+    REQUIRE(zip_close(archive) == 0);
+    return path;
+}
+
+std::string text(std::string_view s) { return "X" + little_endian(s.size(), 4) + std::string(s); }
+std::string number(std::int64_t n) { return "\x8a\x08" + little_endian(static_cast<std::uint64_t>(n), 8); }
+std::string tuple(const std::vector<std::int64_t>& items) {
+    std::string pickle = "(";
+    for (const std::int64_t item : items) pickle += number(item);
+    return pickle + "t";
+}
+/// A tensor over storage 0, of `size` elements.
+std::string tensor(std::int64_t offset, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& stride,
+                   const std::string& storage = "FloatStorage", std::int64_t size = 6, const std::string& key = "0") {
+    return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" + storage + "\n" + text(key) +
+           text("cpu") + number(size) + "tQ" + number(offset) + tuple(shape) + tuple(stride) + "\x89}tR";
+}
+std::string pickled(const std::string& value) { return "\x80\x02" + value + "."; }
+std::string dict_of(const std::string& name, const std::string& value) { return "}" + text(name) + value + "s"; }
+
+} // namespace
+
+TEST_CASE("pt files of PyTorch") { check_golden(".pt"); }
+
+TEST_CASE("damaged pt files") { check_damage(".pt"); }
+
+TEST_CASE("the old format is refused with advice") {
+    const Scratch scratch;
+    const fs::path path = write_file(scratch / "legacy.pt", read_file(golden("legacy.pt.bad")));
+    CHECK(error_of(path).find("before PyTorch 1.6") != std::string::npos);
+}
+
+TEST_CASE("a pickle made by hand is read") {
+    const Scratch scratch;
+    const auto file = open_tensor_file(pt_of(scratch / "a.pt", pickled(dict_of("w", tensor(1, {2, 2}, {1, 2})))));
+    CHECK(file->tensors()[0].name == "w");
+    CHECK(file->tensors()[0].storage_order);
+    CHECK(tensor_bytes(*file, 0) == "efghijklmnopqrst");
+}
+
+TEST_CASE("layouts that do not lie in their storage are refused") {
+    const Scratch scratch;
+    const auto refused = [&](const std::string& value, const std::string& says) {
+        const std::string error = error_of(pt_of(scratch / "a.pt", pickled(dict_of("w", value))));
+        CHECK_MESSAGE(error.find(says) != std::string::npos, error);
+    };
+    constexpr std::int64_t huge = std::int64_t{1} << 62;
+    refused(tensor(0, {7}, {1}), "reaches beyond its storage");
+    refused(tensor(1, {6}, {1}), "reaches beyond its storage");
+    refused(tensor(0, {2, 3}, {4, 1}), "reaches beyond its storage");
+    refused(tensor(huge, {2}, {huge}), "reaches beyond its storage");
+    refused(tensor(0, {2, 2}, {huge, huge}), "reaches beyond its storage");
+    refused(tensor(0, {3}, {huge}), "reaches beyond its storage");
+    refused(tensor(0, {huge, 4}, {0, 0}), "more elements than any file");
+    refused(tensor(0, {huge >> 8}, {0}), "too large to gather");
+    refused(tensor(-1, {2}, {1}), "negative number");
+    refused(tensor(0, {-2}, {1}), "negative number");
+    refused(tensor(0, {2}, {-1}), "negative number");
+    refused(tensor(0, {2}, {1, 1}), "differ in length");
+    refused(tensor(0, std::vector<std::int64_t>(65, 1), std::vector<std::int64_t>(65, 1)), "more than 64 dimensions");
+    refused(tensor(0, {2}, {1}, "FloatStorage", 1'000'000), "its storage has 24 bytes where the pickle says 4000000");
+    refused(tensor(0, {2}, {1}, "FloatStorage", 2), "its storage has 24 bytes where the pickle says 8");
+    refused(tensor(0, {2}, {1}, "FloatStorage", 6, "1"), "data/1 is not in the archive");
+    refused(tensor(0, {2}, {1}, "FloatStorage", 6, "../data.pkl"), "is not in the archive");
+    refused(tensor(0, {2}, {1}, "QUInt8Storage", 24), "holds no tensor that can be read");
+}
+
+TEST_CASE("what a pickle would have Python call is named, not called") {
+    const Scratch scratch;
+    const std::string call = "cos\nsystem\n(" + text("touch " + (scratch / "owned").string()) + "tR";
+    CHECK(error_of(pt_of(scratch / "a.pt", pickled(call))).find("holds no tensor") != std::string::npos);
+    const auto file = open_tensor_file(
+        pt_of(scratch / "b.pt", pickled("}(" + text("evil") + call + text("w") + tensor(0, {6}, {1}) + "u")));
+    REQUIRE(file->notes().size() == 1);
+    CHECK(file->notes()[0] == "'evil': os.system is not read; skipped");
+    CHECK(file->tensors().size() == 1);
+    CHECK(!fs::exists(scratch / "owned"));
+}
+
+TEST_CASE("pickles that are broken or want the reader's memory and time are refused") {
+    const Scratch scratch;
+    const auto refused = [&](const std::string& pickle, const std::string& says) {
+        const std::string error = error_of(pt_of(scratch / "a.pt", pickle));
+        CHECK_MESSAGE(error.find(says) != std::string::npos, error.substr(0, 200));
+    };
+    refused("", "truncated");
+    refused("\x80\x02", "truncated");
+    refused("\x80\x06.", "unknown pickle protocol");
+    refused(pickled("0"), "not there");
+    refused(pickled(")(0"), "not there"); // pops beyond the mark
+    refused(pickled("t"), "a mark that is not there");
+    refused(pickled("h\x05"), "recalls a value that it did not store");
+    refused(pickled("X\xff\xff\xff\xff"), "truncated");
+    refused(pickled("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"), "truncated");
+    refused(pickled("ctorch"), "truncated");
+    refused(pickled("}Ns"), "not there");
+    refused(pickled("NNNs"), "expected a dict");
+    refused(pickled("}(Nu"), "lacks its value");
+    refused(pickled("NNR"), "expected a tuple of arguments");
+    refused(pickled("N)R"), "expected a function");
+    refused(pickled("NQ"), "a storage's id");
+    refused(pickled("ctorch._utils\n_rebuild_tensor_v2\n)R"), "lacks arguments");
+    refused(pickled("i"), "opcode 105 is not read");
+    refused(pickled("]q\x01h\x01"
+                    "a"),
+            "nest too deep");                                              // a list that contains itself
+    refused(pickled(")" + std::string(900'000, '\x85')), "nest too deep"); // ((((...))))
+    refused(pickled(std::string(1'100'000, 'N')), "more than a million values");
+    refused(pickled(std::string(1'100'000, '(')), "more than a million values");
+    refused(pickled("N" + std::string(1'100'000, '\x94')), "more than a million values");
+    refused(pickled("c" + std::string(1'001, 'm') + "\nn\n"), "more than 1000 bytes");
+    std::string doubling = "]"; // 2^60 leaves through 60 lists
+    for (char level = 1; level < 60; ++level) doubling += std::string("q") + level + "0](h" + level + "h" + level + "e";
+    refused(pickled(doubling), "too often");
+    std::string long_names =
+        "}q\x01" + text(std::string(100'000, 'k')) + "q\x02"; // one long name, used again and again
+    for (int i = 0; i < 1000; ++i)
+        long_names += "0}h\x02N"
+                      "sq\x03"
+                      "0h\x01" +
+                      number(i) + "h\x03s" + "h\x02";
+    refused(pickled(long_names + "0"), "too often");
+}
+
+TEST_CASE("the recorded pt files of PyTorch 1.13 hold the tensors of the safetensors files of the same step") {
+    if (recordings().empty()) return;
+    std::size_t tensors = 0;
+    for (const fs::directory_entry& item : fs::recursive_directory_iterator(recordings())) {
+        if (item.path().extension() != ".pt") continue;
+        const auto file = open_tensor_file(item.path()),
+                   other = open_tensor_file(fs::path(item.path()).replace_extension(".safetensors"));
+        for (std::size_t i = 0; i < file->tensors().size(); ++i, ++tensors) {
+            const auto twin = std::ranges::find(other->tensors(), file->tensors()[i].name, &TensorEntry::name);
+            REQUIRE(twin != other->tensors().end());
+            CHECK(file->tensors()[i].shape == twin->shape);
+            CHECK(tensor_bytes(*file, i) ==
+                  tensor_bytes(*other, static_cast<std::size_t>(twin - other->tensors().begin())));
+        }
+    }
+    CHECK(tensors > 60);
+}
