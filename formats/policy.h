@@ -21,7 +21,8 @@ enum class Rounding : std::uint8_t {
     stochastic,   ///< magnitude up iff r < floor(f * 2^b): f the discarded fraction, r a uniform b-bit word
 };
 
-/// What is stored where the rounded magnitude exceeds the largest finite value, and for an infinite operand.
+/// What is stored where the magnitude, rounded as if the exponent were unbounded, exceeds the largest finite value; and
+/// for an infinity. An infinity where there is none raises invalid, unless saturate_all asks for the largest value.
 enum class Overflow : std::uint8_t {
     infinity,     ///< IEEE 754 section 7.4: infinity or, by direction, the largest finite value; NaN without infinities
     saturate,     ///< the largest finite value; an infinite operand stays infinite (NaN where there is no infinity)
@@ -31,8 +32,8 @@ enum class Overflow : std::uint8_t {
 /// Subnormal values: gradual underflow, or zeros of the same sign instead.
 enum class Subnormals : std::uint8_t {
     keep,
-    flush_input,  ///< subnormal operands count as zero ("denormals are zero")
-    flush_output, ///< a result that is subnormal after rounding becomes zero ("flush to zero")
+    flush_input,  ///< operands that are subnormal in their own format (FP32 for a float) count as zeros, no flag raised
+    flush_output, ///< a result that is subnormal after rounding becomes zero and raises underflow and inexact
     flush,        ///< both
 };
 
