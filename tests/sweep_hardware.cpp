@@ -127,6 +127,14 @@ Outcome on_machine(auto machine, std::uint64_t mode, const std::array<std::uint3
                       flag(4, Flags::underflow) | flag(5, Flags::inexact)};
 }
 
+/// 0 * infinity + quiet NaN: IEEE 754-2019 section 7.2 lets an implementation raise invalid or not. SoftFloat and we
+/// do, x86 does not.
+bool implementation_defined(const FormatSpec& f, const std::array<std::uint32_t, 3>& operands) {
+    const Kind a = unpack(f, operands[0]).kind, b = unpack(f, operands[1]).kind;
+    const bool invalid = (a == Kind::zero && b == Kind::infinity) || (a == Kind::infinity && b == Kind::zero);
+    return invalid && unpack(f, operands[2]).is_nan();
+}
+
 /// Operands are the hard ones of cases.h.
 void prove_flags(std::string_view name, Op op, auto machine) {
     constexpr Rounding modes[] = {Rounding::nearest_even, Rounding::down, Rounding::up,
@@ -137,6 +145,7 @@ void prove_flags(std::string_view name, Op op, auto machine) {
         std::uint64_t{1} << 26,
         [&](std::uint64_t i, Tally& tally) {
             const auto operands = hard_operands(f, i);
+            if (op == Op::fma && implementation_defined(f, operands)) return;
             const std::uint64_t mode = mix(i) >> 62;
             Arithmetic arithmetic{f, {.rounding = modes[mode]}};
             Outcome want = on_machine(machine, mode, operands);
