@@ -1,0 +1,9 @@
+#include "harness.h"
+
+// An archive as it is, or anything else as the .npy member of a valid one.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    std::string bytes(reinterpret_cast<const char*>(data), size);
+    if (!bytes.starts_with("PK")) bytes = amp::fuzz::zip_of({{"a.npy", bytes}, {"b.npy", bytes}});
+    return amp::fuzz::run(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(),
+                          [](const std::filesystem::path& path) { return amp::open_npz(path, {}); });
+}
