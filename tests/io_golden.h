@@ -34,7 +34,9 @@ inline std::string hex(std::string_view bytes) {
 /// Names, dtypes, shapes and bytes of the golden files of one kind, and notes on what is left out.
 inline void check_golden(const std::string& extension) {
     const auto files = golden_files(extension);
-    for (const auto& [name, expected] : files.items()) {
+    for (const auto& item : files.items()) {
+        const std::string& name = item.key();
+        const auto& expected = item.value();
         CAPTURE(name);
         const auto file = open_tensor_file(golden(name), golden_options(expected));
         REQUIRE(file->tensors().size() == expected.at("tensors").size());
@@ -61,7 +63,9 @@ inline void check_damage(const std::string& extension) {
     MemoryFile memory(extension);
     std::size_t cases = 0, mismatches = 0;
     const auto files = golden_files(extension);
-    for (const auto& [name, expected] : files.items()) {
+    for (const auto& item : files.items()) {
+        const std::string& name = item.key();
+        const auto& expected = item.value();
         CAPTURE(name);
         const OpenOptions options = golden_options(expected);
         const auto survives = [&](std::string_view bytes) {

@@ -77,7 +77,9 @@ TEST_CASE("metadata that cannot be meant is an error, and the other files are st
                                                                 {"kinds", "[]"},
                                                                 {"kinds", R"({"w":"bias"})"},
                                                                 {"kinds", R"({"w":1})"}};
-    for (const auto& [key, value] : lies) {
+    for (const auto& lie : lies) {
+        const auto& key = lie.first;
+        const auto& value = lie.second;
         CAPTURE(key);
         CAPTURE(value);
         const fs::path bad = record(scratch / "bad.safetensors", {"w2"}, {{key, value}});
