@@ -21,6 +21,10 @@ enum class Rounding : std::uint8_t {
     stochastic,   ///< magnitude up iff r < floor(f * 2^b): f the discarded fraction, r a uniform b-bit word
 };
 
+/// Names of the enumerators of Rounding, in their order: command lines, JSON and Python spell them so.
+inline constexpr std::array<std::string_view, 7> rounding_names = {"nearest_even", "nearest_away", "toward_zero", "down",
+                                                                   "up",           "to_odd",       "stochastic"};
+
 /// What is stored where the magnitude, rounded as if the exponent were unbounded, exceeds the largest finite value; and
 /// for an infinity. An infinity where there is none raises invalid, unless saturate_all asks for the largest value.
 enum class Overflow : std::uint8_t {
@@ -28,6 +32,8 @@ enum class Overflow : std::uint8_t {
     saturate,     ///< the largest finite value; an infinite operand stays infinite (NaN where there is no infinity)
     saturate_all, ///< the largest finite value for infinite operands too (OCP saturating mode, satfinite)
 };
+
+inline constexpr std::array<std::string_view, 3> overflow_names = {"infinity", "saturate", "saturate_all"};
 
 /// Subnormal values: gradual underflow, or zeros of the same sign instead.
 enum class Subnormals : std::uint8_t {

@@ -1,0 +1,163 @@
+// amp-format: the number formats and single numbers in them, tensor files converted, operations on TestFloat's lines.
+// Build: tools/demo; then amp-format --help.
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/format/convert.h>
+#include <ampscope/tools/format/facts.h>
+#include <ampscope/tools/format/testfloat.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace {
+
+using namespace amp;
+
+constexpr const char* examples = R"(Examples:
+  amp-format                          the table of formats
+  amp-format e4m3 --values            every fact and all 256 values of a format (e6m9 and the like too)
+  amp-format 0.1                      a number in every format: code, value, error, neighbours
+  amp-format --format fp16,e5m2 -- -inf           negative numbers after --
+  amp-format convert grads.npy out.safetensors --to e4m3 --profile cuda-satfinite
+  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd
+
+Exit codes: 0 fine, 1 bad input or output, 2 wrong usage.)";
+
+struct Options {
+    std::string what;
+    std::vector<std::string> formats;
+    std::string profile = "ieee", rounding, overflow;
+    bool flush = false, values = false, json = false;
+    EvalOptions eval;
+    std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
+    ConvertOptions convert;
+};
+
+template <class Names>
+std::size_t index_in(const Names& names, const std::string& text) {
+    return static_cast<std::size_t>(std::ranges::find(names, text) - names.begin());
+}
+
+template <std::size_t N>
+CLI::IsMember one_of(const std::array<std::string_view, N>& names) {
+    return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
+}
+
+void add_policy_options(CLI::App& app, Options& options) {
+    std::vector<std::string> names;
+    for (const Profile& p : profiles) names.emplace_back(p.name);
+    app.add_option("--profile", options.profile, "Rounding, overflow, subnormal and NaN rules of")->check(CLI::IsMember(names))->capture_default_str();
+    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")->check(one_of(rounding_names));
+    app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")->check(one_of(overflow_names));
+    app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
+}
+
+Policy policy_of(const Options& options) {
+    Policy policy = profile(options.profile).policy;
+    if (!options.rounding.empty()) policy.rounding = static_cast<Rounding>(index_in(rounding_names, options.rounding));
+    if (!options.overflow.empty()) policy.overflow = static_cast<Overflow>(index_in(overflow_names, options.overflow));
+    if (options.flush) policy.subnormals = Subnormals::flush;
+    return policy;
+}
+
+/// A format's name makes a page of facts, anything else must be a number.
+std::string describe(const Options& options) {
+    using Json = nlohmann::ordered_json;
+    if (options.what.empty()) {
+        if (!options.json) return format_table(wants_color(stdout));
+        Json all = Json::array();
+        for (const FormatSpec& f : formats) all.push_back(format_facts(f, false));
+        return Json{{"schema_version", 1}, {"formats", all}}.dump(2) + "\n";
+    }
+    std::optional<FormatSpec> named;
+    const bool like_a_format = std::isalpha(static_cast<unsigned char>(options.what.front())) != 0;
+    try {
+        named = format(options.what);
+    } catch (const std::invalid_argument&) {
+        const bool number = !like_a_format || options.what.starts_with("inf") || options.what.starts_with("nan") || options.what == "Inf" || options.what == "NaN";
+        if (!number) throw;
+    }
+    if (named) {
+        const Json facts = format_facts(*named, options.values);
+        return options.json ? facts.dump(2) + "\n" : facts_text(facts);
+    }
+    std::vector<FormatSpec> shown(formats.begin(), formats.end());
+    if (!options.formats.empty()) {
+        shown.clear();
+        for (const std::string& name : options.formats) shown.push_back(format(name));
+    }
+    const Json facts = number_facts(options.what, shown, policy_of(options));
+    return options.json ? facts.dump(2) + "\n" : number_text(facts);
+}
+
+void convert(Options& options) {
+    ConvertOptions& c = options.convert;
+    c.to = format(options.to);
+    c.policy = policy_of(options);
+    if (!options.as.empty()) c.open.as = parse_dtype(options.as);
+    if (!options.dtype.empty()) c.open.dtype = parse_dtype(options.dtype);
+    std::error_code none;
+    const std::uintmax_t size = std::filesystem::file_size(c.in, none);
+    ProgressBar bar(none ? 0 : size);
+    convert_file(c, [&bar](std::uint64_t bytes) { bar.add(bytes); });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app("Number formats: their facts, single numbers, tensor files and operations.", "amp-format");
+    app.footer(examples);
+    app.set_version_flag("--version", AMPSCOPE_VERSION);
+    app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
+    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")->delimiter(',');
+    app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
+    app.add_flag("--json", options.json, "JSON instead of text");
+    add_policy_options(app, options);
+
+    CLI::App* convert_app = app.add_subcommand("convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw");
+    convert_app->add_option("IN", options.convert.in, "Input file")->required();
+    convert_app->add_option("OUT", options.convert.out, "Output file; its extension says its kind")->required();
+    convert_app->add_option("--to", options.to, "Format")->required();
+    convert_app->add_flag("--quantize", options.convert.quantize, "Store FP32 words with values of the format instead of its codes");
+    convert_app->add_option("--seed", options.convert.seed, "Of stochastic rounding")->capture_default_str();
+    convert_app->add_option("--as", options.as, "What elements are whose dtype NumPy lost: bf16, e4m3 ...");
+    convert_app->add_option("--dtype", options.dtype, "Element type of a raw input");
+    add_policy_options(*convert_app, options);
+
+    CLI::App* eval_app = app.add_subcommand("eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
+    eval_app->add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
+    eval_app->add_option("--rounding", options.eval_rounding, "Rounding")
+        ->check(CLI::IsMember(std::vector<std::string>(rounding_names.begin(), rounding_names.end() - 1)))->capture_default_str();
+    eval_app->add_option("--tininess", options.tininess, "Detected before or after rounding")->check(CLI::IsMember({"after", "before"}))->capture_default_str();
+    eval_app->add_flag("--exact,!--notexact", options.eval.exact, "roundToInt raises inexact (or not, the default)");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return app.exit(error); // --help, --version
+        fmt::print(stderr, "amp-format: {}{}\n", error.what(), argc > 1 && argv[argc - 1][0] == '-' ? " (negative numbers go after --)" : "");
+        return 2;
+    }
+    try {
+        if (*eval_app) {
+            options.eval.rounding = static_cast<Rounding>(index_in(rounding_names, options.eval_rounding));
+            options.eval.tininess = options.tininess == "before" ? Tininess::before_rounding : Tininess::after_rounding;
+            evaluate(options.eval, stdin, stdout);
+        } else if (*convert_app) {
+            convert(options);
+        } else {
+            fmt::print("{}", describe(options));
+        }
+    } catch (const std::invalid_argument& error) { // a name that does not exist
+        fmt::print(stderr, "amp-format: {}\n", error.what());
+        return 2;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "amp-format: {}\n", error.what());
+        return 1;
+    }
+    return 0;
+}

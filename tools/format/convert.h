@@ -1,0 +1,26 @@
+// Tensor files from one number format to another.
+#pragma once
+
+#include <ampscope/formats/policy.h>
+#include <ampscope/formats/spec.h>
+#include <ampscope/sim/io/tensor_file.h>
+
+#include <functional>
+
+namespace amp {
+
+struct ConvertOptions {
+    std::filesystem::path in, out;
+    OpenOptions open{};
+    FormatSpec to{};
+    Policy policy{};
+    std::uint64_t seed = 0;     ///< of stochastic rounding; the stream is the tensor's number in the file
+    bool quantize = false;      ///< store FP32 words with values of the format instead of its codes
+};
+
+/// Converts every tensor of a file, in bounded memory. Codes are stored under the dtype that files have for the format;
+/// formats without one (TF32, eXmY) are stored as FP32 words with values of the format. Returns the number of elements.
+/// Throws FileError.
+std::uint64_t convert_file(const ConvertOptions& options, const std::function<void(std::uint64_t bytes)>& progress);
+
+} // namespace amp

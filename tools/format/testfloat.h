@@ -1,0 +1,27 @@
+// One operation on lines of hexadecimal operands, in the layout of Berkeley TestFloat 3 (testfloat_gen and testfloat_ver),
+// so that its generators and judges apply to every format here.
+#pragma once
+
+#include <ampscope/formats/arithmetic.h>
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace amp {
+
+struct EvalOptions {
+    std::string function; ///< "f16_mulAdd", "e4m3_eq", "f32_to_bf16"
+    Rounding rounding = Rounding::nearest_even;
+    Tininess tininess = Tininess::after_rounding;
+    bool exact = false; ///< roundToInt raises inexact
+};
+
+/// Every function name, for help and errors: "f16_add f16_sub ...".
+std::string testfloat_functions();
+
+/// Reads operands line by line and writes each line with result and flags appended. Throws std::invalid_argument for an
+/// unknown function, std::runtime_error for a malformed line (naming it) or a failed write.
+void evaluate(const EvalOptions& options, std::FILE* in, std::FILE* out);
+
+} // namespace amp
