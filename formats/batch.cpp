@@ -1,5 +1,5 @@
-#include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/batch.h>
+#include <ampscope/formats/detail/convert.h>
 
 #include <algorithm>
 
@@ -7,62 +7,53 @@ namespace amp {
 
 namespace {
 
-std::uint32_t random_word(const BatchOptions& options, std::size_t i) {
-    if (options.policy.rounding != Rounding::stochastic) return 0;
-    return options.key.word(options.first_index + i, options.policy.random_bits);
+template <class In, class Out>
+void round_spans(const FormatSpec& format, std::span<const In> in, std::span<Out> out, const BatchOptions& options) {
+    const std::size_t n = std::min(in.size(), out.size());
+    detail::round_array(format, in.data(), out.data(), n, options, detail::execution_for(n * sizeof(Out)));
 }
 
-template <class In, class Out, class F>
-void transform(std::span<const In> in, std::span<Out> out, F f) {
+template <class Code>
+void decode_spans(const FormatSpec& format, std::span<const Code> in, std::span<float> out, NanRule nan) {
     const std::size_t n = std::min(in.size(), out.size());
-    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Out>(f(in[i], i));
+    detail::decode_array(format, in.data(), out.data(), n, nan, detail::execution_for(n * sizeof(float)));
 }
 
 } // namespace
 
 void quantize(const FormatSpec& format, std::span<const float> in, std::span<float> out, const BatchOptions& options) {
-    transform(in, out, [&](float x, std::size_t i) { return quantize(format, x, options.policy, random_word(options, i)); });
+    round_spans(format, in, out, options);
 }
 void quantize(const FormatSpec& format, std::span<const double> in, std::span<float> out, const BatchOptions& options) {
-    transform(in, out, [&](double x, std::size_t i) { return quantize(format, x, options.policy, random_word(options, i)); });
+    detail::quantize_array(format, in.data(), out.data(), std::min(in.size(), out.size()), options, {});
 }
 
 void encode(const FormatSpec& format, std::span<const float> in, std::span<std::uint8_t> out, const BatchOptions& options) {
-    transform(in, out, [&](float x, std::size_t i) { return encode(format, x, options.policy, random_word(options, i)); });
+    round_spans(format, in, out, options);
 }
 void encode(const FormatSpec& format, std::span<const float> in, std::span<std::uint16_t> out, const BatchOptions& options) {
-    transform(in, out, [&](float x, std::size_t i) { return encode(format, x, options.policy, random_word(options, i)); });
+    round_spans(format, in, out, options);
 }
 void encode(const FormatSpec& format, std::span<const float> in, std::span<std::uint32_t> out, const BatchOptions& options) {
-    transform(in, out, [&](float x, std::size_t i) { return encode(format, x, options.policy, random_word(options, i)); });
+    round_spans(format, in, out, options);
 }
 
 void decode(const FormatSpec& format, std::span<const std::uint8_t> in, std::span<float> out, NanRule nan) {
-    transform(in, out, [&](std::uint8_t code, std::size_t) { return decode(format, code, nan); });
+    decode_spans(format, in, out, nan);
 }
 void decode(const FormatSpec& format, std::span<const std::uint16_t> in, std::span<float> out, NanRule nan) {
-    transform(in, out, [&](std::uint16_t code, std::size_t) { return decode(format, code, nan); });
+    decode_spans(format, in, out, nan);
 }
 void decode(const FormatSpec& format, std::span<const std::uint32_t> in, std::span<float> out, NanRule nan) {
-    transform(in, out, [&](std::uint32_t code, std::size_t) { return decode(format, code, nan); });
+    decode_spans(format, in, out, nan);
 }
 
 void apply(Operation operation, const FormatSpec& format, std::span<const float> a, std::span<const float> b,
            std::span<const float> c, std::span<float> out, const BatchOptions& options) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        Arithmetic unit{format, options.policy, random_word(options, i)};
-        const auto code = [&](std::span<const float> x) { return encode(format, x[i]); };
-        std::uint32_t result = 0;
-        switch (operation) {
-        case Operation::add: result = unit.add(code(a), code(b)); break;
-        case Operation::sub: result = unit.sub(code(a), code(b)); break;
-        case Operation::mul: result = unit.mul(code(a), code(b)); break;
-        case Operation::div: result = unit.div(code(a), code(b)); break;
-        case Operation::sqrt: result = unit.sqrt(code(a)); break;
-        case Operation::fma: result = unit.fma(code(a), code(b), code(c)); break;
-        }
-        out[i] = decode(format, result, options.policy.nan);
-    }
+    std::size_t n = std::min(a.size(), out.size());
+    if (operation != Operation::sqrt) n = std::min(n, b.size());
+    if (operation == Operation::fma) n = std::min(n, c.size());
+    detail::apply_array(operation, format, a.data(), b.data(), c.data(), out.data(), n, options, {});
 }
 
 } // namespace amp

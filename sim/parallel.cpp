@@ -9,35 +9,7 @@
 #include <oneapi/tbb/partitioner.h>
 #include <oneapi/tbb/task_arena.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 namespace amp {
-
-namespace {
-
-// The control word that holds rounding mode and flush bits. fenv.h restores them but cannot clear the flush bits portably.
-#if defined(__x86_64__)
-std::uint64_t control() { return _mm_getcsr(); }
-void set_control(std::uint64_t word) { _mm_setcsr(static_cast<unsigned>(word)); }
-constexpr std::uint64_t default_control = 0x1f80; // all exceptions masked, nearest, no FTZ, no DAZ
-#elif defined(__aarch64__)
-std::uint64_t control() {
-    std::uint64_t word = 0;
-    asm volatile("mrs %0, fpcr" : "=r"(word));
-    return word;
-}
-void set_control(std::uint64_t word) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
-constexpr std::uint64_t default_control = 0;
-#else
-#error "FloatEnvironment: add this processor's floating-point control word"
-#endif
-
-} // namespace
-
-FloatEnvironment::FloatEnvironment() : saved_(control()) { set_control(default_control); }
-FloatEnvironment::~FloatEnvironment() { set_control(saved_); }
 
 int thread_count(int requested) {
     return requested > 0 ? requested : std::max(1, oneapi::tbb::info::default_concurrency());

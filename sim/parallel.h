@@ -4,23 +4,13 @@
 // chunk in order comes out the same on any machine.
 #pragma once
 
+#include <ampscope/formats/environment.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 
 namespace amp {
-
-/// Round to nearest even with gradual underflow for the life of the object; the caller's environment afterwards.
-class FloatEnvironment {
-  public:
-    FloatEnvironment();
-    ~FloatEnvironment();
-    FloatEnvironment(const FloatEnvironment&) = delete;
-    FloatEnvironment& operator=(const FloatEnvironment&) = delete;
-
-  private:
-    std::uint64_t saved_;
-};
 
 /// Number of threads that `requested` means: itself, or every core this process may use for 0.
 int thread_count(int requested);

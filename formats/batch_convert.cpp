@@ -1,0 +1,194 @@
+#include <ampscope/formats/detail/convert.h>
+#include <ampscope/formats/detail/decode_loop.h>
+#include <ampscope/formats/detail/random_words.h>
+#include <ampscope/formats/detail/rounding_loop.h>
+#include <ampscope/formats/environment.h>
+
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+namespace amp::detail {
+
+namespace {
+
+std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+/// The threshold of round_kept for one sign: the magnitude goes up iff its fraction is larger.
+std::uint32_t threshold(Rounding rounding, bool sign) {
+    constexpr std::uint32_t half = 0x80000000, never = 0xffffffff;
+    switch (rounding) {
+    case Rounding::nearest_even: return half;
+    case Rounding::nearest_away: return half - 1;
+    case Rounding::toward_zero: return never;
+    case Rounding::down: return sign ? 0 : never;
+    case Rounding::up: return sign ? never : 0;
+    case Rounding::to_odd:
+    case Rounding::stochastic: break;
+    }
+    return 0;
+}
+
+/// Where FP32's exponents are the format's own, shifting the bits of a float rounds it.
+bool is_wide(const FormatSpec& f) { return f.has_zero && f.min_exponent() == -126; }
+/// Where the smallest value is far from FP32's subnormals, every result is an integer scaled by a normal power of two.
+bool is_narrow(const FormatSpec& f) { return f.has_zero && f.min_subnormal_exponent() >= -100; }
+
+RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool encodes) {
+    RoundingConstants k;
+    k.fraction_bits = static_cast<std::uint32_t>(f.fraction_bits);
+    k.drop = 23 - k.fraction_bits;
+    k.first_field = static_cast<std::uint32_t>(f.min_exponent() + 127);
+    k.beyond = static_cast<std::uint32_t>(f.max_exponent() + 128) << 23;
+    k.threshold = {threshold(policy.rounding, false), threshold(policy.rounding, true)};
+    // A wide format without bits to drop has no ties.
+    k.tie = policy.rounding == Rounding::nearest_even && !(is_wide(f) && k.drop == 0);
+    k.odd = policy.rounding == Rounding::to_odd ? 0xffffffff : 0;
+    k.fraction_shift = policy.rounding == Rounding::stochastic ? 32U - policy.random_bits : 0;
+    k.flush_in = policy.flushes_input() ? 0x800000 : 0;
+
+    Flags unused;
+    const auto stored = [&](std::uint32_t code) { return encodes ? code : bits_of(decode(f, code, policy.nan)); };
+    const auto both = [&](auto pack_one) { return BySign{stored(pack_one(false)), stored(pack_one(true))}; };
+    k.flush_out = policy.flushes_output() ? stored(f.min_normal_code()) : 0;
+    k.max = stored(f.max_code());
+    k.overflow = both([&](bool sign) { return pack_overflow(f, sign, policy, unused); });
+    k.infinity = both([&](bool sign) { return pack_infinity(f, sign, policy, unused); });
+    k.nan = both([&](bool sign) {
+        return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = std::uint64_t{1} << 63}, policy.nan, unused);
+    });
+    if (policy.nan == NanRule::payload && f.has_infinity()) k.payload = 0x7fffff & (0 - (1U << k.drop));
+    k.payload_shift = encodes ? k.drop : 0;
+    k.sign = encodes ? f.sign_mask() : fp32_sign;
+    k.zero_sign = f.has_negative_zero() ? k.sign : 0;
+
+    // The short loop: first what may differ from it, then where it begins to overflow. A tie above an even max stays.
+    const bool one_nan = k.nan.difference == 0 && k.payload == 0;
+    const bool one_overflow = k.overflow.positive == k.infinity.positive && k.overflow.difference == k.infinity.difference;
+    const bool mirrored = k.overflow.difference == k.sign;
+    const bool is_nan = k.overflow.difference == 0 && k.overflow.positive == k.nan.positive;
+    k.simple = policy.rounding == Rounding::nearest_even && policy.subnormals == Subnormals::keep && one_nan &&
+               one_overflow && (mirrored || is_nan) && k.zero_sign == k.sign;
+    k.overflow_from = bits_of(decode(f, f.max_code())) + ((1U << k.drop) >> 1) +
+                      std::uint32_t{k.drop == 0 || f.max_code() % 2 == 0};
+    k.nan_from = is_nan ? std::min(k.overflow_from, fp32_infinity) : fp32_infinity + 1;
+    return k;
+}
+
+/// The processor's own direction that makes the adder loop round so; nearest_even where no other fits.
+HostRounding host_rounding(Rounding rounding) {
+    switch (rounding) {
+    case Rounding::down: return HostRounding::down;
+    case Rounding::up: return HostRounding::up;
+    case Rounding::toward_zero: return HostRounding::toward_zero;
+    default: return HostRounding::nearest_even;
+    }
+}
+
+Loop choose(const FormatSpec& f, Rounding rounding, const RoundingConstants& k) {
+    const bool random = rounding == Rounding::stochastic;
+    if (is_wide(f)) return k.simple ? Loop::wide_simple : random ? Loop::wide_random : Loop::wide;
+    if (random) return Loop::narrow_random;
+    if (rounding == Rounding::nearest_away || rounding == Rounding::to_odd || k.drop == 0) return Loop::narrow;
+    return k.simple ? Loop::adder_simple : Loop::adder;
+}
+
+#if defined(__x86_64__)
+/// Copies a finished block past the caches; `to` is aligned to 16 bytes, the size a multiple of 16.
+template <class T>
+void stream(const T* from, T* to, std::size_t n) {
+    const auto* source = reinterpret_cast<const __m128i*>(from);
+    auto* target = reinterpret_cast<__m128i*>(to);
+    for (std::size_t i = 0; i < n * sizeof(T) / 16; ++i) _mm_stream_si128(target + i, _mm_load_si128(source + i));
+}
+void stream_end() { _mm_sfence(); }
+#else
+template <class T>
+void stream(const T* from, T* to, std::size_t n) {
+    std::memcpy(to, from, n * sizeof(T));
+}
+void stream_end() {}
+#endif
+
+/// Calls body(begin, count, target) for consecutive blocks of [0, n); with `streams`, target is a buffer that is then
+/// copied to out.
+template <class Out, class Body>
+void for_each_block(Out* out, std::size_t n, bool streams, const Body& body) {
+    if (!streams) {
+        for (std::size_t i = 0; i < n; i += block_size) body(i, std::min(block_size, n - i), out + i);
+        return;
+    }
+    alignas(64) Out buffer[block_size];
+    const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(out) % 64;
+    const std::size_t head = std::min(n, misaligned == 0 ? 0 : (64 - misaligned) / sizeof(Out));
+    if (head != 0) body(0, head, out);
+    std::size_t i = head;
+    for (; i + block_size <= n; i += block_size) {
+        body(i, block_size, buffer);
+        stream(buffer, out + i, block_size);
+    }
+    if (i < n) body(i, n - i, out + i);
+    stream_end();
+}
+
+template <class Out, class Plain>
+void plain_loop(Out* out, std::size_t n, const BatchOptions& options, const Plain& plain) {
+    const bool random = options.policy.rounding == Rounding::stochastic;
+    for (std::size_t i = 0; i < n; ++i)
+        out[i] = static_cast<Out>(plain(i, random ? options.key.word(options.first_index + i, options.policy.random_bits) : 0));
+}
+
+} // namespace
+
+template <class Out>
+void round_array(const FormatSpec& format, const float* in, Out* out, std::size_t n, const BatchOptions& options,
+                 Execution execution) {
+    constexpr bool encodes = !std::is_same_v<Out, float>;
+    if (!is_wide(format) && !is_narrow(format)) { // E8M0
+        plain_loop(out, n, options, [&](std::size_t i, std::uint32_t word) {
+            if constexpr (encodes) return amp::encode(format, in[i], options.policy, word);
+            else return amp::quantize(format, in[i], options.policy, word);
+        });
+        return;
+    }
+    const RoundingConstants k = constants(format, options.policy, encodes);
+    const Loop loop = choose(format, options.policy.rounding, k);
+    const FloatEnvironment environment(host_rounding(options.policy.rounding));
+    const bool random = options.policy.rounding == Rounding::stochastic;
+    if (!random && !execution.streams) {
+        dispatch<RoundKernel<Out>>(execution.set, loop, in, out, n, static_cast<const std::uint32_t*>(nullptr), &k);
+        return;
+    }
+    RandomWords buffer;
+    for_each_block(out, n, execution.streams, [&](std::size_t begin, std::size_t count, Out* target) {
+        const std::uint32_t* words = nullptr;
+        if (random)
+            words = random_words(execution.set, options.key, options.policy.random_bits, options.first_index + begin, count, buffer);
+        dispatch<RoundKernel<Out>>(execution.set, loop, in + begin, target, count, words, &k);
+    });
+}
+
+template <class Code>
+void decode_array(const FormatSpec& format, const Code* in, float* out, std::size_t n, NanRule nan, Execution execution) {
+    if (!is_wide(format) && !is_narrow(format)) {
+        for (std::size_t i = 0; i < n; ++i) out[i] = amp::decode(format, in[i], nan);
+        return;
+    }
+    const DecodingConstants k = decoding_constants(format, nan, is_wide(format));
+    if (!execution.streams) return dispatch<DecodeKernel<Code>>(execution.set, in, out, n, &k);
+    for_each_block(out, n, true, [&](std::size_t begin, std::size_t count, float* target) {
+        dispatch<DecodeKernel<Code>>(execution.set, in + begin, target, count, &k);
+    });
+}
+
+template void round_array(const FormatSpec&, const float*, float*, std::size_t, const BatchOptions&, Execution);
+template void round_array(const FormatSpec&, const float*, std::uint8_t*, std::size_t, const BatchOptions&, Execution);
+template void round_array(const FormatSpec&, const float*, std::uint16_t*, std::size_t, const BatchOptions&, Execution);
+template void round_array(const FormatSpec&, const float*, std::uint32_t*, std::size_t, const BatchOptions&, Execution);
+template void decode_array(const FormatSpec&, const std::uint8_t*, float*, std::size_t, NanRule, Execution);
+template void decode_array(const FormatSpec&, const std::uint16_t*, float*, std::size_t, NanRule, Execution);
+template void decode_array(const FormatSpec&, const std::uint32_t*, float*, std::size_t, NanRule, Execution);
+
+} // namespace amp::detail

@@ -1,0 +1,72 @@
+// One kernel compiled for several instruction sets, chosen by an argument, so that a test can run each of them.
+//
+// A kernel is a struct with a static function `run` marked AMPSCOPE_KERNEL: plain loops, no intrinsics. In contrast to
+// the clones of clones.h the choice is an ordinary switch: it works under every sanitizer and on every platform.
+#pragma once
+
+#include <cstdint>
+
+#define AMPSCOPE_KERNEL [[gnu::always_inline]] static inline
+
+// Before a loop whose iterations do not depend on each other although its arrays may be one and the same.
+#if defined(__clang__)
+#define AMPSCOPE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define AMPSCOPE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace amp::detail {
+
+enum class InstructionSet : std::uint8_t { baseline, avx2, avx512 };
+
+#if defined(__x86_64__)
+#define AMPSCOPE_TARGET_AVX2 "avx2,fma,bmi,bmi2"
+#if defined(__clang__)
+#define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl," AMPSCOPE_TARGET_AVX2
+#else // g++ keeps to 256 bits unless told otherwise
+#define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512," AMPSCOPE_TARGET_AVX2
+#endif
+
+/// The best one that this processor and its operating system have.
+inline InstructionSet best_instruction_set() {
+    static const InstructionSet best = [] {
+        __builtin_cpu_init();
+        const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                          __builtin_cpu_supports("bmi2");
+        const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+        return avx512 ? InstructionSet::avx512 : avx2 ? InstructionSet::avx2 : InstructionSet::baseline;
+    }();
+    return best;
+}
+
+template <class Kernel, class... Args>
+[[gnu::noinline, gnu::target(AMPSCOPE_TARGET_AVX512)]] void run_avx512(Args... args) {
+    Kernel::run(args...);
+}
+template <class Kernel, class... Args>
+[[gnu::noinline, gnu::target(AMPSCOPE_TARGET_AVX2)]] void run_avx2(Args... args) {
+    Kernel::run(args...);
+}
+#else
+inline InstructionSet best_instruction_set() { return InstructionSet::baseline; }
+#endif
+
+template <class Kernel, class... Args>
+[[gnu::noinline]] void run_baseline(Args... args) {
+    Kernel::run(args...);
+}
+
+/// Kernel::run(args...), compiled for `set`. Never inlined, so it may rely on a FloatEnvironment around it.
+template <class Kernel, class... Args>
+void dispatch(InstructionSet set, Args... args) {
+    switch (set) {
+#if defined(__x86_64__)
+    case InstructionSet::avx512: return run_avx512<Kernel>(args...);
+    case InstructionSet::avx2: return run_avx2<Kernel>(args...);
+#endif
+    default: return run_baseline<Kernel>(args...);
+    }
+}
+
+} // namespace amp::detail

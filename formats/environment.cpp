@@ -1,0 +1,38 @@
+#include <ampscope/formats/environment.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace amp {
+
+namespace {
+
+// The control word that holds rounding mode and flush bits. fenv.h restores them but cannot clear the flush bits portably.
+#if defined(__x86_64__)
+std::uint64_t control() { return _mm_getcsr(); }
+void set_control(std::uint64_t word) { _mm_setcsr(static_cast<unsigned>(word)); }
+/// All exceptions masked, no FTZ, no DAZ; the direction in bits 13 and 14.
+std::uint64_t control_word(HostRounding rounding) { return 0x1f80 | static_cast<std::uint64_t>(rounding) << 13; }
+#elif defined(__aarch64__)
+std::uint64_t control() {
+    std::uint64_t word = 0;
+    asm volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+}
+void set_control(std::uint64_t word) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
+/// No traps, no flushing; the direction in bits 22 and 23, where up comes before down.
+std::uint64_t control_word(HostRounding rounding) {
+    constexpr std::uint64_t direction[] = {0, 2, 1, 3};
+    return direction[static_cast<int>(rounding)] << 22;
+}
+#else
+#error "FloatEnvironment: add this processor's floating-point control word"
+#endif
+
+} // namespace
+
+FloatEnvironment::FloatEnvironment(HostRounding rounding) : saved_(control()) { set_control(control_word(rounding)); }
+FloatEnvironment::~FloatEnvironment() { set_control(saved_); }
+
+} // namespace amp
