@@ -179,5 +179,38 @@ TEST_CASE("any recorded scale: exponents of the exact quotient") {
     const std::vector<float> values{3.0f, 3.0f * (1 - 0x1p-24f), 6.0f, 0.0f, -1.0f};
     const auto file = open_tensor_file(write_file(scratch / "data.bin", bytes_of(values)), {.dtype = DType::f32});
     const std::map<int, std::uint64_t> expected{{-2, 1}, {-1, 1}, {0, 1}, {1, 1}};
-    CHECK(count_exponents(*file, 0, 3.0, 1) == expected);
+    const MagnitudeStatistics thirds = measure_divided(*file, 0, 3.0, 1);
+    std::map<int, std::uint64_t> exponents;
+    for (const auto& [exponent, row] : thirds.histogram.rows)
+        for (const std::uint64_t n : row) exponents[exponent] += n;
+    CHECK(exponents == expected);
+    CHECK(thirds.histogram.zero == 1);
+    CHECK(thirds.max == 2);
+    CHECK(thirds.min_nonzero == 1.0 / 3);
+}
+
+TEST_CASE("a divided histogram answers as the own pass does, whatever the recorded scale and the threads") {
+    const Scratch scratch;
+    const auto file = open_tensor_file(write_file(scratch / "data.bin", bytes_of(floats(200'000))), {.dtype = DType::f32});
+    for (const double recorded : {1.0, 1024.0, 3.0, 1000.0, 0.1}) {
+        CAPTURE(recorded);
+        const MagnitudeStatistics divided = measure_divided(*file, 0, recorded, 1), threaded = measure_divided(*file, 0, recorded, 3);
+        CHECK(divided.histogram == threaded.histogram);
+        CHECK(divided.sums.squares == threaded.sums.squares);
+        CHECK(divided.max == threaded.max);
+        for (const char* name : {"fp16", "e4m3", "e5m2", "bf16"})
+            for (const int k : {-8, 0, 13}) {
+                const Cast cast{.format = format(name), .scale = std::ldexp(1.0, k), .recorded_scale = recorded};
+                const CastCounts own = count_casts(*file, 0, std::span(&cast, 1), 1)[0];
+                const ClassCounts counts = divided.histogram.classify(cast.format, k);
+                CHECK(own.underflow == static_cast<double>(counts.underflow));
+                CHECK(own.subnormal == static_cast<double>(counts.subnormal));
+                CHECK(own.normal == static_cast<double>(counts.normal));
+                CHECK(own.overflow == static_cast<double>(counts.overflow));
+            }
+    }
+    const MagnitudeStatistics stored = measure(*file, 0, 1), halved = measure_divided(*file, 0, 2, 1);
+    CHECK(halved.max == stored.max / 2);
+    CHECK(halved.sums.absolute == stored.sums.absolute / 2);
+    CHECK(halved.histogram == stored.histogram.scaled(-1));
 }

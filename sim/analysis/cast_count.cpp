@@ -235,24 +235,39 @@ std::vector<CastCounts> count_casts(const TensorFile& file, std::size_t tensor, 
                        : count_by_boundaries<std::uint64_t>(file, tensor, casts, threads, progress);
 }
 
-std::map<int, std::uint64_t> count_exponents(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads, const Progress& progress) {
+MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads, const Progress& progress) {
+    if (power_of_two(recorded_scale)) {
+        const int k = std::ilogb(recorded_scale);
+        const MagnitudeStatistics stored = measure(file, tensor, threads, progress);
+        return {stored.histogram.scaled(-k), std::ldexp(stored.min_nonzero, -k), std::ldexp(stored.max, -k),
+                {std::ldexp(stored.sums.absolute, -k), std::ldexp(stored.sums.squares, -2 * k)}};
+    }
     const DTypeInfo& type = info(file.tensors()[tensor].dtype);
     const int width = type.bits / type.numbers();
     const Cast divide{.format = format("fp32"), .recorded_scale = recorded_scale};
-    using Exponents = std::map<int, std::uint64_t>;
-    const auto workers = detail::for_each_block<Exponents>(
-        file, tensor, block_bytes_of(type), threads, progress, [] { return std::make_unique<Exponents>(); },
-        [&](Exponents& exponents, std::uint64_t, std::span<const std::byte> bytes) {
+    std::vector<MagnitudeSums> sums; // by block, as in measure()
+    std::mutex mutex;
+    const auto workers = detail::for_each_block<MagnitudeStatistics>(
+        file, tensor, block_bytes_of(type), threads, progress, [] { return std::make_unique<MagnitudeStatistics>(); },
+        [&](MagnitudeStatistics& statistics, std::uint64_t index, std::span<const std::byte> bytes) {
+            MagnitudeSums part;
             for (std::size_t i = 0; i < bytes.size() * 8 / static_cast<std::size_t>(width); ++i) {
                 const Unpacked x = unpack_number(type.dtype, packed_number(bytes, i, width));
-                if (x.kind != Kind::finite) continue;
-                const Unpacked y = scaled(divide, x);
-                ++exponents[y.exponent + 63 - std::countl_zero(y.significand)];
+                const Unpacked y = x.kind == Kind::finite ? scaled(divide, x) : x;
+                statistics.histogram.add(y);
+                if (y.kind != Kind::finite) continue;
+                const double magnitude = std::ldexp(static_cast<double>(y.significand), y.exponent);
+                statistics.min_nonzero = statistics.min_nonzero == 0 ? magnitude : std::min(statistics.min_nonzero, magnitude);
+                statistics.max = std::max(statistics.max, magnitude);
+                part += {magnitude, magnitude * magnitude};
             }
+            const std::lock_guard lock(mutex);
+            if (sums.size() <= index) sums.resize(index + 1);
+            sums[index] = part;
         });
-    Exponents result;
-    for (const auto& worker : workers)
-        for (const auto& [exponent, n] : *worker) result[exponent] += n;
+    MagnitudeStatistics result;
+    for (const auto& worker : workers) result.merge(*worker);
+    for (const MagnitudeSums& s : sums) result.sums += s;
     return result;
 }
 

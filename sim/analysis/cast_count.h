@@ -6,8 +6,7 @@
 // matter of comparing integers.
 #pragma once
 
-#include <ampscope/sim/analysis/histogram.h>
-#include <ampscope/sim/analysis/pass.h>
+#include <ampscope/sim/analysis/measure.h>
 
 namespace amp {
 
@@ -40,8 +39,9 @@ struct CastCounts {
 std::vector<CastCounts> count_casts(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts, int threads,
                                     const Progress& progress = {});
 
-/// The histogram of |x / recorded_scale| by floor(log2), for any recorded scale: exponent -> count of finite non-zero.
-std::map<int, std::uint64_t> count_exponents(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
-                                             const Progress& progress = {});
+/// The statistics of |x / recorded_scale|, the quotient exact: measure() for tensors that still contain a loss scale.
+/// Extremes and sums are those of the quotients' nearest doubles.
+MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
+                                    const Progress& progress = {});
 
 } // namespace amp

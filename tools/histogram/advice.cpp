@@ -48,13 +48,14 @@ PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const R
 }
 
 std::string unscaled(const Entry& total, const FormatSpec& format, const HistogramOptions& options) {
-    const ClassCounts counts = counts_at(total, format, 1, options);
-    const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
+    const CastCounts counts = counts_at(total, format, 1, options);
+    const auto nonzero = static_cast<double>(total.magnitudes.histogram.nonzero());
     if (counts.underflow + counts.overflow == 0) return "nothing becomes zero or overflows unscaled";
+    constexpr std::string_view of = " of non-zero gradients";
     std::string text;
-    if (counts.underflow > 0) text = fmt::format("{} of non-zero gradients become zero", percent(counts.underflow, nonzero));
+    if (counts.underflow > 0) text = fmt::format("{}{} become zero", percent(counts.underflow / nonzero), of);
     if (counts.overflow > 0)
-        text += fmt::format("{}{} overflow", text.empty() ? "" : " and ", counts.underflow > 0 ? percent(counts.overflow, nonzero) : percent(counts.overflow, nonzero) + " of non-zero gradients");
+        text += fmt::format("{}{}{} overflow", text.empty() ? "" : " and ", percent(counts.overflow / nonzero), text.empty() ? of : "");
     return text + " unscaled";
 }
 

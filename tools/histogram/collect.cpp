@@ -1,6 +1,6 @@
 #include <ampscope/tools/histogram/collect.h>
 
-#include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/analysis/cast_count.h>
 #include <ampscope/tools/chart/terminal.h>
 
 #include <algorithm>
@@ -32,8 +32,24 @@ Entry describe(const RecordedTensor& tensor, const HistogramOptions& options) {
     return entry;
 }
 
+/// What the options ask of one tensor: one pass for its magnitudes, and one each for what does not follow from them.
 void count(Entry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options, const Progress& progress) {
-    entry.magnitudes = measure(file, tensor, options.threads, progress);
+    entry.magnitudes = measure_divided(file, tensor, *entry.recorded_scale, options.threads, progress);
+    std::vector<Cast> own, all;
+    for (const auto& [format, scale] : wanted_counts(options)) {
+        all.push_back({format, options.policy, scale, *entry.recorded_scale});
+        if (!options.from_histogram(scale)) own.push_back(all.back());
+    }
+    if (!own.empty()) {
+        const std::vector<CastCounts> counts = count_casts(file, tensor, own, options.threads);
+        for (std::size_t i = 0; i < own.size(); ++i) entry.own[{own[i].format.name, own[i].scale}] = counts[i];
+    }
+    if (options.error) {
+        const std::vector<CastError> errors = measure_errors(file, tensor, all, options.threads);
+        for (std::size_t i = 0; i < all.size(); ++i) entry.errors[{all[i].format.name, all[i].scale}] = errors[i];
+    }
+    if (options.block != 0)
+        entry.blocks = measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale, options.threads);
 }
 
 /// Counts the tensors of one file; all of them or, if it turns out broken, none.
@@ -99,13 +115,14 @@ void merge_reports(const HistogramOptions& options, Findings& findings) {
 
 GateResult judge(const Gate& gate, const Entry& total, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = total.magnitudes.histogram;
-    const ClassCounts counts = counts_at(total, format(gate.format), gate.scale, options);
+    const CastCounts counts = counts_at(total, format(gate.format), gate.scale, options);
+    const auto whole = [](double expected) { return static_cast<std::uint64_t>(std::llround(expected)); }; // of stochastic rounding
     GateResult result{gate, 0, 0, false};
     switch (gate.number_class) {
-    case NumberClass::underflow: result.part = counts.underflow; break;
-    case NumberClass::subnormal: result.part = counts.subnormal; break;
-    case NumberClass::normal: result.part = counts.normal; break;
-    case NumberClass::overflow: result.part = counts.overflow; break;
+    case NumberClass::underflow: result.part = whole(counts.underflow); break;
+    case NumberClass::subnormal: result.part = whole(counts.subnormal); break;
+    case NumberClass::normal: result.part = whole(counts.normal); break;
+    case NumberClass::overflow: result.part = whole(counts.overflow); break;
     case NumberClass::zero: result.part = histogram.zero; break;
     case NumberClass::nan: result.part = histogram.nan; break;
     case NumberClass::inf: result.part = histogram.inf; break;

@@ -7,12 +7,11 @@ namespace amp {
 
 namespace {
 
-ClassCounts with_flushing(ClassCounts counts, const Policy& policy) {
-    if (policy.flushes_output()) {
-        counts.underflow += counts.subnormal;
-        counts.subnormal = 0;
-    }
-    return counts;
+/// A flushed subnormal has become zero.
+CastCounts to_counts(const ClassCounts& n, const Policy& policy) {
+    const auto value = [](std::uint64_t x) { return static_cast<double>(x); };
+    if (policy.flushes_output()) return {value(n.underflow + n.subnormal), 0, value(n.normal), value(n.overflow)};
+    return {value(n.underflow), value(n.subnormal), value(n.normal), value(n.overflow)};
 }
 
 std::string group_name(const Entry& entry, Grouping by) {
@@ -28,8 +27,8 @@ std::string group_name(const Entry& entry, Grouping by) {
 
 } // namespace
 
-ClassCounts counts_at(const Entry& entry, const FormatSpec& format, double scale, const HistogramOptions& options) {
-    if (options.from_histogram(scale)) return with_flushing(entry.magnitudes.histogram.classify(format, *exact_log2(scale)), options.policy);
+CastCounts counts_at(const Entry& entry, const FormatSpec& format, double scale, const HistogramOptions& options) {
+    if (options.from_histogram(scale)) return to_counts(entry.magnitudes.histogram.classify(format, *exact_log2(scale)), options.policy);
     return entry.own.at({format.name, scale});
 }
 
@@ -72,7 +71,9 @@ void merge_into(Entry& sum, const Entry& other) {
     if (sum.recorded_scale != other.recorded_scale) sum.recorded_scale.reset();
     sum.tensors += other.tensors;
     sum.magnitudes.merge(other.magnitudes);
-    for (const auto& [key, counts] : other.own) sum.own[key] += counts;
+    for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
+    for (const auto& [key, error] : other.errors) sum.errors[key].merge(error);
+    sum.blocks.merge(other.blocks);
 }
 
 std::vector<Entry> grouped_entries(const std::vector<Entry>& tensors, Grouping by) {

@@ -1,7 +1,8 @@
 // The rows of a report: tensors, groups of tensors, and their total.
 #pragma once
 
-#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/analysis/block_scales.h>
+#include <ampscope/sim/analysis/cast_error.h>
 #include <ampscope/tools/histogram/options.h>
 
 #include <map>
@@ -22,14 +23,16 @@ struct Entry {
     std::uint64_t tensors = 1;
 
     MagnitudeStatistics magnitudes;
-    /// By format name and scale: the counts that do not follow from the histogram.
-    std::map<std::pair<std::string, double>, ClassCounts> own;
+    /// By format name and scale: the counts that do not follow from the histogram, and the errors asked for.
+    std::map<std::pair<std::string, double>, CastCounts> own;
+    std::map<std::pair<std::string, double>, CastError> errors;
+    BlockStatistics blocks; ///< of the elements as recorded; their scales take a loss scale out again
 };
 
 /// What one format makes of an entry at one scale.
 struct ScaleCounts {
     double scale = 1;
-    ClassCounts counts;
+    CastCounts counts;
 };
 
 struct FormatResult {
@@ -38,7 +41,7 @@ struct FormatResult {
 };
 
 /// Counts at one scale: from the histogram where that is exact, else those of the entry's own pass.
-ClassCounts counts_at(const Entry& entry, const FormatSpec& format, double scale, const HistogramOptions& options);
+CastCounts counts_at(const Entry& entry, const FormatSpec& format, double scale, const HistogramOptions& options);
 
 /// Whether counts_at() knows this scale.
 bool knows(const Entry& entry, const FormatSpec& format, double scale, const HistogramOptions& options);

@@ -41,17 +41,41 @@ Json state_of(const MagnitudeHistogram& histogram) {
     return {{"mantissa_classes", mantissa_classes}, {"rows", std::move(rows)}};
 }
 
-Json scale_counts(const ScaleCounts& at) {
-    const auto log2 = exact_log2(at.scale);
-    return {{"scale", number(at.scale)},          {"log2", or_null(log2)},
-            {"underflow", at.counts.underflow},   {"subnormal", at.counts.subnormal},
-            {"normal", at.counts.normal},         {"overflow", at.counts.overflow}};
+Json error_json(const CastError& error) {
+    const auto rate = error.nonzero == 0 ? Json(nullptr) : Json(error.mean_relative());
+    return {{"sqnr_db", finite_or_null(error.sqnr())}, {"mean_relative", rate},        {"max_relative", error.max_relative},
+            {"compared", error.compared},              {"excluded", error.excluded},   {"nonzero", error.nonzero},
+            {"signal", finite_or_null(error.signal)},  {"noise", finite_or_null(error.noise)},
+            {"sum_relative", finite_or_null(error.sum_relative)}};
+}
+
+Json scale_json(const Entry& entry, const FormatSpec& format, const ScaleCounts& at) {
+    Json json = {{"scale", number(at.scale)},
+                 {"log2", or_null(exact_log2(at.scale))},
+                 {"underflow", number(at.counts.underflow)},
+                 {"subnormal", number(at.counts.subnormal)},
+                 {"normal", number(at.counts.normal)},
+                 {"overflow", number(at.counts.overflow)}};
+    if (const auto it = entry.errors.find({format.name, at.scale}); it != entry.errors.end()) json["error"] = error_json(it->second);
+    return json;
+}
+
+Json counts_json(const ClassCounts& counts) {
+    return {{"underflow", counts.underflow}, {"subnormal", counts.subnormal}, {"normal", counts.normal}, {"overflow", counts.overflow}};
+}
+
+Json blocks_json(const BlockStatistics& blocks, std::uint64_t size) {
+    Json exponents = Json::object(), by_format = Json::object();
+    for (const auto& [exponent, n] : blocks.amax_exponents) exponents[std::to_string(exponent)] = n;
+    for (const BlockCounts& f : blocks.formats)
+        by_format[f.format.name] = {{"mx", counts_json(f.mx)}, {"amax", counts_json(f.amax)}, {"tensor", counts_json(f.tensor)}};
+    return {{"size", size}, {"count", blocks.blocks}, {"zero", blocks.zero_blocks}, {"amax_exponents", std::move(exponents)}, {"formats", std::move(by_format)}};
 }
 
 Json format_json(const Entry& entry, const FormatSpec& format, const HistogramOptions& options) {
     const FormatResult result = format_result(entry, format, options);
     Json scales = Json::array();
-    for (const ScaleCounts& at : result.scales) scales.push_back(scale_counts(at));
+    for (const ScaleCounts& at : result.scales) scales.push_back(scale_json(entry, format, at));
     const Recommendation& advice = result.recommendation;
     return {{"scales", std::move(scales)},
             {"recommended_log2_scale", or_null(advice.log2_scale)},
@@ -84,6 +108,7 @@ void add_counts(Json& json, const Entry& entry, const HistogramOptions& options)
     Json by_format = Json::object();
     for (const FormatSpec& format : options.formats) by_format[format.name] = format_json(entry, format, options);
     json["formats"] = std::move(by_format);
+    if (options.block != 0) json["blocks"] = blocks_json(entry.blocks, options.block);
 }
 
 Json tensor_json(const Entry& entry, const HistogramOptions& options) {
@@ -103,12 +128,40 @@ Json gate_json(const GateResult& result) {
 
 /// What decides the counts, so that reports are merged only where they were counted alike.
 Json counting_options(const HistogramOptions& options) {
-    return {{"rounding", static_cast<int>(options.policy.rounding)}, {"flush_subnormals", options.policy.flushes_output()}};
+    Json json = {{"rounding", name_of(options.policy.rounding)}, {"flush_subnormals", options.policy.flushes_output()}};
+    if (options.error) json["overflow"] = name_of(options.policy.overflow);
+    if (options.block != 0) json["block"] = options.block;
+    return json;
 }
 
 // Reading.
 
 std::uint64_t count_at(const Json& json, const char* key) { return json.at(key).get<std::uint64_t>(); }
+
+double number_at(const Json& json, const char* key, double otherwise = std::numeric_limits<double>::infinity()) {
+    return json.at(key).is_null() ? otherwise : json.at(key).get<double>();
+}
+
+CastError parse_error(const Json& json) {
+    return {count_at(json, "compared"), count_at(json, "excluded"), number_at(json, "signal"), number_at(json, "noise"),
+            number_at(json, "max_relative"), number_at(json, "sum_relative"), count_at(json, "nonzero")};
+}
+
+ClassCounts parse_counts(const Json& json) {
+    return {count_at(json, "underflow"), count_at(json, "subnormal"), count_at(json, "normal"), count_at(json, "overflow")};
+}
+
+BlockStatistics parse_blocks(const Json& json) {
+    BlockStatistics blocks{count_at(json, "count"), count_at(json, "zero"), {}, {}};
+    for (const auto& [exponent, n] : json.at("amax_exponents").items()) blocks.amax_exponents[std::stoi(exponent)] = n.get<std::uint64_t>();
+    for (const auto& [name, counts] : json.at("formats").items())
+        blocks.formats.push_back({format(name), parse_counts(counts.at("mx")), parse_counts(counts.at("amax")), parse_counts(counts.at("tensor"))});
+    const auto in_table = [](const FormatSpec& f) { return f.bits() <= 8 && !f.is_scale(); };
+    std::size_t i = 0;
+    for (const FormatSpec& f : formats)
+        if (in_table(f) && (i >= blocks.formats.size() || !(blocks.formats[i++].format == f))) throw std::invalid_argument("its blocks have other formats");
+    return blocks;
+}
 
 MagnitudeHistogram parse_state(const Json& json) {
     MagnitudeHistogram histogram{.zero = count_at(json, "zero"), .nan = count_at(json, "nan"), .inf = count_at(json, "inf")};
@@ -136,20 +189,21 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
     entry.shape = json.at("shape").get<std::vector<std::uint64_t>>();
     entry.recorded_scale = json.at("recorded_scale").get<double>();
     entry.magnitudes.histogram = parse_state(json);
-    const auto read = [&](const char* key, double otherwise) { return json.at(key).is_null() ? otherwise : json.at(key).get<double>(); };
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    entry.magnitudes.min_nonzero = read("min_nonzero", 0);
-    entry.magnitudes.max = read("max", 0);
-    entry.magnitudes.sums = {read("sum_absolute", infinity), read("sum_squares", infinity)};
+    entry.magnitudes.min_nonzero = number_at(json, "min_nonzero", 0);
+    entry.magnitudes.max = number_at(json, "max", 0);
+    entry.magnitudes.sums = {number_at(json, "sum_absolute"), number_at(json, "sum_squares")};
     for (const auto& [format, result] : json.at("formats").items())
         for (const Json& at : result.at("scales")) {
             const auto scale = at.at("scale").get<double>();
+            if (options.error && at.contains("error")) entry.errors[{format, scale}] = parse_error(at.at("error"));
             if (options.from_histogram(scale)) continue;
-            entry.own[{format, scale}] = {count_at(at, "underflow"), count_at(at, "subnormal"), count_at(at, "normal"), count_at(at, "overflow")};
+            entry.own[{format, scale}] = {number_at(at, "underflow"), number_at(at, "subnormal"), number_at(at, "normal"), number_at(at, "overflow"),
+                                          options.policy.rounding == Rounding::stochastic};
         }
+    if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
     for (const auto& [format, scale] : wanted_counts(options))
-        if (!knows(entry, format, scale, options))
-            throw std::invalid_argument(fmt::format("it holds no counts of {} at scale {:g}; run amp-histogram on the tensors with --scale {:g}", format.name, scale, scale));
+        if (!knows(entry, format, scale, options) || (options.error && !entry.errors.contains({format.name, scale})))
+            throw std::invalid_argument(fmt::format("it lacks {} at scale {:g}; run amp-histogram on the tensors with the options of this merge", format.name, scale));
     return entry;
 }
 
@@ -169,6 +223,10 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramO
         {"exponents", "finite non-zero elements by floor(log2(magnitude))"},
         {"window_log2", fmt::format("scales 2^k at which nothing overflows and underflow / nonzero stays below {:g}, with nearest-even", options.recommendation.limit)},
         {"recommended_log2_scale", fmt::format("0 if the window holds it, else the largest up to 126 that stays {} binades from overflow", options.recommendation.margin)},
+        {"error", "of the cast, relative to the scaled value; over elements that are finite before and after it"},
+        {"blocks", "of consecutive elements, by the scale of a block: mx 2^(floor(log2 amax) - the format's largest exponent); amax exactly amax / the "
+                   "largest value; tensor: the same with the amax of the whole tensor. Overflow is what such a cast clips"},
+        {"expected", "under stochastic rounding counts are expectations and need not be integers"},
         {"state", "per exponent, elements by class of the mantissa m of |x| = 2^e (1 + m): 0: m = 0; 1, 2: no, one leading one; 3, 4, 5: two "
                   "leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading ones; 27: more. Rows end with their last non-zero count"},
     };
@@ -209,7 +267,7 @@ std::vector<Entry> read_report(const std::filesystem::path& path, const Histogra
         if (json.at("tool") != "amp-histogram" || json.at("schema_version") != schema_version)
             throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
         if (json.at("counting") != counting_options(options))
-            throw std::invalid_argument("it was counted with another --rounding or --flush-subnormals");
+            throw std::invalid_argument("it was counted with another --rounding, --flush-subnormals, --overflow or --block");
         std::vector<Entry> entries;
         for (const Json& tensor : json.at("tensors")) entries.push_back(parse_tensor(tensor, options));
         return entries;

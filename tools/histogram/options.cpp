@@ -154,6 +154,9 @@ void interpret(const Words& words, HistogramOptions& options) {
 
 } // namespace
 
+std::string_view name_of(Rounding rounding) { return roundings[static_cast<std::size_t>(rounding)]; }
+std::string_view name_of(Overflow overflow) { return overflows[static_cast<std::size_t>(overflow)]; }
+
 std::optional<int> exact_log2(double scale) {
     int exponent = 0;
     return std::frexp(scale, &exponent) == 0.5 ? std::optional(exponent - 1) : std::nullopt;
@@ -177,8 +180,9 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
     app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
     app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
-    app.add_option("--worst", options.worst, "Rows in tables of tensors; 0: all; default 10");
-    app.add_option("--block", options.block, "Also per block of N elements: amax, and what one scale a block would lose");
+    app.add_option("--worst", options.worst, "Rows in tables of tensors; 0: all; default 10")->check(CLI::NonNegativeNumber);
+    app.add_option("--block", options.block, "Also per block of N elements: amax, and what a scale for each block would lose")
+        ->check(CLI::Range(1, 1 << 20));
     app.add_flag("--error", options.error, "Also the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
     app.add_option("--rounding", words.rounding, "nearest_even, nearest_away, toward_zero, down, up, to_odd or stochastic");

@@ -44,6 +44,9 @@ struct HistogramOptions {
     [[nodiscard]] bool from_histogram(double scale) const;
 };
 
+std::string_view name_of(Rounding rounding);
+std::string_view name_of(Overflow overflow);
+
 /// The exponent of a power of two, else nothing.
 std::optional<int> exact_log2(double scale);
 

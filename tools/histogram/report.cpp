@@ -23,6 +23,10 @@ std::string scale_text(double scale) {
     return log2 ? power_of_two(*log2) : fmt::format("{:g}", scale);
 }
 
+/// Expectations under stochastic rounding are shown as whole elements; other counts are whole.
+std::uint64_t rounded(double n) { return static_cast<std::uint64_t>(std::llround(n)); }
+std::string share(double n, std::uint64_t whole) { return whole == 0 ? "-" : percent(n / static_cast<double>(whole)); }
+
 std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})", x, std::log2(x)) : "none"; }
 
 MagnitudeFigure figure_of(const Findings& findings, const HistogramOptions& options) {
@@ -59,8 +63,8 @@ std::string format_table(const Findings& findings, const HistogramOptions& optio
             for (const auto& [scale, counts] : result.scales) {
                 const bool recommended = result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
                 table.add({&scale == &result.scales.front().scale ? format.name : "", scale_text(scale) + (recommended ? "*" : " "),
-                           count(counts.underflow), percent(counts.underflow, nonzero), count(counts.subnormal),
-                           percent(counts.subnormal, nonzero), count(counts.overflow), percent(counts.overflow, nonzero)});
+                           count(rounded(counts.underflow)), share(counts.underflow, nonzero), count(rounded(counts.subnormal)),
+                           share(counts.subnormal, nonzero), count(rounded(counts.overflow)), share(counts.overflow, nonzero)});
             }
         }
         return table;
@@ -76,8 +80,8 @@ std::vector<double> badness(const Entry& entry, const HistogramOptions& options)
     std::vector<double> rates;
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
     for (const FormatSpec& format : options.formats) {
-        const ClassCounts counts = counts_at(entry, format, 1, options);
-        rates.push_back(static_cast<double>(counts.underflow + counts.overflow) / nonzero);
+        const CastCounts counts = counts_at(entry, format, 1, options);
+        rates.push_back((counts.underflow + counts.overflow) / nonzero);
     }
     rates.push_back(nonzero);
     return rates;
@@ -102,7 +106,7 @@ constexpr std::size_t formats_per_table = 4;
 
 /// Rates and counts of one class at scale 1, a column for each of some formats.
 std::string entry_table(const std::vector<const Entry*>& entries, std::span<const FormatSpec> columns, const HistogramOptions& options,
-                        std::string_view noun, bool with_step, std::uint64_t ClassCounts::* part, bool color) {
+                        std::string_view noun, bool with_step, double CastCounts::* part, bool color) {
     std::vector<std::string> header = {std::string(noun), "nonzero"};
     for (const FormatSpec& format : columns) header.emplace_back(format.name);
     Table table(header);
@@ -110,8 +114,8 @@ std::string entry_table(const std::vector<const Entry*>& entries, std::span<cons
         const std::uint64_t nonzero = entry->magnitudes.histogram.nonzero();
         std::vector<std::string> row = {label_of(*entry, with_step), short_count(nonzero)};
         for (const FormatSpec& format : columns) {
-            const std::uint64_t n = counts_at(*entry, format, 1, options).*part;
-            row.push_back(n == 0 ? "0" : fmt::format("{} {:>5}", percent(n, nonzero), short_count(n)));
+            const double n = counts_at(*entry, format, 1, options).*part;
+            row.push_back(n == 0 ? "0" : fmt::format("{} {:>5}", share(n, nonzero), short_count(rounded(n))));
         }
         table.add(std::move(row));
     }
@@ -132,16 +136,16 @@ std::string entry_tables(const Findings& findings, const HistogramOptions& optio
 
     struct Part {
         std::string_view title;
-        std::uint64_t ClassCounts::* member;
+        double CastCounts::* member;
     };
     std::string out;
-    for (const Part& part : {Part{"Non-zero elements that become zero", &ClassCounts::underflow}, Part{"Non-zero elements that overflow", &ClassCounts::overflow}}) {
+    for (const Part& part : {Part{"Non-zero elements that become zero", &CastCounts::underflow}, Part{"Non-zero elements that overflow", &CastCounts::overflow}}) {
         const bool any = std::ranges::any_of(ranked, [&](const Entry* entry) {
             return std::ranges::any_of(options.formats, [&](const FormatSpec& f) { return counts_at(*entry, f, 1, options).*part.member > 0; });
         });
         if (!any) continue;
-        const std::string title = fmt::format("{} at scale 1: the worst {}s by {}{}", part.title, noun, options.formats.front().name,
-                                              several_steps ? " (@ step)" : "");
+        const std::string title = fmt::format("{} at scale 1: worst {}s by {}{}", part.title, noun, options.formats.front().name,
+                                              several_steps ? " (@step)" : "");
         out += "\n" + inked(title, Ink::bold, color) + "\n";
         for (std::size_t i = 0; i < options.formats.size(); i += formats_per_table)
             out += entry_table(ranked, std::span(options.formats).subspan(i, std::min(formats_per_table, options.formats.size() - i)), options,
@@ -149,6 +153,29 @@ std::string entry_tables(const Findings& findings, const HistogramOptions& optio
         if (hidden > 0) out += fmt::format("... and {} more: --worst 0 shows them, --json and --csv hold all\n", grouped(hidden));
     }
     return out;
+}
+
+std::string error_table(const Entry& total, const HistogramOptions& options, bool color) {
+    Table table({"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"});
+    for (const FormatSpec& format : options.formats)
+        for (const auto& [key, error] : total.errors) {
+            if (key.first != format.name) continue;
+            const double sqnr = error.sqnr();
+            table.add({format.name, scale_text(key.second), std::isfinite(sqnr) ? fmt::format("{:.1f} dB", sqnr) : std::isinf(sqnr) ? "exact" : "-",
+                       error.nonzero == 0 ? "-" : fmt::format("{:.3g}", error.mean_relative()), fmt::format("{:.3g}", error.max_relative), grouped(error.excluded)});
+        }
+    return "\n" + inked("Error of the cast, over elements that stay finite", Ink::bold, color) + "\n" + table.text(color);
+}
+
+std::string block_table(const Entry& total, const HistogramOptions& options, bool color) {
+    const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
+    const auto cell = [&](const ClassCounts& counts) { return percent(counts.underflow, nonzero) + ", " + percent(counts.overflow, nonzero); };
+    Table table({"format", "MX scale a block", "amax a block", "amax a tensor"});
+    for (const BlockCounts& f : total.blocks.formats)
+        if (options.formats.size() > 4 || std::ranges::find(options.formats, f.format) != options.formats.end() || f.format == format("e2m1"))
+            table.add({f.format.name, cell(f.mx), cell(f.amax), cell(f.tensor)});
+    return "\n" + inked(fmt::format("Underflow, clipped of non-zero with a scale for each {} elements", grouped(options.block)), Ink::bold, color) + "\n" +
+           table.text(color) + fmt::format("{} blocks, {} of them zero\n", grouped(total.blocks.blocks), grouped(total.blocks.zero_blocks));
 }
 
 std::string gate_lines(const Findings& findings, bool color) {
@@ -164,7 +191,9 @@ std::string gate_lines(const Findings& findings, bool color) {
 std::string footnotes(const HistogramOptions& options) {
     const RecommendationOptions& limits = options.recommendation;
     std::string rounding = "to nearest even";
-    if (options.policy.rounding != Rounding::nearest_even) rounding = "by --rounding (windows and recommended scales: to nearest even)";
+    if (options.policy.rounding != Rounding::nearest_even)
+        rounding = fmt::format("with {}{} (safe and recommended scales: nearest_even)", name_of(options.policy.rounding),
+                               options.policy.rounding == Rounding::stochastic ? ", expected counts" : "");
     return wrapped(fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's normal values. Overflow: beyond the "
                                "largest finite value. Safe scales: no overflow and underflow under {:g} % of non-zero. Recommended: 1 if safe, else {} "
                                "binades below overflow.", rounding, options.policy.flushes_output() ? ", subnormals flushed to zero" : "", 100 * limits.limit, limits.margin));
@@ -191,6 +220,8 @@ std::string terminal_report(const Findings& findings, const HistogramOptions& op
     out += format_table(findings, options, color) + "\n";
     for (const FormatSpec& format : options.formats) out += wrapped(advice(findings, format, options), 2);
     out += entry_tables(findings, options, color);
+    if (options.error) out += error_table(findings.total, options, color);
+    if (options.block != 0) out += block_table(findings.total, options, color);
     if (!findings.gates.empty()) out += "\n" + gate_lines(findings, color);
     return out + "\n" + footnotes(options);
 }
