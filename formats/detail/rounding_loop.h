@@ -145,11 +145,13 @@ template <Loop loop, class Out>
         } else {
             a = a < k.flush_in ? 0 : a;
             r = rounded<loop, encodes>(a, s, random ? words[i] : 0, k);
-            r = r < k.flush_out ? 0 : r;
-            const std::uint32_t sign = s & (r == 0 ? k.zero_sign : k.sign);
+            r &= 0 - std::uint32_t{r >= k.flush_out}; // g++ makes a branch of this and the next line, written as choices
+            const std::uint32_t sign = r == 0 ? s & k.zero_sign : s & k.sign;
             const std::uint32_t nan = k.nan.at(s) | ((u & k.payload) >> k.payload_shift);
-            r = r > k.max ? k.overflow.at(s) : r | sign;
-            r = a == fp32_infinity ? k.infinity.at(s) : r;
+            const std::uint32_t overflow = k.overflow.at(s), finite = r | sign;
+            r = r > k.max ? overflow : finite;
+            const std::uint32_t infinity = k.infinity.at(s);
+            r = a == fp32_infinity ? infinity : r;
             r = a > fp32_infinity ? nan : r;
         }
         if constexpr (encodes) out[i] = static_cast<Out>(r);
