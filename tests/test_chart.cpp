@@ -175,6 +175,7 @@ TEST_CASE("text output keeps to 80 columns and to plain characters where colour 
         CHECK(width(line) <= 80);
         CHECK(line.find('\x1b') == std::string::npos);
     }
+    CHECK(wrapped(std::string(76, 'a') + " 12 % b") == std::string(76, 'a') + "\n12 % b\n");
     CHECK(table.text(true).find("\x1b[1m") != std::string::npos);
     CHECK(magnitude_text(magnitudes(-20, 2), true).find("\x1b[31m0") != std::string::npos);
 }
@@ -186,7 +187,7 @@ TEST_CASE("the zones of the terminal stand under their binades") {
     std::string bars, zones;
     for (std::string line; std::getline(lines, line);) {
         if (line.find("█") != std::string::npos) bars = line;
-        if (line.starts_with("      fp16")) zones = line;
+        if (line.starts_with("       fp16")) zones = line;
     }
     // The shown domain starts below 2^-30; fp16 turns subnormal at 2^-25 and normal at 2^-14, and ends with binade 15.
     const std::size_t bar = width(bars.substr(0, bars.find("█")));

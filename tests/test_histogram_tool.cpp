@@ -340,6 +340,7 @@ TEST_CASE("NaN, infinities, recorded scales and hostile names") {
     CHECK(text.out.find('\x1b') == std::string::npos);
     CHECK(text.out.find("NaN 1, infinite 2") != std::string::npos);
     CHECK(text.out.find("recorded scale 2^10 divided out") != std::string::npos);
+    CHECK(text.out.find("red\xef\xbf\xbd[31m,\"q\" @7    1         2         8\n") != std::string::npos);
     const json tensor = json::parse(run((scratch / "step_7.safetensors").string() + " --json -").out)["tensors"][0];
     CHECK(tensor["step"] == 7);
     CHECK(tensor["max"] == 70000.0);

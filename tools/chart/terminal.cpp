@@ -31,7 +31,8 @@ std::string wrapped(std::string_view text, std::size_t indent) {
     std::string out;
     std::size_t column = 0;
     while (!text.empty()) {
-        const std::size_t space = std::min(text.find(' '), text.size());
+        std::size_t space = std::min(text.find(' '), text.size());
+        if (text.substr(space).starts_with(" %")) space = std::min(text.find(' ', space + 1), text.size()); // "5 %" stays together
         const std::string_view word = text.substr(0, space);
         if (column > indent && column + 1 + width(word) > terminal_columns) {
             out += '\n' + std::string(indent, ' ');
@@ -76,7 +77,7 @@ std::string Table::text(bool color) const {
 
 namespace {
 
-constexpr std::size_t gutter = 12, plot_rows = 7;
+constexpr std::size_t gutter = 13, plot_rows = 7;
 
 /// Columns of `binades` each, from binade `from`; the last may reach beyond the domain.
 struct Columns {

@@ -68,13 +68,17 @@ std::string window_text(const Window& window) {
 
 std::string advice(const Findings& findings, const FormatSpec& format, const HistogramOptions& options) {
     constexpr std::size_t name_width = 30;
+    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
     const std::string name = upper_case(format.name);
-    const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
+    const std::uint64_t nonzero = histogram.nonzero();
     if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
-    const Recommendation total = recommend(findings.total.magnitudes.histogram, format, options.recommendation);
+    const Recommendation total = recommend(histogram, format, options.recommendation);
     const std::string start = name + ": " + unscaled(findings.total, format, options);
     const std::string limit = fmt::format("{:g} %", 100 * options.recommendation.limit);
-    if (total.log2_scale == 0) return start + "; no loss scale needed.";
+    if (total.log2_scale == 0) {
+        const bool some = histogram.classify(format, 0).underflow > 0;
+        return start + (some ? ", under the limit of " + limit : "") + "; no loss scale needed.";
+    }
 
     const PerTensor tensors = per_tensor(findings, format, total, options);
     const std::string upper = clipped(tensors.upper, name_width), lower = clipped(tensors.lower, name_width);
@@ -83,10 +87,10 @@ std::string advice(const Findings& findings, const FormatSpec& format, const His
                                        total.window->low == total.window->high ? "s" : "", upper);
         if (*total.log2_scale < total.window->low)
             text += fmt::format(" With a margin of {} binades: {}, which loses {}.", options.recommendation.margin, power_of_two(*total.log2_scale),
-                                percent(findings.total.magnitudes.histogram.classify(format, *total.log2_scale).underflow, nonzero));
+                                percent(histogram.classify(format, *total.log2_scale).underflow, nonzero));
         return text;
     }
-    const std::uint64_t lost = findings.total.magnitudes.histogram.classify(format, total.highest_safe).underflow;
+    const std::uint64_t lost = histogram.classify(format, total.highest_safe).underflow;
     std::string text = fmt::format("{}; no single scale will do: under {} needs {}, but {} overflows beyond {}, where {} still become zero, most of them in {}.",
                                    start, limit, power_of_two(total.lowest_enough), upper, power_of_two(total.highest_safe), percent(lost, nonzero), lower);
     if (tensors.counted > 1)

@@ -155,6 +155,25 @@ std::string entry_tables(const Findings& findings, const HistogramOptions& optio
     return out;
 }
 
+/// Where NaN and infinities are, in order of appearance: the first step that has them is the one to look at.
+std::string nonfinite_table(const std::vector<Entry>& tensors, const HistogramOptions& options, bool color) {
+    Table table({"tensor", "NaN", "infinite", "elements"});
+    std::size_t rows = 0, hidden = 0;
+    for (const Entry& tensor : tensors) {
+        const MagnitudeHistogram& histogram = tensor.magnitudes.histogram;
+        if (histogram.nan + histogram.inf == 0) continue;
+        if (options.worst != 0 && rows == options.worst) {
+            ++hidden;
+            continue;
+        }
+        ++rows;
+        table.add({label_of(tensor, true), grouped(histogram.nan), grouped(histogram.inf), grouped(histogram.count())});
+    }
+    if (rows == 0) return {};
+    return "\n" + inked("Tensors with NaN or infinities (@step)", Ink::bold, color) + "\n" + table.text(color) +
+           (hidden > 0 ? fmt::format("... and {} more: --worst 0 shows them\n", grouped(hidden)) : "");
+}
+
 std::string error_table(const Entry& total, const HistogramOptions& options, bool color) {
     Table table({"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"});
     for (const FormatSpec& format : options.formats)
@@ -219,6 +238,7 @@ std::string terminal_report(const Findings& findings, const HistogramOptions& op
     out += magnitude_text(figure_of(findings, options), color) + "\n";
     out += format_table(findings, options, color) + "\n";
     for (const FormatSpec& format : options.formats) out += wrapped(advice(findings, format, options), 2);
+    out += nonfinite_table(findings.tensors, options, color);
     out += entry_tables(findings, options, color);
     if (options.error) out += error_table(findings.total, options, color);
     if (options.block != 0) out += block_table(findings.total, options, color);
