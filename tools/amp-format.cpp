@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
     app.footer(examples);
     app.set_version_flag("--version", AMPSCOPE_VERSION);
     app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
-    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")->delimiter(',');
+    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")->delimiter(',')->allow_extra_args(false);
     app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
     app.add_flag("--json", options.json, "JSON instead of text");
     add_policy_options(app, options);

@@ -1,0 +1,194 @@
+// amp-format as a user runs it: the table, single formats and numbers, conversion of files, TestFloat's lines, errors.
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/io/write.h>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "io_files.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <sstream>
+
+#include <sys/wait.h>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+struct Run {
+    int status;
+    std::string out;
+};
+
+/// For single quotes of a shell.
+std::string quoted(const std::string& text) {
+    std::string out;
+    for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+    return out;
+}
+
+/// Runs `amp-format ARGUMENTS` in bash; standard error is part of the output only where redirected.
+Run run(const std::string& arguments) {
+    std::FILE* pipe = ::popen(("bash -c '" + quoted(std::string(AMP_FORMAT) + " " + arguments) + "'").c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    std::string out;
+    char buffer[4096];
+    for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
+    return {WEXITSTATUS(::pclose(pipe)), out};
+}
+
+nlohmann::json json_of(const std::string& arguments) { return nlohmann::json::parse(run("--json " + arguments).out); }
+
+std::string code_of(const std::string& number, const std::string& format) {
+    return json_of("--format " + format + " -- " + number)["formats"][0]["code"];
+}
+
+} // namespace
+
+TEST_CASE("the table names every format and fits 80 columns") {
+    const Run table = run("");
+    CHECK(table.status == 0);
+    for (const FormatSpec& f : formats) CHECK(table.out.find(f.name) != std::string::npos);
+    std::istringstream lines(table.out);
+    for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+    CHECK(json_of("")["formats"].size() == formats.size());
+}
+
+TEST_CASE("facts of one format") {
+    const nlohmann::json e4m3 = json_of("e4m3 --values");
+    CHECK(e4m3["max"]["value"] == 448.0);
+    CHECK(e4m3["max"]["code"] == "0x7e");
+    CHECK(e4m3["min_normal"]["value"] == 0.015625);
+    CHECK(e4m3["min_subnormal"]["value"] == 0.001953125);
+    CHECK(e4m3["epsilon"]["value"] == 0.125);
+    CHECK(e4m3["nan"] == "0x7f 0xff");
+    CHECK(e4m3["infinity"] == "none");
+    CHECK(e4m3["first_overflow"] == "> 464 (nearest-even)");
+    CHECK(e4m3["values"].size() == 256);
+    CHECK(e4m3["values"][0x3a]["value"] == "1.25");
+    CHECK(json_of("fp16")["first_overflow"] == ">= 65520 (nearest-even)");
+    CHECK(json_of("e6m9")["max"]["value"] == std::ldexp(2 - std::ldexp(1, -9), 31));
+    CHECK(run("fp16 --values 2>&1").status == 2);
+    CHECK(run("e9m9 2>&1").out.find("2 <= X <= 8") != std::string::npos);
+}
+
+TEST_CASE("numbers round once to each format, however long they are written") {
+    CHECK(code_of("0.1", "fp16") == "0x2e66");
+    CHECK(code_of("-inf", "fp16") == "0xfc00");
+    CHECK(code_of("nan", "bf16") == "0x7fc0");
+    CHECK(code_of("464", "e4m3") == "0x7e");
+    CHECK(code_of("464.00000000000000000000000001", "e4m3") == "0x7f");
+    CHECK(code_of("65519.999999999999999999999", "fp16") == "0x7bff"); // as a double this is 65520, which overflows
+    CHECK(code_of("65520", "fp16") == "0x7c00");
+    CHECK(code_of("0x1.004p0", "fp16") == "0x3c01");
+    CHECK(code_of("1.00048828125", "fp16") == "0x3c00");              // a tie
+    CHECK(code_of("1.000488281250000000000000000000001", "fp16") == "0x3c01");
+    CHECK(code_of("1e-400", "fp32") == "0x00000000");
+    CHECK(code_of("7.006492321624085354618e-46", "fp32") == "0x00000000"); // just below half the smallest subnormal
+    CHECK(code_of("7.006492321624085354619e-46", "fp32") == "0x00000001");
+    CHECK(code_of("1e999", "e5m2") == "0x7c");
+    CHECK(json_of("--profile cuda-satfinite --format e4m3 500")["formats"][0]["code"] == "0x7e");
+    CHECK(json_of("--rounding up --format e5m2 1e-30")["formats"][0]["code"] == "0x01");
+    CHECK(run("twelve 2>&1").status == 2);
+    CHECK(run("-1.5x 2>&1").status == 2);
+}
+
+TEST_CASE("eval agrees with the recorded vectors of Berkeley TestFloat") {
+    std::ifstream file(fs::path(AMPSCOPE_TEST_DATA) / "testfloat/level1.txt");
+    const Scratch scratch;
+    std::map<std::string, std::vector<std::string>> sections; // "function rounding" -> lines
+    std::string section;
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with('#')) continue;
+        if (line.find('_') != std::string::npos) section = line;
+        else sections[section].push_back(line);
+    }
+    REQUIRE(sections.size() > 80);
+    std::uint64_t cases = 0, mismatches = 0;
+    for (const auto& [name, lines] : sections) {
+        const std::string function = name.substr(0, name.find(' ')), rounding = name.substr(name.find(' ') + 1);
+        std::string operands;
+        std::vector<std::string> expected;
+        for (const std::string& line : lines) {
+            const std::size_t result = line.rfind(' ', line.rfind(' ') - 1);
+            operands += line.substr(0, result) + "\n";
+            expected.push_back(line);
+        }
+        const fs::path input = write_file(scratch / "operands.txt", operands);
+        std::istringstream got(run("eval " + function + " --exact --rounding " + rounding + " < " + input.string()).out);
+        for (const std::string& line : expected) {
+            std::string answer;
+            std::getline(got, answer);
+            // Any NaN stands for any other, as for testfloat_ver: SoftFloat's is negative.
+            const auto nan = [&](const std::string& text) {
+                const std::string word = text.substr(text.rfind(' ', text.rfind(' ') - 1) + 1);
+                const std::string hex = word.substr(0, word.find(' '));
+                return (hex.size() == 4 && unpack(format("fp16"), static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))).is_nan()) ||
+                       (hex.size() == 8 && unpack(format("fp32"), static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))).is_nan());
+            };
+            const bool equal = answer == line || (answer.size() == line.size() && nan(answer) && nan(line) && answer.substr(answer.size() - 2) == line.substr(line.size() - 2));
+            ++cases;
+            if (!equal && mismatches++ < 5) MESSAGE(name << ": expected " << line << " got " << answer);
+        }
+    }
+    fmt::print("proof: eval against TestFloat's vectors: {} cases, {} mismatches\n", cases, mismatches);
+    CHECK(mismatches == 0);
+}
+
+TEST_CASE("eval: the short formats, and lines that are no operands") {
+    CHECK(run("eval e4m3_mul <<< '7E 7E'").out == "7E 7E 7F 05\n");
+    CHECK(run("eval tf32_add <<< '3F800000 00002000'").out == "3F800000 00002000 3F800000 01\n");
+    CHECK(run("eval bf16_to_e5m2 <<< '3F80'").out == "3F80 3C 00\n");
+    for (const char* line : {"3C00", "3C00 3C00 3C00", "3C0 3C00", "3C00 xyz1"}) {
+        const Run bad = run(fmt::format("eval f16_add 2>&1 <<< '0000 0000\n{}'", line));
+        CHECK(bad.status == 1);
+        CHECK(bad.out.find("line 2") != std::string::npos);
+    }
+    CHECK(run("eval tf32_add 2>&1 <<< '3F800001 3F800000'").status == 1);
+    CHECK(run("eval f16_foo 2>&1 < /dev/null").status == 2);
+}
+
+TEST_CASE("convert: every dtype to every format, codes and values") {
+    const Scratch scratch;
+    std::string bytes;
+    for (std::uint32_t i = 0; i < 4096; ++i) {
+        const std::uint32_t word = i * 1048573u; // all exponents
+        bytes.append(reinterpret_cast<const char*>(&word), 4);
+    }
+    const fs::path raw = write_file(scratch / "in.bin", bytes);
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::f64, DType::i32, DType::u8}) {
+        const auto source = open_tensor_file(raw, {.dtype = dtype});
+        const auto width = static_cast<std::size_t>(info(dtype).bits);
+        for (const FormatSpec& f : formats) {
+            const fs::path out = scratch / "out.safetensors";
+            const Run result = run(fmt::format("convert {} {} --dtype {} --to {} --profile ocp-saturate", raw.string(), out.string(), info(dtype).name, f.name));
+            REQUIRE(result.status == 0);
+            const auto converted = open_tensor_file(out);
+            const TensorEntry& entry = converted->tensors()[0];
+            CHECK(entry.count == source->tensors()[0].count);
+            std::vector<std::byte> stored(entry.bytes);
+            converted->read_at(0, 0, stored);
+            std::uint64_t wrong = 0;
+            for (std::size_t i = 0; i < entry.count; ++i) {
+                Flags unused;
+                const auto all = std::as_bytes(std::span(bytes));
+                const std::uint32_t code = pack(f, unpack_number(dtype, packed_number(all, i, static_cast<int>(width))), profile("ocp-saturate").policy, 0, unused);
+                const std::uint64_t got = packed_number(stored, i, info(entry.dtype).bits);
+                const bool codes = info(entry.dtype).format == f.name;
+                if (got != (codes ? code : std::bit_cast<std::uint32_t>(decode(f, code)))) ++wrong;
+            }
+            CHECK_MESSAGE(wrong == 0, info(dtype).name, " to ", f.name);
+        }
+    }
+    CHECK(run(fmt::format("convert {} {} --dtype f32 --to e4m3 --quantize", raw.string(), (scratch / "q.npy").string())).status == 0);
+    CHECK(open_tensor_file(scratch / "q.npy")->tensors()[0].dtype == DType::f32);
+    CHECK(run(fmt::format("convert {} {} --to e4m3 2>&1", raw.string(), (scratch / "x.npy").string())).status == 1);
+    CHECK(run(fmt::format("convert {} /nowhere/x.npy --dtype f32 --to e4m3 2>&1", raw.string())).status == 1);
+    CHECK(run("convert 2>&1").status == 2);
+}
