@@ -54,9 +54,9 @@ TEST_CASE("names of unknown origin become printable") {
     CHECK(printable("h.0.größe") == "h.0.größe");
     CHECK(printable("\x1b[31m") == "\xef\xbf\xbd[31m");
     CHECK(printable("a\n\x7f") == "a\xef\xbf\xbd\xef\xbf\xbd");
-    CHECK(printable("\xc0\x80") == "\xef\xbf\xbd\xef\xbf\xbd"); // overlong NUL
+    CHECK(printable("\xc0\x80") == "\xef\xbf\xbd\xef\xbf\xbd");         // overlong NUL
     CHECK(printable("\xed\xa0\x80").find('\xed') == std::string::npos); // a surrogate
-    CHECK(printable("\xc2\x9b") == "\xef\xbf\xbd"); // C1 control: CSI
+    CHECK(printable("\xc2\x9b") == "\xef\xbf\xbd");                     // C1 control: CSI
     CHECK(printable("\xf0\x9f\x98\x80") == "\xf0\x9f\x98\x80");
     CHECK(printable("\xf0\x9f\x98") == "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
     CHECK(svg::escaped("<a href='x'>&\"") == "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
@@ -89,13 +89,16 @@ TEST_CASE("zones meet where the codec rounds to zero, to the first normal value,
 namespace {
 
 MagnitudeFigure magnitudes(int first, int last) {
-    MagnitudeFigure figure{"a <b> & \"c\" \x1b", {}, 5000, 2, 1, {format("fp16"), format("bf16"), format("e4m3fnuz"), format("e2m1")}};
+    MagnitudeFigure figure{
+        "a <b> & \"c\" \x1b", {}, 5000, 2, 1, {format("fp16"), format("bf16"), format("e4m3fnuz"), format("e2m1")}};
     for (int e = first; e <= last; ++e) figure.exponents[e] = static_cast<std::uint64_t>(1 + (e - first) * (last - e));
     return figure;
 }
 
 RateFigure rates() {
-    return {"rates", -8, 0.001,
+    return {"rates",
+            -8,
+            0.001,
             {{format("fp16"), {0.5, 0.1, 0.001, 0, 0}, {0, 0, 0, 1e-9, 1}, std::pair{-6, -6}, -6},
              {format("e4m3"), {1, 1, 1, 1, 1}, {0, 0, 0, 0, 0}, std::nullopt, std::nullopt}}};
 }
@@ -132,7 +135,8 @@ TEST_CASE("the SVG is well-formed, self-contained and always the same bytes") {
     CHECK(document == svg_document(magnitudes(-40, 3), rates()));
     CHECK(check_well_formed(document) > 100);
     CHECK(document.find("a &lt;b&gt; &amp; &quot;c&quot; \xef\xbf\xbd") != std::string::npos);
-    for (const char* needed : {"role=\"img\"", "<desc id=", "<title>", "prefers-color-scheme:dark", "@media print", ">NaN<", ">inf<", "url(#amp-zero)"})
+    for (const char* needed : {"role=\"img\"", "<desc id=", "<title>", "prefers-color-scheme:dark", "@media print",
+                               ">NaN<", ">inf<", "url(#amp-zero)"})
         CHECK_MESSAGE(document.find(needed) != std::string::npos, needed);
     for (const char* forbidden : {"<script", "href", "@import", "nan\"", "inf\"", "#ID"})
         CHECK_MESSAGE(document.find(forbidden) == std::string::npos, forbidden);
@@ -155,7 +159,9 @@ TEST_CASE("every bar and every band lies inside the picture") {
     for (std::size_t at = 0; (at = document.find("<rect class=\"", at)) != std::string::npos; ++at) {
         double x = 0, y = 0, w = 0, h = 0;
         char css[32];
-        if (std::sscanf(document.c_str() + at, R"(<rect class="%31[^"]" x="%lf" y="%lf" width="%lf" height="%lf")", css, &x, &y, &w, &h) != 5) continue;
+        if (std::sscanf(document.c_str() + at, R"(<rect class="%31[^"]" x="%lf" y="%lf" width="%lf" height="%lf")", css,
+                        &x, &y, &w, &h) != 5)
+            continue;
         REQUIRE(w >= 0);
         REQUIRE(h >= 0);
         REQUIRE(x >= 0);

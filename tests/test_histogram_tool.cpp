@@ -39,7 +39,8 @@ Outcome run(const std::string& arguments, const std::string& before = "") {
 }
 
 std::string sample(const std::string& file = "") { return std::string(SAMPLE_GRADIENTS) + "/" + file; }
-const std::array<std::string, 3> sample_files = {"deep_tanh/step_000000.safetensors", "deep_tanh/step_000050.safetensors", "digits_cnn/step_000600.safetensors"};
+const std::array<std::string, 3> sample_files = {
+    "deep_tanh/step_000000.safetensors", "deep_tanh/step_000050.safetensors", "digits_cnn/step_000600.safetensors"};
 
 std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;
@@ -82,9 +83,12 @@ struct Brute {
         return counts;
     }
 };
-constexpr std::array brutes = {Brute{"fp16", -14, 10, 65504}, Brute{"bf16", -126, 7, 0x1.fep127}, Brute{"e4m3", -6, 3, 448}, Brute{"e5m2", -14, 2, 57344}};
+constexpr std::array brutes = {Brute{"fp16", -14, 10, 65504}, Brute{"bf16", -126, 7, 0x1.fep127},
+                               Brute{"e4m3", -6, 3, 448}, Brute{"e5m2", -14, 2, 57344}};
 
-std::array<std::uint64_t, 4> counts_of(const json& at) { return {at["underflow"], at["subnormal"], at["normal"], at["overflow"]}; }
+std::array<std::uint64_t, 4> counts_of(const json& at) {
+    return {at["underflow"], at["subnormal"], at["normal"], at["overflow"]};
+}
 
 /// What the tool writes to a terminal, which is a pseudo-terminal here.
 std::string run_on_terminal(bool no_color) {
@@ -92,21 +96,26 @@ std::string run_on_terminal(bool no_color) {
     const pid_t child = forkpty(&master, nullptr, nullptr, nullptr);
     if (child == 0) {
         setenv("TERM", "xterm", 1);
-        if (no_color) setenv("NO_COLOR", "1", 1);
-        else unsetenv("NO_COLOR");
+        if (no_color)
+            setenv("NO_COLOR", "1", 1);
+        else
+            unsetenv("NO_COLOR");
         execl(AMP_HISTOGRAM, "amp-histogram", sample(sample_files[0]).c_str(), static_cast<char*>(nullptr));
         _exit(127);
     }
     std::string text;
     std::array<char, 4096> buffer{};
-    for (ssize_t n = 0; (n = read(master, buffer.data(), buffer.size())) > 0;) text.append(buffer.data(), static_cast<std::size_t>(n));
+    for (ssize_t n = 0; (n = read(master, buffer.data(), buffer.size())) > 0;)
+        text.append(buffer.data(), static_cast<std::size_t>(n));
     close(master);
     waitpid(child, nullptr, 0);
     return text;
 }
 
-void write_floats(const fs::path& path, const std::string& name, const std::vector<float>& values, const std::map<std::string, std::string>& metadata = {}) {
-    TensorWriter writer = create_tensor_file(path, {{.name = name, .dtype = DType::f32, .shape = {values.size()}}}, metadata);
+void write_floats(const fs::path& path, const std::string& name, const std::vector<float>& values,
+                  const std::map<std::string, std::string>& metadata = {}) {
+    TensorWriter writer =
+        create_tensor_file(path, {{.name = name, .dtype = DType::f32, .shape = {values.size()}}}, metadata);
     writer.append(std::as_bytes(std::span(values)));
     writer.commit();
 }
@@ -143,7 +152,8 @@ TEST_CASE("counts equal a brute-force cast of every element") {
             std::uint64_t sum = 0;
             for (const auto& [exponent, n] : tensor["exponents"].items()) {
                 const int e = std::stoi(exponent);
-                CHECK(n == std::count_if(values.begin(), values.end(), [&](float x) { return x != 0 && std::ilogb(x) == e; }));
+                CHECK(n == std::count_if(values.begin(), values.end(),
+                                         [&](float x) { return x != 0 && std::ilogb(x) == e; }));
                 sum += n.get<std::uint64_t>();
             }
             CHECK(sum + tensor["zero"].get<std::uint64_t>() == values.size());
@@ -154,8 +164,9 @@ TEST_CASE("counts equal a brute-force cast of every element") {
                 }
         }
     }
-    std::printf("proof: amp-histogram against a brute-force cast, tensors x formats x scales: %llu cases, %llu mismatches\n",
-                static_cast<unsigned long long>(cases), static_cast<unsigned long long>(mismatches));
+    std::printf(
+        "proof: amp-histogram against a brute-force cast, tensors x formats x scales: %llu cases, %llu mismatches\n",
+        static_cast<unsigned long long>(cases), static_cast<unsigned long long>(mismatches));
     CHECK(cases > 1000);
     CHECK(mismatches == 0);
 }
@@ -193,7 +204,8 @@ TEST_CASE("CSV and JSON say the same, and every tensor's classes sum to its elem
     std::size_t matched = 0;
     for (const json& tensor : report["tensors"]) {
         const std::string subject = tensor["file"].get<std::string>() + "," + tensor["name"].get<std::string>() + "," +
-                                    std::to_string(tensor["step"].get<int>()) + "," + tensor["kind"].get<std::string>() + ",";
+                                    std::to_string(tensor["step"].get<int>()) + "," +
+                                    tensor["kind"].get<std::string>() + ",";
         std::uint64_t others = 0;
         for (const char* key : {"nan", "inf", "zero"}) {
             CHECK(csv.at(subject + ",," + key) == tensor[key]);
@@ -204,7 +216,8 @@ TEST_CASE("CSV and JSON say the same, and every tensor's classes sum to its elem
             for (const json& at : result["scales"]) {
                 std::uint64_t sum = others;
                 for (const char* key : {"underflow", "subnormal", "normal", "overflow"}) {
-                    CHECK(csv.at(subject + format + "," + std::to_string(at["scale"].get<std::uint64_t>()) + "," + key) == at[key]);
+                    CHECK(csv.at(subject + format + "," + std::to_string(at["scale"].get<std::uint64_t>()) + "," +
+                                 key) == at[key]);
                     sum += at[key].get<std::uint64_t>();
                     ++matched;
                 }
@@ -215,7 +228,8 @@ TEST_CASE("CSV and JSON say the same, and every tensor's classes sum to its elem
 }
 
 TEST_CASE("the same bytes whatever the number of threads") {
-    for (const std::string options : {"--json -", "--csv -", "--svg -", "", "--json - --error --block 32 --scale 3.5 --recorded-scale 1000"}) {
+    for (const std::string options :
+         {"--json -", "--csv -", "--svg -", "", "--json - --error --block 32 --scale 3.5 --recorded-scale 1000"}) {
         const std::string one = run(sample("digits_cnn") + " --threads 1 " + options).out;
         CHECK(one.size() > 1000);
         CHECK(run(sample("digits_cnn") + " --threads 2 " + options).out == one);
@@ -226,7 +240,8 @@ TEST_CASE("the same bytes whatever the number of threads") {
 TEST_CASE("merging the reports of two runs is one run, byte for byte") {
     const Scratch scratch;
     const std::string a = (scratch / "a.json").string(), b = (scratch / "b.json").string();
-    for (const std::string options : {"", "--by step --scale 2^10", "--scale 3.5 --rounding up --error --block 32", "--rounding stochastic"}) {
+    for (const std::string options :
+         {"", "--by step --scale 2^10", "--scale 3.5 --rounding up --error --block 32", "--rounding stochastic"}) {
         CAPTURE(options);
         const std::string extra = std::string(" ") + options;
         REQUIRE(run(sample(sample_files[0]) + extra + " --json " + a).code == 0);
@@ -260,9 +275,27 @@ TEST_CASE("gates decide the exit code") {
 }
 
 TEST_CASE("wrong usage is 2 and says what is wrong") {
-    for (const std::string wrong : {"--nonsense", "--format fp17", "--format e8m0", "--scale 2^x", "--scale 5:1", "--scale 0", "--gate 'fp16.under<1%'", "--by colour",
-                              "--threads -1", "--rounding best", "--overflow never", "--limit 0", "--step x", "--tensor '('", "--dtype f99", "--shape 3xx",
-                              "--json - --csv -", "--margin", "--worst -3", "--block 0", "--merge"}) {
+    for (const std::string wrong : {"--nonsense",
+                                    "--format fp17",
+                                    "--format e8m0",
+                                    "--scale 2^x",
+                                    "--scale 5:1",
+                                    "--scale 0",
+                                    "--gate 'fp16.under<1%'",
+                                    "--by colour",
+                                    "--threads -1",
+                                    "--rounding best",
+                                    "--overflow never",
+                                    "--limit 0",
+                                    "--step x",
+                                    "--tensor '('",
+                                    "--dtype f99",
+                                    "--shape 3xx",
+                                    "--json - --csv -",
+                                    "--margin",
+                                    "--worst -3",
+                                    "--block 0",
+                                    "--merge"}) {
         CAPTURE(wrong);
         const Outcome outcome = run(wrong);
         CHECK(outcome.code == 2);
@@ -285,7 +318,8 @@ TEST_CASE("a bad file is one line and exit 1; the other files are still reported
     const Outcome outcome = run(scratch.folder().string() + " " + none + " " + sample(sample_files[0]) + " --json -");
     CHECK(outcome.code == 1);
     CHECK(lines_of(outcome.err).size() == 4);
-    for (const char* name : {"cut.safetensors", "empty.npy", "text.npz", "none.pt"}) CHECK(outcome.err.find(name) != std::string::npos);
+    for (const char* name : {"cut.safetensors", "empty.npy", "text.npz", "none.pt"})
+        CHECK(outcome.err.find(name) != std::string::npos);
     const json report = json::parse(outcome.out);
     CHECK(report["errors"].size() == 4);
     CHECK(report["tensors"].size() == read_floats(sample(sample_files[0])).size());
@@ -327,14 +361,16 @@ TEST_CASE("tensors are selected and grouped") {
     std::uint64_t sum = 0;
     for (const json& group : report["groups"]) sum += group["count"].get<std::uint64_t>();
     CHECK(sum == report["total"]["count"]);
-    CHECK(lines_of(run(sample("deep_tanh") + " --worst 3").out).size() + 7 == lines_of(run(sample("deep_tanh")).out).size());
+    CHECK(lines_of(run(sample("deep_tanh") + " --worst 3").out).size() + 7 ==
+          lines_of(run(sample("deep_tanh")).out).size());
     CHECK(run(sample("deep_tanh") + " --worst 0").out.find("more: --worst 0") == std::string::npos);
 }
 
 TEST_CASE("NaN, infinities, recorded scales and hostile names") {
     const Scratch scratch;
     const float nan = std::nanf(""), inf = INFINITY;
-    write_floats(scratch / "step_7.safetensors", "red\x1b[31m,\"q\"", {1024, 512, 0, nan, inf, -inf, 1e-30f, 70000 * 1024.0f}, {{"loss_scale", "1024"}});
+    write_floats(scratch / "step_7.safetensors", "red\x1b[31m,\"q\"",
+                 {1024, 512, 0, nan, inf, -inf, 1e-30f, 70000 * 1024.0f}, {{"loss_scale", "1024"}});
     const Outcome text = run((scratch / "step_7.safetensors").string());
     CHECK(text.code == 0);
     CHECK(text.out.find('\x1b') == std::string::npos);
@@ -346,8 +382,10 @@ TEST_CASE("NaN, infinities, recorded scales and hostile names") {
     CHECK(tensor["max"] == 70000.0);
     CHECK(tensor["exponents"] == json{{"-110", 1}, {"-1", 1}, {"0", 1}, {"16", 1}});
     CHECK(counts_of(tensor["formats"]["fp16"]["scales"][0]) == std::array<std::uint64_t, 4>{1, 0, 2, 1});
-    CHECK(run((scratch / "step_7.safetensors").string() + " --csv -").out.find("\"red\xef\xbf\xbd[31m,\"\"q\"\"\"") != std::string::npos);
-    const json thirds = json::parse(run((scratch / "step_7.safetensors").string() + " --recorded-scale 3072 --json -").out)["tensors"][0];
+    CHECK(run((scratch / "step_7.safetensors").string() + " --csv -").out.find("\"red\xef\xbf\xbd[31m,\"\"q\"\"\"") !=
+          std::string::npos);
+    const json thirds = json::parse(
+        run((scratch / "step_7.safetensors").string() + " --recorded-scale 3072 --json -").out)["tensors"][0];
     CHECK(thirds["recorded_scale"] == 3072);
     CHECK(thirds["exponents"] == json{{"-112", 1}, {"-3", 1}, {"-2", 1}, {"14", 1}});
 }

@@ -12,7 +12,8 @@ namespace amp {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> class_names = {"underflow", "subnormal", "normal", "overflow", "zero", "nan", "inf"};
+constexpr std::array<std::string_view, 7> class_names = {"underflow", "subnormal", "normal", "overflow",
+                                                         "zero",      "nan",       "inf"};
 
 std::optional<int> parse_integer(std::string_view text) {
     int value = 0;
@@ -45,7 +46,9 @@ class Parser {
     }
 
   private:
-    [[noreturn]] void fail(std::size_t position, const std::string& expected) const { throw GateError(text_, position, expected); }
+    [[noreturn]] void fail(std::size_t position, const std::string& expected) const {
+        throw GateError(text_, position, expected);
+    }
 
     void skip_spaces() {
         while (position_ < text_.size() && text_[position_] == ' ') ++position_;
@@ -60,7 +63,9 @@ class Parser {
     std::string take_until(std::string_view ends) {
         skip_spaces();
         begin_ = position_;
-        while (position_ < text_.size() && text_[position_] != ' ' && ends.find(text_[position_]) == std::string_view::npos) ++position_;
+        while (position_ < text_.size() && text_[position_] != ' ' &&
+               ends.find(text_[position_]) == std::string_view::npos)
+            ++position_;
         return std::string(text_.substr(begin_, position_ - begin_));
     }
 
@@ -91,9 +96,12 @@ class Parser {
         if (!take('/')) return;
         explicit_denominator_ = true;
         const std::string of = take_until("<");
-        if (of == "all") gate.denominator = Denominator::all;
-        else if (of != "nonzero") fail(begin_, "all or nonzero");
-        else if (!finite_nonzero) fail(begin_, "all: a non-zero element is no " + name);
+        if (of == "all")
+            gate.denominator = Denominator::all;
+        else if (of != "nonzero")
+            fail(begin_, "all or nonzero");
+        else if (!finite_nonzero)
+            fail(begin_, "all: a non-zero element is no " + name);
     }
 
     /// Decimal digits, so that the comparison can be exact.
@@ -113,12 +121,16 @@ class Parser {
             if (c < '0' || c > '9') break;
             if (gate.limit_digits != 0 || c != '0') ++digits;
             gate.limit_decimals += point ? 1 : 0;
-            if (digits > 18 || gate.limit_decimals > 16) fail(position_, "at most 18 digits, 16 of them after the point");
+            if (digits > 18 || gate.limit_decimals > 16)
+                fail(position_, "at most 18 digits, 16 of them after the point");
             gate.limit_digits = gate.limit_digits * 10 + static_cast<std::uint64_t>(c - '0');
         }
-        if (position_ == begin_ || text_.substr(begin_, position_ - begin_) == ".") fail(begin_, "a limit, such as 0.5% or 100");
-        if (take('%')) gate.limit_decimals += 2;
-        else if (!point && !explicit_denominator_) gate.denominator = Denominator::none;
+        if (position_ == begin_ || text_.substr(begin_, position_ - begin_) == ".")
+            fail(begin_, "a limit, such as 0.5% or 100");
+        if (take('%'))
+            gate.limit_decimals += 2;
+        else if (!point && !explicit_denominator_)
+            gate.denominator = Denominator::none;
         skip_spaces();
         if (position_ != text_.size()) fail(position_, "the end of the gate");
     }
@@ -133,14 +145,16 @@ class Parser {
 std::string_view name_of(NumberClass c) { return class_names[static_cast<std::size_t>(c)]; }
 
 GateError::GateError(std::string_view text, std::size_t position, const std::string& expected)
-    : std::invalid_argument("gate '" + std::string(text) + "', character " + std::to_string(position + 1) + ": expected " + expected +
-                            "\n  " + std::string(text) + "\n  " + std::string(position, ' ') + "^") {}
+    : std::invalid_argument("gate '" + std::string(text) + "', character " + std::to_string(position + 1) +
+                            ": expected " + expected + "\n  " + std::string(text) + "\n  " +
+                            std::string(position, ' ') + "^") {}
 
 Gate parse_gate(std::string_view text) { return Parser(text).parse(); }
 
 double parse_scale(std::string_view text) {
     if (text.starts_with("2^")) {
-        if (const std::optional<int> log2 = parse_integer(text.substr(2)); log2 && std::abs(*log2) <= 1000) return std::ldexp(1.0, *log2);
+        if (const std::optional<int> log2 = parse_integer(text.substr(2)); log2 && std::abs(*log2) <= 1000)
+            return std::ldexp(1.0, *log2);
     } else {
         double value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -150,8 +164,10 @@ double parse_scale(std::string_view text) {
 }
 
 bool holds(const Gate& gate, std::uint64_t part, std::uint64_t whole) {
-    if (gate.denominator == Denominator::none) whole = 1;
-    else if (whole == 0) return true;
+    if (gate.denominator == Denominator::none)
+        whole = 1;
+    else if (whole == 0)
+        return true;
     __extension__ typedef unsigned __int128 Wide; // 2^64 * 10^18 < 2^124
     Wide left = part;
     for (int i = 0; i < gate.limit_decimals; ++i) left *= 10;

@@ -21,9 +21,9 @@ std::string_view name_of(NumberClass c);
 enum class Denominator : std::uint8_t { none, all, nonzero }; ///< none: the limit is a number of elements
 
 struct Gate {
-    std::string text;       ///< as the user wrote it
-    std::string format;     ///< a name that amp::format() accepts
-    double scale = 1;       ///< positive and finite
+    std::string text;   ///< as the user wrote it
+    std::string format; ///< a name that amp::format() accepts
+    double scale = 1;   ///< positive and finite
     NumberClass number_class = NumberClass::underflow;
     Denominator denominator = Denominator::nonzero;
     bool or_equal = false;

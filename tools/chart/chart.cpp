@@ -17,7 +17,8 @@ FormatZones zones_of(const FormatSpec& f) {
     const double unit = std::ldexp(1.0, f.min_subnormal_exponent());
     const double max = decode(f, f.max_code());
     const double last_ulp = std::ldexp(1.0, f.max_exponent() - f.fraction_bits);
-    return {f.min_subnormal_exponent() - 1.0, std::log2(std::ldexp(1.0, f.min_exponent()) - unit / 2), std::log2(max + last_ulp / 2)};
+    return {f.min_subnormal_exponent() - 1.0, std::log2(std::ldexp(1.0, f.min_exponent()) - unit / 2),
+            std::log2(max + last_ulp / 2)};
 }
 
 std::uint64_t MagnitudeFigure::count() const {
@@ -148,7 +149,8 @@ std::string svg_document(const MagnitudeFigure& magnitudes, const RateFigure& ra
     canvas.rect(0, 0, svg::page_width, height, "page");
     svg::draw(&canvas, magnitudes, 0);
     svg::draw(&canvas, rates, first + gap);
-    return canvas.document(id, magnitudes.title, svg::description(magnitudes) + " " + svg::description(rates), svg::definitions(id));
+    return canvas.document(id, magnitudes.title, svg::description(magnitudes) + " " + svg::description(rates),
+                           svg::definitions(id));
 }
 
 } // namespace amp

@@ -40,14 +40,15 @@ std::pair<int, int> binades_shown(const MagnitudeFigure& figure);
 struct RateCurve {
     FormatSpec format;
     std::vector<double> underflow, overflow; ///< 0 ... 1, equally long
-    std::optional<std::pair<int, int>> window; ///< log2 of the scales that lose less than the limit and overflow nowhere
-    std::optional<int> recommended;            ///< log2
+    std::optional<std::pair<int, int>>
+        window;                     ///< log2 of the scales that lose less than the limit and overflow nowhere
+    std::optional<int> recommended; ///< log2
 };
 
 struct RateFigure {
     std::string title;
     int first_log2 = 0;
-    double limit = 0; ///< of the underflow rate
+    double limit = 0;              ///< of the underflow rate
     std::vector<RateCurve> curves; ///< one panel each, all of the same length
 };
 

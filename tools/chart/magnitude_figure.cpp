@@ -41,24 +41,29 @@ Layout layout_of(const MagnitudeFigure& figure, double y) {
             step};
 }
 
-void draw_bar(Canvas& canvas, const Layout& at, double x, double width, double value, std::string_view css, const std::string& tooltip) {
+void draw_bar(Canvas& canvas, const Layout& at, double x, double width, double value, std::string_view css,
+              const std::string& tooltip) {
     if (value <= 0) return;
     const bool broken = value > at.y.to; // does not fit: cut, with its share written on it
     const double top = std::min(at.y(std::min(value, at.y.to)), at.y.begin - 1.5);
     canvas.rect(x, top, width, at.y.begin - top, css, tooltip);
     if (!broken) return;
     for (const double y : {top + 14, top + 20})
-        canvas.path(fmt::format("M{} {}l{} -5l{} 5l{} -5", number(x - 2), number(y + 3), number(width / 3), number(width / 3),
-                                number(width / 3 + 4)), "break");
+        canvas.path(fmt::format("M{} {}l{} -5l{} 5l{} -5", number(x - 2), number(y + 3), number(width / 3),
+                                number(width / 3), number(width / 3 + 4)),
+                    "break");
 }
 
 /// A bar beside the axis for elements without an exponent.
-void draw_special(Canvas& canvas, const Layout& at, double x, std::string_view name, std::uint64_t n, const std::string& label,
-                  const MagnitudeFigure& figure) {
+void draw_special(Canvas& canvas, const Layout& at, double x, std::string_view name, std::uint64_t n,
+                  const std::string& label, const MagnitudeFigure& figure) {
     const double value = share(n, figure);
-    draw_bar(canvas, at, x, 26, value, "special", fmt::format("{}: {} elements, {} of all", name, grouped(n), percent(n, figure.count())));
+    draw_bar(canvas, at, x, 26, value, "special",
+             fmt::format("{}: {} elements, {} of all", name, grouped(n), percent(n, figure.count())));
     canvas.text(x + 13, at.y.begin + 16, "small", Anchor::middle, name);
-    if (n > 0) canvas.text(x + 13, std::max(at.y(std::min(value, at.y.to)), at.y.end) - 4, "small quiet", Anchor::middle, label);
+    if (n > 0)
+        canvas.text(x + 13, std::max(at.y(std::min(value, at.y.to)), at.y.end) - 4, "small quiet", Anchor::middle,
+                    label);
 }
 
 void draw_axes(Canvas& canvas, const Layout& at, double right) {
@@ -66,7 +71,8 @@ void draw_axes(Canvas& canvas, const Layout& at, double right) {
         const double value = i * at.share_step;
         if (value > at.y.to * (1 + 1e-9)) break;
         canvas.line(left_edge, at.y(value), right, at.y(value), i == 0 ? "axis" : "grid");
-        canvas.text(left_edge - 6, at.y(value) + 4, "small quiet", Anchor::end, fmt::format("{:g} %", std::round(value * 1e10) / 1e8));
+        canvas.text(left_edge - 6, at.y(value) + 4, "small quiet", Anchor::end,
+                    fmt::format("{:g} %", std::round(value * 1e10) / 1e8));
     }
     const double step = std::max(1.0, tick_step(at.x.to - at.x.from, 12));
     for (double tick = std::ceil(at.x.from / step) * step; tick <= at.x.to; tick += step) {
@@ -84,18 +90,24 @@ struct Zone {
 void draw_band(Canvas& canvas, const Layout& at, const FormatSpec& format, double y) {
     const FormatZones edge = zones_of(format);
     const std::array zones = {
-        Zone{"zone-zero", "zero", "0", fmt::format("|x| up to 2^{:g} becomes zero", edge.subnormal), -1e9, edge.subnormal},
+        Zone{"zone-zero", "zero", "0", fmt::format("|x| up to 2^{:g} becomes zero", edge.subnormal), -1e9,
+             edge.subnormal},
         Zone{"zone-subnormal", "subnormal", "sub", "subnormal: fewer significant bits", edge.subnormal, edge.normal},
-        Zone{"zone-normal", "normal", "", fmt::format("normal: {} significant bits", format.precision()), edge.normal, edge.overflow},
-        Zone{"zone-overflow", "overflow", "ovf", fmt::format("overflow: |x| of 2^{:.4g} and more", edge.overflow), edge.overflow, 1e9},
+        Zone{"zone-normal", "normal", "", fmt::format("normal: {} significant bits", format.precision()), edge.normal,
+             edge.overflow},
+        Zone{"zone-overflow", "overflow", "ovf", fmt::format("overflow: |x| of 2^{:.4g} and more", edge.overflow),
+             edge.overflow, 1e9},
     };
     canvas.open_group(format.name);
     canvas.text(left_edge + slot, y + 14, "mono", Anchor::end, format.name);
     for (const Zone& zone : zones) {
-        const double from = at.x(std::clamp(zone.from, at.x.from, at.x.to)), to = at.x(std::clamp(zone.to, at.x.from, at.x.to));
+        const double from = at.x(std::clamp(zone.from, at.x.from, at.x.to)),
+                     to = at.x(std::clamp(zone.to, at.x.from, at.x.to));
         if (to - from < 0.5) continue;
         canvas.rect(from, y, to - from, band_height, zone.css, fmt::format("{} {}", format.name, zone.meaning));
-        const auto fits = [&](std::string_view text) { return 6.2 * static_cast<double>(text.size()) + 8 <= to - from; };
+        const auto fits = [&](std::string_view text) {
+            return 6.2 * static_cast<double>(text.size()) + 8 <= to - from;
+        };
         const std::string_view label = fits(zone.label) ? zone.label : fits(zone.short_label) ? zone.short_label : "";
         if (!label.empty()) canvas.text((from + to) / 2, y + 14, "on-band", Anchor::middle, label);
     }
@@ -112,9 +124,11 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
 
     canvas->open_group(figure.title);
     canvas->text(16, y + 24, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(16, y + 42, "quiet", Anchor::start,
-                 fmt::format("share of all {} elements in each binade; below, what becomes of it in each format (nearest-even, scale 1)",
-                             grouped(figure.count())));
+    canvas->text(
+        16, y + 42, "quiet", Anchor::start,
+        fmt::format(
+            "share of all {} elements in each binade; below, what becomes of it in each format (nearest-even, scale 1)",
+            grouped(figure.count())));
     const bool nonfinite = figure.nan + figure.inf > 0;
     draw_axes(*canvas, at, nonfinite ? at.x.end : right_edge);
     draw_special(*canvas, at, at.zero_x, "zero", figure.zero, percent(figure.zero, figure.count()), figure);
@@ -125,7 +139,8 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
     for (const auto& [exponent, n] : figure.exponents) {
         const double left = at.x(exponent), right = at.x(exponent + 1);
         draw_bar(*canvas, at, left + 0.5, std::max(right - left - 1, 0.8), share(n, figure), "bar",
-                 fmt::format("{} to {}: {} elements, {} of all", power_label(exponent), power_label(exponent + 1), grouped(n), percent(n, figure.count())));
+                 fmt::format("{} to {}: {} elements, {} of all", power_label(exponent), power_label(exponent + 1),
+                             grouped(n), percent(n, figure.count())));
     }
     canvas->text((at.x.begin + at.x.end) / 2, at.y.begin + 34, "small quiet", Anchor::middle, "magnitude |x|");
     for (std::size_t i = 0; i < figure.formats.size(); ++i)
@@ -135,10 +150,12 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
 }
 
 std::string description(const MagnitudeFigure& figure) {
-    std::string text = fmt::format("Histogram of {} elements by magnitude: {} zero, {} NaN, {} infinite", grouped(figure.count()),
-                                   percent(figure.zero, figure.count()), grouped(figure.nan), grouped(figure.inf));
+    std::string text =
+        fmt::format("Histogram of {} elements by magnitude: {} zero, {} NaN, {} infinite", grouped(figure.count()),
+                    percent(figure.zero, figure.count()), grouped(figure.nan), grouped(figure.inf));
     if (!figure.exponents.empty())
-        text += fmt::format("; the others lie between 2^{} and 2^{}", figure.exponents.begin()->first, figure.exponents.rbegin()->first + 1);
+        text += fmt::format("; the others lie between 2^{} and 2^{}", figure.exponents.begin()->first,
+                            figure.exponents.rbegin()->first + 1);
     return text + ".";
 }
 

@@ -26,24 +26,31 @@ int lowest_decade(const RateFigure& figure) {
 struct Panel {
     Scale x, y; ///< log2 of the scale; log10 of the rate
     int base;   ///< log10 of the rate that stands for 0
-    [[nodiscard]] double at(double rate) const { return y(rate > 0 ? std::clamp<double>(std::log10(rate), base + 0.5, 0) : base); }
+    [[nodiscard]] double at(double rate) const {
+        return y(rate > 0 ? std::clamp<double>(std::log10(rate), base + 0.5, 0) : base);
+    }
 };
 
-void draw_curve(Canvas& canvas, const Panel& panel, const RateFigure& figure, const std::vector<double>& rates, std::string_view css) {
+void draw_curve(Canvas& canvas, const Panel& panel, const RateFigure& figure, const std::vector<double>& rates,
+                std::string_view css) {
     std::string d;
     for (std::size_t i = 0; i < rates.size(); ++i)
-        fmt::format_to(std::back_inserter(d), "{}{} {}", i == 0 ? "M" : "L", number(panel.x(figure.first_log2 + static_cast<double>(i))),
-                       number(panel.at(rates[i])));
+        fmt::format_to(std::back_inserter(d), "{}{} {}", i == 0 ? "M" : "L",
+                       number(panel.x(figure.first_log2 + static_cast<double>(i))), number(panel.at(rates[i])));
     canvas.path(d, css);
 }
 
 void draw_axes(Canvas& canvas, const Panel& panel, const RateFigure& figure) {
     for (int decade = panel.base; decade <= 0; ++decade) {
         const bool labelled = decade == panel.base || decade % 2 == 0;
-        if (labelled || decade == 0) canvas.line(panel.x.begin, panel.y(decade), panel.x.end, panel.y(decade), decade == panel.base ? "axis" : "grid");
+        if (labelled || decade == 0)
+            canvas.line(panel.x.begin, panel.y(decade), panel.x.end, panel.y(decade),
+                        decade == panel.base ? "axis" : "grid");
         if (labelled)
             canvas.text(panel.x.begin - 6, panel.y(decade) + 4, "small quiet", Anchor::end,
-                        decade == panel.base ? "0" : decade >= -5 ? fmt::format("{:g} %", std::pow(10, decade + 2)) : fmt::format("1e{} %", decade + 2));
+                        decade == panel.base ? "0"
+                        : decade >= -5       ? fmt::format("{:g} %", std::pow(10, decade + 2))
+                                             : fmt::format("1e{} %", decade + 2));
     }
     const double step = std::max(1.0, tick_step(panel.x.to - panel.x.from, 12));
     for (double tick = std::ceil(panel.x.from / step) * step; tick <= panel.x.to; tick += step) {
@@ -59,9 +66,12 @@ void draw_axes(Canvas& canvas, const Panel& panel, const RateFigure& figure) {
 std::string verdict(const RateCurve& curve) {
     if (!curve.window) return "no power of two both stays under the limit and overflows nowhere";
     const auto [lo, hi] = *curve.window;
-    std::string text = lo == hi ? "safe scale " + power_label(lo) : fmt::format("safe scales {} to {}", power_label(lo), power_label(hi));
-    if (curve.recommended == 0) text += "; needs no scaling";
-    else if (curve.recommended) text += "; recommended " + power_label(*curve.recommended);
+    std::string text = lo == hi ? "safe scale " + power_label(lo)
+                                : fmt::format("safe scales {} to {}", power_label(lo), power_label(hi));
+    if (curve.recommended == 0)
+        text += "; needs no scaling";
+    else if (curve.recommended)
+        text += "; recommended " + power_label(*curve.recommended);
     return text;
 }
 
@@ -75,7 +85,8 @@ void draw_window(Canvas& canvas, const Panel& panel, const RateCurve& curve) {
     }
     if (!curve.recommended || *curve.recommended < panel.x.from || *curve.recommended > panel.x.to) return;
     const double x = panel.x(*curve.recommended);
-    canvas.line(x, panel.y.end, x, panel.y.begin, "recommended", "recommended scale " + power_label(*curve.recommended));
+    canvas.line(x, panel.y.end, x, panel.y.begin, "recommended",
+                "recommended scale " + power_label(*curve.recommended));
     canvas.path(fmt::format("M{} {}l-5 -7h10z", number(x), number(panel.y.end)), "pointer");
 }
 
@@ -91,8 +102,8 @@ void draw_panel(Canvas& canvas, const Panel& panel, const RateFigure& figure, co
         const int log2 = figure.first_log2 + static_cast<int>(i);
         const double from = panel.x(std::max(log2 - 0.5, panel.x.from)), to = panel.x(std::min(log2 + 0.5, panel.x.to));
         canvas.rect(from, panel.y.end, to - from, panel.y.begin - panel.y.end, "hit",
-                    fmt::format("{} at scale {}: {} underflow, {} overflow (of non-zero)", curve.format.name, power_label(log2),
-                                percent(curve.underflow[i]), percent(curve.overflow[i])));
+                    fmt::format("{} at scale {}: {} underflow, {} overflow (of non-zero)", curve.format.name,
+                                power_label(log2), percent(curve.underflow[i]), percent(curve.overflow[i])));
     }
     canvas.close_group();
 }
@@ -100,8 +111,10 @@ void draw_panel(Canvas& canvas, const Panel& panel, const RateFigure& figure, co
 void draw_legend(Canvas& canvas, const RateFigure& figure, double y) {
     double x = left_edge;
     const auto entry = [&](std::string_view css, const std::string& label, double text_width) {
-        if (css == "window") canvas.rect(x, y - 9, 24, 11, css);
-        else canvas.line(x, y - 4, x + 24, y - 4, css);
+        if (css == "window")
+            canvas.rect(x, y - 9, 24, 11, css);
+        else
+            canvas.line(x, y - 4, x + 24, y - 4, css);
         canvas.text(x + 30, y, "small", Anchor::start, label);
         x += 30 + text_width + 18;
     };
@@ -119,15 +132,18 @@ double draw(Canvas* canvas, const RateFigure& figure, double y) {
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
     canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(16, y + 38, "quiet", Anchor::start, "share of the finite non-zero elements that become zero, or overflow, when the tensor is multiplied by the scale");
+    canvas->text(16, y + 38, "quiet", Anchor::start,
+                 "share of the finite non-zero elements that become zero, or overflow, when the tensor is multiplied "
+                 "by the scale");
     draw_legend(*canvas, figure, y + 58);
     const int base = lowest_decade(figure) - 1;
     double top = y + header;
     for (const RateCurve& curve : figure.curves) {
         const double last = figure.first_log2 + static_cast<double>(curve.underflow.size()) - 1;
-        const Panel panel{{static_cast<double>(figure.first_log2), std::max(last, figure.first_log2 + 1.0), left_edge, right_edge},
-                          {static_cast<double>(base), 0, top + 12 + panel_height, top + 12},
-                          base};
+        const Panel panel{
+            {static_cast<double>(figure.first_log2), std::max(last, figure.first_log2 + 1.0), left_edge, right_edge},
+            {static_cast<double>(base), 0, top + 12 + panel_height, top + 12},
+            base};
         draw_panel(*canvas, panel, figure, curve);
         top += panel_pitch;
     }

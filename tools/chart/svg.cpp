@@ -32,13 +32,15 @@ std::string escaped(std::string_view text) {
 }
 
 void Canvas::close_element(std::string_view element, std::string_view tooltip) {
-    if (tooltip.empty()) body_ += "/>\n";
-    else fmt::format_to(std::back_inserter(body_), "><title>{}</title></{}>\n", escaped(tooltip), element);
+    if (tooltip.empty())
+        body_ += "/>\n";
+    else
+        fmt::format_to(std::back_inserter(body_), "><title>{}</title></{}>\n", escaped(tooltip), element);
 }
 
 void Canvas::rect(double x, double y, double width, double height, std::string_view css, std::string_view tooltip) {
-    fmt::format_to(std::back_inserter(body_), R"(<rect class="{}" x="{}" y="{}" width="{}" height="{}")", css, number(x),
-                   number(y), number(width), number(height));
+    fmt::format_to(std::back_inserter(body_), R"(<rect class="{}" x="{}" y="{}" width="{}" height="{}")", css,
+                   number(x), number(y), number(width), number(height));
     close_element("rect", tooltip);
 }
 
@@ -72,12 +74,13 @@ void Canvas::open_group(std::string_view label) {
 
 std::string Canvas::document(std::string_view id, std::string_view title, std::string_view description,
                              std::string_view definitions) const {
-    return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" class="amp-chart" role="img" viewBox="0 0 {0} {1}" width="{0}" height="{1}" aria-labelledby="{2}-title {2}-desc">
+    return fmt::format(
+        R"(<svg xmlns="http://www.w3.org/2000/svg" class="amp-chart" role="img" viewBox="0 0 {0} {1}" width="{0}" height="{1}" aria-labelledby="{2}-title {2}-desc">
 <title id="{2}-title">{3}</title>
 <desc id="{2}-desc">{4}</desc>
 {5}{6}</svg>
 )",
-                       number(width_), number(height_), escaped(id), escaped(title), escaped(description), definitions, body_);
+        number(width_), number(height_), escaped(id), escaped(title), escaped(description), definitions, body_);
 }
 
 } // namespace amp::svg

@@ -32,7 +32,8 @@ std::string wrapped(std::string_view text, std::size_t indent) {
     std::size_t column = 0;
     while (!text.empty()) {
         std::size_t space = std::min(text.find(' '), text.size());
-        if (text.substr(space).starts_with(" %")) space = std::min(text.find(' ', space + 1), text.size()); // "5 %" stays together
+        if (text.substr(space).starts_with(" %"))
+            space = std::min(text.find(' ', space + 1), text.size()); // "5 %" stays together
         const std::string_view word = text.substr(0, space);
         if (column > indent && column + 1 + width(word) > terminal_columns) {
             out += '\n' + std::string(indent, ' ');
@@ -90,8 +91,10 @@ Columns columns_of(const MagnitudeFigure& figure) {
     const auto [from, to] = binades_shown(figure);
     constexpr int room = static_cast<int>(terminal_columns - gutter) - 1;
     const int binades = (to - from + room - 1) / room;
-    Columns columns{from, binades, std::vector<std::uint64_t>(static_cast<std::size_t>((to - from + binades - 1) / binades))};
-    for (const auto& [exponent, n] : figure.exponents) columns.counts[static_cast<std::size_t>((exponent - from) / binades)] += n;
+    Columns columns{from, binades,
+                    std::vector<std::uint64_t>(static_cast<std::size_t>((to - from + binades - 1) / binades))};
+    for (const auto& [exponent, n] : figure.exponents)
+        columns.counts[static_cast<std::size_t>((exponent - from) / binades)] += n;
     return columns;
 }
 
@@ -102,7 +105,8 @@ std::string bars(const Columns& columns, const MagnitudeFigure& figure) {
     for (std::size_t row = plot_rows; row-- > 0;) {
         std::string line;
         for (const std::uint64_t n : columns.counts) {
-            const double eighths = static_cast<double>(n) / static_cast<double>(highest) * 8 * plot_rows - 8 * static_cast<double>(row);
+            const double eighths =
+                static_cast<double>(n) / static_cast<double>(highest) * 8 * plot_rows - 8 * static_cast<double>(row);
             int level = std::clamp(static_cast<int>(std::lround(eighths)), 0, 8);
             if (row == 0 && n > 0) level = std::max(level, 1); // whatever is there is seen
             line += blocks[static_cast<std::size_t>(level)];
@@ -157,10 +161,12 @@ std::string magnitude_text(const MagnitudeFigure& figure, bool color) {
     std::string out = bars(columns, figure) + axis(columns);
     for (const FormatSpec& format : figure.formats) out += zone_line(columns, format, color);
     const std::string each = columns.binades == 1 ? "a binade" : fmt::format("{} binades", columns.binades);
-    return out + std::string(gutter, ' ') + fmt::format("a column is {}; 0 zero  s subnormal  - normal  ! overflow\n", each);
+    return out + std::string(gutter, ' ') +
+           fmt::format("a column is {}; 0 zero  s subnormal  - normal  ! overflow\n", each);
 }
 
-ProgressBar::ProgressBar(std::uint64_t total) : total_(std::max<std::uint64_t>(total, 1)), enabled_(isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(std::uint64_t total)
+    : total_(std::max<std::uint64_t>(total, 1)), enabled_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
     if (drawn_ >= 0) fmt::print(stderr, "\r\x1b[K");

@@ -52,8 +52,11 @@ namespace {
 std::size_t sequence_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
     const unsigned lead = byte(0);
-    const std::size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
-                               : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+    const std::size_t length = lead < 0x80                   ? 1
+                               : lead >= 0xc2 && lead < 0xe0 ? 2
+                               : lead >= 0xe0 && lead < 0xf0 ? 3
+                               : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                             : 0;
     for (std::size_t i = 1; i < length; ++i)
         if ((byte(i) & 0xc0) != 0x80) return 0;
     const unsigned second = byte(1);
@@ -72,9 +75,12 @@ std::string printable(std::string_view text) {
         const std::size_t length = sequence_length(text);
         const auto lead = static_cast<unsigned char>(text[0]);
         const bool c1_control = length == 2 && lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
-        const bool noncharacter = length == 3 && lead == 0xef && text[1] == '\xbf' && static_cast<unsigned char>(text[2]) >= 0xbe;
-        if (length == 0 || lead < 0x20 || lead == 0x7f || c1_control || noncharacter) out += "\xef\xbf\xbd"; // U+FFFD
-        else out += text.substr(0, length);
+        const bool noncharacter =
+            length == 3 && lead == 0xef && text[1] == '\xbf' && static_cast<unsigned char>(text[2]) >= 0xbe;
+        if (length == 0 || lead < 0x20 || lead == 0x7f || c1_control || noncharacter)
+            out += "\xef\xbf\xbd"; // U+FFFD
+        else
+            out += text.substr(0, length);
         text.remove_prefix(length == 0 ? 1 : length);
     }
     return out;

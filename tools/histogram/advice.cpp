@@ -19,12 +19,13 @@ std::string upper_case(std::string_view name) {
 
 /// What the tensors say one by one.
 struct PerTensor {
-    std::string upper;            ///< the first tensor to overflow as the scale grows
-    std::string lower;            ///< the tensor that loses most elements at the largest safe scale
+    std::string upper; ///< the first tensor to overflow as the scale grows
+    std::string lower; ///< the tensor that loses most elements at the largest safe scale
     std::uint64_t with_window = 0, counted = 0;
 };
 
-PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const Recommendation& total, const HistogramOptions& options) {
+PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const Recommendation& total,
+                     const HistogramOptions& options) {
     PerTensor result;
     std::optional<int> lowest_end;
     std::uint64_t most = 0;
@@ -55,13 +56,15 @@ std::string unscaled(const Entry& total, const FormatSpec& format, const Histogr
     std::string text;
     if (counts.underflow > 0) text = fmt::format("{}{} become zero", percent(counts.underflow / nonzero), of);
     if (counts.overflow > 0)
-        text += fmt::format("{}{}{} overflow", text.empty() ? "" : " and ", percent(counts.overflow / nonzero), text.empty() ? of : "");
+        text += fmt::format("{}{}{} overflow", text.empty() ? "" : " and ", percent(counts.overflow / nonzero),
+                            text.empty() ? of : "");
     return text + " unscaled";
 }
 
 std::string window_text(const Window& window) {
-    return window.low == window.high ? power_of_two(window.low) + " loses"
-                                     : fmt::format("{} ... {} lose", power_of_two(window.low), power_of_two(window.high));
+    return window.low == window.high
+               ? power_of_two(window.low) + " loses"
+               : fmt::format("{} ... {} lose", power_of_two(window.low), power_of_two(window.high));
 }
 
 } // namespace
@@ -83,19 +86,23 @@ std::string advice(const Findings& findings, const FormatSpec& format, const His
     const PerTensor tensors = per_tensor(findings, format, total, options);
     const std::string upper = clipped(tensors.upper, name_width), lower = clipped(tensors.lower, name_width);
     if (total.window) {
-        std::string text = fmt::format("{}; {} under {} and overflow{} nowhere; {} sets the upper end.", start, window_text(*total.window), limit,
-                                       total.window->low == total.window->high ? "s" : "", upper);
+        std::string text =
+            fmt::format("{}; {} under {} and overflow{} nowhere; {} sets the upper end.", start,
+                        window_text(*total.window), limit, total.window->low == total.window->high ? "s" : "", upper);
         if (*total.log2_scale < total.window->low)
-            text += fmt::format(" With a margin of {} binades: {}, which loses {}.", options.recommendation.margin, power_of_two(*total.log2_scale),
+            text += fmt::format(" With a margin of {} binades: {}, which loses {}.", options.recommendation.margin,
+                                power_of_two(*total.log2_scale),
                                 percent(histogram.classify(format, *total.log2_scale).underflow, nonzero));
         return text;
     }
     const std::uint64_t lost = histogram.classify(format, total.highest_safe).underflow;
-    std::string text = fmt::format("{}; no single scale will do: under {} needs {}, but {} overflows beyond {}, where {} still become zero, most of them in {}.",
-                                   start, limit, power_of_two(total.lowest_enough), upper, power_of_two(total.highest_safe), percent(lost, nonzero), lower);
+    std::string text = fmt::format("{}; no single scale will do: under {} needs {}, but {} overflows beyond {}, where "
+                                   "{} still become zero, most of them in {}.",
+                                   start, limit, power_of_two(total.lowest_enough), upper,
+                                   power_of_two(total.highest_safe), percent(lost, nonzero), lower);
     if (tensors.counted > 1)
-        text += fmt::format(" With a scale for each tensor, {} of {} tensors stay under {} and overflow nowhere.", grouped(tensors.with_window),
-                            grouped(tensors.counted), limit);
+        text += fmt::format(" With a scale for each tensor, {} of {} tensors stay under {} and overflow nowhere.",
+                            grouped(tensors.with_window), grouped(tensors.counted), limit);
     return text;
 }
 

@@ -33,7 +33,8 @@ Entry describe(const RecordedTensor& tensor, const HistogramOptions& options) {
 }
 
 /// What the options ask of one tensor: one pass for its magnitudes, and one each for what does not follow from them.
-void count(Entry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options, const Progress& progress) {
+void count(Entry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options,
+           const Progress& progress) {
     entry.magnitudes = measure_divided(file, tensor, *entry.recorded_scale, options.threads, progress);
     std::vector<Cast> own, all;
     for (const auto& [format, scale] : wanted_counts(options)) {
@@ -49,11 +50,13 @@ void count(Entry& entry, const TensorFile& file, std::size_t tensor, const Histo
         for (std::size_t i = 0; i < all.size(); ++i) entry.errors[{all[i].format.name, all[i].scale}] = errors[i];
     }
     if (options.block != 0)
-        entry.blocks = measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale, options.threads);
+        entry.blocks =
+            measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale, options.threads);
 }
 
 /// Counts the tensors of one file; all of them or, if it turns out broken, none.
-void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions& options, const Progress& progress, Findings& findings) {
+void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions& options, const Progress& progress,
+                Findings& findings) {
     std::vector<Entry> entries;
     try {
         const auto file = open_tensor_file(tensors.front().file, options.open);
@@ -80,7 +83,8 @@ void count_recordings(const HistogramOptions& options, Findings& findings) {
     for (std::size_t begin = 0; begin < all.size();) {
         std::size_t end = begin + 1;
         while (end < all.size() && all[end].file == all[begin].file) ++end;
-        count_file(all.subspan(begin, end - begin), options, [&](std::uint64_t n) { bar.add(n); }, findings);
+        count_file(
+            all.subspan(begin, end - begin), options, [&](std::uint64_t n) { bar.add(n); }, findings);
         begin = end;
     }
 }
@@ -98,7 +102,8 @@ void merge_reports(const HistogramOptions& options, Findings& findings) {
             for (Entry& entry : read_report(path, options)) {
                 if (!selected(entry.name, entry.step, options)) continue;
                 const auto [first, last] = by_name.equal_range(entry.name);
-                if (std::any_of(first, last, [&](const auto& item) { return repeats(findings.tensors[item.second], entry); })) {
+                if (std::any_of(first, last,
+                                [&](const auto& item) { return repeats(findings.tensors[item.second], entry); })) {
                     ++repeated;
                     continue;
                 }
@@ -106,7 +111,8 @@ void merge_reports(const HistogramOptions& options, Findings& findings) {
                 findings.tensors.push_back(std::move(entry));
             }
             if (repeated > 0)
-                findings.warnings.push_back(path.string() + ": " + std::to_string(repeated) + " of its tensors are in an earlier report; counted once");
+                findings.warnings.push_back(path.string() + ": " + std::to_string(repeated) +
+                                            " of its tensors are in an earlier report; counted once");
         } catch (const FileError& error) {
             findings.errors.emplace_back(error.what());
         }
@@ -116,7 +122,9 @@ void merge_reports(const HistogramOptions& options, Findings& findings) {
 GateResult judge(const Gate& gate, const Entry& total, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = total.magnitudes.histogram;
     const CastCounts counts = counts_at(total, format(gate.format), gate.scale, options);
-    const auto whole = [](double expected) { return static_cast<std::uint64_t>(std::llround(expected)); }; // of stochastic rounding
+    const auto whole = [](double expected) {
+        return static_cast<std::uint64_t>(std::llround(expected));
+    }; // of stochastic rounding
     GateResult result{gate, 0, 0, false};
     switch (gate.number_class) {
     case NumberClass::underflow: result.part = whole(counts.underflow); break;
@@ -137,12 +145,15 @@ GateResult judge(const Gate& gate, const Entry& total, const HistogramOptions& o
 
 Findings collect(const HistogramOptions& options) {
     Findings findings;
-    if (options.merge) merge_reports(options, findings);
-    else count_recordings(options, findings);
+    if (options.merge)
+        merge_reports(options, findings);
+    else
+        count_recordings(options, findings);
     findings.total = total_of(findings.tensors);
     if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by);
     if (findings.tensors.empty()) {
-        if (findings.errors.empty()) findings.errors.emplace_back("no tensor was found that --tensor and --step select");
+        if (findings.errors.empty())
+            findings.errors.emplace_back("no tensor was found that --tensor and --step select");
         return findings;
     }
     for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));

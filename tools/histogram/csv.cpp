@@ -18,8 +18,9 @@ std::string csv_field(std::string_view text) {
 }
 
 void add_rows(std::string& out, const Entry& entry, bool group, const HistogramOptions& options) {
-    const std::string subject = fmt::format("{},{},{},{}", csv_field(printable(entry.file)), csv_field(printable(entry.name)),
-                                            entry.step ? std::to_string(*entry.step) : "", group ? "" : name_of(entry.kind));
+    const std::string subject =
+        fmt::format("{},{},{},{}", csv_field(printable(entry.file)), csv_field(printable(entry.name)),
+                    entry.step ? std::to_string(*entry.step) : "", group ? "" : name_of(entry.kind));
     const auto row = [&](std::string_view format, std::string_view scale, std::string_view name, auto n) {
         fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\r\n", subject, format, scale, name, n);
     };

@@ -28,7 +28,8 @@ std::string group_name(const Entry& entry, Grouping by) {
 } // namespace
 
 CastCounts counts_at(const Entry& entry, const FormatSpec& format, double scale, const HistogramOptions& options) {
-    if (options.from_histogram(scale)) return to_counts(entry.magnitudes.histogram.classify(format, *exact_log2(scale)), options.policy);
+    if (options.from_histogram(scale))
+        return to_counts(entry.magnitudes.histogram.classify(format, *exact_log2(scale)), options.policy);
     return entry.own.at({format.name, scale});
 }
 
@@ -57,7 +58,8 @@ FormatResult format_result(const Entry& entry, const FormatSpec& format, const H
     std::ranges::sort(scales);
     scales.erase(std::unique(scales.begin(), scales.end()), scales.end());
     for (const double scale : scales)
-        if (knows(entry, format, scale, options)) result.scales.push_back({scale, counts_at(entry, format, scale, options)});
+        if (knows(entry, format, scale, options))
+            result.scales.push_back({scale, counts_at(entry, format, scale, options)});
     return result;
 }
 

@@ -25,7 +25,9 @@ Json number(double x) {
 }
 
 template <class T>
-Json or_null(const std::optional<T>& value) { return value ? Json(*value) : Json(nullptr); }
+Json or_null(const std::optional<T>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
 
 /// A sum that went beyond FP64 is no JSON number.
 Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
@@ -36,16 +38,22 @@ Json state_of(const MagnitudeHistogram& histogram) {
     for (const auto& [exponent, row] : histogram.rows) {
         std::size_t used = row.size();
         while (used > 0 && row[used - 1] == 0) --used;
-        rows[std::to_string(exponent)] = std::vector<std::uint64_t>(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(used));
+        rows[std::to_string(exponent)] =
+            std::vector<std::uint64_t>(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(used));
     }
     return {{"mantissa_classes", mantissa_classes}, {"rows", std::move(rows)}};
 }
 
 Json error_json(const CastError& error) {
     const auto rate = error.nonzero == 0 ? Json(nullptr) : Json(error.mean_relative());
-    return {{"sqnr_db", finite_or_null(error.sqnr())}, {"mean_relative", rate},        {"max_relative", error.max_relative},
-            {"compared", error.compared},              {"excluded", error.excluded},   {"nonzero", error.nonzero},
-            {"signal", finite_or_null(error.signal)},  {"noise", finite_or_null(error.noise)},
+    return {{"sqnr_db", finite_or_null(error.sqnr())},
+            {"mean_relative", rate},
+            {"max_relative", error.max_relative},
+            {"compared", error.compared},
+            {"excluded", error.excluded},
+            {"nonzero", error.nonzero},
+            {"signal", finite_or_null(error.signal)},
+            {"noise", finite_or_null(error.noise)},
             {"sum_relative", finite_or_null(error.sum_relative)}};
 }
 
@@ -56,20 +64,29 @@ Json scale_json(const Entry& entry, const FormatSpec& format, const ScaleCounts&
                  {"subnormal", number(at.counts.subnormal)},
                  {"normal", number(at.counts.normal)},
                  {"overflow", number(at.counts.overflow)}};
-    if (const auto it = entry.errors.find({format.name, at.scale}); it != entry.errors.end()) json["error"] = error_json(it->second);
+    if (const auto it = entry.errors.find({format.name, at.scale}); it != entry.errors.end())
+        json["error"] = error_json(it->second);
     return json;
 }
 
 Json counts_json(const ClassCounts& counts) {
-    return {{"underflow", counts.underflow}, {"subnormal", counts.subnormal}, {"normal", counts.normal}, {"overflow", counts.overflow}};
+    return {{"underflow", counts.underflow},
+            {"subnormal", counts.subnormal},
+            {"normal", counts.normal},
+            {"overflow", counts.overflow}};
 }
 
 Json blocks_json(const BlockStatistics& blocks, std::uint64_t size) {
     Json exponents = Json::object(), by_format = Json::object();
     for (const auto& [exponent, n] : blocks.amax_exponents) exponents[std::to_string(exponent)] = n;
     for (const BlockCounts& f : blocks.formats)
-        by_format[f.format.name] = {{"mx", counts_json(f.mx)}, {"amax", counts_json(f.amax)}, {"tensor", counts_json(f.tensor)}};
-    return {{"size", size}, {"count", blocks.blocks}, {"zero", blocks.zero_blocks}, {"amax_exponents", std::move(exponents)}, {"formats", std::move(by_format)}};
+        by_format[f.format.name] = {
+            {"mx", counts_json(f.mx)}, {"amax", counts_json(f.amax)}, {"tensor", counts_json(f.tensor)}};
+    return {{"size", size},
+            {"count", blocks.blocks},
+            {"zero", blocks.zero_blocks},
+            {"amax_exponents", std::move(exponents)},
+            {"formats", std::move(by_format)}};
 }
 
 Json format_json(const Entry& entry, const FormatSpec& format, const HistogramOptions& options) {
@@ -112,7 +129,10 @@ void add_counts(Json& json, const Entry& entry, const HistogramOptions& options)
 }
 
 Json tensor_json(const Entry& entry, const HistogramOptions& options) {
-    Json json = {{"file", printable(entry.file)}, {"name", printable(entry.name)}, {"step", or_null(entry.step)}, {"kind", name_of(entry.kind)}};
+    Json json = {{"file", printable(entry.file)},
+                 {"name", printable(entry.name)},
+                 {"step", or_null(entry.step)},
+                 {"kind", name_of(entry.kind)}};
     add_counts(json, entry, options);
     json["layer"] = printable(entry.layer);
     return json;
@@ -120,7 +140,11 @@ Json tensor_json(const Entry& entry, const HistogramOptions& options) {
 
 Json gate_json(const GateResult& result) {
     const Gate& gate = result.gate;
-    Json json = {{"gate", gate.text}, {"format", gate.format}, {"scale", number(gate.scale)}, {"class", name_of(gate.number_class)}, {"count", result.part}};
+    Json json = {{"gate", gate.text},
+                 {"format", gate.format},
+                 {"scale", number(gate.scale)},
+                 {"class", name_of(gate.number_class)},
+                 {"count", result.part}};
     json["of"] = gate.denominator == Denominator::none ? Json(nullptr) : Json(result.whole);
     json["holds"] = result.holds;
     return json;
@@ -143,33 +167,41 @@ double number_at(const Json& json, const char* key, double otherwise = std::nume
 }
 
 CastError parse_error(const Json& json) {
-    return {count_at(json, "compared"), count_at(json, "excluded"), number_at(json, "signal"), number_at(json, "noise"),
-            number_at(json, "max_relative"), number_at(json, "sum_relative"), count_at(json, "nonzero")};
+    return {count_at(json, "compared"), count_at(json, "excluded"),      number_at(json, "signal"),
+            number_at(json, "noise"),   number_at(json, "max_relative"), number_at(json, "sum_relative"),
+            count_at(json, "nonzero")};
 }
 
 ClassCounts parse_counts(const Json& json) {
-    return {count_at(json, "underflow"), count_at(json, "subnormal"), count_at(json, "normal"), count_at(json, "overflow")};
+    return {count_at(json, "underflow"), count_at(json, "subnormal"), count_at(json, "normal"),
+            count_at(json, "overflow")};
 }
 
 BlockStatistics parse_blocks(const Json& json) {
     BlockStatistics blocks{count_at(json, "count"), count_at(json, "zero"), {}, {}};
-    for (const auto& [exponent, n] : json.at("amax_exponents").items()) blocks.amax_exponents[std::stoi(exponent)] = n.get<std::uint64_t>();
+    for (const auto& [exponent, n] : json.at("amax_exponents").items())
+        blocks.amax_exponents[std::stoi(exponent)] = n.get<std::uint64_t>();
     for (const auto& [name, counts] : json.at("formats").items())
-        blocks.formats.push_back({format(name), parse_counts(counts.at("mx")), parse_counts(counts.at("amax")), parse_counts(counts.at("tensor"))});
+        blocks.formats.push_back({format(name), parse_counts(counts.at("mx")), parse_counts(counts.at("amax")),
+                                  parse_counts(counts.at("tensor"))});
     const auto in_table = [](const FormatSpec& f) { return f.bits() <= 8 && !f.is_scale(); };
     std::size_t i = 0;
     for (const FormatSpec& f : formats)
-        if (in_table(f) && (i >= blocks.formats.size() || !(blocks.formats[i++].format == f))) throw std::invalid_argument("its blocks have other formats");
+        if (in_table(f) && (i >= blocks.formats.size() || !(blocks.formats[i++].format == f)))
+            throw std::invalid_argument("its blocks have other formats");
     return blocks;
 }
 
 MagnitudeHistogram parse_state(const Json& json) {
-    MagnitudeHistogram histogram{.zero = count_at(json, "zero"), .nan = count_at(json, "nan"), .inf = count_at(json, "inf")};
+    MagnitudeHistogram histogram{
+        .zero = count_at(json, "zero"), .nan = count_at(json, "nan"), .inf = count_at(json, "inf")};
     const Json& state = json.at("state");
-    if (state.at("mantissa_classes") != mantissa_classes) throw std::invalid_argument("its state has other mantissa classes");
+    if (state.at("mantissa_classes") != mantissa_classes)
+        throw std::invalid_argument("its state has other mantissa classes");
     for (const auto& [exponent, row] : state.at("rows").items()) {
         const auto counts = row.get<std::vector<std::uint64_t>>();
-        if (counts.empty() || counts.size() > mantissa_classes) throw std::invalid_argument("a row of its state has the wrong length");
+        if (counts.empty() || counts.size() > mantissa_classes)
+            throw std::invalid_argument("a row of its state has the wrong length");
         const int e = std::stoi(exponent);
         if (std::abs(e) > 4000) throw std::invalid_argument("its state has an exponent out of range");
         std::ranges::copy(counts, histogram.rows[e].begin());
@@ -197,13 +229,16 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
             const auto scale = at.at("scale").get<double>();
             if (options.error && at.contains("error")) entry.errors[{format, scale}] = parse_error(at.at("error"));
             if (options.from_histogram(scale)) continue;
-            entry.own[{format, scale}] = {number_at(at, "underflow"), number_at(at, "subnormal"), number_at(at, "normal"), number_at(at, "overflow"),
+            entry.own[{format, scale}] = {number_at(at, "underflow"), number_at(at, "subnormal"),
+                                          number_at(at, "normal"), number_at(at, "overflow"),
                                           options.policy.rounding == Rounding::stochastic};
         }
     if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
     for (const auto& [format, scale] : wanted_counts(options))
         if (!knows(entry, format, scale, options) || (options.error && !entry.errors.contains({format.name, scale})))
-            throw std::invalid_argument(fmt::format("it lacks {} at scale {:g}; run amp-histogram on the tensors with the options of this merge", format.name, scale));
+            throw std::invalid_argument(fmt::format(
+                "it lacks {} at scale {:g}; run amp-histogram on the tensors with the options of this merge",
+                format.name, scale));
     return entry;
 }
 
@@ -212,7 +247,8 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
 std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramOptions& options) {
     return {
         {"magnitude", "|x| of the recorded value divided by the recorded scale"},
-        {"rounding", "each element times the scale, exactly, then rounded once to the format; overflow is judged with an unbounded exponent"},
+        {"rounding", "each element times the scale, exactly, then rounded once to the format; overflow is judged with "
+                     "an unbounded exponent"},
         {"zero", "+0 or -0 as recorded"},
         {"underflow", "finite, not zero, and rounds to zero"},
         {"subnormal", "rounds to a non-zero value below the format's smallest normal value"},
@@ -221,14 +257,23 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramO
         {"nonzero", "finite and not zero: the denominator of rates unless all is said"},
         {"sum_absolute", "sum of the finite magnitudes; with sum_squares the 1-norm and the square of the 2-norm"},
         {"exponents", "finite non-zero elements by floor(log2(magnitude))"},
-        {"window_log2", fmt::format("scales 2^k at which nothing overflows and underflow / nonzero stays below {:g}, with nearest-even", options.recommendation.limit)},
-        {"recommended_log2_scale", fmt::format("0 if the window holds it, else the largest up to 126 that stays {} binades from overflow", options.recommendation.margin)},
+        {"window_log2",
+         fmt::format(
+             "scales 2^k at which nothing overflows and underflow / nonzero stays below {:g}, with nearest-even",
+             options.recommendation.limit)},
+        {"recommended_log2_scale",
+         fmt::format("0 if the window holds it, else the largest up to 126 that stays {} binades from overflow",
+                     options.recommendation.margin)},
         {"error", "of the cast, relative to the scaled value; over elements that are finite before and after it"},
-        {"blocks", "of consecutive elements, by the scale of a block: mx 2^(floor(log2 amax) - the format's largest exponent); amax exactly amax / the "
-                   "largest value; tensor: the same with the amax of the whole tensor. Overflow is what such a cast clips"},
+        {"blocks",
+         "of consecutive elements, by the scale of a block: mx 2^(floor(log2 amax) - the format's largest exponent); "
+         "amax exactly amax / the "
+         "largest value; tensor: the same with the amax of the whole tensor. Overflow is what such a cast clips"},
         {"expected", "under stochastic rounding counts are expectations and need not be integers"},
-        {"state", "per exponent, elements by class of the mantissa m of |x| = 2^e (1 + m): 0: m = 0; 1, 2: no, one leading one; 3, 4, 5: two "
-                  "leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading ones; 27: more. Rows end with their last non-zero count"},
+        {"state", "per exponent, elements by class of the mantissa m of |x| = 2^e (1 + m): 0: m = 0; 1, 2: no, one "
+                  "leading one; 3, 4, 5: two "
+                  "leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading ones; 27: more. Rows end "
+                  "with their last non-zero count"},
     };
 }
 
@@ -267,7 +312,8 @@ std::vector<Entry> read_report(const std::filesystem::path& path, const Histogra
         if (json.at("tool") != "amp-histogram" || json.at("schema_version") != schema_version)
             throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
         if (json.at("counting") != counting_options(options))
-            throw std::invalid_argument("it was counted with another --rounding, --flush-subnormals, --overflow or --block");
+            throw std::invalid_argument(
+                "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
         std::vector<Entry> entries;
         for (const Json& tensor : json.at("tensors")) entries.push_back(parse_tensor(tensor, options));
         return entries;

@@ -60,7 +60,8 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
             continue;
         }
         out.push_back(format(name));
-        if (out.back().is_scale()) throw std::invalid_argument("--format: " + name + " is a format of scales, not of numbers");
+        if (out.back().is_scale())
+            throw std::invalid_argument("--format: " + name + " is a format of scales, not of numbers");
     }
     std::vector<FormatSpec> unique;
     for (const FormatSpec& f : out)
@@ -95,7 +96,8 @@ std::pair<std::int64_t, std::int64_t> parse_steps(std::string_view text) {
         return {step, step};
     }
     const std::string_view a = text.substr(0, colon), b = text.substr(colon + 1);
-    return {a.empty() ? Limits::min() : parse_whole<std::int64_t>("--step", a), b.empty() ? Limits::max() : parse_whole<std::int64_t>("--step", b)};
+    return {a.empty() ? Limits::min() : parse_whole<std::int64_t>("--step", a),
+            b.empty() ? Limits::max() : parse_whole<std::int64_t>("--step", b)};
 }
 
 std::vector<std::uint64_t> parse_shape(std::string_view text) {
@@ -111,14 +113,16 @@ std::vector<std::uint64_t> parse_shape(std::string_view text) {
 /// The sample gradients: where they were installed, seen from this executable, or in the source tree.
 fs::path sample_folder() {
     std::error_code none;
-    const fs::path installed = fs::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "share/ampscope/gradients";
+    const fs::path installed =
+        fs::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "share/ampscope/gradients";
     return (fs::is_directory(installed, none) ? installed : fs::path(AMPSCOPE_SAMPLE_GRADIENTS)) / "deep_tanh";
 }
 
 /// The words of the command line, before they mean anything.
 struct Words {
     std::vector<std::string> paths, formats = {"fp16", "bf16", "e4m3", "e5m2"}, scales, gates;
-    std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype, shape, as;
+    std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
+                                              shape, as;
     bool flush_subnormals = false;
 };
 
@@ -128,7 +132,8 @@ void interpret(const Words& words, HistogramOptions& options) {
         options.sample = true;
         options.paths = {sample_folder()};
     }
-    if (options.merge && options.paths.empty()) throw std::invalid_argument("--merge: expected the JSON reports to merge");
+    if (options.merge && options.paths.empty())
+        throw std::invalid_argument("--merge: expected the JSON reports to merge");
     options.formats = parse_formats(words.formats);
     options.scales = parse_scales(words.scales);
     if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
@@ -168,38 +173,50 @@ bool HistogramOptions::from_histogram(double scale) const {
 
 std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& options) {
     Words words;
-    CLI::App app("Which tensors underflow, turn subnormal or overflow in which number format, and which loss scale saves them.\n"
-                 "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders.",
-                 "amp-histogram");
+    CLI::App app(
+        "Which tensors underflow, turn subnormal or overflow in which number format, and which loss scale saves them.\n"
+        "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders.",
+        "amp-histogram");
     app.footer(examples);
     app.set_version_flag("--version", "amp-histogram " AMPSCOPE_VERSION);
-    app.add_option("PATH", words.paths, "Files or folders (recursive; run folders understood); default: sample gradients");
-    app.add_option("--format", words.formats, "Formats of the table, eXmY, or all; default fp16,bf16,e4m3,e5m2")->delimiter(',');
-    app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")->delimiter(',');
-    app.add_option("--recorded-scale", words.recorded_scale, "Loss scale the values still contain; overrides the file's");
+    app.add_option("PATH", words.paths,
+                   "Files or folders (recursive; run folders understood); default: sample gradients");
+    app.add_option("--format", words.formats, "Formats of the table, eXmY, or all; default fp16,bf16,e4m3,e5m2")
+        ->delimiter(',');
+    app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")
+        ->delimiter(',');
+    app.add_option("--recorded-scale", words.recorded_scale,
+                   "Loss scale the values still contain; overrides the file's");
     app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
     app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
     app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
-    app.add_option("--worst", options.worst, "Rows in tables of tensors; 0: all; default 10")->check(CLI::NonNegativeNumber);
-    app.add_option("--block", options.block, "Also per block of N elements: amax, and what a scale for each block would lose")
+    app.add_option("--worst", options.worst, "Rows in tables of tensors; 0: all; default 10")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--block", options.block,
+                   "Also per block of N elements: amax, and what a scale for each block would lose")
         ->check(CLI::Range(1, 1 << 20));
     app.add_flag("--error", options.error, "Also the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
-    app.add_option("--rounding", words.rounding, "nearest_even, nearest_away, toward_zero, down, up, to_odd or stochastic");
-    app.add_option("--overflow", words.overflow, "What overflow stores, for --error: infinity, saturate or saturate_all");
+    app.add_option("--rounding", words.rounding,
+                   "nearest_even, nearest_away, toward_zero, down, up, to_odd or stochastic");
+    app.add_option("--overflow", words.overflow,
+                   "What overflow stores, for --error: infinity, saturate or saturate_all");
     app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
-    app.add_option("--margin", options.recommendation.margin, "Binades between the recommended scale and overflow; default 2")
+    app.add_option("--margin", options.recommendation.margin,
+                   "Binades between the recommended scale and overflow; default 2")
         ->check(CLI::Range(0, 200));
     app.add_option("--limit", options.recommendation.limit, "Tolerated underflow of non-zero elements; default 0.001");
     app.add_option("--json", options.json, "Write the full report ('-': standard output)");
     app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)");
     app.add_option("--svg", options.svg, "Draw the histogram and the rates over the scale ('-': standard output)");
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
-    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")->check(CLI::Range(0, 4096));
+    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
+        ->check(CLI::Range(0, 4096));
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--shape", words.shape, "Shape of raw files, AxB");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
-    for (const char* list : {"--format", "--scale", "--gate"}) app.get_option(list)->allow_extra_args(false); // a path may follow
+    for (const char* list : {"--format", "--scale", "--gate"})
+        app.get_option(list)->allow_extra_args(false); // a path may follow
     try {
         app.parse(argc, argv);
         interpret(words, options);

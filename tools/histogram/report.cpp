@@ -15,7 +15,9 @@ namespace amp {
 
 namespace {
 
-std::string plural(std::uint64_t n, std::string_view noun) { return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s"); }
+std::string plural(std::uint64_t n, std::string_view noun) {
+    return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s");
+}
 
 /// "2^13", or "3.5" for a scale that is no power of two.
 std::string scale_text(double scale) {
@@ -31,8 +33,14 @@ std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})"
 
 MagnitudeFigure figure_of(const Findings& findings, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
-    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"), {}, histogram.zero, histogram.nan, histogram.inf, options.formats};
-    for (const auto& [exponent, row] : histogram.rows) figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
+    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"),
+                           {},
+                           histogram.zero,
+                           histogram.nan,
+                           histogram.inf,
+                           options.formats};
+    for (const auto& [exponent, row] : histogram.rows)
+        figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
     return figure;
 }
 
@@ -42,13 +50,19 @@ std::string heading(const Findings& findings, const HistogramOptions& options, b
     std::set<std::string> files;
     for (const Entry& tensor : findings.tensors) files.insert(tensor.file);
     const std::uint64_t all = histogram.count();
-    std::string out = inked(fmt::format("{} in {}: {}", plural(total.tensors, "tensor"), plural(files.size(), "file"), plural(all, "element")), Ink::bold, color) + "\n";
-    out += fmt::format("zero {} ({}), NaN {}, infinite {}, of all elements\n", percent(histogram.zero, all), grouped(histogram.zero),
-                       grouped(histogram.nan), grouped(histogram.inf));
+    std::string out = inked(fmt::format("{} in {}: {}", plural(total.tensors, "tensor"), plural(files.size(), "file"),
+                                        plural(all, "element")),
+                            Ink::bold, color) +
+                      "\n";
+    out += fmt::format("zero {} ({}), NaN {}, infinite {}, of all elements\n", percent(histogram.zero, all),
+                       grouped(histogram.zero), grouped(histogram.nan), grouped(histogram.inf));
     out += fmt::format("magnitudes {} to {}", magnitude(total.magnitudes.min_nonzero), magnitude(total.magnitudes.max));
-    if (!total.recorded_scale) out += "; recorded scales divided out\n";
-    else if (*total.recorded_scale != 1) out += fmt::format("; recorded scale {} divided out\n", scale_text(*total.recorded_scale));
-    else out += "; recorded unscaled\n";
+    if (!total.recorded_scale)
+        out += "; recorded scales divided out\n";
+    else if (*total.recorded_scale != 1)
+        out += fmt::format("; recorded scale {} divided out\n", scale_text(*total.recorded_scale));
+    else
+        out += "; recorded unscaled\n";
     if (options.sample) out += "The sample gradients of the project; name files or folders for your own.\n";
     return out;
 }
@@ -61,17 +75,21 @@ std::string format_table(const Findings& findings, const HistogramOptions& optio
         for (const FormatSpec& format : options.formats) {
             const FormatResult result = format_result(findings.total, format, options);
             for (const auto& [scale, counts] : result.scales) {
-                const bool recommended = result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
-                table.add({&scale == &result.scales.front().scale ? format.name : "", scale_text(scale) + (recommended ? "*" : " "),
-                           count(rounded(counts.underflow)), share(counts.underflow, nonzero), count(rounded(counts.subnormal)),
-                           share(counts.subnormal, nonzero), count(rounded(counts.overflow)), share(counts.overflow, nonzero)});
+                const bool recommended =
+                    result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
+                table.add({&scale == &result.scales.front().scale ? format.name : "",
+                           scale_text(scale) + (recommended ? "*" : " "), count(rounded(counts.underflow)),
+                           share(counts.underflow, nonzero), count(rounded(counts.subnormal)),
+                           share(counts.subnormal, nonzero), count(rounded(counts.overflow)),
+                           share(counts.overflow, nonzero)});
             }
         }
         return table;
     };
     Table table = build(grouped);
     if (table.columns() > terminal_columns) table = build(short_count);
-    return inked(fmt::format("Of the {} non-zero elements (* recommended scale)", grouped(nonzero)), Ink::bold, color) + "\n" + table.text(color);
+    return inked(fmt::format("Of the {} non-zero elements (* recommended scale)", grouped(nonzero)), Ink::bold, color) +
+           "\n" + table.text(color);
 }
 
 /// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
@@ -91,7 +109,8 @@ std::vector<double> badness(const Entry& entry, const HistogramOptions& options)
 std::vector<const Entry*> worst_first(const std::vector<Entry>& entries, const HistogramOptions& options) {
     std::vector<std::pair<std::vector<double>, const Entry*>> ranked;
     for (const Entry& entry : entries) ranked.emplace_back(badness(entry, options), &entry);
-    std::ranges::stable_sort(ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
+    std::ranges::stable_sort(
+        ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
     std::vector<const Entry*> out;
     for (const auto& item : ranked) out.push_back(item.second);
     return out;
@@ -105,8 +124,9 @@ std::string label_of(const Entry& entry, bool with_step) {
 constexpr std::size_t formats_per_table = 4;
 
 /// Rates and counts of one class at scale 1, a column for each of some formats.
-std::string entry_table(const std::vector<const Entry*>& entries, std::span<const FormatSpec> columns, const HistogramOptions& options,
-                        std::string_view noun, bool with_step, double CastCounts::* part, bool color) {
+std::string entry_table(const std::vector<const Entry*>& entries, std::span<const FormatSpec> columns,
+                        const HistogramOptions& options, std::string_view noun, bool with_step,
+                        double CastCounts::*part, bool color) {
     std::vector<std::string> header = {std::string(noun), "nonzero"};
     for (const FormatSpec& format : columns) header.emplace_back(format.name);
     Table table(header);
@@ -131,26 +151,32 @@ std::string entry_tables(const Findings& findings, const HistogramOptions& optio
     const std::size_t hidden = ranked.size() - shown;
     ranked.resize(shown);
 
-    const bool several_steps = options.by == Grouping::tensor &&
-                               std::ranges::any_of(entries, [&](const Entry& entry) { return entry.step != entries.front().step; });
+    const bool several_steps = options.by == Grouping::tensor && std::ranges::any_of(entries, [&](const Entry& entry) {
+                                   return entry.step != entries.front().step;
+                               });
 
     struct Part {
         std::string_view title;
-        double CastCounts::* member;
+        double CastCounts::*member;
     };
     std::string out;
-    for (const Part& part : {Part{"Non-zero elements that become zero", &CastCounts::underflow}, Part{"Non-zero elements that overflow", &CastCounts::overflow}}) {
+    for (const Part& part : {Part{"Non-zero elements that become zero", &CastCounts::underflow},
+                             Part{"Non-zero elements that overflow", &CastCounts::overflow}}) {
         const bool any = std::ranges::any_of(ranked, [&](const Entry* entry) {
-            return std::ranges::any_of(options.formats, [&](const FormatSpec& f) { return counts_at(*entry, f, 1, options).*part.member > 0; });
+            return std::ranges::any_of(options.formats, [&](const FormatSpec& f) {
+                return counts_at(*entry, f, 1, options).*part.member > 0;
+            });
         });
         if (!any) continue;
-        const std::string title = fmt::format("{} at scale 1: worst {}s by {}{}", part.title, noun, options.formats.front().name,
-                                              several_steps ? " (@step)" : "");
+        const std::string title = fmt::format("{} at scale 1: worst {}s by {}{}", part.title, noun,
+                                              options.formats.front().name, several_steps ? " (@step)" : "");
         out += "\n" + inked(title, Ink::bold, color) + "\n";
         for (std::size_t i = 0; i < options.formats.size(); i += formats_per_table)
-            out += entry_table(ranked, std::span(options.formats).subspan(i, std::min(formats_per_table, options.formats.size() - i)), options,
-                               noun, several_steps, part.member, color);
-        if (hidden > 0) out += fmt::format("... and {} more: --worst 0 shows them, --json and --csv hold all\n", grouped(hidden));
+            out += entry_table(
+                ranked, std::span(options.formats).subspan(i, std::min(formats_per_table, options.formats.size() - i)),
+                options, noun, several_steps, part.member, color);
+        if (hidden > 0)
+            out += fmt::format("... and {} more: --worst 0 shows them, --json and --csv hold all\n", grouped(hidden));
     }
     return out;
 }
@@ -180,29 +206,46 @@ std::string error_table(const Entry& total, const HistogramOptions& options, boo
         for (const auto& [key, error] : total.errors) {
             if (key.first != format.name) continue;
             const double sqnr = error.sqnr();
-            table.add({format.name, scale_text(key.second), std::isfinite(sqnr) ? fmt::format("{:.1f} dB", sqnr) : std::isinf(sqnr) ? "exact" : "-",
-                       error.nonzero == 0 ? "-" : fmt::format("{:.3g}", error.mean_relative()), fmt::format("{:.3g}", error.max_relative), grouped(error.excluded)});
+            table.add({format.name, scale_text(key.second),
+                       std::isfinite(sqnr) ? fmt::format("{:.1f} dB", sqnr)
+                       : std::isinf(sqnr)  ? "exact"
+                                           : "-",
+                       error.nonzero == 0 ? "-" : fmt::format("{:.3g}", error.mean_relative()),
+                       fmt::format("{:.3g}", error.max_relative), grouped(error.excluded)});
         }
-    return "\n" + inked("Error of the cast, over elements that stay finite", Ink::bold, color) + "\n" + table.text(color);
+    return "\n" + inked("Error of the cast, over elements that stay finite", Ink::bold, color) + "\n" +
+           table.text(color);
 }
 
 std::string block_table(const Entry& total, const HistogramOptions& options, bool color) {
     const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
-    const auto cell = [&](const ClassCounts& counts) { return percent(counts.underflow, nonzero) + ", " + percent(counts.overflow, nonzero); };
+    const auto cell = [&](const ClassCounts& counts) {
+        return percent(counts.underflow, nonzero) + ", " + percent(counts.overflow, nonzero);
+    };
     Table table({"format", "MX scale a block", "amax a block", "amax a tensor"});
     for (const BlockCounts& f : total.blocks.formats)
-        if (options.formats.size() > 4 || std::ranges::find(options.formats, f.format) != options.formats.end() || f.format == format("e2m1"))
+        if (options.formats.size() > 4 || std::ranges::find(options.formats, f.format) != options.formats.end() ||
+            f.format == format("e2m1"))
             table.add({f.format.name, cell(f.mx), cell(f.amax), cell(f.tensor)});
-    return "\n" + inked(fmt::format("Underflow, clipped of non-zero with a scale for each {} elements", grouped(options.block)), Ink::bold, color) + "\n" +
-           table.text(color) + fmt::format("{} blocks, {} of them zero\n", grouped(total.blocks.blocks), grouped(total.blocks.zero_blocks));
+    return "\n" +
+           inked(
+               fmt::format("Underflow, clipped of non-zero with a scale for each {} elements", grouped(options.block)),
+               Ink::bold, color) +
+           "\n" + table.text(color) +
+           fmt::format("{} blocks, {} of them zero\n", grouped(total.blocks.blocks), grouped(total.blocks.zero_blocks));
 }
 
 std::string gate_lines(const Findings& findings, bool color) {
     std::string out;
     for (const GateResult& result : findings.gates) {
-        const std::string measured = result.gate.denominator == Denominator::none ? grouped(result.part)
-                                     : fmt::format("{} ({} of {})", percent(result.part, result.whole), grouped(result.part), grouped(result.whole));
-        out += wrapped(fmt::format("gate {}: {}; it is {}", result.gate.text, inked(result.holds ? "holds" : "FAILS", result.holds ? Ink::green : Ink::red, color), measured), 2);
+        const std::string measured = result.gate.denominator == Denominator::none
+                                         ? grouped(result.part)
+                                         : fmt::format("{} ({} of {})", percent(result.part, result.whole),
+                                                       grouped(result.part), grouped(result.whole));
+        out += wrapped(fmt::format("gate {}: {}; it is {}", result.gate.text,
+                                   inked(result.holds ? "holds" : "FAILS", result.holds ? Ink::green : Ink::red, color),
+                                   measured),
+                       2);
     }
     return out;
 }
@@ -211,11 +254,16 @@ std::string footnotes(const HistogramOptions& options) {
     const RecommendationOptions& limits = options.recommendation;
     std::string rounding = "to nearest even";
     if (options.policy.rounding != Rounding::nearest_even)
-        rounding = fmt::format("with {}{} (safe and recommended scales: nearest_even)", name_of(options.policy.rounding),
-                               options.policy.rounding == Rounding::stochastic ? ", expected counts" : "");
-    return wrapped(fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's normal values. Overflow: beyond the "
-                               "largest finite value. Safe scales: no overflow and underflow under {:g} % of non-zero. Recommended: 1 if safe, else {} "
-                               "binades below overflow.", rounding, options.policy.flushes_output() ? ", subnormals flushed to zero" : "", 100 * limits.limit, limits.margin));
+        rounding =
+            fmt::format("with {}{} (safe and recommended scales: nearest_even)", name_of(options.policy.rounding),
+                        options.policy.rounding == Rounding::stochastic ? ", expected counts" : "");
+    return wrapped(fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's "
+                               "normal values. Overflow: beyond the "
+                               "largest finite value. Safe scales: no overflow and underflow under {:g} % of non-zero. "
+                               "Recommended: 1 if safe, else {} "
+                               "binades below overflow.",
+                               rounding, options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
+                               100 * limits.limit, limits.margin));
 }
 
 /// The scales to draw: from where nothing of the widest data survives at either end, within reason.
@@ -223,7 +271,8 @@ std::pair<int, int> scale_range(const Findings& findings, const HistogramOptions
     int low = 0, high = 0;
     for (const FormatSpec& format : options.formats) {
         const Recommendation advice = recommend(findings.total.magnitudes.histogram, format, options.recommendation);
-        if (format.exponent_bits >= 8 && advice.window && advice.log2_scale == 0) continue; // wide formats would stretch the picture
+        if (format.exponent_bits >= 8 && advice.window && advice.log2_scale == 0)
+            continue; // wide formats would stretch the picture
         low = std::min({low, advice.lowest_enough, advice.highest_safe});
         high = std::max({high, advice.lowest_enough, advice.highest_safe});
     }
