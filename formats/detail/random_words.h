@@ -7,13 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace amp::detail {
 
 /// Elements that the loops treat at a time: their words and intermediate results stay in the first-level cache.
 inline constexpr std::size_t block_size = 1024;
 
 struct RandomWords {
-    alignas(64) std::uint32_t raw[block_size + 16];
+    alignas(64) std::uint32_t raw[block_size + 64]; ///< room for whole steps of 16 groups
     alignas(64) std::uint32_t halves[block_size + 16];
 };
 
@@ -45,12 +49,58 @@ struct PhiloxKernel {
     }
 };
 
+#if defined(__x86_64__)
+/// The same, eight groups to a register and two registers at a time. Left to itself g++ 12 takes the slow 64-bit
+/// multiplication. Words travel in the low halves of 64-bit lanes, which is all that mul_epu32 looks at.
+[[gnu::target(AMPSCOPE_TARGET_AVX512)]] inline void philox_avx512(const RandomKey& key, std::uint64_t first, std::size_t groups,
+                                                                  std::uint32_t* raw) {
+    struct Lanes {
+        __m512i c0, c1, c2, c3;
+    };
+    const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
+    const __m512i pairs_low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), pairs_high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    for (std::size_t j = 0; j < groups; j += 16) {
+        Lanes x[2];
+        for (int i = 0; i < 2; ++i) {
+            const __m512i group = _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(first + j) + 8 * i), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+            x[i] = {group, _mm512_srli_epi64(group, 32), _mm512_set1_epi64(key.step), _mm512_set1_epi64(key.stream)};
+        }
+        auto k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+        for (int round = 0; round < 10; ++round) {
+            const __m512i key0 = _mm512_set1_epi64(k0), key1 = _mm512_set1_epi64(k1);
+            for (Lanes& l : x) {
+                constexpr int exclusive_or = 0x96;
+                const __m512i p0 = _mm512_mul_epu32(m0, l.c0), p1 = _mm512_mul_epu32(m1, l.c2);
+                l.c0 = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(p1, _MM_PERM_DDBB), l.c1, key0, exclusive_or);
+                l.c2 = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(p0, _MM_PERM_DDBB), l.c3, key1, exclusive_or);
+                l.c1 = p1;
+                l.c3 = p0;
+            }
+            k0 += 0x9E3779B9;
+            k1 += 0xBB67AE85;
+        }
+        for (int i = 0; i < 2; ++i) {
+            constexpr __mmask16 high_halves = 0xaaaa;
+            const __m512i w01 = _mm512_mask_shuffle_epi32(x[i].c0, high_halves, x[i].c1, _MM_PERM_CCAA);
+            const __m512i w23 = _mm512_mask_shuffle_epi32(x[i].c2, high_halves, x[i].c3, _MM_PERM_CCAA);
+            _mm512_storeu_si512(raw + 4 * j + 32 * static_cast<std::size_t>(i), _mm512_permutex2var_epi64(w01, pairs_low, w23));
+            _mm512_storeu_si512(raw + 4 * j + 32 * static_cast<std::size_t>(i) + 16, _mm512_permutex2var_epi64(w01, pairs_high, w23));
+        }
+    }
+}
+#endif
+
 /// The words of elements first ... first + n - 1 (n <= block_size), as RandomKey::word gives them.
 inline const std::uint32_t* random_words(InstructionSet set, const RandomKey& key, int random_bits, std::uint64_t first,
                                          std::size_t n, RandomWords& words) {
     const std::size_t per_group = random_bits == 32 ? 4 : 8;
     const std::size_t offset = first % per_group;
-    dispatch<PhiloxKernel>(set, &key, first / per_group, (offset + n + per_group - 1) / per_group, words.raw);
+    const std::size_t groups = (offset + n + per_group - 1) / per_group;
+#if defined(__x86_64__)
+    if (set == InstructionSet::avx512) philox_avx512(key, first / per_group, groups, words.raw);
+    else
+#endif
+        dispatch<PhiloxKernel>(set, &key, first / per_group, groups, words.raw);
     if (random_bits == 32) return words.raw + offset;
     for (std::size_t i = 0; i < n; ++i) words.halves[i] = words.raw[(offset + i) / 2] >> ((offset + i) % 2 * 16) & 0xffff;
     return words.halves;
