@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
     Options options;
     CLI::App app("Number formats: their facts, single numbers, tensor files and operations.", "amp-format");
     app.footer(examples);
-    app.set_version_flag("--version", AMPSCOPE_VERSION);
+    app.set_version_flag("--version", "amp-format " AMPSCOPE_VERSION);
     app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
     app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")->delimiter(',')->allow_extra_args(false);
     app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
