@@ -87,16 +87,7 @@ MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
             for (std::size_t i = 0; i < n; ++i) ++tables_->codes[packed_number(block, i, width)];
         return {};
     }
-    if (tables_->floats) {
-        const std::size_t whole = n / 16 * 16;
-        alignas(64) std::uint32_t words[sum_block];
-        std::memcpy(words, block.data(), n * sizeof(std::uint32_t));
-        const std::size_t padded = whole == n ? n : whole + 16;
-        std::fill(words + n, words + padded, 0u);
-        const MagnitudeSums sums = detail::count_words(*tables_->floats, words, padded);
-        tables_->floats->histogram.zero -= padded - n; // those of the padding; modulo 2^64 until the counters are flushed
-        return sums;
-    }
+    if (tables_->floats) return detail::count_words(*tables_->floats, block);
     double absolute[16]{}, squares[16]{};
     MagnitudeStatistics& wide = tables_->wide;
     for (std::size_t i = 0; i < n; ++i) {

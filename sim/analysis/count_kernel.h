@@ -1,18 +1,24 @@
-// The inner loop over FP32 words, private to count.cpp: a plain version for every machine and one for AVX-512.
+// The inner loop over FP32 words, private to count.cpp: plain loops for every machine and a version for AVX-512.
 #pragma once
 
+#include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/sim/analysis/count.h>
 
 namespace amp::detail {
 
-/// Counters that the kernels add to. Rows are FP32 exponent fields; subnormals are kept apart and counted one by one.
+/// Counters that the kernels add to. An element's key is 32 * row + mantissa class + first_key. Its row is its exponent
+/// field; for zeros and subnormals, subnormal_row + the exponent field of its magnitude bits taken as an integer.
 struct FloatTables {
-    static constexpr std::size_t copies = 4;       // neighbouring elements use different copies: no wait for a store
-    static constexpr std::size_t row = 32;         // mantissa_classes, rounded up to a power of two
-    static constexpr std::size_t rows = 256 * row; // by exponent field
+    static constexpr std::size_t copies = 8; ///< neighbouring elements use different copies: no wait for a store
+    static constexpr std::size_t row = 32;   ///< mantissa_classes, rounded up to a power of two
+    static constexpr std::size_t subnormal_row = 256;
+    static constexpr std::size_t rows = subnormal_row + 127 + 23;
+    static constexpr std::size_t first_key = 7; ///< what the AVX-512 kernel has left over for free
+    static constexpr std::size_t size = rows * row + first_key;
 
-    std::array<std::array<std::uint32_t, rows>, copies> keys{};
-    std::uint64_t pending = 0; ///< elements since the last flush: a 32-bit counter holds no more than 2^32 - 1
+    /// The copies of a counter lie side by side: 4096 bytes apart, a load would wait for the store to another copy.
+    std::array<std::array<std::uint32_t, copies>, size> keys{};
+    std::uint64_t pending = 0;    ///< elements since the last flush: a 32-bit counter holds no more than 2^32 - 1
     std::uint32_t smallest = ~0u; ///< (magnitude bits - 1) of the smallest non-zero finite element
     std::uint32_t largest = 0;    ///< magnitude bits of the largest finite element
     MagnitudeHistogram histogram{};
@@ -20,7 +26,7 @@ struct FloatTables {
     void flush(); ///< moves the 32-bit counters into the histogram
 };
 
-/// Counts n words (n a multiple of 16, at most sum_block) and returns their sums.
-MagnitudeSums count_words(FloatTables& tables, const std::uint32_t* words, std::size_t n);
+/// Counts FP32 words, little-endian, at most sum_block of them at any address, and returns their sums.
+MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words, InstructionSet set = best_instruction_set());
 
 } // namespace amp::detail
