@@ -10,6 +10,7 @@
 
 #include <ampscope/formats/arithmetic.h>
 
+#include <bit>
 #include <compare>
 #include <functional>
 #include <limits>
@@ -26,7 +27,7 @@ class Float {
     static constexpr FormatSpec format = spec;
 
     constexpr Float() = default; ///< +0
-    /// Rounded to nearest even, once. Implicit from float and double values only where written so by the caller.
+    /// Rounded to nearest even, once, from every arithmetic type.
     template <class T>
         requires std::is_arithmetic_v<T>
     constexpr explicit Float(T x) : code_(static_cast<Code>(encode_number(x))) {}
@@ -87,10 +88,19 @@ class Float {
   private:
     static constexpr Arithmetic unit() { return {spec}; }
 
+    /// As double, rounded to odd, so that the rounding that follows sees what was cut off.
+    static constexpr double to_odd(long double x) {
+        const auto nearest = static_cast<double>(x);
+        if (x != x || nearest == x) return nearest;
+        const auto bits = std::bit_cast<std::uint64_t>(nearest);
+        const bool away = (nearest > x) == (x > 0);
+        return std::bit_cast<double>((bits - std::uint64_t{away}) | 1);
+    }
+
     template <class T>
     static constexpr std::uint32_t encode_number(T x) {
         Flags unused;
-        if constexpr (std::is_same_v<T, long double>) return encode(spec, static_cast<double>(x));
+        if constexpr (std::is_same_v<T, long double>) return encode(spec, to_odd(x));
         else if constexpr (std::is_floating_point_v<T>) return encode(spec, x);
         else {
             const bool negative = x < T{0};
@@ -113,6 +123,12 @@ class std::numeric_limits<amp::Float<spec>> {
     using F = amp::Float<spec>;
     /// floor(n * log10(2)) and the like, exact for every n here.
     static constexpr int decimal(int bits) { return bits * 30103 / 100000; }
+    /// floor(log10(max())), of which max_exponent alone says too little: 15 is above 10, but 2^3 is not.
+    static constexpr int decimal_of_max() {
+        int n = 0;
+        for (double power = 10; power <= static_cast<double>(max()); power *= 10) ++n;
+        return n;
+    }
 
   public:
     static constexpr bool is_specialized = true, is_signed = spec.is_signed, is_integer = false, is_exact = false, is_bounded = true, is_modulo = false;
@@ -125,7 +141,7 @@ class std::numeric_limits<amp::Float<spec>> {
     static constexpr int radix = 2, digits = spec.precision(), digits10 = decimal(spec.precision() - 1);
     static constexpr int max_digits10 = decimal(spec.precision()) + 2;
     static constexpr int min_exponent = spec.min_exponent() + 1, max_exponent = spec.max_exponent() + 1;
-    static constexpr int min_exponent10 = -decimal(-spec.min_exponent()), max_exponent10 = decimal(spec.max_exponent());
+    static constexpr int min_exponent10 = -decimal(-spec.min_exponent()), max_exponent10 = decimal_of_max();
 
     static constexpr F min() { return F::from_code(spec.min_normal_code()); }
     static constexpr F max() { return F::from_code(spec.max_code()); }

@@ -27,7 +27,7 @@ constexpr const char* examples = R"(Examples:
 Exit codes: 0 fine, 1 bad input or output, 2 wrong usage.)";
 
 struct Options {
-    std::string what;
+    std::optional<std::string> what;
     std::vector<std::string> formats;
     std::string profile = "ieee", rounding, overflow;
     bool flush = false, values = false, json = false;
@@ -46,11 +46,14 @@ CLI::IsMember one_of(const std::array<std::string_view, N>& names) {
     return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
 }
 
-void add_policy_options(CLI::App& app, Options& options) {
+/// All but stochastic, which needs a tensor to draw its random words for.
+CLI::IsMember directed_roundings() { return CLI::IsMember(std::vector<std::string>(rounding_names.begin(), rounding_names.end() - 1)); }
+
+void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
     std::vector<std::string> names;
     for (const Profile& p : profiles) names.emplace_back(p.name);
     app.add_option("--profile", options.profile, "Rounding, overflow, subnormal and NaN rules of")->check(CLI::IsMember(names))->capture_default_str();
-    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")->check(one_of(rounding_names));
+    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")->check(stochastic ? one_of(rounding_names) : directed_roundings());
     app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")->check(one_of(overflow_names));
     app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
 }
@@ -63,33 +66,46 @@ Policy policy_of(const Options& options) {
     return policy;
 }
 
+bool is_number(const std::string& text) {
+    try {
+        parse_number(text);
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
+
 /// A format's name makes a page of facts, anything else must be a number.
 std::string describe(const Options& options) {
     using Json = nlohmann::ordered_json;
-    if (options.what.empty()) {
+    if (!options.what) {
+        if (options.values) throw std::invalid_argument("--values needs the name of a format");
+        if (!options.formats.empty()) throw std::invalid_argument("--format needs a number to show");
         if (!options.json) return format_table(wants_color(stdout));
         Json all = Json::array();
         for (const FormatSpec& f : formats) all.push_back(format_facts(f, false));
         return Json{{"schema_version", 1}, {"formats", all}}.dump(2) + "\n";
     }
+    const std::string& what = *options.what;
     std::optional<FormatSpec> named;
-    const bool like_a_format = std::isalpha(static_cast<unsigned char>(options.what.front())) != 0;
     try {
-        named = format(options.what);
+        named = format(what);
     } catch (const std::invalid_argument&) {
-        const bool number = !like_a_format || options.what.starts_with("inf") || options.what.starts_with("nan") || options.what == "Inf" || options.what == "NaN";
-        if (!number) throw;
+        const bool letter = !what.empty() && std::isalpha(static_cast<unsigned char>(what.front())) != 0;
+        if (letter && !is_number(what)) throw;
     }
     if (named) {
+        if (!options.formats.empty()) throw std::invalid_argument("--format needs a number to show, and '" + what + "' is a format");
         const Json facts = format_facts(*named, options.values);
         return options.json ? facts.dump(2) + "\n" : facts_text(facts);
     }
+    if (options.values) throw std::invalid_argument("--values needs the name of a format, and '" + what + "' is none");
     std::vector<FormatSpec> shown(formats.begin(), formats.end());
     if (!options.formats.empty()) {
         shown.clear();
         for (const std::string& name : options.formats) shown.push_back(format(name));
     }
-    const Json facts = number_facts(options.what, shown, policy_of(options));
+    const Json facts = number_facts(what, shown, policy_of(options));
     return options.json ? facts.dump(2) + "\n" : number_text(facts);
 }
 
@@ -116,7 +132,7 @@ int main(int argc, char** argv) {
     app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")->delimiter(',')->allow_extra_args(false);
     app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
     app.add_flag("--json", options.json, "JSON instead of text");
-    add_policy_options(app, options);
+    add_policy_options(app, options, false);
 
     CLI::App* convert_app = app.add_subcommand("convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw");
     convert_app->add_option("IN", options.convert.in, "Input file")->required();
@@ -126,12 +142,12 @@ int main(int argc, char** argv) {
     convert_app->add_option("--seed", options.convert.seed, "Of stochastic rounding")->capture_default_str();
     convert_app->add_option("--as", options.as, "What elements are whose dtype NumPy lost: bf16, e4m3 ...");
     convert_app->add_option("--dtype", options.dtype, "Element type of a raw input");
-    add_policy_options(*convert_app, options);
+    add_policy_options(*convert_app, options, true);
 
     CLI::App* eval_app = app.add_subcommand("eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
     eval_app->add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
     eval_app->add_option("--rounding", options.eval_rounding, "Rounding")
-        ->check(CLI::IsMember(std::vector<std::string>(rounding_names.begin(), rounding_names.end() - 1)))->capture_default_str();
+        ->check(directed_roundings())->capture_default_str();
     eval_app->add_option("--tininess", options.tininess, "Detected before or after rounding")->check(CLI::IsMember({"after", "before"}))->capture_default_str();
     eval_app->add_flag("--exact,!--notexact", options.eval.exact, "roundToInt raises inexact (or not, the default)");
 
@@ -139,7 +155,9 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error); // --help, --version
-        fmt::print(stderr, "amp-format: {}{}\n", error.what(), argc > 1 && argv[argc - 1][0] == '-' ? " (negative numbers go after --)" : "");
+        // CLI11 takes -inf and -nan for options; -1.5 is safe.
+        const bool negative = std::any_of(argv + 1, argv + argc, [](const std::string& arg) { return arg.starts_with('-') && is_number(arg); });
+        fmt::print(stderr, "amp-format: {}{}\n", error.what(), negative ? " (options first, then --, then a negative number)" : "");
         return 2;
     }
     try {
@@ -151,6 +169,7 @@ int main(int argc, char** argv) {
             convert(options);
         } else {
             fmt::print("{}", describe(options));
+            if (std::fflush(stdout) != 0) throw std::runtime_error("standard output: cannot be written");
         }
     } catch (const std::invalid_argument& error) { // a name that does not exist
         fmt::print(stderr, "amp-format: {}\n", error.what());

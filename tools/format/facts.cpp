@@ -123,8 +123,8 @@ Json number_facts(const std::string& text, const std::vector<FormatSpec>& shown,
                  {"hexfloat", fmt::format("{:a}", static_cast<double>(decode(f, code)))}, {"exact", flags.bits == 0}};
         if (x.kind == Kind::finite && (stored.kind == Kind::finite || stored.kind == Kind::zero)) {
             const double error = static_cast<double>(decode(f, code)) - wide;
-            row["error"] = error;
-            row["relative_error"] = error / std::fabs(wide);
+            if (error != 0 || flags.bits == 0) row["error"] = error; // else a double is too short to tell
+            if (wide != 0 && row.contains("error")) row["relative_error"] = error / std::fabs(wide);
         }
         if (!stored.is_nan()) {
             row["below"] = decimal(f, next_down(f, code));
@@ -146,9 +146,10 @@ std::string number_text(const Json& facts) {
         text += fmt::format("{:<12} {:<11} {}\n", row["format"].get<std::string>(), row["code"].get<std::string>(), row["bits"].get<std::string>());
         std::string detail = row["value"].get<std::string>();
         if (row["exact"].get<bool>()) detail += "  exact";
-        else if (row.contains("error")) detail += fmt::format("  error {:.3g} ({:.3g} %)", row["error"].get<double>(), 100 * row["relative_error"].get<double>());
+        else if (row.contains("error")) detail += fmt::format("  error {:.3g}", row["error"].get<double>());
+        if (!row["exact"].get<bool>() && row.contains("relative_error")) detail += fmt::format(" ({:.3g} %)", 100 * row["relative_error"].get<double>());
         for (const Json& flag : row["flags"])
-            if (flag != "inexact") detail += "  " + flag.get<std::string>();
+            if (flag != "inexact" || !row.contains("error")) detail += "  " + flag.get<std::string>();
         text += fmt::format("{:<12} {}\n", "", detail);
         if (row.contains("below")) text += fmt::format("{:<12} between {} and {}\n", "", row["below"].get<std::string>(), row["above"].get<std::string>());
     }

@@ -97,10 +97,11 @@ class Evaluator {
           policy_{.rounding = options.rounding, .tininess = options.tininess},
           operands_(function_.operation == nullptr ? 1 : function_.operation->operands) {}
 
-    /// Appends the line with its result and flags to `out`.
+    /// Appends the line with its result and flags to `out`; an empty line is skipped, but counted.
     void run(std::string_view line, std::string& out) {
         ++line_number_;
         if (line.ends_with('\r')) line.remove_suffix(1);
+        if (line.empty()) return;
         Operands operands{};
         std::string_view rest = line;
         for (std::size_t i = 0; i < operands_; ++i) operands[i] = code(take_word(rest));
@@ -179,7 +180,7 @@ void evaluate(const EvalOptions& options, std::FILE* in, std::FILE* out) {
         const std::string_view text(buffer.data(), kept + n);
         std::size_t begin = 0;
         for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', begin)) {
-            if (end > begin) evaluator.run(text.substr(begin, end - begin), results);
+            evaluator.run(text.substr(begin, end - begin), results);
             begin = end + 1;
         }
         if (n == 0 && begin < text.size()) evaluator.run(text.substr(begin), results);
