@@ -99,6 +99,30 @@ TEST_CASE("numbers round once to each format, however long they are written") {
     CHECK(run("-1.5x 2>&1").status == 2);
 }
 
+TEST_CASE("errors are stated where a double can hold them") {
+    const auto row = [](const std::string& arguments) { return json_of(arguments)["formats"][0]; };
+    const nlohmann::json tenth = row("--format fp16 0.1");
+    CHECK(tenth["error"] == 0.0999755859375 - 0.1);
+    CHECK(tenth["relative_error"] == (0.0999755859375 - 0.1) / 0.1);
+    CHECK(row("--format fp16 1.5")["error"] == 0.0);
+    CHECK_FALSE(row("--format fp16 1.00000000000000000001").contains("error"));
+    CHECK_FALSE(row("--format fp16 1e-400").contains("error"));
+    CHECK(row("--format fp16 --rounding up 1e-400")["error"] == std::ldexp(1, -24));
+    CHECK_FALSE(row("--format fp16 --rounding up 1e-400").contains("relative_error"));
+    CHECK(run("--format fp16 1e-400").out.find("-nan") == std::string::npos);
+}
+
+TEST_CASE("arguments that would do nothing, and output that cannot be written") {
+    for (const char* wrong : {"\"\"", "--format fp16", "--format fp16 e4m3", "--format zz 1", "--values", "--values 0.1", "0.1 --rounding stochastic"})
+        CHECK_MESSAGE(run(std::string(wrong) + " 2>&1").status == 2, wrong);
+    CHECK(run("-inf 2>&1").out.find("then --") != std::string::npos);
+    CHECK(run("--bogus 2>&1").out.find("then --") == std::string::npos);
+    CHECK(run("--format fp16 -- -inf").status == 0);
+    CHECK(run("INF").status == 0);
+    CHECK(run("2>&1 > /dev/full").status == 1);
+    CHECK(run("eval f16_add 2>&1 > /dev/full <<< '3C00 3C00'").status == 1);
+}
+
 TEST_CASE("eval agrees with the recorded vectors of Berkeley TestFloat") {
     std::ifstream file(fs::path(AMPSCOPE_TEST_DATA) / "testfloat/level1.txt");
     const Scratch scratch;
@@ -150,6 +174,8 @@ TEST_CASE("eval: the short formats, and lines that are no operands") {
         CHECK(bad.status == 1);
         CHECK(bad.out.find("line 2") != std::string::npos);
     }
+    CHECK(run("eval f16_add 2>&1 <<< $'\\n\\r\\n3C00 zz'").out.find("line 3") != std::string::npos);
+    CHECK(run("eval f16_add <<< $'\\n3C00 3C00\\r\\n'").out == "3C00 3C00 4000 00\n");
     CHECK(run("eval tf32_add 2>&1 <<< '3F800001 3F800000'").status == 1);
     CHECK(run("eval f16_foo 2>&1 < /dev/null").status == 2);
 }
