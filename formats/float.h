@@ -23,18 +23,19 @@ class Float {
     static_assert(!spec.is_scale(), "scale formats take no part in arithmetic");
 
   public:
-    using Code = std::conditional_t<(spec.bits() <= 8), std::uint8_t, std::conditional_t<(spec.bits() <= 16), std::uint16_t, std::uint32_t>>;
+    using Code = std::conditional_t<(spec.bits() <= 8), std::uint8_t,
+                                    std::conditional_t<(spec.bits() <= 16), std::uint16_t, std::uint32_t>>;
     static constexpr FormatSpec format = spec;
 
     constexpr Float() = default; ///< +0
     /// Rounded to nearest even, once, from every arithmetic type.
     template <class T>
-        requires std::is_arithmetic_v<T>
+    requires std::is_arithmetic_v<T>
     constexpr explicit Float(T x) : code_(static_cast<Code>(encode_number(x))) {}
     /// From another format, in one rounding.
     template <FormatSpec other>
-        requires(other != spec)
-    constexpr explicit Float(Float<other> x) : code_(static_cast<Code>(converted(other, x.code()))) {}
+    requires(other != spec) constexpr explicit Float(Float<other> x)
+        : code_(static_cast<Code>(converted(other, x.code()))) {}
 
     [[nodiscard]] static constexpr Float from_code(std::uint32_t code) {
         Float x;
@@ -100,8 +101,10 @@ class Float {
     template <class T>
     static constexpr std::uint32_t encode_number(T x) {
         Flags unused;
-        if constexpr (std::is_same_v<T, long double>) return encode(spec, to_odd(x));
-        else if constexpr (std::is_floating_point_v<T>) return encode(spec, x);
+        if constexpr (std::is_same_v<T, long double>)
+            return encode(spec, to_odd(x));
+        else if constexpr (std::is_floating_point_v<T>)
+            return encode(spec, x);
         else {
             const bool negative = x < T{0};
             const auto magnitude = static_cast<std::uint64_t>(x);
@@ -131,7 +134,8 @@ class std::numeric_limits<amp::Float<spec>> {
     }
 
   public:
-    static constexpr bool is_specialized = true, is_signed = spec.is_signed, is_integer = false, is_exact = false, is_bounded = true, is_modulo = false;
+    static constexpr bool is_specialized = true, is_signed = spec.is_signed, is_integer = false, is_exact = false,
+                          is_bounded = true, is_modulo = false;
     static constexpr bool has_infinity = spec.has_infinity(), has_quiet_NaN = spec.has_nan();
     static constexpr bool has_signaling_NaN = spec.has_infinity() && spec.fraction_bits > 1;
     static constexpr bool is_iec559 = spec.has_infinity();
@@ -157,5 +161,7 @@ class std::numeric_limits<amp::Float<spec>> {
 template <amp::FormatSpec spec>
 struct std::hash<amp::Float<spec>> {
     /// +0 and -0 are equal, so they hash alike.
-    std::size_t operator()(amp::Float<spec> x) const { return std::hash<std::uint32_t>{}(x == amp::Float<spec>{} ? 0u : std::uint32_t{x.code()}); }
+    std::size_t operator()(amp::Float<spec> x) const {
+        return std::hash<std::uint32_t>{}(x == amp::Float<spec>{} ? 0u : std::uint32_t{x.code()});
+    }
 };

@@ -87,7 +87,7 @@ TEST_CASE("numbers round once to each format, however long they are written") {
     CHECK(code_of("65519.999999999999999999999", "fp16") == "0x7bff"); // as a double this is 65520, which overflows
     CHECK(code_of("65520", "fp16") == "0x7c00");
     CHECK(code_of("0x1.004p0", "fp16") == "0x3c01");
-    CHECK(code_of("1.00048828125", "fp16") == "0x3c00");              // a tie
+    CHECK(code_of("1.00048828125", "fp16") == "0x3c00"); // a tie
     CHECK(code_of("1.000488281250000000000000000000001", "fp16") == "0x3c01");
     CHECK(code_of("1e-400", "fp32") == "0x00000000");
     CHECK(code_of("7.006492321624085354618e-46", "fp32") == "0x00000000"); // just below half the smallest subnormal
@@ -113,7 +113,8 @@ TEST_CASE("errors are stated where a double can hold them") {
 }
 
 TEST_CASE("arguments that would do nothing, and output that cannot be written") {
-    for (const char* wrong : {"\"\"", "--format fp16", "--format fp16 e4m3", "--format zz 1", "--values", "--values 0.1", "0.1 --rounding stochastic"})
+    for (const char* wrong : {"\"\"", "--format fp16", "--format fp16 e4m3", "--format zz 1", "--values",
+                              "--values 0.1", "0.1 --rounding stochastic"})
         CHECK_MESSAGE(run(std::string(wrong) + " 2>&1").status == 2, wrong);
     CHECK(run("-inf 2>&1").out.find("then --") != std::string::npos);
     CHECK(run("--bogus 2>&1").out.find("then --") == std::string::npos);
@@ -130,8 +131,10 @@ TEST_CASE("eval agrees with the recorded vectors of Berkeley TestFloat") {
     std::string section;
     for (std::string line; std::getline(file, line);) {
         if (line.starts_with('#')) continue;
-        if (line.find('_') != std::string::npos) section = line;
-        else sections[section].push_back(line);
+        if (line.find('_') != std::string::npos)
+            section = line;
+        else
+            sections[section].push_back(line);
     }
     REQUIRE(sections.size() > 80);
     std::uint64_t cases = 0, mismatches = 0;
@@ -145,7 +148,8 @@ TEST_CASE("eval agrees with the recorded vectors of Berkeley TestFloat") {
             expected.push_back(line);
         }
         const fs::path input = write_file(scratch / "operands.txt", operands);
-        std::istringstream got(run("eval " + function + " --exact --rounding " + rounding + " < " + input.string()).out);
+        std::istringstream got(
+            run("eval " + function + " --exact --rounding " + rounding + " < " + input.string()).out);
         for (const std::string& line : expected) {
             std::string answer;
             std::getline(got, answer);
@@ -153,10 +157,13 @@ TEST_CASE("eval agrees with the recorded vectors of Berkeley TestFloat") {
             const auto nan = [&](const std::string& text) {
                 const std::string word = text.substr(text.rfind(' ', text.rfind(' ') - 1) + 1);
                 const std::string hex = word.substr(0, word.find(' '));
-                return (hex.size() == 4 && unpack(format("fp16"), static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))).is_nan()) ||
-                       (hex.size() == 8 && unpack(format("fp32"), static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))).is_nan());
+                return (hex.size() == 4 &&
+                        unpack(format("fp16"), static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))).is_nan()) ||
+                       (hex.size() == 8 &&
+                        unpack(format("fp32"), static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))).is_nan());
             };
-            const bool equal = answer == line || (answer.size() == line.size() && nan(answer) && nan(line) && answer.substr(answer.size() - 2) == line.substr(line.size() - 2));
+            const bool equal = answer == line || (answer.size() == line.size() && nan(answer) && nan(line) &&
+                                                  answer.substr(answer.size() - 2) == line.substr(line.size() - 2));
             ++cases;
             if (!equal && mismatches++ < 5) MESSAGE(name << ": expected " << line << " got " << answer);
         }
@@ -193,7 +200,8 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
         const auto width = static_cast<std::size_t>(info(dtype).bits);
         for (const FormatSpec& f : formats) {
             const fs::path out = scratch / "out.safetensors";
-            const Run result = run(fmt::format("convert {} {} --dtype {} --to {} --profile ocp-saturate", raw.string(), out.string(), info(dtype).name, f.name));
+            const Run result = run(fmt::format("convert {} {} --dtype {} --to {} --profile ocp-saturate", raw.string(),
+                                               out.string(), info(dtype).name, f.name));
             REQUIRE(result.status == 0);
             const auto converted = open_tensor_file(out);
             const TensorEntry& entry = converted->tensors()[0];
@@ -204,7 +212,8 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
             for (std::size_t i = 0; i < entry.count; ++i) {
                 Flags unused;
                 const auto all = std::as_bytes(std::span(bytes));
-                const std::uint32_t code = pack(f, unpack_number(dtype, packed_number(all, i, static_cast<int>(width))), profile("ocp-saturate").policy, 0, unused);
+                const std::uint32_t code = pack(f, unpack_number(dtype, packed_number(all, i, static_cast<int>(width))),
+                                                profile("ocp-saturate").policy, 0, unused);
                 const std::uint64_t got = packed_number(stored, i, info(entry.dtype).bits);
                 const bool codes = info(entry.dtype).format == f.name;
                 if (got != (codes ? code : std::bit_cast<std::uint32_t>(decode(f, code)))) ++wrong;
@@ -212,7 +221,8 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
             CHECK_MESSAGE(wrong == 0, info(dtype).name, " to ", f.name);
         }
     }
-    CHECK(run(fmt::format("convert {} {} --dtype f32 --to e4m3 --quantize", raw.string(), (scratch / "q.npy").string())).status == 0);
+    CHECK(run(fmt::format("convert {} {} --dtype f32 --to e4m3 --quantize", raw.string(), (scratch / "q.npy").string()))
+              .status == 0);
     CHECK(open_tensor_file(scratch / "q.npy")->tensors()[0].dtype == DType::f32);
     CHECK(run(fmt::format("convert {} {} --to e4m3 2>&1", raw.string(), (scratch / "x.npy").string())).status == 1);
     CHECK(run(fmt::format("convert {} /nowhere/x.npy --dtype f32 --to e4m3 2>&1", raw.string())).status == 1);

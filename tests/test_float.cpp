@@ -35,15 +35,20 @@ static_assert(float(std::numeric_limits<fp32>::min()) == std::numeric_limits<flo
               float(std::numeric_limits<fp32>::max()) == std::numeric_limits<float>::max() &&
               float(std::numeric_limits<fp32>::denorm_min()) == std::numeric_limits<float>::denorm_min() &&
               float(std::numeric_limits<fp32>::epsilon()) == std::numeric_limits<float>::epsilon());
-static_assert(std::numeric_limits<e4m3>::max_exponent == 9 && !std::numeric_limits<e4m3>::has_infinity && std::numeric_limits<e4m3>::has_quiet_NaN);
+static_assert(std::numeric_limits<e4m3>::max_exponent == 9 && !std::numeric_limits<e4m3>::has_infinity &&
+              std::numeric_limits<e4m3>::has_quiet_NaN);
 static_assert(!std::numeric_limits<e2m1>::has_quiet_NaN);
 // 10, 100, 1000 within the top binade
-static_assert(std::numeric_limits<Float<format("e3m3")>>::max_exponent10 == 1 && std::numeric_limits<e2m1>::max_exponent10 == 0 &&
-              std::numeric_limits<e4m3>::max_exponent10 == 2 && std::numeric_limits<fp16>::max_exponent10 == 4);
-// Just above a tie of FP16, and below one: as double both are the tie. Above and below 65520 too, where overflow begins.
-static_assert(float(fp16{1.00048828125L + 0x1p-60L}) == 1.0009765625f && float(fp16{-1.00146484375L + 0x1p-60L}) == -1.0009765625f &&
+static_assert(std::numeric_limits<Float<format("e3m3")>>::max_exponent10 == 1 &&
+              std::numeric_limits<e2m1>::max_exponent10 == 0 && std::numeric_limits<e4m3>::max_exponent10 == 2 &&
+              std::numeric_limits<fp16>::max_exponent10 == 4);
+// Just above a tie of FP16, and below one: as double both are the tie. Above and below 65520 too, where overflow
+// begins.
+static_assert(float(fp16{1.00048828125L + 0x1p-60L}) == 1.0009765625f &&
+              float(fp16{-1.00146484375L + 0x1p-60L}) == -1.0009765625f &&
               float(fp16{65520.0L - 0x1p-45L}) == 65504.0f && float(fp16{0x1p-25L + 0x1p-85L}) == 0x1p-24f);
-static_assert(float(fp16{0x1p-16000L}) == 0.0f && isinf(fp16{0x1p+16000L}) && isnan(fp16{std::numeric_limits<long double>::quiet_NaN()}));
+static_assert(float(fp16{0x1p-16000L}) == 0.0f && isinf(fp16{0x1p+16000L}) &&
+              isnan(fp16{std::numeric_limits<long double>::quiet_NaN()}));
 
 template <class F>
 void check_all_codes() {
@@ -74,9 +79,12 @@ TEST_CASE("codes, signs and decimals of every value") {
 TEST_CASE("operators round as _Float16 arithmetic does in float, twice the precision and more") {
     std::mt19937 random(2);
     for (int i = 0; i < 200000; ++i) {
-        const fp16 a = fp16::from_code(static_cast<std::uint32_t>(random())), b = fp16::from_code(static_cast<std::uint32_t>(random()));
+        const fp16 a = fp16::from_code(static_cast<std::uint32_t>(random())),
+                   b = fp16::from_code(static_cast<std::uint32_t>(random()));
         const float x{a}, y{b};
-        const auto same = [](fp16 got, float exact) { return std::isnan(exact) ? isnan(got) : got.code() == fp16{exact}.code(); };
+        const auto same = [](fp16 got, float exact) {
+            return std::isnan(exact) ? isnan(got) : got.code() == fp16{exact}.code();
+        };
         CHECK(same(a + b, x + y));
         CHECK(same(a - b, x - y));
         CHECK(same(a * b, x * y));

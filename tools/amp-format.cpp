@@ -47,14 +47,20 @@ CLI::IsMember one_of(const std::array<std::string_view, N>& names) {
 }
 
 /// All but stochastic, which needs a tensor to draw its random words for.
-CLI::IsMember directed_roundings() { return CLI::IsMember(std::vector<std::string>(rounding_names.begin(), rounding_names.end() - 1)); }
+CLI::IsMember directed_roundings() {
+    return CLI::IsMember(std::vector<std::string>(rounding_names.begin(), rounding_names.end() - 1));
+}
 
 void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
     std::vector<std::string> names;
     for (const Profile& p : profiles) names.emplace_back(p.name);
-    app.add_option("--profile", options.profile, "Rounding, overflow, subnormal and NaN rules of")->check(CLI::IsMember(names))->capture_default_str();
-    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")->check(stochastic ? one_of(rounding_names) : directed_roundings());
-    app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")->check(one_of(overflow_names));
+    app.add_option("--profile", options.profile, "Rounding, overflow, subnormal and NaN rules of")
+        ->check(CLI::IsMember(names))
+        ->capture_default_str();
+    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")
+        ->check(stochastic ? one_of(rounding_names) : directed_roundings());
+    app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")
+        ->check(one_of(overflow_names));
     app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
 }
 
@@ -95,7 +101,8 @@ std::string describe(const Options& options) {
         if (letter && !is_number(what)) throw;
     }
     if (named) {
-        if (!options.formats.empty()) throw std::invalid_argument("--format needs a number to show, and '" + what + "' is a format");
+        if (!options.formats.empty())
+            throw std::invalid_argument("--format needs a number to show, and '" + what + "' is a format");
         const Json facts = format_facts(*named, options.values);
         return options.json ? facts.dump(2) + "\n" : facts_text(facts);
     }
@@ -129,26 +136,34 @@ int main(int argc, char** argv) {
     app.footer(examples);
     app.set_version_flag("--version", "amp-format " AMPSCOPE_VERSION);
     app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
-    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")->delimiter(',')->allow_extra_args(false);
+    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
     app.add_flag("--json", options.json, "JSON instead of text");
     add_policy_options(app, options, false);
 
-    CLI::App* convert_app = app.add_subcommand("convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw");
+    CLI::App* convert_app = app.add_subcommand(
+        "convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw");
     convert_app->add_option("IN", options.convert.in, "Input file")->required();
     convert_app->add_option("OUT", options.convert.out, "Output file; its extension says its kind")->required();
     convert_app->add_option("--to", options.to, "Format")->required();
-    convert_app->add_flag("--quantize", options.convert.quantize, "Store FP32 words with values of the format instead of its codes");
+    convert_app->add_flag("--quantize", options.convert.quantize,
+                          "Store FP32 words with values of the format instead of its codes");
     convert_app->add_option("--seed", options.convert.seed, "Of stochastic rounding")->capture_default_str();
     convert_app->add_option("--as", options.as, "What elements are whose dtype NumPy lost: bf16, e4m3 ...");
     convert_app->add_option("--dtype", options.dtype, "Element type of a raw input");
     add_policy_options(*convert_app, options, true);
 
-    CLI::App* eval_app = app.add_subcommand("eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
+    CLI::App* eval_app =
+        app.add_subcommand("eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
     eval_app->add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
     eval_app->add_option("--rounding", options.eval_rounding, "Rounding")
-        ->check(directed_roundings())->capture_default_str();
-    eval_app->add_option("--tininess", options.tininess, "Detected before or after rounding")->check(CLI::IsMember({"after", "before"}))->capture_default_str();
+        ->check(directed_roundings())
+        ->capture_default_str();
+    eval_app->add_option("--tininess", options.tininess, "Detected before or after rounding")
+        ->check(CLI::IsMember({"after", "before"}))
+        ->capture_default_str();
     eval_app->add_flag("--exact,!--notexact", options.eval.exact, "roundToInt raises inexact (or not, the default)");
 
     try {
@@ -156,8 +171,10 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error); // --help, --version
         // CLI11 takes -inf and -nan for options; -1.5 is safe.
-        const bool negative = std::any_of(argv + 1, argv + argc, [](const std::string& arg) { return arg.starts_with('-') && is_number(arg); });
-        fmt::print(stderr, "amp-format: {}{}\n", error.what(), negative ? " (options first, then --, then a negative number)" : "");
+        const bool negative = std::any_of(
+            argv + 1, argv + argc, [](const std::string& arg) { return arg.starts_with('-') && is_number(arg); });
+        fmt::print(stderr, "amp-format: {}{}\n", error.what(),
+                   negative ? " (options first, then --, then a negative number)" : "");
         return 2;
     }
     try {

@@ -15,12 +15,14 @@ constexpr std::size_t chunk_numbers = 1 << 16; // a whole number of bytes for ev
 
 /// The dtype that tensor files have for a format's codes.
 const DTypeInfo* dtype_of(const FormatSpec& format) {
-    const auto* row = std::ranges::find_if(dtypes, [&](const DTypeInfo& d) { return d.kind == NumberKind::format && d.format == format.name; });
+    const auto* row = std::ranges::find_if(
+        dtypes, [&](const DTypeInfo& d) { return d.kind == NumberKind::format && d.format == format.name; });
     return row == dtypes.end() ? nullptr : row;
 }
 
 /// Numbers of any source dtype to codes of a format. FP32 goes through the batch loops, the rest number by number.
-void encode_chunk(const ConvertOptions& options, DType from, std::span<const std::byte> in, const BatchOptions& batch, std::span<std::uint32_t> codes) {
+void encode_chunk(const ConvertOptions& options, DType from, std::span<const std::byte> in, const BatchOptions& batch,
+                  std::span<std::uint32_t> codes) {
     if (from == DType::f32 || from == DType::c64) {
         std::vector<float> values(codes.size());
         std::memcpy(values.data(), in.data(), in.size());
@@ -54,7 +56,8 @@ std::uint64_t convert_file(const ConvertOptions& options, const std::function<vo
     const DTypeInfo* target = options.quantize ? nullptr : dtype_of(options.to);
     std::vector<TensorEntry> entries = file->tensors();
     for (TensorEntry& entry : entries) {
-        if (entry.storage_order) throw FileError(options.in, "tensor '" + entry.name + "' is not stored in C order; save a contiguous copy");
+        if (entry.storage_order)
+            throw FileError(options.in, "tensor '" + entry.name + "' is not stored in C order; save a contiguous copy");
         if (entry.dtype == DType::c64) entry.shape.push_back(2); // real and imaginary part
         entry.dtype = target == nullptr ? DType::f32 : target->dtype;
         finish_entry(entry, options.in);
@@ -69,7 +72,8 @@ std::uint64_t convert_file(const ConvertOptions& options, const std::function<vo
         const DType from = file->tensors()[t].dtype;
         const auto width = static_cast<std::size_t>(info(from).bits / info(from).numbers());
         const auto stream = file->stream(t);
-        BatchOptions batch{.policy = options.policy, .key = {.seed = options.seed, .stream = static_cast<std::uint32_t>(t)}};
+        BatchOptions batch{.policy = options.policy,
+                           .key = {.seed = options.seed, .stream = static_cast<std::uint32_t>(t)}};
         in.resize(chunk_numbers * width / 8);
         for (std::uint64_t left = entries[t].count; left > 0;) {
             const std::size_t n = std::min<std::uint64_t>(left, chunk_numbers);

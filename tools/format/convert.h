@@ -14,8 +14,8 @@ struct ConvertOptions {
     OpenOptions open{};
     FormatSpec to{};
     Policy policy{};
-    std::uint64_t seed = 0;     ///< of stochastic rounding; the stream is the tensor's number in the file
-    bool quantize = false;      ///< store FP32 words with values of the format instead of its codes
+    std::uint64_t seed = 0; ///< of stochastic rounding; the stream is the tensor's number in the file
+    bool quantize = false;  ///< store FP32 words with values of the format instead of its codes
 };
 
 /// Converts every tensor of a file, in bounded memory. Codes are stored under the dtype that files have for the format;

@@ -24,7 +24,8 @@ std::string format_table(bool color);
 Unpacked parse_number(const std::string& text);
 
 /// The number in each format: code, bits, value, error, neighbours.
-nlohmann::ordered_json number_facts(const std::string& text, const std::vector<FormatSpec>& shown, const Policy& policy);
+nlohmann::ordered_json number_facts(const std::string& text, const std::vector<FormatSpec>& shown,
+                                    const Policy& policy);
 std::string number_text(const nlohmann::ordered_json& facts);
 
 } // namespace amp

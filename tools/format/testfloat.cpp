@@ -19,8 +19,9 @@ struct WordType {
 };
 
 constexpr std::array word_types = {
-    WordType{"f16", format("fp16"), 4, 0},  WordType{"f32", format("fp32"), 8, 0},  WordType{"bf16", format("bf16"), 4, 0},
-    WordType{"tf32", format("tf32"), 8, 13}, WordType{"e4m3", format("e4m3"), 2, 0}, WordType{"e5m2", format("e5m2"), 2, 0},
+    WordType{"f16", format("fp16"), 4, 0},  WordType{"f32", format("fp32"), 8, 0},
+    WordType{"bf16", format("bf16"), 4, 0}, WordType{"tf32", format("tf32"), 8, 13},
+    WordType{"e4m3", format("e4m3"), 2, 0}, WordType{"e5m2", format("e5m2"), 2, 0},
 };
 
 using Operands = std::array<std::uint32_t, 3>;
@@ -40,19 +41,24 @@ constexpr std::array operations = {
     Operation{"rem", 2, false, [](Arithmetic& f, const Operands& x, bool) { return f.remainder(x[0], x[1]); }},
     Operation{"sqrt", 1, false, [](Arithmetic& f, const Operands& x, bool) { return f.sqrt(x[0]); }},
     Operation{"mulAdd", 3, false, [](Arithmetic& f, const Operands& x, bool) { return f.fma(x[0], x[1], x[2]); }},
-    Operation{"roundToInt", 1, false, [](Arithmetic& f, const Operands& x, bool exact) { return f.round_to_integral(x[0], exact); }},
+    Operation{"roundToInt", 1, false,
+              [](Arithmetic& f, const Operands& x, bool exact) { return f.round_to_integral(x[0], exact); }},
     Operation{"eq", 2, true, [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.eq(x[0], x[1])}; }},
     Operation{"le", 2, true, [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.le(x[0], x[1])}; }},
     Operation{"lt", 2, true, [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.lt(x[0], x[1])}; }},
     Operation{"eq_signaling", 2, true,
-              [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.compare(x[0], x[1], true) == Order::equal}; }},
+              [](Arithmetic& f, const Operands& x, bool) {
+                  return std::uint32_t{f.compare(x[0], x[1], true) == Order::equal};
+              }},
     Operation{"le_quiet", 2, true,
               [](Arithmetic& f, const Operands& x, bool) {
                   const Order order = f.compare(x[0], x[1], false);
                   return std::uint32_t{order == Order::less || order == Order::equal};
               }},
     Operation{"lt_quiet", 2, true,
-              [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.compare(x[0], x[1], false) == Order::less}; }},
+              [](Arithmetic& f, const Operands& x, bool) {
+                  return std::uint32_t{f.compare(x[0], x[1], false) == Order::less};
+              }},
 };
 
 /// What a function name stands for: an operation on one type, or a conversion between two.
@@ -74,7 +80,8 @@ Function parse_function(std::string_view name) {
         const std::string_view rest = name.substr(cut + 1);
         const auto* it = std::ranges::find(operations, rest, &Operation::name);
         if (it != operations.end()) return {type, type, it};
-        if (const WordType* to = rest.starts_with("to_") ? find_type(rest.substr(3)) : nullptr) return {type, to, nullptr};
+        if (const WordType* to = rest.starts_with("to_") ? find_type(rest.substr(3)) : nullptr)
+            return {type, to, nullptr};
     }
     throw std::invalid_argument("unknown function '" + std::string(name) + "'; known: " + testfloat_functions());
 }
@@ -93,8 +100,8 @@ void append_hex(std::string& text, std::uint32_t value, int digits) {
 class Evaluator {
   public:
     explicit Evaluator(const EvalOptions& options)
-        : options_(options), function_(parse_function(options.function)),
-          policy_{.rounding = options.rounding, .tininess = options.tininess},
+        : options_(options), function_(parse_function(options.function)), policy_{.rounding = options.rounding,
+                                                                                  .tininess = options.tininess},
           operands_(function_.operation == nullptr ? 1 : function_.operation->operands) {}
 
     /// Appends the line with its result and flags to `out`; an empty line is skipped, but counted.
@@ -105,11 +112,14 @@ class Evaluator {
         Operands operands{};
         std::string_view rest = line;
         for (std::size_t i = 0; i < operands_; ++i) operands[i] = code(take_word(rest));
-        if (rest.find_first_not_of(' ') != std::string_view::npos) fail("has more than " + std::to_string(operands_) + " operands");
+        if (rest.find_first_not_of(' ') != std::string_view::npos)
+            fail("has more than " + std::to_string(operands_) + " operands");
         Arithmetic unit{function_.from->format, policy_};
         std::uint32_t result = 0;
-        if (function_.operation != nullptr) result = function_.operation->run(unit, operands, options_.exact);
-        else result = convert(function_.from->format, operands[0], function_.to->format, policy_, 0, unit.flags);
+        if (function_.operation != nullptr)
+            result = function_.operation->run(unit, operands, options_.exact);
+        else
+            result = convert(function_.from->format, operands[0], function_.to->format, policy_, 0, unit.flags);
         const bool to_bool = function_.operation != nullptr && function_.operation->to_bool;
         out += line;
         out += ' ';
@@ -130,10 +140,12 @@ class Evaluator {
         int digits = 0;
         for (; !rest.empty() && rest.front() != ' '; rest.remove_prefix(1), ++digits) {
             const int digit = hex_digit(rest.front());
-            if (digit < 0) fail("has the character '" + std::string(1, rest.front()) + "', expected hexadecimal digits");
+            if (digit < 0)
+                fail("has the character '" + std::string(1, rest.front()) + "', expected hexadecimal digits");
             word = word << 4 | static_cast<std::uint32_t>(digit);
         }
-        if (digits != function_.from->digits) fail("needs operands of " + std::to_string(function_.from->digits) + " hexadecimal digits");
+        if (digits != function_.from->digits)
+            fail("needs operands of " + std::to_string(function_.from->digits) + " hexadecimal digits");
         return word;
     }
 
@@ -143,7 +155,9 @@ class Evaluator {
         const std::uint32_t low = word & ((1u << shift) - 1);
         if (low == 0) return word >> shift;
         const Unpacked x = unpack(detail::fp32, word);
-        if (!x.is_nan()) fail("has an operand that is no " + std::string(function_.from->format.name) + " number: its last bits are set");
+        if (!x.is_nan())
+            fail("has an operand that is no " + std::string(function_.from->format.name) +
+                 " number: its last bits are set");
         Flags unused;
         return pack(function_.from->format, x, {.nan = NanRule::payload}, 0, unused);
     }
@@ -159,7 +173,8 @@ class Evaluator {
 
 std::string testfloat_functions() {
     std::string text;
-    for (const WordType& type : word_types) text += std::string(text.empty() ? "" : " ") + std::string(type.prefix) + "_";
+    for (const WordType& type : word_types)
+        text += std::string(text.empty() ? "" : " ") + std::string(type.prefix) + "_";
     text += " followed by";
     for (const Operation& operation : operations) text += " " + std::string(operation.name);
     return text + " or to_ and another of the formats, as in f32_to_f16";
@@ -171,7 +186,8 @@ void evaluate(const EvalOptions& options, std::FILE* in, std::FILE* out) {
     std::string results;
     std::size_t kept = 0; // the beginning of a line that the last read cut
     const auto flush = [&] {
-        if (std::fwrite(results.data(), 1, results.size(), out) != results.size()) throw std::runtime_error("standard output: cannot be written");
+        if (std::fwrite(results.data(), 1, results.size(), out) != results.size())
+            throw std::runtime_error("standard output: cannot be written");
         results.clear();
     };
     for (;;) {

@@ -1,5 +1,5 @@
-// One operation on lines of hexadecimal operands, in the layout of Berkeley TestFloat 3 (testfloat_gen and testfloat_ver),
-// so that its generators and judges apply to every format here.
+// One operation on lines of hexadecimal operands, in the layout of Berkeley TestFloat 3 (testfloat_gen and
+// testfloat_ver), so that its generators and judges apply to every format here.
 #pragma once
 
 #include <ampscope/formats/arithmetic.h>
