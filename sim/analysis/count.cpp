@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 namespace amp {
 
@@ -58,13 +60,40 @@ void MagnitudeStatistics::merge(const MagnitudeStatistics& later) {
 
 /// One of three ways to count: FP32 words by kernel, up to 16 bits by code, the rest number by number.
 struct MagnitudeCounter::Tables {
+    /// Counts by code. Neighbouring numbers use different copies of a counter: equal numbers do not wait for each other.
+    struct Codes {
+        std::vector<std::array<std::uint32_t, 4>> recent;
+        std::vector<std::uint64_t> counts;
+        std::uint64_t pending = 0; ///< numbers in `recent`
+
+        explicit Codes(int width) : recent(std::size_t{1} << width), counts(recent.size()) {}
+
+        [[gnu::always_inline]] void add(std::span<const std::byte> block, int width, std::size_t n) { // width a constant
+            if (pending + n > 0xffffffff) flush();
+            pending += n;
+            const auto mask = static_cast<std::uint64_t>(recent.size() - 1);
+            const auto per_word = static_cast<std::size_t>(64 / width), whole = 64 % width == 0 ? n / per_word * per_word : 0;
+            for (std::size_t i = 0; i < whole; i += per_word) {
+                std::uint64_t word = 0;
+                std::memcpy(&word, block.data() + i * static_cast<std::size_t>(width) / 8, sizeof word);
+                for (std::size_t j = 0; j < per_word; ++j, word >>= width) ++recent[word & mask][j % 4];
+            }
+            for (std::size_t i = whole; i < n; ++i) ++recent[packed_number(block, i, width)][0];
+        }
+        void flush() {
+            for (std::size_t code = 0; code < recent.size(); ++code)
+                for (std::uint32_t& copy : recent[code]) counts[code] += std::exchange(copy, 0);
+            pending = 0;
+        }
+    };
+
     std::unique_ptr<detail::FloatTables> floats;
-    std::vector<std::uint64_t> codes;
+    std::optional<Codes> codes;
     MagnitudeStatistics wide;
 };
 
 MagnitudeCounter::MagnitudeCounter(DType dtype) : dtype_(dtype), tables_(std::make_unique<Tables>()) {
-    if (number_bits(dtype) <= 16) tables_->codes.resize(std::size_t{1} << number_bits(dtype));
+    if (number_bits(dtype) <= 16) tables_->codes.emplace(number_bits(dtype));
     else if (info(dtype).format == "fp32") tables_->floats = std::make_unique<detail::FloatTables>();
 }
 
@@ -74,17 +103,10 @@ MagnitudeCounter::MagnitudeCounter(MagnitudeCounter&&) noexcept = default;
 MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
     const int width = number_bits(dtype_);
     const std::size_t n = block.size() * 8 / static_cast<std::size_t>(width);
-    if (!tables_->codes.empty()) {
-        if (width == 16)
-            for (std::size_t i = 0; i < n; ++i) {
-                std::uint16_t code = 0;
-                std::memcpy(&code, block.data() + 2 * i, sizeof code);
-                ++tables_->codes[code];
-            }
-        else if (width == 8)
-            for (const std::byte code : block) ++tables_->codes[std::to_integer<std::size_t>(code)];
-        else
-            for (std::size_t i = 0; i < n; ++i) ++tables_->codes[packed_number(block, i, width)];
+    if (tables_->codes) {
+        if (width == 16) tables_->codes->add(block, 16, n);
+        else if (width == 8) tables_->codes->add(block, 8, n);
+        else tables_->codes->add(block, width, n);
         return {};
     }
     if (tables_->floats) return detail::count_words(*tables_->floats, block);
@@ -117,8 +139,11 @@ MagnitudeStatistics MagnitudeCounter::statistics() const {
         return result;
     }
     MagnitudeStatistics result = tables_->wide;
-    for (std::size_t code = 0; code < tables_->codes.size(); ++code) {
-        const std::uint64_t times = tables_->codes[code];
+    if (!tables_->codes) return result;
+    Tables::Codes codes = *tables_->codes;
+    codes.flush();
+    for (std::size_t code = 0; code < codes.counts.size(); ++code) {
+        const std::uint64_t times = codes.counts[code];
         if (times == 0) continue;
         const Unpacked x = unpack_number(dtype_, code);
         result.histogram.add(x, times);
@@ -132,7 +157,11 @@ MagnitudeStatistics MagnitudeCounter::statistics() const {
 }
 
 void MagnitudeCounter::merge(const MagnitudeCounter& other) {
-    for (std::size_t i = 0; i < tables_->codes.size(); ++i) tables_->codes[i] += other.tables_->codes[i];
+    if (tables_->codes) {
+        Tables::Codes theirs = *other.tables_->codes;
+        theirs.flush();
+        for (std::size_t i = 0; i < theirs.counts.size(); ++i) tables_->codes->counts[i] += theirs.counts[i];
+    }
     tables_->wide.merge(other.tables_->wide);
     if (!tables_->floats) return;
     detail::FloatTables& mine = *tables_->floats;
