@@ -111,10 +111,12 @@ struct PlainKernel {
     __m512d absolute_low = _mm512_load_pd(partial.absolute), absolute_high = _mm512_load_pd(partial.absolute + 8);
     __m512d squares_low = _mm512_load_pd(partial.squares), squares_high = _mm512_load_pd(partial.squares + 8);
     __m512i smallest = _mm512_load_si512(partial.smallest), largest = _mm512_load_si512(partial.largest);
-    constexpr std::size_t lag = 256;
+    constexpr std::size_t lag = 256, ahead = 4096; // words; bytes to prefetch, as the stores fill the window that looks ahead
     alignas(64) std::uint16_t keys[2 * lag];
     for (std::size_t i = 0; i < n; i += lanes) {
-        const __m512i word = _mm512_loadu_si512(data + i * sizeof(std::uint32_t));
+        const std::byte* const here = data + i * sizeof(std::uint32_t);
+        __builtin_prefetch(here + ahead); // beyond the end it does nothing
+        const __m512i word = _mm512_loadu_si512(here);
         const __m512i a = _mm512_and_si512(word, magnitude);
         const __mmask16 subnormal = _mm512_cmplt_epu32_mask(a, normal);
         const __m512i x = _mm512_castps_si512(_mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(a), subnormal, a));
