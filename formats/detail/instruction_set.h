@@ -1,7 +1,8 @@
 // One kernel compiled for several instruction sets, chosen by an argument, so that a test can run each of them.
 //
-// A kernel is a struct with a static function `run` marked AMPSCOPE_KERNEL: plain loops, no intrinsics. In contrast to
-// the clones of clones.h the choice is an ordinary switch: it works under every sanitizer and on every platform.
+// A kernel is a struct with a static function `run` marked AMPSCOPE_KERNEL: plain loops, no intrinsics. The choice is an
+// ordinary switch and not the compiler's function clones, which need a resolver at load time (ThreadSanitizer crashes
+// in it), cannot sit on templates with clang, and leave a test no way to force a level.
 #pragma once
 
 #include <cstdint>

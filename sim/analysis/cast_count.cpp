@@ -3,7 +3,7 @@
 #include <ampscope/sim/analysis/count.h>
 
 #include <ampscope/formats/arithmetic.h>
-#include <ampscope/formats/detail/clones.h>
+#include <ampscope/formats/detail/instruction_set.h>
 
 #include <cmath>
 #include <cstring>
@@ -71,31 +71,26 @@ Boundaries<Word> find_boundaries(const Cast& cast, const Source<Word>& source) {
 
 /// counts[0] non-zero finite elements, counts[1 ... 3] those that reach each boundary.
 template <class Word>
-inline __attribute__((always_inline)) void compare(const Word* words, std::size_t n, const Source<Word>& source,
-                                                   const Boundaries<Word>& boundaries, std::uint64_t (&counts)[4]) {
-    Word sums[4]{};
-    Word bound[2][3]; // less one, so that 0 (none) becomes a boundary that nothing finite exceeds
-    for (int s = 0; s < 2; ++s)
-        for (int c = 0; c < 3; ++c) bound[s][c] = boundaries.first[s][c] == 0 ? source.max_finite : static_cast<Word>(boundaries.first[s][c] - 1);
-    for (std::size_t i = 0; i < n; ++i) {
-        const bool negative = (words[i] & source.sign_bit) != 0;
-        const Word magnitude = source.two_complement ? (negative ? static_cast<Word>(Word{0} - words[i]) : words[i])
-                                                     : static_cast<Word>(words[i] & ~source.sign_bit);
-        const Word finite = magnitude <= source.max_finite ? magnitude : Word{0};
-        sums[0] += finite != 0;
-        for (int c = 0; c < 3; ++c) sums[c + 1] += finite > (negative ? bound[1][c] : bound[0][c]);
+struct CompareKernel {
+    AMPSCOPE_KERNEL void run(const Word* words, std::size_t n, const Source<Word>* from, const Boundaries<Word>* boundaries,
+                             std::uint64_t* counts) {
+        const Source<Word> source = *from;
+        Word sums[4]{};
+        Word bound[2][3]; // less one, so that 0 (none) becomes a boundary that nothing finite exceeds
+        for (int s = 0; s < 2; ++s)
+            for (int c = 0; c < 3; ++c)
+                bound[s][c] = boundaries->first[s][c] == 0 ? source.max_finite : static_cast<Word>(boundaries->first[s][c] - 1);
+        for (std::size_t i = 0; i < n; ++i) {
+            const bool negative = (words[i] & source.sign_bit) != 0;
+            const Word magnitude = source.two_complement ? (negative ? static_cast<Word>(Word{0} - words[i]) : words[i])
+                                                         : static_cast<Word>(words[i] & ~source.sign_bit);
+            const Word finite = magnitude <= source.max_finite ? magnitude : Word{0};
+            sums[0] += finite != 0;
+            for (int c = 0; c < 3; ++c) sums[c + 1] += finite > (negative ? bound[1][c] : bound[0][c]);
+        }
+        for (int c = 0; c < 4; ++c) counts[c] += sums[c];
     }
-    for (int c = 0; c < 4; ++c) counts[c] += sums[c];
-}
-
-AMPSCOPE_CLONES void compare_words(const std::uint32_t* words, std::size_t n, const Source<std::uint32_t>& source,
-                                   const Boundaries<std::uint32_t>& boundaries, std::uint64_t (&counts)[4]) {
-    compare(words, n, source, boundaries, counts);
-}
-AMPSCOPE_CLONES void compare_words(const std::uint64_t* words, std::size_t n, const Source<std::uint64_t>& source,
-                                   const Boundaries<std::uint64_t>& boundaries, std::uint64_t (&counts)[4]) {
-    compare(words, n, source, boundaries, counts);
-}
+};
 
 constexpr std::size_t block_numbers = 4096; // stays in the first-level cache while every cast looks at it
 
@@ -119,7 +114,8 @@ std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t 
             std::memcpy(words, bytes.data(), bytes.size());
             for (std::size_t i = 0; i < casts.size(); ++i) {
                 std::uint64_t counts[4]{};
-                compare_words(words, bytes.size() / sizeof(Word), source, boundaries[i], counts);
+                detail::dispatch<CompareKernel<Word>>(detail::best_instruction_set(), static_cast<const Word*>(words), bytes.size() / sizeof(Word),
+                                                      &source, static_cast<const Boundaries<Word>*>(&boundaries[i]), static_cast<std::uint64_t*>(counts));
                 for (std::size_t c = 0; c < 4; ++c) worker.counts[i][c] += counts[c];
             }
         });
