@@ -252,6 +252,16 @@ TEST_CASE("merging the reports of two runs is one run, byte for byte") {
         CHECK(merged.out == both.out);
         CHECK(run("--merge " + a + " " + b + " " + a + extra + " --json -").out == both.out); // counted once
     }
+    // A report whose numbers contradict each other is refused.
+    const std::string good = read_file(a);
+    for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+             {"\"recorded_scale\": 1", "\"recorded_scale\": -5"}, {"\"kind\": \"weight\"", "\"kind\": \"banana\""}, {"\"max\": ", "\"max\": -"}}) {
+        std::string bad = good;
+        const std::size_t at = bad.find(from);
+        REQUIRE(at != std::string::npos);
+        write_file(scratch / "bad.json", bad.replace(at, from.size(), to));
+        CHECK(run("--merge " + (scratch / "bad.json").string()).code == 1);
+    }
     const Outcome lacking = run("--merge " + a + " " + b + " --rounding up --scale 5");
     CHECK(lacking.code == 1);
     CHECK(lacking.err.find("cannot merge") != std::string::npos);

@@ -137,6 +137,19 @@ TEST_CASE("the same name, step and bytes are counted once") {
     CHECK(find_tensors({a, other_bytes, other_step}).tensors.size() == 4);
 }
 
+TEST_CASE("of repeated tensors the file that states the loss scale is kept; under two stated scales both are") {
+    const Scratch scratch;
+    const fs::path silent = record(scratch / "a_7.safetensors", {"w"});
+    const fs::path scaled = record(scratch / "b_7.safetensors", {"w"}, {{"loss_scale", "1024"}});
+    const fs::path other = record(scratch / "c_7.safetensors", {"w"}, {{"loss_scale", "512"}});
+    const Recording two = find_tensors({silent, scaled});
+    REQUIRE(two.tensors.size() == 1);
+    CHECK(two.tensors[0].recorded_scale == 1024);
+    CHECK(two.tensors[0].file == scaled);
+    CHECK(two.warnings.size() == 1);
+    CHECK(find_tensors({silent, scaled, other}).tensors.size() == 2);
+}
+
 TEST_CASE("raw files take part where a dtype is given") {
     const Scratch scratch;
     write_file(scratch / "w_step_5.bin", "12345678");

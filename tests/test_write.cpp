@@ -127,6 +127,18 @@ TEST_CASE("an unfinished file leaves nothing, and what was there stays") {
     CHECK(files_in(scratch) == 1);
 }
 
+TEST_CASE("a link stays a link: the file behind it is written") {
+    const Scratch scratch;
+    const fs::path file = write_file(scratch / "real.txt", "old"), link = scratch / "link.txt";
+    fs::create_symlink(file, link);
+    write_text_file(link, "new");
+    CHECK(fs::is_symlink(link));
+    CHECK(fs::file_size(file) == 3);
+    std::string text;
+    std::ifstream(file) >> text;
+    CHECK(text == "new");
+}
+
 TEST_CASE("what a format cannot hold is refused before anything is written") {
     const Scratch scratch;
     const TensorEntry a{.name = "a", .dtype = DType::f32, .shape = {1}},

@@ -209,11 +209,6 @@ CastClass classify(const Cast& cast, const Unpacked& x, std::uint32_t random) {
     return magnitude < cast.format.min_normal_code() ? CastClass::subnormal : CastClass::normal;
 }
 
-bool histogram_suffices(const Cast& cast) {
-    return cast.policy.rounding == Rounding::nearest_even && cast.policy.subnormals == Subnormals::keep && power_of_two(cast.scale) &&
-           power_of_two(cast.recorded_scale);
-}
-
 void CastCounts::merge(const CastCounts& other) {
     underflow += other.underflow;
     subnormal += other.subnormal;

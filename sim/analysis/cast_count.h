@@ -23,9 +23,6 @@ enum class CastClass : std::uint8_t { underflow, subnormal, normal, overflow };
 /// What the cast makes of one finite non-zero number. A subnormal of the source counts as zero if the policy flushes input.
 CastClass classify(const Cast& cast, const Unpacked& x, std::uint32_t random = 0);
 
-/// Whether the histogram answers for this cast: nearest-even, no flushing, both scales powers of two.
-bool histogram_suffices(const Cast& cast);
-
 /// Counts for one cast. Under stochastic rounding they are expectations: the exact sum of every element's probabilities,
 /// each a multiple of 2^-random_bits, rounded to double once.
 struct CastCounts {

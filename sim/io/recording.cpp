@@ -102,7 +102,8 @@ class Finder {
         try {
             const auto file = open_tensor_file(path, options_);
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
-            for (RecordedTensor& tensor : describe(*file)) add_tensor(std::move(tensor));
+            const bool states_scale = file->metadata().contains("loss_scale");
+            for (RecordedTensor& tensor : describe(*file)) add_tensor(std::move(tensor), states_scale);
         } catch (const FileError& error) {
             result_.errors.emplace_back(error.what());
         }
@@ -130,16 +131,24 @@ class Finder {
         return tensors;
     }
 
-    void add_tensor(RecordedTensor tensor) {
+    /// A repeated tensor is listed once, from a file that states its loss scale if there is one: .npy and .npz cannot.
+    /// The same bytes under two stated scales are two tensors.
+    void add_tensor(RecordedTensor tensor, bool states_scale) {
         const Key key{tensor.entry.name, tensor.step, tensor.entry.bytes};
         for (auto [it, end] = seen_.equal_range(key); it != end; ++it) {
-            const RecordedTensor& earlier = result_.tensors[it->second];
+            Seen& seen = it->second;
+            RecordedTensor& earlier = result_.tensors[seen.tensor];
             if (earlier.file == tensor.file && earlier.index != tensor.index) continue;
+            if (states_scale && seen.states_scale && earlier.recorded_scale != tensor.recorded_scale) continue;
             if (earlier.file != tensor.file && !same_bytes(earlier, tensor, options_)) continue;
+            if (states_scale && !seen.states_scale) {
+                std::swap(earlier, tensor);
+                seen.states_scale = true;
+            }
             ++repeated_[{tensor.file, earlier.file}];
             return;
         }
-        seen_.emplace(key, result_.tensors.size());
+        seen_.emplace(key, Seen{result_.tensors.size(), states_scale});
         result_.tensors.push_back(std::move(tensor));
     }
 
@@ -147,8 +156,12 @@ class Finder {
 
     const OpenOptions& options_;
     Recording& result_;
-    std::multimap<Key, std::size_t> seen_;
-    std::map<std::pair<fs::path, fs::path>, std::size_t> repeated_; ///< a file, the earlier file, how many tensors
+    struct Seen {
+        std::size_t tensor; ///< in the result
+        bool states_scale;
+    };
+    std::multimap<Key, Seen> seen_;
+    std::map<std::pair<fs::path, fs::path>, std::size_t> repeated_; ///< a file, the one listed in its place, how many tensors
 };
 
 } // namespace

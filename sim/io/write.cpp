@@ -82,6 +82,9 @@ std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
 } // namespace
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+    std::error_code none;
+    const fs::path target = fs::canonical(path_, none); // through a link to the file, not in place of the link
+    if (!none) path_ = target;
     for (int attempt = 0; attempt < 100 && descriptor_ < 0; ++attempt) {
         temporary_ = path_;
         temporary_ += "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".partial";

@@ -60,6 +60,9 @@ std::uint64_t convert_file(const ConvertOptions& options, const std::function<vo
             throw FileError(options.in, "tensor '" + entry.name + "' is not stored in C order; save a contiguous copy");
         if (entry.dtype == DType::c64) entry.shape.push_back(2); // real and imaginary part
         entry.dtype = target == nullptr ? DType::f32 : target->dtype;
+        if (target != nullptr && entry.count * static_cast<std::uint64_t>(target->bits) % 8 != 0)
+            throw FileError(options.in, "tensor '" + entry.name + "': " + std::to_string(entry.count) + " elements of " +
+                                            std::to_string(target->bits) + " bits are no whole bytes; use --quantize");
         finish_entry(entry, options.in);
     }
     TensorWriter writer = create_tensor_file(options.out, entries, file->metadata());

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -202,8 +203,10 @@ MagnitudeHistogram parse_state(const Json& json) {
         const auto counts = row.get<std::vector<std::uint64_t>>();
         if (counts.empty() || counts.size() > mantissa_classes)
             throw std::invalid_argument("a row of its state has the wrong length");
-        const int e = std::stoi(exponent);
-        if (std::abs(e) > 4000) throw std::invalid_argument("its state has an exponent out of range");
+        int e = 0;
+        const auto [end, problem] = std::from_chars(exponent.data(), exponent.data() + exponent.size(), e);
+        if (problem != std::errc{} || end != exponent.data() + exponent.size() || std::abs(e) > 4000)
+            throw std::invalid_argument("its state has the exponent '" + exponent + "'");
         std::ranges::copy(counts, histogram.rows[e].begin());
     }
     if (histogram.count() != count_at(json, "count")) throw std::invalid_argument("its state and its count differ");
@@ -216,6 +219,8 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
     entry.name = json.at("name").get<std::string>();
     entry.layer = json.at("layer").get<std::string>();
     if (!json.at("step").is_null()) entry.step = json.at("step").get<std::int64_t>();
+    if (json.at("kind") != "activation" && json.at("kind") != "weight")
+        throw std::invalid_argument("a tensor's kind is neither weight nor activation");
     entry.kind = json.at("kind") == "activation" ? GradientKind::activation : GradientKind::weight;
     entry.dtype = json.at("dtype").get<std::string>();
     entry.shape = json.at("shape").get<std::vector<std::uint64_t>>();
@@ -224,6 +229,13 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
     entry.magnitudes.min_nonzero = number_at(json, "min_nonzero", 0);
     entry.magnitudes.max = number_at(json, "max", 0);
     entry.magnitudes.sums = {number_at(json, "sum_absolute"), number_at(json, "sum_squares")};
+    const MagnitudeStatistics& m = entry.magnitudes;
+    const bool any = !m.histogram.rows.empty();
+    if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
+        throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
+    if (any ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
+        throw std::invalid_argument("a tensor's min_nonzero and max contradict its state");
+    if (m.sums.absolute < 0 || m.sums.squares < 0) throw std::invalid_argument("a tensor's sums are negative");
     for (const auto& [format, result] : json.at("formats").items())
         for (const Json& at : result.at("scales")) {
             const auto scale = at.at("scale").get<double>();
