@@ -4,6 +4,7 @@
 
 #include "io_files.h"
 
+#include <algorithm>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -92,6 +93,26 @@ inline void check_damage(const std::string& extension) {
     fmt::print("proof: damaged {} files are refused or read whole: {} cases, {} mismatches\n", extension, cases,
                mismatches);
     CHECK(mismatches == 0);
+}
+
+/// Every recorded file of that extension (where the recordings are at hand) holds the tensors of the safetensors file of
+/// the same step.
+inline void check_recordings(const char* extension) {
+    if (recordings().empty()) return;
+    std::size_t tensors = 0;
+    for (const fs::directory_entry& item : fs::recursive_directory_iterator(recordings())) {
+        if (item.path().extension() != extension) continue;
+        const auto file = open_tensor_file(item.path()),
+                   other = open_tensor_file(fs::path(item.path()).replace_extension(".safetensors"));
+        for (std::size_t i = 0; i < file->tensors().size(); ++i, ++tensors) {
+            const auto twin = std::ranges::find(other->tensors(), file->tensors()[i].name, &TensorEntry::name);
+            REQUIRE(twin != other->tensors().end());
+            CHECK(file->tensors()[i].shape == twin->shape);
+            CHECK(tensor_bytes(*file, i) ==
+                  tensor_bytes(*other, static_cast<std::size_t>(twin - other->tensors().begin())));
+        }
+    }
+    CHECK(tensors > 60);
 }
 
 } // namespace amp::test

@@ -139,19 +139,5 @@ TEST_CASE("pickles that are broken or want the reader's memory and time are refu
 }
 
 TEST_CASE("the recorded pt files of PyTorch 1.13 hold the tensors of the safetensors files of the same step") {
-    if (recordings().empty()) return;
-    std::size_t tensors = 0;
-    for (const fs::directory_entry& item : fs::recursive_directory_iterator(recordings())) {
-        if (item.path().extension() != ".pt") continue;
-        const auto file = open_tensor_file(item.path()),
-                   other = open_tensor_file(fs::path(item.path()).replace_extension(".safetensors"));
-        for (std::size_t i = 0; i < file->tensors().size(); ++i, ++tensors) {
-            const auto twin = std::ranges::find(other->tensors(), file->tensors()[i].name, &TensorEntry::name);
-            REQUIRE(twin != other->tensors().end());
-            CHECK(file->tensors()[i].shape == twin->shape);
-            CHECK(tensor_bytes(*file, i) ==
-                  tensor_bytes(*other, static_cast<std::size_t>(twin - other->tensors().begin())));
-        }
-    }
-    CHECK(tensors > 60);
+    check_recordings(".pt");
 }

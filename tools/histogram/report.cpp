@@ -262,7 +262,7 @@ std::string footnotes(const HistogramOptions& options) {
                                "largest finite value. Safe scales: no overflow and underflow under {:g} % of non-zero. "
                                "Recommended: 1 if safe, else {} "
                                "binades below overflow.",
-                               rounding, options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
+                               rounding, options.policy.flushes_output() ? ", subnormals flushed to zero (but not for safe and recommended scales)" : "",
                                100 * limits.limit, limits.margin));
 }
 
