@@ -5,8 +5,9 @@
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/formats/scalar_math.h>
+#include <ampscope/formats/scalar_math_gelu.h>
 
+#include <boost/math/special_functions/erf.hpp>
 #include <boost/multiprecision/cpp_bin_float.hpp>
 
 #include <cmath>
@@ -21,7 +22,53 @@ struct Function {
     double (*ours)(double);
     long double (*library)(long double);
     Exact (*exact)(const Exact&);
+    long double bound = 0x1p-48L; ///< of the relative error
 };
+
+/// GELU in either arithmetic, T being long double or a Boost number.
+template <class T>
+struct Gelu {
+    static T cdf(const T& x) {
+        using std::erfc;
+        return erfc(T(-x / sqrt(T(2)))) / 2;
+    }
+
+    static T density(const T& x) {
+        using std::exp;
+        return exp(T(-x * x / 2)) / sqrt(T(2) * boost::math::constants::pi<T>());
+    }
+
+    static T exponent(const T& x) { return sqrt(T(8) / boost::math::constants::pi<T>()) * (x + cubic() * x * x * x); }
+
+    static T tanh_form_cdf(const T& x) {
+        using std::exp;
+        return 1 / (1 + exp(T(-exponent(x))));
+    }
+
+    static T derivative(const T& x) { return cdf(x) + x * density(x); }
+
+    static T tanh_form_derivative(const T& x) {
+        const T s = tanh_form_cdf(x), other = tanh_form_cdf(T(-x));
+        return s + x * s * other * sqrt(T(8) / boost::math::constants::pi<T>()) * (1 + 3 * cubic() * x * x);
+    }
+
+    static T cubic() { return T(44715) / 1000000; }
+};
+
+/// Long double is too short near the derivatives' zeros, where 50 digits do.
+template <class F>
+long double near_zeros(long double x, F&& derivative) {
+    using Digits =
+        boost::multiprecision::number<boost::multiprecision::cpp_bin_float<50>, boost::multiprecision::et_off>;
+    if (std::fabs(x) > 50) return x > 0 ? 1 : -0.0L; // beyond FP32, and soon beyond long double
+    if (std::fabs(x + 0.752L) < 0x1p-9L) return derivative(Digits(x)).template convert_to<long double>();
+    return derivative(x);
+}
+
+/// x cdf(x), where a cdf that is one but for less than 2^-900 is taken to be that.
+inline Exact times_cdf(const Exact& x, Exact (*cdf)(const Exact&)) {
+    return x > 36 ? Exact(x - ldexp(x, -900)) : Exact(x * cdf(x));
+}
 
 inline const Function functions[] = {
     {"exp", [](double x) { return math::exp(x); }, [](long double x) { return std::exp(x); },
@@ -34,6 +81,21 @@ inline const Function functions[] = {
      [](const Exact& x) { return Exact(tanh(x)); }},
     {"sigmoid", [](double x) { return math::sigmoid(x); }, [](long double x) { return 1 / (1 + std::exp(-x)); },
      [](const Exact& x) { return Exact(1 / (1 + exp(-x))); }},
+    {"gelu", [](double x) { return math::gelu(x); }, [](long double x) { return x * Gelu<long double>::cdf(x); },
+     [](const Exact& x) { return times_cdf(x, Gelu<Exact>::cdf); }},
+    {"gelu_derivative", [](double x) { return math::gelu_derivative(x); },
+     [](long double x) {
+         return near_zeros(x, [](const auto& y) { return Gelu<std::decay_t<decltype(y)>>::derivative(y); });
+     },
+     Gelu<Exact>::derivative},
+    {"gelu_tanh", [](double x) { return math::gelu_tanh(x); },
+     [](long double x) { return x * Gelu<long double>::tanh_form_cdf(x); },
+     [](const Exact& x) { return times_cdf(x, Gelu<Exact>::tanh_form_cdf); }, 0x1p-42L},
+    {"gelu_tanh_derivative", [](double x) { return math::gelu_tanh_derivative(x); },
+     [](long double x) {
+         return near_zeros(x, [](const auto& y) { return Gelu<std::decay_t<decltype(y)>>::tanh_form_derivative(y); });
+     },
+     Gelu<Exact>::tanh_form_derivative, 0x1p-42L},
 };
 
 /// Checks f at the float with these bits: the relative error of the wide value, and its rounding to each format.
@@ -41,7 +103,7 @@ inline const Function functions[] = {
 inline void check_function(const Function& f, std::uint32_t bits, Tally& tally,
                            std::atomic<std::uint64_t>& misrounded) {
     static const FormatSpec formats[] = {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")};
-    constexpr long double bound = 0x1p-48L;
+    const long double bound = f.bound;
     const float x = std::bit_cast<float>(bits);
     const double wide = f.ours(x);
     const long double value = f.library(x);

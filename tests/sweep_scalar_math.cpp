@@ -8,7 +8,7 @@ TEST_CASE("every function at every float") {
     for (const Function& f : functions) {
         std::atomic<std::uint64_t> misrounded = 0;
         prove(
-            fmt::format("{} of all floats: error below 2^-48, rounded once to 16 and 8 bits", f.name),
+            fmt::format("{} of all floats: error within its bound, rounded once to 16 and 8 bits", f.name),
             std::uint64_t{1} << 32,
             [&](std::uint64_t i, Tally& tally) { check_function(f, static_cast<std::uint32_t>(i), tally, misrounded); },
             shard());
