@@ -1,5 +1,6 @@
 #include <ampscope/sim/cpu/matmul.h>
 
+#include <ampscope/sim/cpu/fma.h>
 #include <ampscope/sim/parallel.h>
 
 #include <algorithm>
@@ -12,20 +13,6 @@
 namespace amp::cpu {
 
 namespace {
-
-/// fma(a, b, c) where the processor has none: the product is exact in double; the sum is rounded to odd there, which
-/// rounding to 24 bits cannot tell from the exact sum (Boldo, Melquiond: "Emulation of a FMA and correctly rounded
-/// sums: proved algorithms using rounding to odd", IEEE Transactions on Computers 57, 2008).
-[[gnu::always_inline]] inline float fma_in_double(float a, float b, float c) {
-    const double product = static_cast<double>(a) * b, addend = c;
-    const double sum = product + addend;
-    const double part = sum - product;
-    const double error = (product - (sum - part)) + (addend - part); // Knuth's two-sum: exact; NaN beside infinities
-    const auto bits = std::bit_cast<std::uint64_t>(sum);
-    if ((bits & 1) != 0 || !(error < 0 || error > 0)) return static_cast<float>(sum);
-    const bool too_large = (error < 0) != (sum < 0); // in magnitude
-    return static_cast<float>(std::bit_cast<double>(too_large ? bits - 1 : bits + 1));
-}
 
 /// Begins or goes on with rows x columns sums in registers. a[l * rows + i], b[l * columns + j].
 template <int rows, int columns, bool fused>
@@ -42,7 +29,8 @@ struct TileKernel {
 #pragma GCC unroll 16
             for (int i = 0; i < rows; ++i)
                 for (int j = 0; j < columns; ++j)
-                    sum[i][j] = fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : fma_in_double(a[i], b[j], sum[i][j]);
+                    sum[i][j] =
+                        fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : detail::fma_in_double(a[i], b[j], sum[i][j]);
         }
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < columns; ++j) out[i * stride + j] = sum[i][j];

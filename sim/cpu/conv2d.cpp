@@ -1,0 +1,59 @@
+#include <ampscope/sim/cpu/wide.h>
+
+namespace amp {
+
+namespace {
+
+/// Calls visit(patch element offset, pixel offset) for each row of `channels` numbers that patch `p` takes from the
+/// image.
+template <class Visit>
+void for_patch(const ConvGeometry& g, std::int64_t p, const Visit& visit) {
+    const std::int64_t x0 = p % g.out_width() * g.stride - g.padding;
+    const std::int64_t y0 = p / g.out_width() % g.out_height() * g.stride - g.padding;
+    const std::int64_t image = p / (g.out_width() * g.out_height());
+    for (std::int64_t i = 0; i < g.kernel; ++i)
+        for (std::int64_t j = 0; j < g.kernel; ++j) {
+            const std::int64_t y = y0 + i, x = x0 + j;
+            const bool inside = y >= 0 && y < g.height && x >= 0 && x < g.width;
+            visit((i * g.kernel + j) * g.channels, inside ? ((image * g.height + y) * g.width + x) * g.channels : -1);
+        }
+}
+
+} // namespace
+
+void run(Cpu& cpu, const Im2Col& op) {
+    const ConvGeometry& g = op.geometry;
+    const float* const in = cpu[op.in].data();
+    float* const out = cpu[op.out].data();
+    for_each_chunk(static_cast<std::uint64_t>(g.patches()), static_cast<std::uint64_t>(cpu::grain / g.patch_size() + 1),
+                   cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+                       for (auto p = static_cast<std::int64_t>(begin); p < static_cast<std::int64_t>(end); ++p) {
+                           float* const to = out + p * g.patch_size();
+                           for_patch(g, p, [&](std::int64_t at, std::int64_t pixel) {
+                               if (pixel < 0) std::fill_n(to + at, g.channels, 0.0F);
+                               else std::copy_n(in + pixel, g.channels, to + at);
+                           });
+                       }
+                   });
+}
+
+void run(Cpu& cpu, const Col2Im& op) {
+    const ConvGeometry& g = op.geometry;
+    const float* const in = cpu[op.in].data();
+    float* const out = cpu[op.out].data();
+    const std::int64_t pixels = g.height * g.width * g.channels, patches = g.out_height() * g.out_width();
+    for_each_chunk(static_cast<std::uint64_t>(g.batch), static_cast<std::uint64_t>(cpu::grain / pixels + 1),
+                   cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+                       const auto first = static_cast<std::int64_t>(begin), last = static_cast<std::int64_t>(end);
+                       std::fill(out + first * pixels, out + last * pixels, 0.0F);
+                       for (std::int64_t p = first * patches; p < last * patches; ++p)
+                           for_patch(g, p, [&](std::int64_t at, std::int64_t pixel) {
+                               if (pixel < 0) return;
+                               const float* const from = in + p * g.patch_size() + at;
+                               for (std::int64_t c = 0; c < g.channels; ++c) out[pixel + c] += from[c];
+                           });
+                       cpu::round_in_place(cpu, op.out, first * pixels, (last - first) * pixels);
+                   });
+}
+
+} // namespace amp

@@ -1,0 +1,92 @@
+#include <ampscope/formats/scalar_math.h>
+#include <ampscope/sim/cpu/wide.h>
+
+namespace amp {
+
+namespace {
+
+/// log of the sum of e^x over a row: max + log(sum of e^(x - max)).
+struct LogSum {
+    double max = 0, sum = 0; ///< of e^(x - max)
+};
+
+struct LogSumKernel {
+    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, double* wide, LogSum* result) {
+        float max = x[0];
+        for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max;
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = math::exp(static_cast<double>(x[i]) - max);
+        *result = {max, cpu::lane_sum(n, [&](std::int64_t i) { return wide[i]; })};
+    }
+};
+
+struct CrossEntropyBackwardKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, double* wide, const float* logits, const float* targets,
+                             double factor) {
+        LogSum s;
+        LogSumKernel::run(logits + row * n, n, wide, &s);
+        const auto target = static_cast<std::int64_t>(targets[row]);
+        for (std::int64_t i = 0; i < n; ++i) wide[i] /= s.sum;
+        if (target >= 0) wide[target] -= 1;
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = target >= 0 ? wide[i] * factor : 0;
+    }
+};
+
+struct MseBackwardKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, const float* targets,
+                             double factor) {
+        for (std::int64_t i = 0; i < n; ++i)
+            wide[i] = (static_cast<double>(in[begin + i]) - targets[begin + i]) * factor;
+    }
+};
+
+std::int64_t rows_that_count(std::span<const float> targets) {
+    return std::ranges::count_if(targets, [](float t) { return t >= 0; });
+}
+
+} // namespace
+
+void run(Cpu& cpu, const CrossEntropy& op) {
+    const std::int64_t width = cpu.info(op.logits).shape.back();
+    const std::span<const float> logits = cpu[op.logits], targets = cpu[op.targets];
+    std::vector<double> wide(static_cast<std::size_t>(width));
+    double sum = 0;
+    for (std::size_t row = 0; row < targets.size(); ++row) {
+        if (!(targets[row] >= 0)) continue;
+        const float* const x = logits.data() + static_cast<std::int64_t>(row) * width;
+        LogSum s;
+        detail::dispatch<LogSumKernel>(detail::best_instruction_set(), x, width, wide.data(), &s);
+        sum += s.max + math::log(s.sum) - x[static_cast<std::int64_t>(targets[row])];
+    }
+    const double mean = sum / static_cast<double>(rows_that_count(targets));
+    cpu::store(cpu, op.out, 0, &mean, 1);
+}
+
+void run(Cpu& cpu, const CrossEntropyBackward& op) {
+    const double factor = cpu[op.grad_out][0] / static_cast<double>(rows_that_count(cpu[op.targets]));
+    cpu::map_rows<CrossEntropyBackwardKernel>(cpu, op.grad_in, cpu[op.logits].data(), cpu[op.targets].data(), factor);
+}
+
+void run(Cpu& cpu, const MseLoss& op) {
+    const std::span<const float> in = cpu[op.in], targets = cpu[op.targets];
+    double sum = 0;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        const double d = static_cast<double>(in[i]) - targets[i];
+        sum += d * d;
+    }
+    const double mean = sum / static_cast<double>(in.size());
+    cpu::store(cpu, op.out, 0, &mean, 1);
+}
+
+void run(Cpu& cpu, const MseLossBackward& op) {
+    const double factor = 2.0 * cpu[op.grad_out][0] / static_cast<double>(cpu.info(op.in).count());
+    cpu::map<MseBackwardKernel>(cpu, op.grad_in, cpu[op.in].data(), cpu[op.targets].data(), factor);
+}
+
+void run(Cpu& cpu, const LossGradient& op) {
+    const double scale = cpu.context.loss_scale;
+    cpu::store(cpu, op.out, 0, &scale, 1);
+    const double share = cpu[op.out][0] / static_cast<double>(cpu.context.micro_batches);
+    cpu::store(cpu, op.out, 0, &share, 1);
+}
+
+} // namespace amp

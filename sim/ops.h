@@ -1,0 +1,62 @@
+// Every op, and the tapes that are made of them.
+#pragma once
+
+#include <ampscope/sim/ops/activation.h>
+#include <ampscope/sim/ops/conv2d.h>
+#include <ampscope/sim/ops/elementwise.h>
+#include <ampscope/sim/ops/embedding.h>
+#include <ampscope/sim/ops/gradient.h>
+#include <ampscope/sim/ops/loss.h>
+#include <ampscope/sim/ops/matmul.h>
+#include <ampscope/sim/ops/norm.h>
+#include <ampscope/sim/ops/pool.h>
+#include <ampscope/sim/ops/reduce.h>
+#include <ampscope/sim/ops/shape.h>
+#include <ampscope/sim/ops/softmax.h>
+#include <ampscope/sim/ops/update.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace amp {
+
+using Op =
+    std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax, SoftmaxBackward, Norm,
+                 NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward, Embedding, EmbeddingBackward,
+                 Reduce, ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
+                 AccumulateGradient, AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
+
+/// An op and why its formats are what they are.
+struct Instruction {
+    Op op;
+    std::string rule;
+};
+using Tape = std::vector<Instruction>;
+
+/// The tapes of a training step and the tensors that they name.
+struct Program {
+    std::vector<TensorInfo> tensors;
+    Tape forward, backward; ///< for each micro-batch of each replica
+    Tape check;             ///< all-reduce and search for infinities, once a step
+    Tape unscale;           ///< division by the loss scale, if there is one
+    Tape update;            ///< clipping and optimizer, unless the step is skipped
+
+    [[nodiscard]] const TensorInfo& operator[](TensorId id) const {
+        return tensors[static_cast<std::size_t>(id.index)];
+    }
+    TensorInfo& operator[](TensorId id) { return tensors[static_cast<std::size_t>(id.index)]; }
+};
+
+/// Runs a tape on a backend: a call of run(backend, op) for each op.
+template <class Backend>
+void replay(Backend& backend, const Tape& tape) {
+    for (const Instruction& i : tape) std::visit([&](const auto& op) { run(backend, op); }, i.op);
+}
+
+std::string_view name_of(const Op& op);
+/// The tensors that an op reads, and those that it writes, without the absent ones.
+std::vector<TensorId> inputs_of(const Op& op);
+std::vector<TensorId> outputs_of(const Op& op);
+
+} // namespace amp

@@ -1,0 +1,95 @@
+// SGD, Adam and AdamW in the order of operations, and with the roundings, of those who wrote them.
+//
+// A row of optimizers() says whose. The state may be in any formats: where a framework rounds to the type of its
+// tensors, a result is rounded to the format of the tensor that it goes into, and what goes into none (the denominator,
+// a gradient with weight decay) to the format of the tensor that it began with. Single operations are done in FP32, as
+// everywhere.
+#pragma once
+
+#include <ampscope/formats/random.h>
+#include <ampscope/formats/spec.h>
+
+#include <array>
+#include <span>
+#include <string_view>
+
+namespace amp {
+
+enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+
+/// Whose order of operations.
+enum class OptimizerOrder : std::uint8_t {
+    torch,       ///< torch.optim, foreach=False, 2.x: every operation rounds to its tensor's type; m by lerp
+    torch_1,     ///< the same in 1.x: m * beta1, then + (1 - beta1) g
+    torch_fused, ///< fused=True on CUDA: FP32 from loading to storing, some of it in FP64; one rounding of each result
+    apex         ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
+};
+
+/// How the new weight gets into its format.
+enum class UpdateRounding : std::uint8_t {
+    nearest,
+    stochastic, ///< the FP32 result rounded by 32 random bits (torchao does so by 16)
+    kahan       ///< what rounding loses is kept in a tensor of the weight's format and added the next time (optimi)
+};
+
+/// The defaults are PyTorch's.
+struct OptimizerOptions {
+    OptimizerKind kind = OptimizerKind::adamw;
+    OptimizerOrder order = OptimizerOrder::torch;
+    double learning_rate = 1e-3;
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam
+    double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW takes it from the weight
+    double momentum = 0, dampening = 0; ///< SGD
+    bool nesterov = false;
+    bool contract = false; ///< a * b + c with one rounding where the order is torch's, as its AVX2 kernels do
+    UpdateRounding rounding = UpdateRounding::nearest;
+
+    constexpr bool operator==(const OptimizerOptions&) const = default;
+};
+
+/// What varies from step to step.
+struct UpdateStep {
+    std::int64_t t = 1; ///< the number of this update, from 1: skipped steps do not count
+    double learning_rate = 1e-3;
+    RandomKey key{}; ///< of stochastic rounding; an element's index is its position
+};
+
+/// One parameter and what belongs to it: spans of equal length, those that the optimizer has no use for empty. Values
+/// lie in their formats; gradients in any.
+struct ParameterState {
+    FormatSpec weight_format, m_format, v_format;
+    std::span<float> weight;
+    std::span<const float> gradient;
+    std::span<float> m;            ///< Adam's first moment, SGD's momentum
+    std::span<float> v;            ///< Adam's second moment
+    std::span<float> compensation; ///< Kahan's, in the weight's format
+};
+
+struct UpdateCounts {
+    std::int64_t lost = 0;    ///< weights that stay although their update is finite and not zero
+    std::int64_t changed = 0; ///< weights that change
+    std::int64_t nonfinite = 0;
+
+    UpdateCounts& operator+=(const UpdateCounts& other);
+};
+
+/// One step. A NaN is 0x7fc00000. Every result is that of single correctly rounded operations in a stated order, so it
+/// does not depend on compiler or vector width; 1 - beta^t is computed by the C library's pow, as Python does. Needs a
+/// FloatEnvironment.
+UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state);
+
+/// Throws std::invalid_argument for options outside their ranges.
+void check(const OptimizerOptions& options);
+
+struct OptimizerRow {
+    std::string_view name;
+    OptimizerOptions options;
+    std::string_view source; ///< what it reproduces
+};
+
+std::span<const OptimizerRow> optimizers();
+
+/// The row of that name; throws std::invalid_argument that lists the names for any other.
+const OptimizerRow& optimizer(std::string_view name);
+
+} // namespace amp

@@ -1,0 +1,133 @@
+#include <ampscope/sim/precision.h>
+
+#include <ampscope/sim/loss_scaler.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+Precision amp_with(std::string_view low) {
+    Precision p;
+    p.autocast = {.enabled = true, .low = format(low)};
+    if (low == "fp16") p.loss_scaler = "torch";
+    return p;
+}
+
+Precision pure(std::string_view name, UpdateRounding update = UpdateRounding::nearest) {
+    Precision p;
+    const FormatSpec f = format(name);
+    p.weights = p.activations = p.gradients = p.loss = p.master = p.m = p.v = f;
+    p.update = update;
+    return p;
+}
+
+Precision tf32(Rounding rounding) {
+    Precision p;
+    p.matmul = {.operands = format("tf32"), .operand_rounding = rounding};
+    return p;
+}
+
+/// Weights, activations and gradients in FP16 beside FP32 master weights: Apex O2, Megatron, DeepSpeed.
+Precision with_master(std::string_view name) {
+    Precision p;
+    p.weights = p.activations = p.gradients = format(name);
+    if (name == "fp16") p.loss_scaler = "megatron";
+    return p;
+}
+
+constexpr PrecisionRow rows[] = {
+    {"fp32", "everything in FP32", [] { return Precision{}; }},
+    {"tf32", "FP32, operands of matrix products rounded to TF32, ties away (cvt.rna)",
+     [] { return tf32(Rounding::nearest_away); }},
+    {"tf32-truncate", "FP32, operands of matrix products truncated to TF32 (wgmma)",
+     [] { return tf32(Rounding::toward_zero); }},
+    {"amp-fp16", "PyTorch autocast to FP16, loss scaling", [] { return amp_with("fp16"); }},
+    {"amp-bf16", "PyTorch autocast to BF16", [] { return amp_with("bf16"); }},
+    {"master-fp16", "FP16 but for master weights and optimizer in FP32, loss scaling (Apex O2, Megatron)",
+     [] { return with_master("fp16"); }},
+    {"master-bf16", "BF16 but for master weights and optimizer in FP32 (Megatron)", [] { return with_master("bf16"); }},
+    {"pure-fp16", "model.half(): weights, gradients and optimizer in FP16", [] { return pure("fp16"); }},
+    {"pure-bf16", "weights, gradients and optimizer in BF16", [] { return pure("bf16"); }},
+    {"pure-bf16-stochastic", "pure-bf16, new weights rounded stochastically",
+     [] { return pure("bf16", UpdateRounding::stochastic); }},
+    {"pure-bf16-kahan", "pure-bf16, what rounding the weights loses is kept beside them",
+     [] { return pure("bf16", UpdateRounding::kahan); }},
+};
+
+struct FormatKey {
+    std::string_view name;
+    FormatSpec& (*field)(Precision&);
+};
+
+constexpr FormatKey format_keys[] = {
+    {"weights", [](Precision& p) -> FormatSpec& { return p.weights; }},
+    {"activations", [](Precision& p) -> FormatSpec& { return p.activations; }},
+    {"gradients", [](Precision& p) -> FormatSpec& { return p.gradients; }},
+    {"loss", [](Precision& p) -> FormatSpec& { return p.loss; }},
+    {"master", [](Precision& p) -> FormatSpec& { return p.master; }},
+    {"m", [](Precision& p) -> FormatSpec& { return p.m; }},
+    {"v", [](Precision& p) -> FormatSpec& { return p.v; }},
+    {"accumulate", [](Precision& p) -> FormatSpec& { return p.matmul.accumulate; }},
+    {"operands", [](Precision& p) -> FormatSpec& { return p.matmul.operands; }},
+};
+
+constexpr std::array<std::string_view, 3> update_names = {"nearest", "stochastic", "kahan"};
+
+void set(Precision& p, std::string_view key, std::string_view value) {
+    if (key == "update") {
+        p.update = parse_name<UpdateRounding>("update", update_names, value);
+        return;
+    }
+    if (key == "scaler") {
+        p.loss_scaler = loss_scaler(value).name;
+        return;
+    }
+    const auto* const known = std::ranges::find(format_keys, key, &FormatKey::name);
+    if (known == std::end(format_keys)) {
+        std::vector<std::string_view> names;
+        for (const FormatKey& k : format_keys) names.push_back(k.name);
+        throw std::invalid_argument(
+            fmt::format("precision: unknown key '{}'; known: {}, update, scaler", key, fmt::join(names, ", ")));
+    }
+    const FormatSpec f = format(value);
+    if (f.is_scale())
+        throw std::invalid_argument(fmt::format("precision: {}={}: a scale format holds no tensor", key, value));
+    if (p.autocast.enabled && (key == "weights" || key == "activations" || key == "gradients" || key == "loss"))
+        throw std::invalid_argument(fmt::format("precision: autocast decides about {}: leave it out", key));
+    known->field(p) = f;
+}
+
+} // namespace
+
+std::span<const PrecisionRow> precisions() { return rows; }
+
+Precision precision(std::string_view text) {
+    Precision p;
+    bool first = true;
+    for (std::string_view rest = text; first || !rest.empty(); first = false) {
+        const std::size_t end = std::min(rest.find(','), rest.size());
+        const std::string_view item = rest.substr(0, end);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+        if (const std::size_t equals = item.find('='); equals != std::string_view::npos) {
+            set(p, item.substr(0, equals), item.substr(equals + 1));
+            continue;
+        }
+        const auto* const row = std::ranges::find(rows, item, &PrecisionRow::name);
+        if (!first || row == std::end(rows)) {
+            std::vector<std::string_view> names;
+            for (const PrecisionRow& r : rows) names.push_back(r.name);
+            throw std::invalid_argument(fmt::format("unknown precision '{}'; known: {}, or [PRESET,]key=format,...",
+                                                    item, fmt::join(names, ", ")));
+        }
+        p = row->make();
+    }
+    p.name = text;
+    return p;
+}
+
+} // namespace amp

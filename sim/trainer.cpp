@@ -1,0 +1,141 @@
+#include <ampscope/sim/trainer.h>
+
+#include <ampscope/formats/environment.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+/// The largest finite magnitude, divided by the scale that it contains.
+double largest(std::span<const float> values, double scale) {
+    float max = 0;
+    for (const float x : values) {
+        const float magnitude = std::abs(x);
+        if (std::isfinite(magnitude)) max = std::max(max, magnitude);
+    }
+    return max / scale;
+}
+
+} // namespace
+
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
+    : options_(options), data_(data), training_(build_training_program(options, data)),
+      cpu_(training_.program, threads), shuffle_(options.seed, data.training), scaler_(initial_state(options.scaling)) {
+    if (data.validation < 1 || data.training < 1)
+        throw std::invalid_argument("[train] " + data.name + ": too few examples");
+    for (std::size_t i = 0; i < training_.initial.size(); ++i) {
+        const Parameter& parameter = training_.initial[i];
+        std::ranges::copy(initial_values(parameter, i, cpu_.info(parameter.weight), options.seed),
+                          cpu_[parameter.weight].begin());
+    }
+    cpu_.context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
+}
+
+/// Copies a batch to the network: training examples in the order of the shuffle, or validation examples one by one.
+void Trainer::load(std::int64_t first, Shuffle* shuffle) {
+    float *input = cpu_[training_.network.inputs].data(), *target = cpu_[training_.network.targets].data();
+    for (std::int64_t i = first; i < first + options_.batch; ++i) {
+        const std::int64_t example = shuffle != nullptr ? (*shuffle)[i] : data_.training + i % data_.validation;
+        data_.read(example, input, target);
+        input += element_count(data_.input);
+        target += element_count(data_.target);
+    }
+}
+
+StepResult Trainer::compute() {
+    const FloatEnvironment environment;
+    StepContext& c = cpu_.context;
+    StepResult result{.step = step_, .scale = scaler_.scale};
+    c.step = static_cast<std::uint32_t>(step_);
+    c.loss_scale = scaler_.scale;
+    c.training = true;
+    const double parts = c.replicas * c.micro_batches;
+    for (c.replica = 0; c.replica < c.replicas; ++c.replica)
+        for (c.micro_batch = 0; c.micro_batch < c.micro_batches; ++c.micro_batch) {
+            const std::int64_t part = (step_ * c.replicas + c.replica) * c.micro_batches + c.micro_batch;
+            load(part * options_.batch, &shuffle_);
+            replay(cpu_, training_.program.forward);
+            result.loss += cpu_[training_.network.loss][0] / parts;
+            replay(cpu_, training_.program.backward);
+        }
+    cpu_.found_inf = false;
+    replay(cpu_, training_.program.check);
+    result.found_inf = cpu_.found_inf;
+    for (const auto& [name, id] : training_.watched_gradients)
+        result.amax_activation = std::max(result.amax_activation, largest(cpu_[id], result.scale));
+    return result;
+}
+
+StepResult Trainer::apply(StepResult result) {
+    const FloatEnvironment environment;
+    StepContext& c = cpu_.context;
+    const LossScalerUpdate update = update_scale(options_.scaling, scaler_, result.found_inf);
+    result.verdict = update.verdict;
+    if (update.verdict == ScalerVerdict::abort)
+        throw std::runtime_error(
+            "the loss scale is already at its minimum and gradients are not finite: the run ends, as it would in " +
+            options_.loss_scaler);
+    c.unscale_by = update.unscale_by;
+    replay(cpu_, training_.program.unscale);
+    result.gradient_norm = cpu_[training_.norm][0];
+    for (const ParameterTensors& p : training_.parameters)
+        result.amax_weight = std::max(result.amax_weight, largest(cpu_[p.gradient], 1));
+    c.learning_rate = options_.optimizer.learning_rate;
+    if (step_ < options_.warmup)
+        c.learning_rate *= static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup);
+    result.learning_rate = c.learning_rate;
+    if (update.verdict == ScalerVerdict::step) {
+        c.update = ++updates_;
+        cpu_.updates = {};
+        replay(cpu_, training_.program.update);
+        result.updates = cpu_.updates;
+    }
+    scaler_ = update.state;
+    ++step_;
+    return result;
+}
+
+Evaluation Trainer::evaluate() {
+    const FloatEnvironment environment;
+    cpu_.context.training = false;
+    Evaluation result;
+    const std::int64_t batches = std::max<std::int64_t>(1, data_.validation / options_.batch);
+    std::int64_t right = 0, counted = 0;
+    for (std::int64_t b = 0; b < batches; ++b) {
+        load(b * options_.batch, nullptr);
+        replay(cpu_, training_.program.forward);
+        result.loss += cpu_[training_.network.loss][0] / static_cast<double>(batches);
+        if (data_.classes == 0) continue;
+        const std::span<const float> outputs = cpu_[training_.network.outputs],
+                                     targets = cpu_[training_.network.targets];
+        const auto classes = static_cast<std::size_t>(data_.classes);
+        for (std::size_t i = 0; i < targets.size(); ++i) {
+            if (!(targets[i] >= 0)) continue;
+            const auto row = outputs.subspan(i * classes, classes);
+            ++counted;
+            right += std::ranges::max_element(row) - row.begin() == static_cast<std::int64_t>(targets[i]);
+        }
+    }
+    if (counted > 0) result.accuracy = static_cast<double>(right) / static_cast<double>(counted);
+    return result;
+}
+
+std::vector<TensorId> Trainer::state_tensors() const {
+    std::vector<TensorId> ids;
+    for (const ParameterTensors& p : training_.parameters)
+        for (const TensorId id : {p.weight, p.m, p.v, p.compensation})
+            if (id) ids.push_back(id);
+    return ids;
+}
+
+void Trainer::restore(const State& state) {
+    step_ = state.step;
+    updates_ = state.updates;
+    scaler_ = state.scaler;
+}
+
+} // namespace amp

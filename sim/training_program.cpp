@@ -1,0 +1,118 @@
+#include <ampscope/sim/trainer.h>
+
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+/// Tensors that no op of the network names: totals of gradients and the optimizer's state.
+TensorId add_tensor(Program& p, std::string name, const Shape& shape, const FormatSpec& format, TensorRole role) {
+    p.tensors.push_back({.name = std::move(name), .shape = shape, .format = format, .role = role});
+    return {static_cast<std::int32_t>(p.tensors.size() - 1)};
+}
+
+/// Several micro-batches add up, several replicas meet; else the gradient of backward is the gradient.
+void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradient, ParameterTensors& to) {
+    Program& p = t.program;
+    if (o.micro_batches == 1 && o.replicas == 1) {
+        to.contributions = {gradient};
+        to.gradient = gradient;
+        return;
+    }
+    const TensorInfo info = p[gradient];
+    for (int r = 0; r < o.replicas; ++r) {
+        to.contributions.push_back(
+            add_tensor(p, fmt::format("{}.total_{}", info.name, r), info.shape, info.format, TensorRole::gradient));
+        p[to.contributions.back()].gradient_of = to.weight;
+    }
+    p.backward.push_back({AccumulateGradient{gradient, to.contributions}, "a gradient has its parameter's format"});
+    to.gradient = to.contributions.front();
+    if (o.replicas == 1) return;
+    to.gradient = add_tensor(p, info.name + ".mean", info.shape, info.format, TensorRole::gradient);
+    p[to.gradient].gradient_of = to.weight;
+    p.check.push_back(
+        {AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, o.all_reduce.transport},
+         fmt::format("sent as {}", o.all_reduce.transport.name)});
+}
+
+void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
+    for (const ParameterTensors& p : t.parameters) tape.push_back({Clip{t.norm, p.gradient, max_norm}, "clipping"});
+}
+
+Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tensors, std::size_t number) {
+    const TensorInfo weight = p[tensors.weight];
+    Update update{.options = o.optimizer,
+                  .weight = tensors.weight,
+                  .gradient = tensors.gradient,
+                  .m = {},
+                  .v = {},
+                  .compensation = {},
+                  .stream = static_cast<std::uint32_t>(number)};
+    const auto state = [&](std::string_view name, const FormatSpec& f) {
+        return add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
+    };
+    const bool sgd = o.optimizer.kind == OptimizerKind::sgd;
+    if (!sgd || o.optimizer.momentum != 0) update.m = state("m", o.precision.m);
+    if (!sgd) update.v = state("v", o.precision.v);
+    if (o.optimizer.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format);
+    return update;
+}
+
+void check_options(const TrainOptions& o) {
+    if (o.batch < 1 || o.micro_batches < 1 || o.replicas < 1)
+        throw std::invalid_argument("[train] expected a batch, micro-batches and replicas of at least 1");
+    if (!(o.clip >= 0)) throw std::invalid_argument("[train] expected a norm to clip at that is not negative");
+    check(o.scaling);
+    if (o.scaling.scaling != LossScaling::off && !o.scaling.fp16_gradients && o.precision.master == format("fp16"))
+        throw std::invalid_argument(fmt::format(
+            "[train] {}: gradients are FP16, which torch.amp.GradScaler refuses (\"Attempting to unscale FP16 "
+            "gradients.\"): keep master weights in FP32, or take another loss scaler such as apex or none",
+            o.precision.name));
+}
+
+} // namespace
+
+TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
+    check_options(o);
+    TrainingProgram t;
+    Program& p = t.program;
+    Graph g(p, o.precision);
+    t.network = model(o.model.name).build(g, o.model, data, o.batch);
+    t.initial = g.parameters();
+    g.differentiate(t.network.loss);
+    for (const Parameter& parameter : g.parameters()) {
+        ParameterTensors tensors{
+            .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
+        collect_gradient(t, o, g.gradient(parameter.weight), tensors);
+        t.parameters.push_back(std::move(tensors));
+    }
+    for (const auto& [name, id] : g.watched())
+        if (const TensorId gradient = g.gradient(id)) t.watched_gradients.emplace_back(name + ".out.grad", gradient);
+
+    std::vector<TensorId> gradients;
+    for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);
+    p.check.push_back({CheckFinite{gradients}, ""});
+    t.norm = add_tensor(p, "gradient_norm", {}, o.precision.master, TensorRole::gradient);
+    const GlobalNorm norm{gradients, t.norm};
+    if (o.clip > 0 && o.clip_before_unscale) {
+        p.unscale.push_back({norm, "before unscaling"});
+        add_clipping(t, p.unscale, o.clip);
+    }
+    if (o.scaling.scaling != LossScaling::off)
+        for (const ParameterTensors& q : t.parameters)
+            p.unscale.push_back({Unscale{q.gradient, o.scaling.unscale}, "loss scale"});
+    p.unscale.push_back({norm, "after unscaling"});
+    if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
+    for (std::size_t i = 0; i < t.parameters.size(); ++i) {
+        const Update update = add_state(p, o, t.parameters[i], i);
+        t.parameters[i].m = update.m;
+        t.parameters[i].v = update.v;
+        t.parameters[i].compensation = update.compensation;
+        p.update.push_back({update, "master weights"});
+    }
+    return t;
+}
+
+} // namespace amp

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""The networks of sim/models trained by PyTorch in FP32, as golden data for tests/test_training.cpp.
+
+    python3 training.py > training.json
+
+100 losses and all gradients of the first step of each. Initial weights and the order of the data are made here a second
+time, from what sim/ says about them: Philox words, the sum of twelve uniform numbers, sorting by random words. Recorded with
+Debian's python3-torch 1.13.1 on one thread.
+"""
+import base64
+import json
+import os
+import re
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+STEPS, SEED = 100, 7
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al. 2011) of arrays of counters."""
+    c, k = [np.asarray(x, np.uint64) for x in counter], [np.uint64(x) for x in key]
+    mask = np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        p, q = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [(q >> np.uint64(32)) ^ c[1] ^ k[0], q & mask, (p >> np.uint64(32)) ^ c[3] ^ k[1], p & mask]
+        k = [(k[0] + np.uint64(0x9E3779B9)) & mask, (k[1] + np.uint64(0xBB67AE85)) & mask]
+    return np.stack(np.broadcast_arrays(*c), -1)
+
+
+def words(seed, stream, step, count):
+    groups = np.arange((count + 3) // 4, dtype=np.uint64)
+    zero = np.zeros_like(groups)
+    return philox((groups, zero, zero + np.uint64(step), zero + np.uint64(stream)), (seed, 0)).reshape(-1)[:count]
+
+
+def uniform(seed, stream, count):
+    return (words(seed, stream, 0, count).astype(np.float64) + 0.5) * 2.0**-32
+
+
+def normal(seed, stream, count):
+    u = uniform(seed, stream, 12 * count).reshape(count, 12)
+    total = np.full(count, -6.0)
+    for i in range(12):
+        total = total + u[:, i]
+    return total
+
+
+def permutation(seed, stream, step, count):
+    return np.lexsort((np.arange(count), words(seed, stream, step, count)))
+
+
+def shuffled(count, batch):
+    """The examples of STEPS batches."""
+    epochs = [permutation(SEED, 0xDA7A0003, e, count) for e in range(STEPS * batch // count + 1)]
+    return np.concatenate(epochs)[:STEPS * batch].reshape(STEPS, batch)
+
+
+def split(count):
+    return permutation(0, 0xDA7A0004, 0, count)[:count - count // 5]
+
+
+def digits():
+    lines = re.findall('"([A-Q]{64})([0-9])"', open(os.path.join(HERE, "../../../sim/data/digits.inc")).read())
+    x = np.array([[ord(c) - 65 for c in pixels] for pixels, _ in lines], np.float32) / 16
+    order = split(len(lines))
+    return x[order].reshape(-1, 8, 8, 1), np.array([int(d) for _, d in lines])[order]
+
+
+def modular(p):
+    order = split(p * p)
+    a, b = order // p, order % p
+    x = np.stack([a, np.full_like(a, p), b, np.full_like(a, p + 1)], 1)
+    y = np.full_like(x, -1)
+    y[:, 3] = (a + b) % p
+    return x, y
+
+
+def regression():
+    n = 4096
+    x = normal(SEED, 0xDA7A0001, 10 * n).reshape(n, 10).astype(np.float32)
+    y = 0.1 * normal(SEED, 0xDA7A0002, n)
+    w = normal(SEED, 0xDA7A0000, 10)
+    for j in range(10):
+        y = y + w[j] * x[:, j].astype(np.float64)
+    return x, y.astype(np.float32).reshape(n, 1)
+
+
+class Parameters:
+    """In the order in which the network makes them, which numbers their streams."""
+
+    def __init__(self):
+        self.named = {}
+
+    def __call__(self, name, shape, kind, value):
+        if name not in self.named:
+            count, stream = int(np.prod(shape)), 0x17170000 + len(self.named)
+            if kind == "uniform":
+                v = value * (2 * uniform(SEED, stream, count) - 1)
+            elif kind == "normal":
+                v = value * normal(SEED, stream, count)
+            else:
+                v = np.full(count, float(value))
+            self.named[name] = torch.nn.Parameter(torch.from_numpy(v.astype(np.float32).reshape(shape)))
+        return self.named[name]
+
+
+def torch_linear(p, name, x, outputs):
+    bound = 1 / np.sqrt(x.shape[-1])
+    w = p(name + ".weight", (outputs, x.shape[-1]), "uniform", bound)
+    return F.linear(x, w, p(name + ".bias", (outputs,), "uniform", bound))
+
+
+def linear(p, x, y):
+    return F.mse_loss(torch_linear(p, "linear", x, 1), y)
+
+
+def mlp(p, x, y):
+    x = x.flatten(1)
+    for i in range(2):
+        x = F.relu(torch_linear(p, "h.%d" % i, x, 16))
+    return F.cross_entropy(torch_linear(p, "head", x, 10), y)
+
+
+def cnn(p, x, y):
+    """Ours are batch x height x width x channels, and a filter is kernel x kernel x channels."""
+    for i in (1, 2):
+        c, out = x.shape[-1], 4 * i
+        bound = 1 / np.sqrt(9 * c)
+        w = p("c%d.weight" % i, (out, 9 * c), "uniform", bound).reshape(out, 3, 3, c).permute(0, 3, 1, 2)
+        b = p("c%d.bias" % i, (out,), "uniform", bound)
+        x = F.max_pool2d(F.relu(F.conv2d(x.permute(0, 3, 1, 2), w, b, padding=1)), 2).permute(0, 2, 3, 1)
+    return F.cross_entropy(torch_linear(p, "head", x.flatten(1), 10), y)
+
+
+def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocabulary=15):
+    def lin(name, x, outputs, deviation=0.02):
+        w = p(name + ".weight", (outputs, x.shape[-1]), "normal", deviation)
+        return F.linear(x, w, None if name.endswith(".k") else p(name + ".bias", (outputs,), "constant", 0))
+
+    def norm(name, x):
+        w = p(name + ".weight", (width,), "constant", 1)
+        if rms:
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+        return F.layer_norm(x, (width,), w, p(name + ".bias", (width,), "constant", 0))
+
+    batch, tokens = x.shape
+    table, positions = p("wte.weight", (vocabulary, width), "normal", 0.02), p("wpe.weight", (tokens, width), "normal", 0.02)
+    h = F.embedding(x, table) + positions
+    residual = 0.02 / np.sqrt(2.0 * depth)
+    mask = torch.full((tokens, tokens), float("-inf")).triu(1)
+    for i in range(depth):
+        n = norm("h.%d.ln1" % i, h)
+        q, k, v = (lin("h.%d.attn.%s" % (i, c), n, width).view(batch, tokens, heads, -1).transpose(1, 2) for c in "qkv")
+        weights = F.softmax((q * (width // heads) ** -0.5) @ k.transpose(2, 3) + mask, -1)
+        mixed = (weights @ v).transpose(1, 2).reshape(batch, tokens, width)
+        h = h + lin("h.%d.attn.o" % i, mixed, width, residual)
+        up = lin("h.%d.mlp.up" % i, norm("h.%d.ln2" % i, h), 4 * width)
+        h = h + lin("h.%d.mlp.down" % i, F.gelu(up, approximate=activation), width, residual)
+    return F.cross_entropy(lin("head", norm("ln_f", h), vocabulary).view(-1, vocabulary), y.reshape(-1), ignore_index=-1)
+
+
+def train(name, network, data, learning_rate, batch=16):
+    x, y = data
+    parameters = Parameters()
+    losses, gradients = [], {}
+    for examples in shuffled(len(x), batch):
+        loss = network(parameters, torch.from_numpy(x[examples]), torch.from_numpy(y[examples]))
+        for p in parameters.named.values():
+            p.grad = None
+        loss.backward()
+        if not losses:
+            for n, p in parameters.named.items():
+                gradients[n] = base64.b64encode(p.grad.numpy().astype("<f4").tobytes()).decode()
+        losses.append(float(loss))
+        with torch.no_grad():
+            for p in parameters.named.values():
+                p -= learning_rate * p.grad
+    return {"name": name, "learning_rate": learning_rate, "batch": batch, "losses": losses, "gradients": gradients}
+
+
+def main():
+    torch.set_num_threads(1)
+    cases = [train("linear", linear, regression(), 0.01),
+             train("mlp", mlp, digits(), 0.1),
+             train("cnn", cnn, digits(), 0.1),
+             train("gpt", gpt, modular(13), 0.1),
+             train("gpt rms gelu", lambda *a: gpt(*a, rms=True, activation="none"), modular(13), 0.1)]
+    print(json.dumps({"torch": torch.__version__, "seed": SEED, "cases": cases}, indent=0))
+
+
+main()

@@ -1,0 +1,162 @@
+// The ops of a network once more, from their definitions, in numbers of 60 digits: plain loops that share nothing with
+// sim/. Tensors are flat; extents are arguments.
+#pragma once
+
+#include "oracle.h"
+
+#include <boost/multiprecision/cpp_bin_float.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+namespace reference {
+
+using Real = boost::multiprecision::number<boost::multiprecision::cpp_bin_float<60>, boost::multiprecision::et_off>;
+using Reals = std::vector<Real>;
+using Index = std::int64_t;
+
+inline Real at(const Reals& x, Index i) { return x[static_cast<std::size_t>(i)]; }
+
+/// The value nearest to x in a format, by the oracle; zeros are +0.
+inline float rounded(std::string_view format, const Real& x) {
+    const oracle::Facts& f = oracle::find(format);
+    if (x == 0) return 0;
+    int exponent = 0;
+    const Real fraction = frexp(abs(x), &exponent);
+    oracle::Number n{.kind = oracle::Class::finite, .negative = x < 0};
+    n.numerator = oracle::Integer(ldexp(fraction, 190)); // all bits there are
+    n.exponent = exponent - 190;
+    return oracle::to_float(f, oracle::store({f}, n).code);
+}
+
+/// m x k times k x n (or n x k transposed).
+inline Reals matmul(const Reals& a, const Reals& b, Index m, Index n, Index k, bool transpose_b) {
+    Reals out;
+    for (Index i = 0; i < m; ++i)
+        for (Index j = 0; j < n; ++j) {
+            Real sum = 0;
+            for (Index l = 0; l < k; ++l) sum += at(a, i * k + l) * at(b, transpose_b ? j * k + l : l * n + j);
+            out.push_back(sum);
+        }
+    return out;
+}
+
+inline Reals add(const Reals& a, const Reals& b) {
+    Reals out;
+    for (std::size_t i = 0; i < a.size(); ++i) out.push_back(a[i] + b[i % b.size()]);
+    return out;
+}
+
+inline Reals mul(const Reals& a, const Reals& b) {
+    Reals out;
+    for (std::size_t i = 0; i < a.size(); ++i) out.push_back(a[i] * b[i % b.size()]);
+    return out;
+}
+
+template <class F>
+Reals map(const Reals& x, const F& f) {
+    Reals out;
+    for (const Real& v : x) out.push_back(f(v));
+    return out;
+}
+
+inline Real relu(const Real& x) { return x > 0 ? x : Real(0); }
+inline Real sigmoid(const Real& x) { return 1 / (1 + exp(-x)); }
+/// The error function by its series, for |x| below 6.
+inline Real erf(const Real& x) {
+    Real term = x, sum = x;
+    for (int n = 1; n < 400; ++n) {
+        term *= -x * x / n;
+        sum += term / (2 * n + 1);
+    }
+    return sum * 2 / sqrt(acos(Real(-1)));
+}
+inline Real gelu(const Real& x) { return x * (1 + erf(x / sqrt(Real(2)))) / 2; }
+inline Real gelu_tanh(const Real& x) {
+    const Real c = Real(44715) / 1000000;
+    return x * (1 + tanh(sqrt(2 / acos(Real(-1))) * (x + c * x * x * x))) / 2;
+}
+
+/// Rows of n; causal: row i of each n rows knows its first i + 1.
+inline Reals softmax(const Reals& x, Index n, bool causal) {
+    Reals out;
+    for (Index r = 0; r < static_cast<Index>(x.size()) / n; ++r) {
+        const Index known = causal ? r % n + 1 : n;
+        Real sum = 0;
+        for (Index j = 0; j < known; ++j) sum += exp(at(x, r * n + j));
+        for (Index j = 0; j < n; ++j) out.push_back(j < known ? Real(exp(at(x, r * n + j)) / sum) : Real(0));
+    }
+    return out;
+}
+
+inline Reals norm(const Reals& x, const Reals& weight, const Reals& bias, const Real& eps, bool centers) {
+    const auto n = static_cast<Index>(weight.size());
+    Reals out;
+    for (Index r = 0; r < static_cast<Index>(x.size()) / n; ++r) {
+        Real mean = 0, variance = 0;
+        for (Index j = 0; j < n && centers; ++j) mean += at(x, r * n + j) / n;
+        for (Index j = 0; j < n; ++j) variance += (at(x, r * n + j) - mean) * (at(x, r * n + j) - mean) / n;
+        for (Index j = 0; j < n; ++j)
+            out.push_back((at(x, r * n + j) - mean) / sqrt(variance + eps) * at(weight, j) +
+                          (bias.empty() ? Real(0) : at(bias, j)));
+    }
+    return out;
+}
+
+/// Images N x H x W x C, filters OUT x K x K x C: the textbook's seven loops.
+inline Reals conv2d(const Reals& x, const Reals& w, const Reals& bias, Index batch, Index height, Index width,
+                    Index channels, Index kernel, Index stride, Index padding) {
+    const auto outs = static_cast<Index>(bias.size());
+    Reals out;
+    for (Index n = 0; n < batch; ++n)
+        for (Index y = -padding; y + kernel <= height + padding; y += stride)
+            for (Index z = -padding; z + kernel <= width + padding; z += stride)
+                for (Index o = 0; o < outs; ++o) {
+                    Real sum = at(bias, o);
+                    for (Index i = 0; i < kernel; ++i)
+                        for (Index j = 0; j < kernel; ++j)
+                            for (Index c = 0; c < channels; ++c)
+                                if (y + i >= 0 && y + i < height && z + j >= 0 && z + j < width)
+                                    sum += at(x, ((n * height + y + i) * width + z + j) * channels + c) *
+                                           at(w, ((o * kernel + i) * kernel + j) * channels + c);
+                    out.push_back(sum);
+                }
+    return out;
+}
+
+inline Reals pool(const Reals& x, Index batch, Index height, Index width, Index channels, Index size, bool max) {
+    Reals out;
+    for (Index n = 0; n < batch; ++n)
+        for (Index y = 0; y + size <= height; y += size)
+            for (Index z = 0; z + size <= width; z += size)
+                for (Index c = 0; c < channels; ++c) {
+                    Real sum = 0, best = at(x, ((n * height + y) * width + z) * channels + c);
+                    for (Index i = 0; i < size; ++i)
+                        for (Index j = 0; j < size; ++j) {
+                            const Real v = at(x, ((n * height + y + i) * width + z + j) * channels + c);
+                            sum += v;
+                            if (v > best) best = v;
+                        }
+                    out.push_back(max ? best : Real(sum / (size * size)));
+                }
+    return out;
+}
+
+/// The mean over the rows whose target is not negative.
+inline Real cross_entropy(const Reals& logits, const std::vector<int>& targets) {
+    const Index n = static_cast<Index>(logits.size() / targets.size());
+    Real sum = 0;
+    int counted = 0;
+    for (std::size_t r = 0; r < targets.size(); ++r) {
+        if (targets[r] < 0) continue;
+        Real total = 0;
+        for (Index j = 0; j < n; ++j) total += exp(at(logits, static_cast<Index>(r) * n + j));
+        sum += log(total) - at(logits, static_cast<Index>(r) * n + targets[r]);
+        ++counted;
+    }
+    return sum / counted;
+}
+
+} // namespace reference

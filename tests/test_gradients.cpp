@@ -1,0 +1,276 @@
+// The result and the gradient of every op in FP32 against its definition in numbers of 60 digits, the gradient by
+// central differences of it.
+#include "reference_ops.h"
+
+#include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/data/dataset.h>
+#include <ampscope/sim/graph.h>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+using namespace amp;
+using reference::Real;
+using reference::Reals;
+
+namespace {
+
+struct Case {
+    const char* name;
+    std::vector<Shape> shapes; ///< of the operands that have gradients
+    std::function<TensorId(Graph&, const std::vector<TensorId>&)> build;
+    std::function<Reals(const std::vector<Reals>&)> reference;
+    std::vector<float> tokens{}; ///< of the input of that name
+};
+
+/// The sum of the reference's results, each times its weight.
+Real weighted(const Case& c, const std::vector<Reals>& operands, const Reals& weights) {
+    const Reals out = c.reference(operands);
+    Real sum = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
+    return sum;
+}
+
+Real derivative(const Case& c, std::vector<Reals> operands, const Reals& weights, std::size_t operand, std::size_t i) {
+    const Real h = 1e-20, x = operands[operand][i];
+    operands[operand][i] = x + h;
+    const Real above = weighted(c, operands, weights);
+    operands[operand][i] = x - h;
+    return (above - weighted(c, operands, weights)) / (2 * h);
+}
+
+void check_case(const Case& c, std::uint64_t seed) {
+    CAPTURE(c.name);
+    Program program;
+    Graph g(program, precision("fp32"));
+    std::vector<TensorId> operands;
+    for (std::size_t i = 0; i < c.shapes.size(); ++i)
+        operands.push_back(g.parameter("x" + std::to_string(i), c.shapes[i], {}));
+    const TensorId out = c.build(g, operands), weight = g.input("weights", g[out].shape);
+    const TensorId loss = sum(g, mul(g, out, weight));
+    g.differentiate(loss);
+
+    Cpu cpu(program, 1);
+    std::vector<Reals> exact(operands.size());
+    Reals weights;
+    for (std::size_t i = 0; i < operands.size(); ++i)
+        for (std::size_t j = 0; j < cpu[operands[i]].size(); ++j) {
+            cpu[operands[i]][j] = static_cast<float>(normal(seed, static_cast<std::uint32_t>(i), j));
+            exact[i].emplace_back(cpu[operands[i]][j]);
+        }
+    for (std::size_t j = 0; j < cpu[weight].size(); ++j) {
+        cpu[weight][j] = static_cast<float>(normal(seed, 1000, j));
+        weights.emplace_back(cpu[weight][j]);
+    }
+    for (std::size_t i = 0; i < program.tensors.size(); ++i)
+        if (program.tensors[i].name == "tokens")
+            std::ranges::copy(c.tokens, cpu[{static_cast<std::int32_t>(i)}].begin());
+    replay(cpu, program.forward);
+    replay(cpu, program.backward);
+
+    const Reals want = c.reference(exact);
+    REQUIRE(want.size() == cpu[out].size());
+    double largest = 0;
+    for (const Real& x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    for (std::size_t i = 0; i < want.size(); ++i)
+        CHECK(std::abs(cpu[out][i] - static_cast<double>(want[i])) <= 1e-6 * largest);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+        CAPTURE(i);
+        const TensorId gradient = g.gradient(operands[i]);
+        REQUIRE(gradient);
+        std::vector<double> slopes;
+        double steepest = 0;
+        for (std::size_t j = 0; j < exact[i].size(); ++j) {
+            slopes.push_back(static_cast<double>(derivative(c, exact, weights, i, j)));
+            steepest = std::max(steepest, std::abs(slopes.back()));
+        }
+        CHECK(steepest > 0);
+        for (std::size_t j = 0; j < slopes.size(); ++j)
+            CHECK(std::abs(cpu[gradient][j] - slopes[j]) <= 1e-6 * steepest);
+    }
+}
+
+Case activation_case(const char* name, ActivationKind kind, Real (*f)(const Real&)) {
+    return {name,
+            {{3, 5}},
+            [kind](Graph& g, const auto& x) { return activation(g, kind, x[0]); },
+            [f](const auto& x) { return reference::map(x[0], f); }};
+}
+
+Reals transposed(const Reals& x, const Shape& shape, const std::array<int, 4>& order) {
+    std::array<std::int64_t, 4> stride{shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}, i{};
+    const auto extent = [&](std::size_t axis) { return shape[static_cast<std::size_t>(order[axis])]; };
+    Reals out;
+    for (i[0] = 0; i[0] < extent(0); ++i[0])
+        for (i[1] = 0; i[1] < extent(1); ++i[1])
+            for (i[2] = 0; i[2] < extent(2); ++i[2])
+                for (i[3] = 0; i[3] < extent(3); ++i[3]) {
+                    std::int64_t at = 0;
+                    for (std::size_t axis = 0; axis < 4; ++axis)
+                        at += i[axis] * stride[static_cast<std::size_t>(order[axis])];
+                    out.push_back(reference::at(x, at));
+                }
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("products") {
+    check_case({"linear",
+                {{2, 3, 4}, {5, 4}, {5}},
+                [](Graph& g, const auto& x) { return linear(g, x[0], x[1], x[2]); },
+                [](const auto& x) { return reference::add(reference::matmul(x[0], x[1], 6, 5, 4, true), x[2]); }},
+               1);
+    for (const bool transpose_b : {false, true})
+        check_case({"bmm",
+                    {{2, 3, 4}, transpose_b ? Shape{2, 5, 4} : Shape{2, 4, 5}},
+                    [=](Graph& g, const auto& x) { return matmul(g, x[0], x[1], transpose_b); },
+                    [=](const auto& x) {
+                        Reals out;
+                        for (int b = 0; b < 2; ++b) {
+                            const Reals one = reference::matmul({x[0].begin() + 12 * b, x[0].begin() + 12 * b + 12},
+                                                                {x[1].begin() + 20 * b, x[1].begin() + 20 * b + 20}, 3,
+                                                                5, 4, transpose_b);
+                            out.insert(out.end(), one.begin(), one.end());
+                        }
+                        return out;
+                    }},
+                   2);
+}
+
+TEST_CASE("a weight that is used twice gets the sum") {
+    check_case({"w w",
+                {{3, 3}},
+                [](Graph& g, const auto& x) { return matmul(g, matmul(g, x[0], x[0]), x[0], true); },
+                [](const auto& x) {
+                    return reference::matmul(reference::matmul(x[0], x[0], 3, 3, 3, false), x[0], 3, 3, 3, true);
+                }},
+               3);
+}
+
+TEST_CASE("element by element") {
+    check_case({"add",
+                {{3, 4}, {4}},
+                [](Graph& g, const auto& x) { return add(g, x[0], x[1]); },
+                [](const auto& x) { return reference::add(x[0], x[1]); }},
+               4);
+    check_case({"mul",
+                {{3, 4}, {4}},
+                [](Graph& g, const auto& x) { return mul(g, x[0], x[1]); },
+                [](const auto& x) { return reference::mul(x[0], x[1]); }},
+               5);
+    check_case({"mul",
+                {{3, 4}, {3, 4}},
+                [](Graph& g, const auto& x) { return mul(g, x[0], x[1]); },
+                [](const auto& x) { return reference::mul(x[0], x[1]); }},
+               6);
+    check_case({"scale",
+                {{7}},
+                [](Graph& g, const auto& x) { return scale(g, x[0], 0.75); },
+                [](const auto& x) { return reference::map(x[0], [](const Real& v) { return Real(v * 3 / 4); }); }},
+               7);
+    check_case(activation_case("relu", ActivationKind::relu, reference::relu), 8);
+    check_case(activation_case("gelu", ActivationKind::gelu, reference::gelu), 9);
+    check_case(activation_case("gelu_tanh", ActivationKind::gelu_tanh, reference::gelu_tanh), 10);
+    check_case(activation_case("tanh", ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }), 11);
+    check_case(activation_case("sigmoid", ActivationKind::sigmoid, reference::sigmoid), 12);
+}
+
+TEST_CASE("softmax and norms") {
+    for (const bool causal : {false, true})
+        check_case({"softmax",
+                    {{2, 5, 5}},
+                    [=](Graph& g, const auto& x) { return softmax(g, x[0], causal); },
+                    [=](const auto& x) { return reference::softmax(x[0], 5, causal); }},
+                   13);
+    check_case({"layer_norm",
+                {{37, 9}, {9}, {9}},
+                [](Graph& g, const auto& x) { return layer_norm(g, x[0], x[1], x[2]); },
+                [](const auto& x) { return reference::norm(x[0], x[1], x[2], Real(1) / 100000, true); }},
+               14);
+    check_case({"rms_norm",
+                {{4, 9}, {9}},
+                [](Graph& g, const auto& x) { return rms_norm(g, x[0], x[1]); },
+                [](const auto& x) { return reference::norm(x[0], x[1], {}, Real(1) / 1000000, false); }},
+               15);
+}
+
+TEST_CASE("images") {
+    for (const auto& [stride, padding] : {std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 2}})
+        check_case({"conv2d",
+                    {{2, 5, 4, 3}, {2, 27}, {2}},
+                    [=](Graph& g, const auto& x) { return conv2d(g, x[0], x[1], x[2], 3, stride, padding); },
+                    [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, 3, stride, padding); }},
+                   16);
+    for (const bool max : {false, true})
+        check_case({"pool",
+                    {{2, 5, 4, 3}},
+                    [=](Graph& g, const auto& x) { return pool(g, max ? PoolKind::max : PoolKind::average, x[0], 2); },
+                    [=](const auto& x) { return reference::pool(x[0], 2, 5, 4, 3, 2, max); }},
+                   17);
+}
+
+TEST_CASE("views, transposes, sums and means") {
+    check_case({"view",
+                {{2, 6}},
+                [](Graph& g, const auto& x) {
+                    return softmax(g, view(g, x[0], {3, 4}));
+                },
+                [](const auto& x) { return reference::softmax(x[0], 4, false); }},
+               18);
+    for (const std::array<int, 4> order : {std::array{0, 2, 1, 3}, std::array{3, 0, 1, 2}, std::array{1, 2, 3, 0}})
+        check_case({"transpose",
+                    {{2, 3, 4, 5}},
+                    [=](Graph& g, const auto& x) { return transpose(g, x[0], order); },
+                    [=](const auto& x) {
+                        return transposed(x[0], {2, 3, 4, 5}, order);
+                    }},
+                   19);
+    const auto total = [](const Reals& x) {
+        Real sum = 0;
+        for (const Real& v : x) sum += v;
+        return sum;
+    };
+    check_case({"sum",
+                {{3, 4}},
+                [](Graph& g, const auto& x) { return sum(g, x[0]); },
+                [=](const auto& x) { return Reals{total(x[0])}; }},
+               20);
+    check_case({"mean",
+                {{3, 4}},
+                [](Graph& g, const auto& x) { return mean(g, x[0]); },
+                [=](const auto& x) { return Reals{total(x[0]) / 12}; }},
+               21);
+}
+
+TEST_CASE("losses and tables") {
+    check_case({"cross_entropy",
+                {{3, 4}},
+                [](Graph& g, const auto& x) { return cross_entropy(g, x[0], g.input("tokens", {3})); },
+                [](const auto& x) {
+                    return Reals{reference::cross_entropy(x[0], {2, -1, 0})};
+                },
+                {2, -1, 0}},
+               22);
+    check_case({"mse_loss",
+                {{3}},
+                [](Graph& g, const auto& x) { return mse_loss(g, x[0], g.input("tokens", {3})); },
+                [](const auto& x) {
+                    const Reals d = {x[0][0] - 2, x[0][1] + 1, x[0][2] - 5};
+                    return Reals{(d[0] * d[0] + d[1] * d[1] + d[2] * d[2]) / 3};
+                },
+                {2, -1, 5}},
+               23);
+    check_case({"embedding",
+                {{4, 3}},
+                [](Graph& g, const auto& x) { return embedding(g, x[0], g.input("tokens", {5})); },
+                [](const auto& x) {
+                    Reals out;
+                    for (const int i : {3, 0, 1, 3, 3})
+                        out.insert(out.end(), x[0].begin() + 3 * i, x[0].begin() + 3 * i + 3);
+                    return out;
+                },
+                {3, 0, 1, 3, 3}},
+               24);
+}

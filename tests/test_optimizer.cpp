@@ -1,0 +1,234 @@
+// Optimizers against torch.optim over 1,000 steps, bit for bit, and what low-precision state does to Adam.
+#include "sweep.h"
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/optimizer.h>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// The generator of tests/data/torch/optimizer.py: one linear congruential generator an element.
+class Stream {
+  public:
+    explicit Stream(std::size_t n) : x_(n) {
+        for (std::size_t i = 0; i < n; ++i) x_[i] = (i + 1) * 0x9E3779B97F4A7C15;
+    }
+    std::vector<float> next(int spread, const FormatSpec& f) {
+        std::vector<float> out;
+        for (std::uint64_t& x : x_) {
+            x = x * 6364136223846793005 + 1442695040888963407;
+            const auto m = static_cast<double>(static_cast<std::int64_t>(x >> 40) - (1 << 23));
+            const int e = static_cast<int>((x >> 32) % 256) % (spread + 1);
+            out.push_back(quantize(f, static_cast<float>(std::ldexp(m, -23 - e))));
+        }
+        return out;
+    }
+
+  private:
+    std::vector<std::uint64_t> x_;
+};
+
+/// A parameter with its state.
+struct Subject {
+    FormatSpec weight_format, m_format, v_format;
+    std::vector<float> weight, m, v, compensation;
+
+    Subject(std::vector<float> w, std::string_view format_name)
+        : weight_format(format(format_name)), m_format(weight_format), v_format(weight_format), weight(std::move(w)),
+          m(weight.size()), v(weight.size()), compensation(weight.size()) {}
+    UpdateCounts step(const OptimizerOptions& o, std::int64_t t, const std::vector<float>& gradient) {
+        return update(
+            o, {.t = t, .learning_rate = o.learning_rate, .key = {.seed = 1, .step = static_cast<std::uint32_t>(t)}},
+            {weight_format, m_format, v_format, weight, gradient, m, v, compensation});
+    }
+};
+
+void hash_into(std::uint64_t& h, const std::vector<float>& values) {
+    for (const float x : values) h = (h ^ std::bit_cast<std::uint32_t>(x)) * 0x100000001B3;
+}
+
+OptimizerOptions options_of(const nlohmann::json& row) {
+    OptimizerOptions o;
+    o.kind = row["kind"] == "sgd"    ? OptimizerKind::sgd
+             : row["kind"] == "adam" ? OptimizerKind::adam
+                                     : OptimizerKind::adamw;
+    o.order = row["torch"].get<std::string>().starts_with("1.") ? OptimizerOrder::torch_1 : OptimizerOrder::torch;
+    o.learning_rate = row["lr"];
+    o.weight_decay = row.value("weight_decay", 0.0);
+    o.eps = row.value("eps", 1e-8);
+    o.momentum = row.value("momentum", 0.0);
+    o.dampening = row.value("dampening", 0.0);
+    o.nesterov = row.value("nesterov", false);
+    if (row.contains("betas")) o.beta1 = row["betas"][0], o.beta2 = row["betas"][1];
+    // PyTorch 1.13 has no vector loops for FP16.
+    o.contract = row["capability"] == "avx2" && !(o.order == OptimizerOrder::torch_1 && row["dtype"] == "fp16");
+    return o;
+}
+
+/// Whether all recorded hashes come out; which do not.
+std::string mismatches(const nlohmann::json& row, const OptimizerOptions& o) {
+    constexpr std::size_t count = 256;
+    const FormatSpec f = format(row["dtype"].get<std::string>());
+    Stream stream(count);
+    Subject s(stream.next(3, f), row["dtype"].get<std::string>());
+    std::string wrong;
+    for (std::int64_t t = 1; t <= 1000; ++t) {
+        s.step(o, t, stream.next(12, f));
+        const std::string name = std::to_string(t);
+        if (!row["hashes"].contains(name)) continue;
+        std::uint64_t h = 0xCBF29CE484222325;
+        hash_into(h, s.weight);
+        if (o.kind != OptimizerKind::sgd || o.momentum != 0) hash_into(h, s.m);
+        if (o.kind != OptimizerKind::sgd) hash_into(h, s.v);
+        if (row["hashes"][name] != fmt::format("{:016x}", h)) wrong += " " + name;
+    }
+    return wrong;
+}
+
+} // namespace
+
+TEST_CASE("1,000 steps of torch.optim, bit for bit") {
+    std::ifstream file(AMPSCOPE_TEST_DATA "/torch/optimizer.jsonl");
+    int rows = 0;
+    for (std::string line; std::getline(file, line);) {
+        const auto row = nlohmann::json::parse(line);
+        ++rows;
+        const std::string wrong = mismatches(row, options_of(row));
+        CHECK_MESSAGE(wrong.empty(), row["torch"], " ", row["capability"], " ", row["dtype"], " ", row["kind"],
+                      row.dump().substr(0, 200), wrong);
+    }
+    CHECK(rows > 60);
+}
+
+namespace {
+
+OptimizerOptions adam(double learning_rate, double eps = 1e-8) {
+    return {.kind = OptimizerKind::adam, .learning_rate = learning_rate, .eps = eps};
+}
+
+/// Steps t = 1 ... of one element, all with this gradient.
+void train(Subject& s, const OptimizerOptions& o, std::int64_t first, std::int64_t last, float gradient) {
+    const std::vector<float> g(s.weight.size(), quantize(s.weight_format, gradient));
+    for (std::int64_t t = first; t <= last; ++t) s.step(o, t, g);
+}
+
+} // namespace
+
+TEST_CASE("the second moment of Adam rises in BF16 and never falls") {
+    struct Row {
+        const char* format;
+        double high, low;
+    };
+    for (const Row& row :
+         {Row{"fp32", 9.50e-5, 4.73e-6}, Row{"bf16", 3.05e-5, 3.05e-5}, Row{"fp16", 8.94e-5, 2.98e-5}}) {
+        Subject s({1.0F}, row.format);
+        train(s, adam(0), 1, 3000, 1e-2F);
+        CHECK(s.v[0] == doctest::Approx(row.high).epsilon(2e-3));
+        train(s, adam(0), 3001, 6000, 1e-4F);
+        CHECK(s.v[0] == doctest::Approx(row.low).epsilon(2e-3));
+    }
+    // No value can decay by 0.999: every one of a binade.
+    for (std::uint32_t code = 0x3f80; code < 0x4000; ++code) {
+        Subject s({1.0F}, "bf16");
+        s.v[0] = decode(s.v_format, code);
+        const float before = s.v[0];
+        train(s, adam(0), 2, 2, 0);
+        CHECK(s.v[0] == before);
+    }
+}
+
+TEST_CASE("eps 1e-8 is zero in FP16: a zero gradient makes 0 / 0") {
+    Subject half({1.0F, 1.0F}, "fp16"), single({1.0F, 1.0F}, "fp32");
+    const UpdateCounts counts = half.step(adam(1e-3), 1, {0.0F, 1e-4F});
+    CHECK(std::isnan(half.weight[0]));
+    CHECK(std::isinf(half.weight[1])); // its square is zero, its first moment is not
+    CHECK(counts.nonfinite == 2);
+    single.step(adam(1e-3), 1, {0.0F, 1e-4F});
+    CHECK(single.weight[0] == 1);
+    Subject larger({1.0F}, "fp16");
+    larger.step(adam(1e-3, 1e-4), 1, {0.0F});
+    CHECK(larger.weight[0] == 1);
+}
+
+TEST_CASE("an update below half a last place is lost, unless Kahan keeps it") {
+    const OptimizerOptions sgd{.kind = OptimizerKind::sgd, .learning_rate = 1};
+    Subject w({1.0F}, "bf16");
+    CHECK(w.step(sgd, 1, {quantize(w.weight_format, 1e-3F)}).lost == 1);
+    CHECK(w.weight[0] == 1);
+    CHECK(w.step(sgd, 2, {quantize(w.weight_format, 2e-3F)}).changed == 1);
+    CHECK(w.weight[0] == 0.99609375F);
+
+    OptimizerOptions kahan = sgd;
+    kahan.rounding = UpdateRounding::kahan;
+    Subject k({1.0F}, "bf16");
+    train(k, kahan, 1, 100, 1e-3F);
+    CHECK(k.weight[0] + k.compensation[0] ==
+          doctest::Approx(1 - 100 * static_cast<double>(quantize(k.weight_format, 1e-3F))).epsilon(1e-3));
+    Subject counted({1.0F}, "bf16");
+    CHECK(counted.step(kahan, 1, {quantize(k.weight_format, 1e-3F)}).lost == 0);
+
+    OptimizerOptions stochastic = sgd;
+    stochastic.rounding = UpdateRounding::stochastic;
+    Subject many(std::vector<float>(20000, 1.0F), "bf16");
+    const std::vector<float> gradient(20000, quantize(many.weight_format, 1e-3F));
+    many.step(stochastic, 1, gradient);
+    double mean = 0;
+    for (const float x : many.weight) mean += x / 20000.0;
+    CHECK(mean == doctest::Approx(1 - static_cast<double>(gradient[0])).epsilon(3e-5)); // five deviations
+}
+
+TEST_CASE("fused kernels round once") {
+    // One step from zero state: m = (1 - b1) g, v = (1 - b2) g^2 in FP64, each rounded once.
+    for (const char* name : {"adam-fused", "apex-adam"}) {
+        OptimizerOptions o = optimizer(name).options;
+        Subject s({0.5F}, "fp32");
+        const float g = 0.37F;
+        s.step(o, 1, {g});
+        const bool wide = o.order == OptimizerOrder::torch_fused;
+        const float m = wide ? static_cast<float>((1 - 0.9) * g) : (1 - 0.9F) * g;
+        const float v = wide ? static_cast<float>((1 - 0.999) * g * g) : (1 - 0.999F) * g * g;
+        CHECK(s.m[0] == m);
+        CHECK(s.v[0] == v);
+        CHECK(s.weight[0] == doctest::Approx(0.499).epsilon(1e-7));
+    }
+    // Decoupled decay: torch takes it from the weight first, Apex adds it to the direction.
+    Subject torch({1.0F}, "fp32"), apex({1.0F}, "fp32");
+    OptimizerOptions o = optimizer("adamw-fused").options, p = optimizer("apex-adamw").options;
+    o.weight_decay = p.weight_decay = 0.1;
+    o.learning_rate = p.learning_rate = 1e-3;
+    torch.step(o, 1, {0.0F});
+    apex.step(p, 1, {0.0F});
+    CHECK(torch.weight[0] == static_cast<float>(1 - 1e-3 * 0.1));
+    CHECK(apex.weight[0] == 1 - 1e-3F * 0.1F);
+}
+
+TEST_CASE("state formats are apart: only v in BF16") {
+    Subject s({1.0F}, "fp32");
+    s.v_format = format("bf16");
+    train(s, adam(1e-3), 1, 50, 0.3F);
+    CHECK(quantize(s.v_format, s.v[0]) == s.v[0]);
+    CHECK(quantize(s.v_format, s.m[0]) != s.m[0]);
+}
+
+TEST_CASE("names and ranges") {
+    CHECK(optimizer("adamw").options.weight_decay == 0.01);
+    CHECK_THROWS_WITH_AS(optimizer("lion"), doctest::Contains("adamw"), std::invalid_argument);
+    std::set<std::string_view> names;
+    for (const OptimizerRow& row : optimizers()) {
+        check(row.options);
+        CHECK(names.insert(row.name).second);
+    }
+    CHECK_THROWS_AS(check({.beta1 = 1}), std::invalid_argument);
+    CHECK_THROWS_AS(check({.eps = -1}), std::invalid_argument);
+    CHECK_THROWS_AS(check({.kind = OptimizerKind::sgd, .nesterov = true}), std::invalid_argument);
+    CHECK_THROWS_AS(check({.learning_rate = std::nan("")}), std::invalid_argument);
+}

@@ -1,0 +1,106 @@
+// Whole networks: losses and gradients against PyTorch's, and the same bits whatever the machine has.
+#include "sweep.h"
+
+#include <ampscope/sim/trainer.h>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// Of tests/data/torch/training.py.
+struct Case {
+    const char* name;
+    ModelOptions model;
+    Dataset data;
+};
+
+std::vector<Case> cases(std::uint64_t seed) {
+    const ModelOptions gpt{.name = "gpt", .width = 16, .depth = 2, .heads = 2};
+    ModelOptions rms = gpt;
+    rms.norm = NormKind::rms;
+    rms.activation = ActivationKind::gelu;
+    std::vector<Case> all;
+    all.push_back({"linear", {.name = "linear"}, regression_data(seed)});
+    all.push_back({"mlp", {.name = "mlp", .width = 16, .activation = ActivationKind::relu}, digits_data()});
+    all.push_back({"cnn", {.name = "cnn", .width = 4}, digits_data()});
+    all.push_back({"gpt", gpt, modular_data(13)});
+    all.push_back({"gpt rms gelu", rms, modular_data(13)});
+    return all;
+}
+
+TrainOptions options_of(const Case& c, std::uint64_t seed, double learning_rate, std::int64_t batch) {
+    TrainOptions o;
+    o.model = c.model;
+    o.optimizer = {.kind = OptimizerKind::sgd, .learning_rate = learning_rate};
+    o.scaling = loss_scaler("none").options;
+    o.batch = batch;
+    o.seed = seed;
+    return o;
+}
+
+/// Little-endian floats in base64.
+std::vector<float> decode_base64(const std::string& text) {
+    constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string bytes;
+    std::uint32_t bits = 0;
+    int count = 0;
+    for (const char c : text) {
+        if (c == '=') break;
+        bits = bits << 6 | static_cast<std::uint32_t>(letters.find(c));
+        count += 6;
+        if (count >= 8) bytes += static_cast<char>(bits >> (count -= 8) & 0xff);
+    }
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+    return values;
+}
+
+double norm(std::span<const float> x) {
+    double sum = 0;
+    for (const float v : x) sum += static_cast<double>(v) * v;
+    return std::sqrt(sum);
+}
+
+} // namespace
+
+TEST_CASE("100 losses and the first gradients are PyTorch's") {
+    std::ifstream file(AMPSCOPE_TEST_DATA "/torch/training.json");
+    const auto golden = nlohmann::json::parse(file);
+    const auto seed = golden["seed"].get<std::uint64_t>();
+    const std::vector<Case> all = cases(seed);
+    REQUIRE(golden["cases"].size() == all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto& want = golden["cases"][i];
+        REQUIRE(want["name"] == all[i].name);
+        CAPTURE(all[i].name);
+        Trainer trainer(options_of(all[i], seed, want["learning_rate"], want["batch"]), all[i].data);
+        std::size_t gradients = 0;
+        for (const auto& loss : want["losses"]) {
+            StepResult step = trainer.compute();
+            if (step.step == 0)
+                for (const ParameterTensors& p : trainer.training().parameters) {
+                    const std::string name = trainer.backend().info(p.weight).name;
+                    CAPTURE(name);
+                    REQUIRE(want["gradients"].contains(name));
+                    const std::vector<float> expected = decode_base64(want["gradients"][name]);
+                    const std::span<const float> got = trainer.backend()[p.gradient];
+                    REQUIRE(got.size() == expected.size());
+                    std::vector<float> difference;
+                    for (std::size_t j = 0; j < got.size(); ++j) difference.push_back(got[j] - expected[j]);
+                    CHECK(norm(difference) <= 2e-6 * norm(expected) + 1e-9);
+                    ++gradients;
+                }
+            step = trainer.apply(step);
+            CHECK(step.loss == doctest::Approx(loss.get<double>()).epsilon(1e-5));
+        }
+        CHECK(gradients == want["gradients"].size());
+    }
+}
