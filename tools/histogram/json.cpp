@@ -1,5 +1,7 @@
 #include <ampscope/tools/histogram/json.h>
 
+#include <ampscope/sim/analysis/histogram_json.h>
+
 #include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
@@ -24,18 +26,6 @@ Json or_null(const std::optional<T>& value) {
 
 /// A sum that went beyond FP64 is no JSON number.
 Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
-/// Rows end with their last count that is not zero.
-Json rows_of(const MagnitudeHistogram& histogram) {
-    Json rows = Json::object();
-    for (const auto& [exponent, row] : histogram.rows) {
-        std::size_t used = row.size();
-        while (used > 0 && row[used - 1] == 0) --used;
-        rows[std::to_string(exponent)] =
-            std::vector<std::uint64_t>(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(used));
-    }
-    return rows;
-}
 
 Json state_of(const Entry& entry, const HistogramOptions& options) {
     Json json = {{"mantissa_classes", mantissa_classes}, {"rows", rows_of(entry.magnitudes.histogram)}};

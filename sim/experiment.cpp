@@ -1,0 +1,192 @@
+#include <ampscope/sim/experiment.h>
+
+#include <ampscope/sim/parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <set>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Body of every run that still goes, several at once.
+template <class Body>
+void for_each_run(std::vector<Run>& runs, int threads, const Body& body) {
+    for_each_chunk(runs.size(), 1, std::min(thread_count(threads), static_cast<int>(runs.size())),
+                   [&](std::uint64_t begin, std::uint64_t) {
+                       if (runs[begin].stopped.empty()) body(runs[begin]);
+                   });
+}
+
+/// Adds what the ops of a step have counted to the sums by kind, and begins anew.
+void collect_roundings(Run& run) {
+    Cpu& cpu = run.trainer->backend();
+    for (std::size_t i = 0; i < cpu.roundings().size(); ++i) {
+        const TensorRole role = cpu.program().tensors[i].role;
+        if (role == TensorRole::gradient) run.gradients += cpu.roundings()[i];
+        if (role == TensorRole::activation) run.activations += cpu.roundings()[i];
+        if (role == TensorRole::weight) run.weights += cpu.roundings()[i];
+        cpu.roundings()[i] = {};
+    }
+}
+
+Json json_of(const RoundingCounts& c) { return {c.elements, c.nonzero, c.underflow, c.overflow}; }
+RoundingCounts roundings_from(const Json& j) { return {j.at(0), j.at(1), j.at(2), j.at(3)}; }
+
+/// What a checkpoint must hold besides the trainer's state, so that the end of a resumed run tells the same.
+Json notes_of(const Run& run) {
+    Json losses = Json::array();
+    for (const double loss : run.losses)
+        losses.push_back(std::isfinite(loss) ? Json(loss) : Json(fmt::format("{}", loss)));
+    Json departures = Json::array();
+    for (std::size_t kind = 0; run.departures && kind < departure_names.size(); ++kind)
+        if (const auto& d = run.departures->first(static_cast<DepartureKind>(kind)))
+            departures.push_back(
+                {kind, d->step, d->op, d->tensor, std::isfinite(d->error) ? Json(d->error) : Json(nullptr)});
+    return {{"losses", losses},
+            {"skipped", run.skipped},
+            {"roundings", {json_of(run.gradients), json_of(run.activations), json_of(run.weights)}},
+            {"updates", {run.updates.lost, run.updates.changed, run.updates.nonfinite}},
+            {"departures", departures},
+            {"stopped", run.stopped}};
+}
+
+void restore_notes(Run& run, const Json& notes) {
+    for (const Json& loss : notes.at("losses"))
+        run.losses.push_back(loss.is_number() ? loss.get<double>() : std::stod(loss.get<std::string>()));
+    run.skipped = notes.at("skipped");
+    run.gradients = roundings_from(notes.at("roundings").at(0));
+    run.activations = roundings_from(notes.at("roundings").at(1));
+    run.weights = roundings_from(notes.at("roundings").at(2));
+    run.updates = {notes.at("updates").at(0), notes.at("updates").at(1), notes.at("updates").at(2)};
+    run.stopped = notes.at("stopped");
+    if (!run.departures) return;
+    for (const Json& d : notes.at("departures"))
+        run.departures->restore(static_cast<DepartureKind>(d.at(0).get<int>()),
+                                {d.at(1), d.at(2), d.at(3),
+                                 d.at(4).is_null() ? std::numeric_limits<double>::quiet_NaN() : d.at(4).get<double>()});
+}
+
+bool all_fp32(const Precision& p) {
+    const FormatSpec fp32 = format("fp32");
+    return !p.autocast.enabled && p.update == UpdateRounding::nearest && p.matmul == MatmulArithmetic{} &&
+           std::ranges::all_of(
+               std::initializer_list<FormatSpec>{p.weights, p.activations, p.gradients, p.loss, p.master, p.m, p.v},
+               [&](const FormatSpec& f) { return f == fp32; });
+}
+
+} // namespace
+
+double Run::final_loss() const {
+    const std::size_t n = std::min(losses.size(), std::max<std::size_t>(10, losses.size() / 10));
+    double sum = 0;
+    for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
+    return sum / static_cast<double>(n);
+}
+
+Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
+                       const Json& configuration)
+    : options_(std::move(options)) {
+    std::set<std::string> names;
+    for (const TrainOptions& o : runs)
+        if (!names.insert(o.precision.name).second)
+            throw std::invalid_argument("precision " + o.precision.name + " is asked for twice");
+    const int threads = std::max(1, thread_count(options_.threads) / static_cast<int>(runs.size()));
+    for (const TrainOptions& o : runs) {
+        runs_.emplace_back();
+        runs_.back().trainer = std::make_unique<Trainer>(o, data, threads);
+    }
+    for (Run& run : runs_)
+        if (reference_ == nullptr && all_fp32(run.precision())) reference_ = &run;
+    for (Run& run : runs_)
+        if (reference_ != nullptr && &run != reference_)
+            run.departures.emplace(run.trainer->training(), reference_->trainer->training(), options_.departure_bound);
+    if (!options_.record.empty()) open_folders(configuration);
+}
+
+void Experiment::open_folders(const Json& configuration) {
+    std::vector<std::vector<std::int64_t>> checkpoints;
+    for (const Run& run : runs_) checkpoints.push_back(RunFolder::checkpoints(options_.record / run.precision().name));
+    if (options_.resume)
+        for (const std::int64_t step : checkpoints.front())
+            if (std::ranges::all_of(checkpoints,
+                                    [&](const auto& steps) { return std::ranges::find(steps, step) != steps.end(); }))
+                step_ = step;
+    for (Run& run : runs_) {
+        const std::filesystem::path path = options_.record / run.precision().name;
+        Json own = configuration;
+        own["precision"] = run.precision().name;
+        const bool begun = options_.resume && std::filesystem::exists(path / "run.json");
+        run.folder.emplace(begun ? RunFolder::reopen(path, own, step_) : RunFolder::create(path, own));
+        if (step_ > 0) restore_notes(run, run.folder->restore(*run.trainer, step_));
+    }
+    last_checkpoint_ = step_;
+}
+
+void Experiment::compute(Run& run) {
+    const bool counts = options_.statistics_every > 0 && step_ % options_.statistics_every == 0;
+    run.trainer->backend().counts_roundings = counts;
+    run.last = run.trainer->compute();
+    run.trainer->backend().counts_roundings = false;
+    if (counts) collect_roundings(run);
+    run.losses.push_back(run.last.loss);
+}
+
+void Experiment::apply(Run& run) {
+    const bool records = run.folder && options_.record_every > 0 && step_ % options_.record_every == 0;
+    if (records) run.folder->record_gradients(*run.trainer, run.last);
+    if (records && options_.record_state) run.folder->record_state(*run.trainer);
+    try {
+        run.last = run.trainer->apply(run.last);
+    } catch (const std::runtime_error& error) {
+        run.stopped = fmt::format("step {}: {}", step_, error.what());
+        run.last.verdict = ScalerVerdict::abort;
+    }
+    run.skipped += run.last.verdict == ScalerVerdict::skip;
+    run.updates.lost += run.last.updates.lost;
+    run.updates.changed += run.last.updates.changed;
+    run.updates.nonfinite += run.last.updates.nonfinite;
+    if (run.folder) run.folder->append_metrics(metrics_of(run.last));
+}
+
+void Experiment::step() {
+    for_each_run(runs_, options_.threads, [&](Run& run) { compute(run); });
+    const bool looks = step_ < 10 || (options_.statistics_every > 0 && step_ % options_.statistics_every == 0);
+    for_each_run(runs_, options_.threads, [&](Run& run) {
+        const bool broken = run.last.found_inf || !std::isfinite(run.last.loss);
+        if (run.departures && (looks || broken)) run.departures->look(*run.trainer, *reference_->trainer, run.last);
+    });
+    for_each_run(runs_, options_.threads, [&](Run& run) { apply(run); });
+    ++step_;
+    if (options_.checkpoint_every > 0 && (step_ % options_.checkpoint_every == 0 || finished())) checkpoint();
+}
+
+void Experiment::checkpoint() {
+    // Those before the last one go only when every run has a new one: a kill in between leaves a step that all have.
+    for (Run& run : runs_)
+        if (run.folder) run.folder->checkpoint(*run.trainer, notes_of(run), step_, last_checkpoint_);
+    last_checkpoint_ = step_;
+}
+
+std::optional<double> Experiment::distance(const Run& run) const {
+    if (reference_ == nullptr) return std::nullopt;
+    const auto &ours = run.trainer->training().parameters, &theirs = reference_->trainer->training().parameters;
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+        const auto x = run.trainer->backend()[ours[i].weight], y = reference_->trainer->backend()[theirs[i].weight];
+        for (std::size_t j = 0; j < x.size(); ++j) {
+            const double d = static_cast<double>(x[j]) - y[j];
+            difference += d * d;
+            size += static_cast<double>(y[j]) * y[j];
+        }
+    }
+    return std::sqrt(difference / size);
+}
+
+} // namespace amp

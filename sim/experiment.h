@@ -1,0 +1,72 @@
+// Several trainings of one network side by side, on the same data in the same order: each in its own precision,
+// compared with the FP32 one step by step.
+#pragma once
+
+#include <ampscope/sim/analysis/departure.h>
+#include <ampscope/sim/run_folder.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace amp {
+
+struct ExperimentOptions {
+    std::int64_t steps = 300;
+    int threads = 0;                    ///< of all runs together; results do not depend on it
+    std::filesystem::path record{};     ///< a folder for each run is made in it; empty: nothing is written
+    std::int64_t record_every = 50;     ///< steps between recordings of gradients
+    bool record_state = false;          ///< weights and optimizer too
+    std::int64_t checkpoint_every = 0;  ///< steps; 0: none
+    bool resume = false;                ///< from the last checkpoint that every run has
+    std::int64_t statistics_every = 10; ///< steps between counts of what rounding does and comparisons with FP32
+    double departure_bound = 0.1;       ///< relative error beyond which a tensor has left FP32
+};
+
+/// One of the runs, and what has become of it.
+struct Run {
+    std::unique_ptr<Trainer> trainer;
+    std::optional<RunFolder> folder;
+    std::optional<DepartureWatch> departures; ///< none for the FP32 run, or without one
+    StepResult last{};
+    std::vector<double> losses; ///< of every step
+    std::int64_t skipped = 0;
+    RoundingCounts gradients{}, activations{}, weights{}; ///< of the steps whose roundings were counted
+    UpdateCounts updates{};                               ///< of all steps
+    std::string stopped;                                  ///< why, if it ended before its time
+
+    [[nodiscard]] const Precision& precision() const { return trainer->options().precision; }
+    /// Mean of the last tenth of the losses, ten at least.
+    [[nodiscard]] double final_loss() const;
+};
+
+class Experiment {
+  public:
+    /// Runs with different names; `configuration` goes into each run.json. Throws FileError, std::invalid_argument.
+    Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
+               const nlohmann::ordered_json& configuration);
+
+    [[nodiscard]] std::int64_t steps() const { return step_; }
+    [[nodiscard]] bool finished() const { return step_ >= options_.steps; }
+    void step();
+    [[nodiscard]] std::vector<Run>& runs() { return runs_; }
+    [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
+    /// The run in FP32 of everything, if there is one.
+    [[nodiscard]] const Run* reference() const { return reference_; }
+    /// |w - w32| / |w32| over all parameters; none without an FP32 run.
+    [[nodiscard]] std::optional<double> distance(const Run& run) const;
+
+  private:
+    void open_folders(const nlohmann::ordered_json& configuration);
+    void compute(Run& run);
+    void apply(Run& run);
+    void checkpoint();
+
+    ExperimentOptions options_;
+    std::vector<Run> runs_;
+    Run* reference_ = nullptr;
+    std::int64_t step_ = 0, last_checkpoint_ = 0;
+};
+
+} // namespace amp

@@ -1,0 +1,257 @@
+#include <ampscope/sim/run_folder.h>
+
+#include <ampscope/formats/batch.h>
+#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/io/write.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string step_file(std::int64_t step) { return fmt::format("step_{:06}.safetensors", step); }
+
+/// How a file holds a tensor of that format: its own codes where there is a dtype of whole bytes, else FP32.
+DType dtype_of(const FormatSpec& f) {
+    for (const DTypeInfo& d : dtypes)
+        if (d.kind == NumberKind::format && d.bits >= 8 && d.bits == f.bits() && d.format == f.name) return d.dtype;
+    return DType::f32;
+}
+
+template <class Code>
+void append_codes(TensorWriter& writer, const FormatSpec& f, std::span<const float> values) {
+    std::vector<Code> codes(values.size());
+    encode(f, values, std::span(codes));
+    writer.append(std::as_bytes(std::span(codes)));
+}
+
+void append_values(TensorWriter& writer, DType dtype, std::span<const float> values) {
+    const FormatSpec f = format(info(dtype).format);
+    if (dtype == DType::f32) writer.append(std::as_bytes(values));
+    else if (info(dtype).bits == 16) append_codes<std::uint16_t>(writer, f, values);
+    else append_codes<std::uint8_t>(writer, f, values);
+}
+
+[[noreturn]] void fail(const fs::path& path, std::string_view what) {
+    throw FileError(path, fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+/// A number, or null where JSON has none.
+Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+Json parse_file(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    Json json = Json::parse(in, nullptr, false);
+    if (json.is_discarded()) throw FileError(path, "is no JSON document");
+    return json;
+}
+
+/// Names the first entry in which two configurations differ; empty if they agree.
+std::string difference(const Json& a, const Json& b) {
+    const Json patch = Json::diff(a, b);
+    return patch.empty() ? "" : patch[0]["path"].get<std::string>();
+}
+
+} // namespace
+
+LineFile::LineFile(fs::path path, std::uint64_t keep) : path_(std::move(path)), length_(keep) {
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) fail(path_, "cannot be opened");
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) fail(path_, "cannot be read");
+    if (static_cast<std::uint64_t>(status.st_size) < keep)
+        throw FileError(path_, "is shorter than its checkpoint says: lines were lost");
+    if (::ftruncate(descriptor_, static_cast<off_t>(keep)) != 0) fail(path_, "cannot be cut back");
+}
+
+LineFile::LineFile(LineFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), length_(other.length_) {}
+
+LineFile::~LineFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void LineFile::append(const Json& line) {
+    const std::string text = line.dump() + "\n";
+    for (std::size_t at = 0; at < text.size();) {
+        const ssize_t n = ::write(descriptor_, text.data() + at, text.size() - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail(path_, "cannot be written");
+        at += static_cast<std::size_t>(n);
+    }
+    length_ += text.size();
+}
+
+std::uint64_t LineFile::sync() {
+    if (::fsync(descriptor_) != 0) fail(path_, "cannot be written");
+    return length_;
+}
+
+RunFolder::RunFolder(fs::path path, std::uint64_t metrics, std::uint64_t histograms)
+    : path_(std::move(path)), metrics_(path_ / "metrics.jsonl", metrics),
+      histograms_(path_ / "histograms.jsonl", histograms) {}
+
+RunFolder RunFolder::create(const fs::path& path, const Json& configuration) {
+    if (fs::exists(path / "run.json"))
+        throw FileError(path, "holds a run already; name another folder, or go on with it by --resume");
+    std::error_code error;
+    for (const char* part : {"gradients", "checkpoints"})
+        if (fs::create_directories(path / part, error); error)
+            throw FileError(path / part, "cannot be made: " + error.message());
+    RunFolder folder(path, 0, 0);
+    write_text_file(path / "run.json", configuration.dump(1) + "\n");
+    return folder;
+}
+
+RunFolder RunFolder::reopen(const fs::path& path, const Json& configuration, std::int64_t step) {
+    const Json recorded = parse_file(path / "run.json");
+    if (const std::string where = difference(recorded, configuration); !where.empty())
+        throw FileError(path / "run.json", where + " differs from this run's: resume with the options it began with");
+    if (step == 0) return {path, 0, 0};
+    const auto file = open_tensor_file(path / "checkpoints" / step_file(step));
+    const Json notes = Json::parse(file->metadata().at("state"));
+    return {path, notes.at("metrics_bytes").get<std::uint64_t>(), notes.at("histograms_bytes").get<std::uint64_t>()};
+}
+
+std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
+    std::vector<std::int64_t> steps;
+    std::error_code none;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path / "checkpoints", none)) {
+        const std::string name = entry.path().filename();
+        std::int64_t step = 0;
+        if (std::sscanf(name.c_str(), "step_%ld.safetensors", &step) == 1 && name == step_file(step))
+            steps.push_back(step);
+    }
+    std::ranges::sort(steps);
+    return steps;
+}
+
+void RunFolder::write_tensors(const fs::path& file, const Trainer& trainer,
+                              const std::vector<std::pair<std::string, TensorId>>& tensors,
+                              const std::map<std::string, std::string>& metadata, bool as_floats) const {
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, id] : tensors) {
+        const TensorInfo& t = trainer.backend().info(id);
+        entries.push_back({.name = name,
+                           .dtype = as_floats ? DType::f32 : dtype_of(t.format),
+                           .shape = {t.shape.begin(), t.shape.end()}});
+    }
+    TensorWriter writer = create_tensor_file(file, entries, metadata);
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].second]);
+    writer.commit();
+}
+
+void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step) {
+    std::vector<std::pair<std::string, TensorId>> tensors;
+    Json kinds = Json::object();
+    for (const ParameterTensors& p : trainer.training().parameters) {
+        tensors.emplace_back(trainer.backend().info(p.weight).name + ".grad", p.gradient);
+        kinds[tensors.back().first] = "weight";
+    }
+    for (const auto& [name, id] : trainer.training().watched_gradients) {
+        tensors.emplace_back(name, id);
+        kinds[name] = "activation";
+    }
+    const std::string scale = fmt::format("{}", step.scale);
+    write_tensors(path_ / "gradients" / step_file(step.step), trainer, tensors,
+                  {{"step", std::to_string(step.step)}, {"loss_scale", scale}, {"kinds", kinds.dump()}}, false);
+    for (const auto& [name, id] : tensors) {
+        MagnitudeCounter counter(DType::f32);
+        const auto bytes = std::as_bytes(trainer.backend()[id]);
+        for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
+            counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
+        const MagnitudeHistogram h = counter.statistics().histogram;
+        histograms_.append({{"step", step.step},
+                            {"tensor", name},
+                            {"kind", kinds[name]},
+                            {"loss_scale", step.scale},
+                            {"format", trainer.backend().info(id).format.name},
+                            {"count", h.count()},
+                            {"zero", h.zero},
+                            {"nan", h.nan},
+                            {"inf", h.inf},
+                            {"mantissa_classes", mantissa_classes},
+                            {"rows", rows_of(h)}});
+    }
+}
+
+void RunFolder::record_state(const Trainer& trainer) {
+    std::error_code error;
+    if (fs::create_directories(path_ / "state", error); error)
+        throw FileError(path_ / "state", "cannot be made: " + error.message());
+    std::vector<std::pair<std::string, TensorId>> tensors;
+    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
+    write_tensors(path_ / "state" / step_file(trainer.steps()), trainer, tensors,
+                  {{"step", std::to_string(trainer.steps())}}, false);
+}
+
+void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64_t step, std::int64_t oldest) {
+    const Trainer::State state = trainer.state();
+    nlohmann::json scaler;
+    to_json(scaler, state.scaler);
+    const Json text = {{"step", state.step},
+                       {"updates", state.updates},
+                       {"scaler", scaler},
+                       {"metrics_bytes", metrics_.sync()},
+                       {"histograms_bytes", histograms_.sync()},
+                       {"notes", notes}};
+    std::vector<std::pair<std::string, TensorId>> tensors;
+    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
+    write_tensors(path_ / "checkpoints" / step_file(step), trainer, tensors, {{"state", text.dump()}}, true);
+    for (const std::int64_t earlier : checkpoints(path_))
+        if (earlier < oldest) fs::remove(path_ / "checkpoints" / step_file(earlier));
+}
+
+Json RunFolder::restore(Trainer& trainer, std::int64_t step) const {
+    const fs::path path = path_ / "checkpoints" / step_file(step);
+    const auto file = open_tensor_file(path);
+    for (const TensorId id : trainer.state_tensors()) {
+        const TensorInfo& t = trainer.backend().info(id);
+        const auto entry = std::ranges::find(file->tensors(), t.name, &TensorEntry::name);
+        if (entry == file->tensors().end() || entry->count != static_cast<std::uint64_t>(t.count()) ||
+            entry->dtype != DType::f32)
+            throw FileError(path, t.name + ": missing or of another shape");
+        file->read_at(static_cast<std::size_t>(entry - file->tensors().begin()), 0,
+                      std::as_writable_bytes(trainer.backend()[id]));
+    }
+    try {
+        const Json state = Json::parse(file->metadata().at("state"));
+        Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
+        from_json(nlohmann::json(state.at("scaler")), to.scaler);
+        trainer.restore(to);
+        return state.at("notes");
+    } catch (const std::exception& error) {
+        throw FileError(path, std::string("its state cannot be read: ") + error.what());
+    }
+}
+
+Json metrics_of(const StepResult& s) {
+    Json line = {{"step", s.step}, {"loss", finite_or_null(s.loss)}};
+    if (!std::isfinite(s.loss)) line["loss_class"] = std::isnan(s.loss) ? "nan" : "inf";
+    line.update(
+        {{"scale", s.scale},
+         {"found_inf", s.found_inf},
+         {"skipped", s.verdict != ScalerVerdict::step},
+         {"grad_norm", finite_or_null(s.gradient_norm)},
+         {"lr", s.learning_rate},
+         {"amax", {{"weight", s.amax_weight}, {"activation", s.amax_activation}}},
+         {"updates", {{"lost", s.updates.lost}, {"changed", s.updates.changed}, {"nonfinite", s.updates.nonfinite}}}});
+    return line;
+}
+
+} // namespace amp

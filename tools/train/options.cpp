@@ -1,0 +1,332 @@
+#include <ampscope/tools/train/options.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iostream>
+
+namespace amp {
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  amp-train                                        a small GPT in six precisions, in under a minute
+  amp-train --model cnn --precision fp32,amp-fp16,amp-bf16,pure-bf16 --steps 500
+  amp-train --precision fp32,amp-fp16 --loss-scale deepspeed --clip 1.0 --record runs --record-every 50
+  amp-train --precision fp32,v=bf16                 FP32 but for Adam's second moment
+  amp-train --precision weights=bf16,activations=bf16,gradients=e5m2
+  amp-train --text book.txt --context 128 --width 128 --depth 4 --steps 2000 --record runs --checkpoint-every 100
+  amp-train --model mlp --data mine.npz             arrays x and y
+  amp-train --explain --precision amp-fp16          every op of a step, its formats and why
+
+Precisions: a preset, then any key=format that differs, all separated by commas; see --list. Exit codes: 0 fine,
+1 bad input or output, 2 wrong usage.)";
+
+/// The words of the command line, before they mean anything.
+struct Words {
+    std::vector<std::string> precisions = {"fp32",     "amp-fp16",  "amp-fp16", "scaler=none",
+                                           "amp-bf16", "pure-bf16", "pure-fp16"};
+    std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
+                divide = "before", transport = "fp32";
+    std::vector<std::string> autocast_off;
+    std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
+    std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
+    bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
+    bool deepspeed_fault = false;
+    ModelOptions model{};
+    TrainOptions common{};
+};
+
+constexpr std::array<std::string_view, 2> policy_names = {"cuda", "cpu"}, order_names = {"ring", "tree"};
+constexpr std::array<std::string_view, 2> division_names = {"before", "after"}, norm_names = {"layer", "rms"};
+
+/// "fp32", "amp-fp16", "v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
+std::vector<std::string> joined(const std::vector<std::string>& words) {
+    std::vector<std::string> names;
+    for (const std::string& word : words) {
+        if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
+        else names.push_back(word);
+    }
+    return names;
+}
+
+LossScalerOptions scaling_of(const Words& w, std::string_view name) {
+    LossScalerOptions o = loss_scaler(name).options;
+    if (w.init_scale) o.init_scale = *w.init_scale;
+    if (w.growth_factor) o.growth_factor = *w.growth_factor;
+    if (w.backoff_factor) o.backoff_factor = *w.backoff_factor;
+    if (w.growth_interval) o.growth_interval = *w.growth_interval;
+    if (w.hysteresis) o.hysteresis = *w.hysteresis;
+    o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.deepspeed_fault;
+    return o.scaling == LossScaling::off ? loss_scaler(name).options : o;
+}
+
+OptimizerOptions optimizer_of(const Words& w) {
+    OptimizerOptions o = optimizer(w.optimizer).options;
+    o.learning_rate = w.common.optimizer.learning_rate;
+    if (w.beta1) o.beta1 = *w.beta1;
+    if (w.beta2) o.beta2 = *w.beta2;
+    if (w.eps) o.eps = *w.eps;
+    if (w.weight_decay) o.weight_decay = *w.weight_decay;
+    if (w.momentum) o.momentum = *w.momentum;
+    o.nesterov = w.nesterov;
+    o.contract = w.contract;
+    return o;
+}
+
+ModelOptions model_of(const Words& w) {
+    ModelOptions m = model(w.model.name).defaults;
+    if (w.width) m.width = *w.width;
+    if (w.depth) m.depth = *w.depth;
+    if (w.heads) m.heads = *w.heads;
+    m.dropout = w.model.dropout;
+    if (!w.activation.empty())
+        m.activation = parse_name<ActivationKind>("--activation", activation_names, w.activation);
+    if (!w.norm.empty()) m.norm = parse_name<NormKind>("--norm", norm_names, w.norm);
+    return m;
+}
+
+void interpret(const Words& w, TrainToolOptions& options) {
+    if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
+    if (!options.npz.empty() && w.model.name == "gpt")
+        throw std::invalid_argument("--data is for the models linear, mlp and cnn");
+    for (const std::string& name : joined(w.precisions)) {
+        TrainOptions o = w.common;
+        o.model = model_of(w);
+        o.precision = precision(name);
+        o.precision.autocast.policy = parse_name<AutocastPolicy>("--autocast-policy", policy_names, w.policy);
+        o.precision.weight_cache = !w.no_weight_cache;
+        o.precision.backward_under_autocast = w.backward_under_autocast;
+        o.precision.autocast_off = w.autocast_off;
+        o.optimizer = optimizer_of(w);
+        o.optimizer.rounding = o.precision.update;
+        const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
+        o.loss_scaler = scales && !w.loss_scale.empty() ? loss_scaler(w.loss_scale).name : o.precision.loss_scaler;
+        o.scaling = scaling_of(w, o.loss_scaler);
+        o.all_reduce = {parse_name<AllReduceOrder>("--all-reduce", order_names, w.all_reduce),
+                        parse_name<AllReduceDivision>("--divide", division_names, w.divide), format(w.transport)};
+        check(o.scaling);
+        check(o.optimizer);
+        options.runs.push_back(o);
+    }
+    if (options.experiment.resume && options.experiment.record.empty())
+        throw std::invalid_argument("--resume needs --record, the folder to go on with");
+    if (options.experiment.checkpoint_every > 0 && options.experiment.record.empty())
+        throw std::invalid_argument("--checkpoint-every needs --record");
+}
+
+std::string list_of_names() {
+    std::string text = "Precisions:\n";
+    for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    text += "Models:\n";
+    for (const ModelRow& row : models()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    text += "Optimizers:\n";
+    for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    text += "Loss scalers:\n";
+    for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    return text;
+}
+
+void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "Model and data";
+    app.add_option("--model", w.model.name, "linear, mlp, cnn or gpt (default)")->group(group);
+    app.add_option("--width", w.width, "Of hidden layers; channels of the first convolution")
+        ->check(CLI::Range(1, 65536))
+        ->group(group);
+    app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    app.add_option("--heads", w.heads, "Of attention")->check(CLI::Range(1, 1024))->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability")->check(CLI::Range(0.0, 0.99))->group(group);
+    app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
+    app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
+    app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
+    app.add_option("--context", options.context, "Characters that it sees; default 64")
+        ->check(CLI::Range(1, 65536))
+        ->group(group);
+    app.add_option("--modulus", options.modulus, "Else on (a + b) mod P; default 31")
+        ->check(CLI::Range(2, 4096))
+        ->group(group);
+    app.add_option("--data", options.npz, "An .npz with x and y for linear, mlp and cnn")->group(group);
+}
+
+void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "Training";
+    TrainOptions& o = w.common;
+    app.add_option("--steps", options.experiment.steps, "Default 300")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+        ->group(group);
+    app.add_option("--batch", o.batch, "Examples in a batch; default 64")->check(CLI::Range(1, 1 << 20))->group(group);
+    app.add_option("--micro-batches", o.micro_batches, "Batches whose gradients add up to a step")
+        ->check(CLI::Range(1, 65536))
+        ->group(group);
+    app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
+    app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")->group(group);
+    app.add_option("--warmup", o.warmup, "Steps over which it rises")->check(CLI::Range(0, 1 << 30))->group(group);
+    app.add_option("--beta1", w.beta1, "Of Adam")->group(group);
+    app.add_option("--beta2", w.beta2, "Of Adam")->group(group);
+    app.add_option("--eps", w.eps, "Of Adam")->group(group);
+    app.add_option("--weight-decay", w.weight_decay, "")->group(group);
+    app.add_option("--momentum", w.momentum, "Of sgd")->group(group);
+    app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
+    app.add_option("--clip", o.clip, "Largest norm of the gradients")->check(CLI::NonNegativeNumber)->group(group);
+    app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")->group(group);
+}
+
+void add_precision_options(CLI::App& app, Words& w) {
+    constexpr const char* group = "Precision";
+    app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")
+        ->delimiter(',')
+        ->group(group);
+    app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
+    app.add_option("--init-scale", w.init_scale, "Its first scale")->group(group);
+    app.add_option("--growth-factor", w.growth_factor, "")->group(group);
+    app.add_option("--backoff-factor", w.backoff_factor, "")->group(group);
+    app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
+        ->group(group);
+    app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")->group(group);
+    app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
+    app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
+        ->group(group);
+    app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight at each use")->group(group);
+    app.add_flag("--contract", w.contract, "The optimizer's multiply-adds are fused")->group(group);
+    constexpr const char* wrong = "Mistakes, to see what they do";
+    app.add_flag("--backward-under-autocast", w.backward_under_autocast, "Backward inside the autocast region")
+        ->group(wrong);
+    app.add_flag("--clip-before-unscale", w.common.clip_before_unscale, "Clip gradients that still contain the scale")
+        ->group(wrong);
+    app.add_flag("--unscale-late", w.deepspeed_fault, "Unscale by the scale after its update (DeepSpeed issue 2686)")
+        ->group(wrong);
+    constexpr const char* parallel = "Data-parallel replicas";
+    app.add_option("--replicas", w.common.replicas, "Each with its own batches")
+        ->check(CLI::Range(1, 4096))
+        ->group(parallel);
+    app.add_option("--all-reduce", w.all_reduce, "ring (default) or tree")->group(parallel);
+    app.add_option("--all-reduce-format", w.transport, "Of what is sent and summed; default fp32")->group(parallel);
+    app.add_option("--divide", w.divide, "before (default) or after the sum")->group(parallel);
+}
+
+void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "Output";
+    ExperimentOptions& e = options.experiment;
+    app.add_option("--record", e.record, "Folder in which each run gets a folder: metrics, gradients, histograms")
+        ->group(group);
+    app.add_option("--record-every", e.record_every, "Steps between recorded gradients; default 50; 0: none")
+        ->check(CLI::Range(0, 1 << 30))
+        ->group(group);
+    app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")->group(group);
+    app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints")
+        ->check(CLI::Range(0, 1 << 30))
+        ->group(group);
+    app.add_flag("--resume", e.resume, "Go on from the last checkpoint in --record: the same bits as without the break")
+        ->group(group);
+    app.add_option("--statistics-every", e.statistics_every,
+                   "Steps between counts of underflow and comparisons with FP32; default 10")
+        ->check(CLI::Range(0, 1 << 30))
+        ->group(group);
+    app.add_option("--departure", e.departure_bound, "Relative error beyond which a tensor has left FP32; default 0.1")
+        ->check(CLI::PositiveNumber)
+        ->group(group);
+    app.add_flag("--explain", options.explain,
+                 "Print the ops of a step with formats, accumulators and rules; train nothing")
+        ->group(group);
+    app.add_flag("--memory", options.memory, "Print the bytes that each run keeps; train nothing")->group(group);
+    app.add_option("--json", options.json, "Write the results ('-': standard output)")->group(group);
+    app.add_option("--threads", e.threads, "0: all cores; results do not depend on it")
+        ->check(CLI::Range(0, 4096))
+        ->group(group);
+    app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers and loss scalers")->group(group);
+}
+
+} // namespace
+
+std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options) {
+    Words words;
+    words.common.batch = 64;
+    CLI::App app(
+        "Trains small networks in emulated precision, side by side, as the frameworks do it step for step, and tells\n"
+        "where each run left FP32.",
+        "amp-train");
+    app.footer(examples);
+    app.set_version_flag("--version", "amp-train " AMPSCOPE_VERSION);
+    app.set_config("--config", "", "Read options from a TOML file: model = \"gpt\" ...");
+    add_model_options(app, words, options);
+    add_precision_options(app, words);
+    add_training_options(app, words, options);
+    add_output_options(app, words, options);
+    for (const char* list : {"--precision", "--autocast-off"}) app.get_option(list)->allow_extra_args(false);
+    try {
+        app.parse(argc, argv);
+        if (words.list) {
+            fmt::print("{}", list_of_names());
+            return 0;
+        }
+        interpret(words, options);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::invalid_argument& error) {
+        std::cerr << "amp-train: " << error.what() << "\nRun with --help for more information.\n";
+        return 2;
+    }
+    return std::nullopt;
+}
+
+Dataset dataset_of(const TrainToolOptions& options) {
+    const std::string& name = options.runs.front().model.name;
+    if (!options.npz.empty()) return npz_data(options.npz);
+    if (!options.text.empty()) return text_data(options.text, options.context);
+    if (name == "gpt") return modular_data(options.modulus);
+    if (name == "linear") return regression_data(options.runs.front().seed);
+    return digits_data();
+}
+
+nlohmann::ordered_json configuration_of(const TrainToolOptions& options) {
+    const TrainOptions& o = options.runs.front();
+    const ModelOptions& m = o.model;
+    const OptimizerOptions& p = o.optimizer;
+    const std::string data = !options.npz.empty()    ? options.npz.string()
+                             : !options.text.empty() ? options.text.string()
+                                                     : "";
+    return {{"schema_version", 1},
+            {"tool", "amp-train"},
+            {"version", AMPSCOPE_VERSION},
+            {"model",
+             {{"name", m.name},
+              {"width", m.width},
+              {"depth", m.depth},
+              {"heads", m.heads},
+              {"dropout", m.dropout},
+              {"activation", activation_names[static_cast<std::size_t>(m.activation)]},
+              {"norm", norm_names[static_cast<std::size_t>(m.norm)]}}},
+            {"data", {{"file", data}, {"context", options.context}, {"modulus", options.modulus}}},
+            {"steps", options.experiment.steps},
+            {"batch", o.batch},
+            {"micro_batches", o.micro_batches},
+            {"replicas", o.replicas},
+            {"all_reduce",
+             {{"order", order_names[static_cast<std::size_t>(o.all_reduce.order)]},
+              {"divide", division_names[static_cast<std::size_t>(o.all_reduce.division)]},
+              {"format", o.all_reduce.transport.name}}},
+            {"optimizer",
+             {{"lr", p.learning_rate},
+              {"warmup", o.warmup},
+              {"beta1", p.beta1},
+              {"beta2", p.beta2},
+              {"eps", p.eps},
+              {"weight_decay", p.weight_decay},
+              {"momentum", p.momentum},
+              {"dampening", p.dampening},
+              {"nesterov", p.nesterov},
+              {"kind", static_cast<int>(p.kind)},
+              {"order", static_cast<int>(p.order)},
+              {"contract", p.contract}}},
+            {"clip", o.clip},
+            {"clip_before_unscale", o.clip_before_unscale},
+            {"seed", o.seed},
+            {"record_every", options.experiment.record_every},
+            {"record_state", options.experiment.record_state},
+            {"statistics_every", options.experiment.statistics_every}};
+}
+
+} // namespace amp

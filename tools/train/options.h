@@ -1,0 +1,28 @@
+// What amp-train was asked to do.
+#pragma once
+
+#include <ampscope/sim/experiment.h>
+
+#include <optional>
+
+namespace amp {
+
+struct TrainToolOptions {
+    std::vector<TrainOptions> runs;
+    std::filesystem::path text, npz; ///< data other than the model's own
+    std::int64_t context = 64, modulus = 31;
+    ExperimentOptions experiment{};
+    bool explain = false, memory = false;
+    std::string json; ///< path of the report, or "-"
+};
+
+/// The exit status if there is nothing more to do: after --help, --version or wrong usage.
+std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options);
+
+/// Throws FileError, std::invalid_argument.
+Dataset dataset_of(const TrainToolOptions& options);
+
+/// Everything that decides the bits of the runs, for run.json.
+nlohmann::ordered_json configuration_of(const TrainToolOptions& options);
+
+} // namespace amp

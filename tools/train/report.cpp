@@ -1,0 +1,176 @@
+#include <ampscope/tools/train/report.h>
+
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string rate(const RoundingCounts& c) {
+    return percent(static_cast<std::uint64_t>(c.underflow), static_cast<std::uint64_t>(c.nonzero));
+}
+
+std::string scale_text(double scale) {
+    int exponent = 0;
+    if (scale > 0 && std::frexp(scale, &exponent) == 0.5) return power_of_two(exponent - 1);
+    return fmt::format("{:.4g}", scale);
+}
+
+/// Lines of columns, each as wide as its widest cell; the first to the left, the others to the right.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+    std::vector<std::size_t> widths(rows.front().size());
+    for (const auto& row : rows)
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    std::string text;
+    for (const auto& row : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string space(widths[i] - width(row[i]), ' ');
+            line += i == 0 ? row[i] + space : "  " + space + row[i];
+        }
+        text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
+}
+
+/// A sentence for each way in which a run has left FP32.
+std::string departures_of(const Run& run, double bound) {
+    std::string text;
+    for (std::size_t i = 0; i < departure_names.size(); ++i) {
+        const auto kind = static_cast<DepartureKind>(i);
+        const auto& d = run.departures->first(kind);
+        if (!d) continue;
+        std::string what = fmt::format("first {}", departure_names[i]);
+        if (kind == DepartureKind::error)
+            what = std::isnan(d->error) ? "first not comparable"
+                                        : fmt::format("first error above {:g}: {:.3g}", bound, d->error);
+        text += fmt::format("  {}, step {}: {} of {}\n", what, d->step, printable(d->tensor), d->op);
+    }
+    return text;
+}
+
+Json json_of(const RoundingCounts& c) {
+    return {{"elements", c.elements}, {"nonzero", c.nonzero}, {"underflow", c.underflow}, {"overflow", c.overflow}};
+}
+
+Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+} // namespace
+
+std::string plan_report(const TrainOptions& options, const TrainingProgram& training) {
+    std::string text = fmt::format("{}: {}\n", options.precision.name, options.model.name);
+    std::string_view tape;
+    for (const PlannedOp& op : plan_of(training)) {
+        if (op.tape != tape) text += fmt::format("\n{}\n", tape = op.tape);
+        text += fmt::format("  {}: {} -> {}\n", op.output.empty() ? op.op : op.output, op.op,
+                            op.result.empty() ? "a flag" : op.result);
+        constexpr std::size_t shown = 4; // of an op on all gradients
+        for (std::size_t i = 0; i < std::min(op.inputs.size(), shown); ++i)
+            text += fmt::format("      from {}\n", op.inputs[i]);
+        if (op.inputs.size() > shown) text += fmt::format("      from {} more\n", op.inputs.size() - shown);
+        if (!op.accumulate.empty()) text += fmt::format("      accumulates: {}\n", op.accumulate);
+        if (!op.rule.empty()) text += fmt::format("      because: {}\n", op.rule);
+        if (!op.tensor_cores.empty()) text += fmt::format("      tensor cores: {}\n", op.tensor_cores);
+    }
+    return text;
+}
+
+std::string memory_report(const TrainingProgram& training) {
+    const MemoryAccount account = memory_of(training);
+    std::vector<std::vector<std::string>> rows = {{"kept", "format", "bytes", "bytes a parameter"}};
+    for (const MemoryAccount::Row& row : account.rows)
+        rows.push_back(
+            {row.purpose, row.format.name, grouped(static_cast<std::uint64_t>(row.bytes())),
+             row.per_parameter ? fmt::format("{:.3g}", row.bytes() / static_cast<double>(account.parameters)) : ""});
+    rows.push_back({"without activations", "", "", fmt::format("{:.3g}", account.bytes_per_parameter())});
+    return fmt::format("{}\n{}", plural(static_cast<std::uint64_t>(account.parameters), "parameter"), table(rows));
+}
+
+std::string progress_line(const Experiment& experiment, std::int64_t of, double seconds, double examples) {
+    std::string text =
+        fmt::format("{}/{} {:.0f} examples/s", experiment.steps(), of, examples / std::max(seconds, 1e-9));
+    for (const Run& run : experiment.runs()) {
+        text += fmt::format("  {} {:.4g}", run.precision().name, run.last.loss);
+        if (run.trainer->options().scaling.scaling != LossScaling::off)
+            text += fmt::format(" {} {} skipped", scale_text(run.last.scale), run.skipped);
+    }
+    return text;
+}
+
+std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options) {
+    const bool classifies = outcomes.front().validation.accuracy.has_value(),
+               compares = outcomes.front().distance.has_value();
+    std::vector<std::vector<std::string>> rows = {{"precision", "loss", "validation"}};
+    if (classifies) rows[0].push_back("accuracy");
+    for (const char* head : {"skipped", "scale", "grad underflow", "lost updates"}) rows[0].emplace_back(head);
+    if (compares) rows[0].emplace_back("from FP32");
+    for (const Outcome& o : outcomes) {
+        const Run& run = *o.run;
+        const bool scales = run.trainer->options().scaling.scaling != LossScaling::off;
+        std::vector<std::string> row = {run.precision().name, fmt::format("{:.4f}", run.final_loss()),
+                                        fmt::format("{:.4f}", o.validation.loss)};
+        if (classifies) row.push_back(percent(o.validation.accuracy.value_or(0)));
+        row.push_back(scales ? std::to_string(run.skipped) : "-");
+        row.push_back(scales ? scale_text(run.trainer->state().scaler.scale) : "-");
+        row.push_back(rate(run.gradients));
+        row.push_back(percent(static_cast<std::uint64_t>(run.updates.lost),
+                              static_cast<std::uint64_t>(run.updates.lost + run.updates.changed)));
+        if (compares) row.push_back(fmt::format("{:.3g}", o.distance.value_or(0)));
+        rows.push_back(std::move(row));
+    }
+    std::string text = table(rows);
+    text += "loss: mean of the last tenth of the steps. grad underflow: of non-zero gradients, rounded to zero.\n"
+            "lost updates: of weights with an update, unchanged by it.";
+    if (compares) text += " from FP32: |w - w32| / |w32|, all weights.";
+    text += "\n";
+    for (const Outcome& o : outcomes) {
+        if (!o.run->stopped.empty())
+            text += fmt::format("\n{} stopped at {}\n", o.run->precision().name, o.run->stopped);
+        if (!o.run->departures) continue;
+        const std::string left = departures_of(*o.run, options.departure_bound);
+        text +=
+            fmt::format("\n{} {}\n{}", o.run->precision().name, left.empty() ? "never left FP32" : "left FP32:", left);
+    }
+    return text;
+}
+
+std::string outcome_json(std::span<const Outcome> outcomes, const TrainToolOptions& options) {
+    Json json = configuration_of(options);
+    json["runs"] = Json::array();
+    for (const Outcome& o : outcomes) {
+        const Run& run = *o.run;
+        Json departures = Json::object();
+        for (std::size_t i = 0; run.departures && i < departure_names.size(); ++i)
+            if (const auto& d = run.departures->first(static_cast<DepartureKind>(i)))
+                departures[std::string(departure_names[i])] = {
+                    {"step", d->step}, {"op", d->op}, {"tensor", d->tensor}, {"error", finite_or_null(d->error)}};
+        json["runs"].push_back(
+            {{"precision", run.precision().name},
+             {"loss_scaler", run.trainer->options().loss_scaler},
+             {"final_loss", finite_or_null(run.final_loss())},
+             {"validation_loss", finite_or_null(o.validation.loss)},
+             {"accuracy", o.validation.accuracy ? Json(*o.validation.accuracy) : Json(nullptr)},
+             {"skipped", run.skipped},
+             {"scale", run.trainer->state().scaler.scale},
+             {"roundings",
+              {{"gradients", json_of(run.gradients)},
+               {"activations", json_of(run.activations)},
+               {"weights", json_of(run.weights)}}},
+             {"updates",
+              {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
+             {"distance_from_fp32", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
+             {"departures", departures},
+             {"stopped", run.stopped}});
+    }
+    return json.dump(1) + "\n";
+}
+
+} // namespace amp

@@ -1,0 +1,24 @@
+// What amp-train says: the plan, the progress and the table at the end.
+#pragma once
+
+#include <ampscope/sim/plan.h>
+#include <ampscope/tools/train/options.h>
+
+namespace amp {
+
+/// A run at its end.
+struct Outcome {
+    const Run* run = nullptr;
+    Evaluation validation{};
+    std::optional<double> distance{};
+};
+
+/// The ops of a step of one run with their formats and rules.
+std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
+std::string memory_report(const TrainingProgram& training);
+/// One line: losses, scales, skips of all runs.
+std::string progress_line(const Experiment& experiment, std::int64_t of, double seconds, double examples);
+std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
+std::string outcome_json(std::span<const Outcome> outcomes, const TrainToolOptions& options);
+
+} // namespace amp
