@@ -197,12 +197,14 @@ TEST_CASE("softmax and norms") {
 }
 
 TEST_CASE("images") {
-    for (const auto& [stride, padding] : {std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 2}})
+    for (const auto& geometry : {std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 2}}) {
+        const int stride = geometry.first, padding = geometry.second;
         check_case({"conv2d",
                     {{2, 5, 4, 3}, {2, 27}, {2}},
                     [=](Graph& g, const auto& x) { return conv2d(g, x[0], x[1], x[2], 3, stride, padding); },
                     [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, 3, stride, padding); }},
                    16);
+    }
     for (const bool max : {false, true})
         check_case({"pool",
                     {{2, 5, 4, 3}},

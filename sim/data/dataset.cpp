@@ -27,9 +27,9 @@ enum Stream : std::uint32_t {
     splitting
 };
 
-constexpr std::string_view digits =
+constexpr std::string_view digits[] = {
 #include <ampscope/sim/data/digits.inc>
-    ;
+};
 
 /// Numbers 0 ... count - 1 in an order of the words of (seed, stream, step).
 std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint32_t stream, std::uint32_t step,
@@ -115,12 +115,12 @@ Dataset regression_data(std::uint64_t seed) {
 }
 
 Dataset digits_data() {
-    constexpr std::int64_t line = 65, count = 1797;
-    static_assert(digits.size() == line * count);
+    constexpr std::int64_t count = 1797;
+    static_assert(std::size(digits) == count);
     Dataset d{.name = "digits", .input = {8, 8, 1}, .target = {}, .classes = 10, .read = {}};
     split(d, count, [](std::int64_t i, float* input, float* target) {
-        const char* const text = digits.data() + i * line;
-        for (int j = 0; j < 64; ++j) input[j] = static_cast<float>(text[j] - 'A') / 16;
+        const std::string_view text = digits[i];
+        for (std::size_t j = 0; j < 64; ++j) input[j] = static_cast<float>(text[j] - 'A') / 16;
         *target = static_cast<float>(text[64] - '0');
     });
     return d;
