@@ -22,6 +22,7 @@ enum class CastClass : std::uint8_t {
 
 /// Whose lists apply: those for CUDA devices (FP16 by default) or those for the processor (BF16 by default).
 enum class AutocastPolicy : std::uint8_t { cuda, cpu };
+inline constexpr std::array<std::string_view, 2> autocast_policy_names = {"cuda", "cpu"};
 
 /// An op of the trainer and its class under either policy.
 struct AutocastRow {

@@ -1,5 +1,6 @@
 #include <ampscope/sim/experiment.h>
 
+#include <ampscope/sim/configuration.h>
 #include <ampscope/sim/parallel.h>
 
 #include <algorithm>
@@ -91,7 +92,7 @@ double Run::final_loss() const {
 }
 
 Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
-                       const Json& configuration)
+                       const Json& origin)
     : options_(std::move(options)) {
     std::set<std::string> names;
     for (const TrainOptions& o : runs)
@@ -107,10 +108,10 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
     for (Run& run : runs_)
         if (reference_ != nullptr && &run != reference_)
             run.departures.emplace(run.trainer->training(), reference_->trainer->training(), options_.departure_bound);
-    if (!options_.record.empty()) open_folders(configuration);
+    if (!options_.record.empty()) open_folders(origin, data);
 }
 
-void Experiment::open_folders(const Json& configuration) {
+void Experiment::open_folders(const Json& origin, const Dataset& data) {
     std::vector<std::vector<std::int64_t>> checkpoints;
     for (const Run& run : runs_) checkpoints.push_back(RunFolder::checkpoints(options_.record / run.precision().name));
     if (options_.resume)
@@ -120,8 +121,16 @@ void Experiment::open_folders(const Json& configuration) {
                 step_ = step;
     for (Run& run : runs_) {
         const std::filesystem::path path = options_.record / run.precision().name;
-        Json own = configuration;
-        own["precision"] = run.precision().name;
+        Json own = origin;
+        own.update(configuration_of(run.trainer->options(), data));
+        for (const ParameterTensors& p : run.trainer->training().parameters) {
+            const TensorInfo& weight = run.trainer->backend().info(p.weight);
+            own["parameters"][weight.name] = weight.shape;
+        }
+        own["recording"] = {{"gradients_every", options_.record_every},
+                            {"state", options_.record_state},
+                            {"statistics_every", options_.statistics_every},
+                            {"departure", options_.departure_bound}};
         const bool begun = options_.resume && std::filesystem::exists(path / "run.json");
         run.folder.emplace(begun ? RunFolder::reopen(path, own, step_) : RunFolder::create(path, own));
         if (step_ > 0) restore_notes(run, run.folder->restore(*run.trainer, step_));

@@ -43,9 +43,10 @@ struct Run {
 
 class Experiment {
   public:
-    /// Runs with different names; `configuration` goes into each run.json. Throws FileError, std::invalid_argument.
+    /// Runs with different names. `origin`, who runs them, begins each run.json. Throws FileError,
+    /// std::invalid_argument.
     Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
-               const nlohmann::ordered_json& configuration);
+               const nlohmann::ordered_json& origin);
 
     [[nodiscard]] std::int64_t steps() const { return step_; }
     [[nodiscard]] bool finished() const { return step_ >= options_.steps; }
@@ -58,7 +59,7 @@ class Experiment {
     [[nodiscard]] std::optional<double> distance(const Run& run) const;
 
   private:
-    void open_folders(const nlohmann::ordered_json& configuration);
+    void open_folders(const nlohmann::ordered_json& origin, const Dataset& data);
     void compute(Run& run);
     void apply(Run& run);
     void checkpoint();

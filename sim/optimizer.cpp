@@ -33,13 +33,30 @@ constexpr OptimizerRow rows[] = {
     {"apex-adamw", {.order = OptimizerOrder::apex}, "apex.optimizers.FusedAdam, TransformerEngine's"},
 };
 
+/// base^n, 0 <= base <= 1, in pairs of doubles: off by some n 2^-104 of itself, then rounded. Python calls the C
+/// library's pow, which returns the same unless the power is next to a tie; what it returns there differs by library.
+double power(double base, std::int64_t n) {
+    struct Pair {
+        double high, low;
+    };
+    const auto times = [](const Pair& a, const Pair& b) {
+        const double high = a.high * b.high;
+        const double rest = std::fma(a.high, b.high, -high) + (a.high * b.low + a.low * b.high);
+        const double sum = high + rest;
+        return Pair{sum, rest - (sum - high)};
+    };
+    Pair result{1, 0};
+    for (Pair square{base, 0}; n > 0; n >>= 1, square = times(square, square))
+        if ((n & 1) != 0) result = times(result, square);
+    return result.high;
+}
+
 /// Factors that depend on the step alone, in FP64 as Python has them.
 struct Factors {
     double correction1, correction2;
 
     Factors(const OptimizerOptions& o, std::int64_t t)
-        : correction1(1 - std::pow(o.beta1, static_cast<double>(t))),
-          correction2(1 - std::pow(o.beta2, static_cast<double>(t))) {}
+        : correction1(1 - power(o.beta1, t)), correction2(1 - power(o.beta2, t)) {}
 };
 
 /// One block of one parameter, from `begin`.

@@ -16,6 +16,7 @@
 namespace amp {
 
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+inline constexpr std::array<std::string_view, 3> optimizer_kind_names = {"sgd", "adam", "adamw"};
 
 /// Whose order of operations.
 enum class OptimizerOrder : std::uint8_t {
@@ -24,6 +25,7 @@ enum class OptimizerOrder : std::uint8_t {
     torch_fused, ///< fused=True on CUDA: FP32 from loading to storing, some of it in FP64; one rounding of each result
     apex         ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
 };
+inline constexpr std::array<std::string_view, 4> optimizer_order_names = {"torch", "torch-1", "torch-fused", "apex"};
 
 /// How the new weight gets into its format.
 enum class UpdateRounding : std::uint8_t {
@@ -31,6 +33,7 @@ enum class UpdateRounding : std::uint8_t {
     stochastic, ///< the FP32 result rounded by 32 random bits (torchao does so by 16)
     kahan       ///< what rounding loses is kept in a tensor of the weight's format and added the next time (optimi)
 };
+inline constexpr std::array<std::string_view, 3> update_rounding_names = {"nearest", "stochastic", "kahan"};
 
 /// The defaults are PyTorch's.
 struct OptimizerOptions {
@@ -74,8 +77,7 @@ struct UpdateCounts {
 };
 
 /// One step. A NaN is 0x7fc00000. Every result is that of single correctly rounded operations in a stated order, so it
-/// does not depend on compiler or vector width; 1 - beta^t is computed by the C library's pow, as Python does. Needs a
-/// FloatEnvironment.
+/// does not depend on compiler or vector width; 1 - beta^t is FP64, as in Python. Needs a FloatEnvironment.
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state);
 
 /// Throws std::invalid_argument for options outside their ranges.

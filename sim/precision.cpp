@@ -76,11 +76,9 @@ constexpr FormatKey format_keys[] = {
     {"operands", [](Precision& p) -> FormatSpec& { return p.matmul.operands; }},
 };
 
-constexpr std::array<std::string_view, 3> update_names = {"nearest", "stochastic", "kahan"};
-
 void set(Precision& p, std::string_view key, std::string_view value) {
     if (key == "update") {
-        p.update = parse_name<UpdateRounding>("update", update_names, value);
+        p.update = parse_name<UpdateRounding>("update", update_rounding_names, value);
         return;
     }
     if (key == "scaler") {

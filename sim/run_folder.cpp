@@ -3,6 +3,7 @@
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/configuration.h>
 #include <ampscope/sim/io/write.h>
 
 #include <algorithm>
@@ -60,10 +61,16 @@ Json parse_file(const fs::path& path) {
     return json;
 }
 
-/// Names the first entry in which two configurations differ; empty if they agree.
-std::string difference(const Json& a, const Json& b) {
-    const Json patch = Json::diff(a, b);
-    return patch.empty() ? "" : patch[0]["path"].get<std::string>();
+/// use(what a checkpoint says besides its tensors). Throws FileError for whatever is wrong with that.
+template <class Use>
+auto with_state(const fs::path& path, const TensorFile& file, const Use& use) {
+    try {
+        return use(Json::parse(file.metadata().at("state")));
+    } catch (const FileError&) {
+        throw;
+    } catch (const std::exception& error) {
+        throw FileError(path, std::string("its state cannot be read: ") + error.what());
+    }
 }
 
 } // namespace
@@ -122,9 +129,11 @@ RunFolder RunFolder::reopen(const fs::path& path, const Json& configuration, std
     if (const std::string where = difference(recorded, configuration); !where.empty())
         throw FileError(path / "run.json", where + " differs from this run's: resume with the options it began with");
     if (step == 0) return {path, 0, 0};
-    const auto file = open_tensor_file(path / "checkpoints" / step_file(step));
-    const Json notes = Json::parse(file->metadata().at("state"));
-    return {path, notes.at("metrics_bytes").get<std::uint64_t>(), notes.at("histograms_bytes").get<std::uint64_t>()};
+    const fs::path checkpoint = path / "checkpoints" / step_file(step);
+    return with_state(checkpoint, *open_tensor_file(checkpoint), [&](const Json& state) {
+        return RunFolder(path, state.at("metrics_bytes").get<std::uint64_t>(),
+                         state.at("histograms_bytes").get<std::uint64_t>());
+    });
 }
 
 std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
@@ -229,15 +238,12 @@ Json RunFolder::restore(Trainer& trainer, std::int64_t step) const {
         file->read_at(static_cast<std::size_t>(entry - file->tensors().begin()), 0,
                       std::as_writable_bytes(trainer.backend()[id]));
     }
-    try {
-        const Json state = Json::parse(file->metadata().at("state"));
+    return with_state(path, *file, [&](const Json& state) {
         Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
         from_json(nlohmann::json(state.at("scaler")), to.scaler);
         trainer.restore(to);
         return state.at("notes");
-    } catch (const std::exception& error) {
-        throw FileError(path, std::string("its state cannot be read: ") + error.what());
-    }
+    });
 }
 
 Json metrics_of(const StepResult& s) {

@@ -54,7 +54,7 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
 int run(const TrainToolOptions& options) {
     const Dataset data = dataset_of(options);
     if (options.explain || options.memory) return explain(options, data);
-    Experiment experiment(options.runs, data, options.experiment, configuration_of(options));
+    Experiment experiment(options.runs, data, options.experiment, origin());
     const TrainOptions& o = options.runs.front();
     ProgressLine progress;
     progress.begin(experiment.steps());
@@ -66,8 +66,8 @@ int run(const TrainToolOptions& options) {
     progress.end();
     std::vector<Outcome> outcomes;
     for (Run& r : experiment.runs()) outcomes.push_back({&r, r.trainer->evaluate(), experiment.distance(r)});
-    if (options.json == "-") fmt::print("{}", outcome_json(outcomes, options));
-    else if (!options.json.empty()) write_text_file(options.json, outcome_json(outcomes, options));
+    if (options.json == "-") fmt::print("{}", outcome_json(outcomes, data, options.experiment));
+    else if (!options.json.empty()) write_text_file(options.json, outcome_json(outcomes, data, options.experiment));
     if (options.json != "-")
         fmt::print("{} on {}: {}, batches of {}, seed {}\n\n{}", o.model.name, printable(data.name),
                    plural(static_cast<std::uint64_t>(options.experiment.steps), "step"),

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 
 #define AMPSCOPE_KERNEL [[gnu::always_inline]] static inline
 
@@ -28,15 +30,19 @@ enum class InstructionSet : std::uint8_t { baseline, avx2, avx512 };
 #define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512," AMPSCOPE_TARGET_AVX2
 #endif
 
-/// The best one that this processor and its operating system have.
+/// The best one that this processor and its operating system have, and the environment's AMPSCOPE_INSTRUCTION_SET
+/// (baseline, avx2) allows: results are the same with each.
 inline InstructionSet best_instruction_set() {
     static const InstructionSet best = [] {
+        const char* const allowed = std::getenv("AMPSCOPE_INSTRUCTION_SET");
+        const std::string_view limit = allowed != nullptr ? allowed : "";
         __builtin_cpu_init();
         const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
         const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-        return avx512 ? InstructionSet::avx512 : avx2 ? InstructionSet::avx2 : InstructionSet::baseline;
+        if (!avx2 || limit == "baseline") return InstructionSet::baseline;
+        return avx512 && limit != "avx2" ? InstructionSet::avx512 : InstructionSet::avx2;
     }();
     return best;
 }

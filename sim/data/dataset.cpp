@@ -1,5 +1,7 @@
 #include <ampscope/sim/data/dataset.h>
 
+#include <ampscope/sim/fingerprint.h>
+
 #include <ampscope/formats/random.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/io/tensor_file.h>
@@ -155,7 +157,10 @@ Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
 
     // A window of validation begins after the last one of training has ended.
     const std::int64_t held_out = length / 10, gap = context;
+    Fingerprint fingerprint;
+    fingerprint.add(std::as_bytes(std::span(bytes)));
     Dataset d{.name = path.filename(),
+              .fingerprint = fingerprint.text(),
               .input = {context},
               .target = {context},
               .vocabulary = vocabulary,
@@ -186,7 +191,10 @@ Dataset npz_data(const std::filesystem::path& path) {
             throw FileError(path, std::string(values == inputs.get() ? "x" : "y") + ": element " +
                                       std::to_string(bad - values->begin()) + " is not finite");
 
-    Dataset d{.name = path.filename(), .input = {}, .target = {}, .read = {}};
+    Fingerprint fingerprint;
+    fingerprint.add(std::as_bytes(std::span(*inputs)));
+    fingerprint.add(std::as_bytes(std::span(*targets)));
+    Dataset d{.name = path.filename(), .fingerprint = fingerprint.text(), .input = {}, .target = {}, .read = {}};
     const auto count = static_cast<std::int64_t>(x.shape[0]);
     d.input.assign(x.shape.begin() + 1, x.shape.end());
     if (d.input.empty()) d.input = {1};

@@ -11,6 +11,7 @@ namespace amp {
 
 struct Dataset {
     std::string name;
+    std::string fingerprint{};   ///< of the file that it comes from
     Shape input;                 ///< of one example
     Shape target;                ///< of one example; empty: one number
     std::int64_t vocabulary = 0; ///< inputs are token numbers below it; 0: they are measurements

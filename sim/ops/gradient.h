@@ -22,10 +22,12 @@ enum class AllReduceOrder : std::uint8_t {
     ring, ///< chunk c of N (the first get the remainder) is summed from replica c + 1 on, round the ring
     tree  ///< neighbours pairwise, then pairs of neighbours; an odd one out joins the next round
 };
+inline constexpr std::array<std::string_view, 2> all_reduce_order_names = {"ring", "tree"};
 enum class AllReduceDivision : std::uint8_t {
     before, ///< each replica's gradient is divided by their number, rounded, then summed (PyTorch's DDP hooks)
     after   ///< the sum is divided (Horovod, DeepSpeed's default)
 };
+inline constexpr std::array<std::string_view, 2> all_reduce_division_names = {"before", "after"};
 
 /// out = the mean of the replicas' gradients: what is sent is rounded to `transport`, and so is every sum and quotient.
 struct AllReduce {

@@ -9,6 +9,7 @@ enum class NormKind : std::uint8_t {
     layer, ///< (x - mean) / sqrt(variance + eps) * weight + bias
     rms    ///< x / sqrt(mean of x^2 + eps) * weight
 };
+inline constexpr std::array<std::string_view, 2> norm_names = {"layer", "rms"};
 
 /// All in double; mean and variance from lane_sum() of sim/cpu/wide.h, the variance from x - mean.
 struct Norm {

@@ -38,9 +38,6 @@ struct Words {
     TrainOptions common{};
 };
 
-constexpr std::array<std::string_view, 2> policy_names = {"cuda", "cpu"}, order_names = {"ring", "tree"};
-constexpr std::array<std::string_view, 2> division_names = {"before", "after"}, norm_names = {"layer", "rms"};
-
 /// "fp32", "amp-fp16", "v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
 std::vector<std::string> joined(const std::vector<std::string>& words) {
     std::vector<std::string> names;
@@ -95,7 +92,7 @@ void interpret(const Words& w, TrainToolOptions& options) {
         TrainOptions o = w.common;
         o.model = model_of(w);
         o.precision = precision(name);
-        o.precision.autocast.policy = parse_name<AutocastPolicy>("--autocast-policy", policy_names, w.policy);
+        o.precision.autocast.policy = parse_name<AutocastPolicy>("--autocast-policy", autocast_policy_names, w.policy);
         o.precision.weight_cache = !w.no_weight_cache;
         o.precision.backward_under_autocast = w.backward_under_autocast;
         o.precision.autocast_off = w.autocast_off;
@@ -104,8 +101,9 @@ void interpret(const Words& w, TrainToolOptions& options) {
         const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
         o.loss_scaler = scales && !w.loss_scale.empty() ? loss_scaler(w.loss_scale).name : o.precision.loss_scaler;
         o.scaling = scaling_of(w, o.loss_scaler);
-        o.all_reduce = {parse_name<AllReduceOrder>("--all-reduce", order_names, w.all_reduce),
-                        parse_name<AllReduceDivision>("--divide", division_names, w.divide), format(w.transport)};
+        o.all_reduce = {parse_name<AllReduceOrder>("--all-reduce", all_reduce_order_names, w.all_reduce),
+                        parse_name<AllReduceDivision>("--divide", all_reduce_division_names, w.divide),
+                        format(w.transport)};
         check(o.scaling);
         check(o.optimizer);
         options.runs.push_back(o);
@@ -251,6 +249,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     app.footer(examples);
     app.set_version_flag("--version", "amp-train " AMPSCOPE_VERSION);
     app.set_config("--config", "", "Read options from a TOML file: model = \"gpt\" ...");
+    app.allow_config_extras(CLI::config_extras_mode::error);
     add_model_options(app, words, options);
     add_precision_options(app, words);
     add_training_options(app, words, options);
@@ -272,6 +271,10 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     return std::nullopt;
 }
 
+nlohmann::ordered_json origin() {
+    return {{"schema_version", 1}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
+}
+
 Dataset dataset_of(const TrainToolOptions& options) {
     const std::string& name = options.runs.front().model.name;
     if (!options.npz.empty()) return npz_data(options.npz);
@@ -279,54 +282,6 @@ Dataset dataset_of(const TrainToolOptions& options) {
     if (name == "gpt") return modular_data(options.modulus);
     if (name == "linear") return regression_data(options.runs.front().seed);
     return digits_data();
-}
-
-nlohmann::ordered_json configuration_of(const TrainToolOptions& options) {
-    const TrainOptions& o = options.runs.front();
-    const ModelOptions& m = o.model;
-    const OptimizerOptions& p = o.optimizer;
-    const std::string data = !options.npz.empty()    ? options.npz.string()
-                             : !options.text.empty() ? options.text.string()
-                                                     : "";
-    return {{"schema_version", 1},
-            {"tool", "amp-train"},
-            {"version", AMPSCOPE_VERSION},
-            {"model",
-             {{"name", m.name},
-              {"width", m.width},
-              {"depth", m.depth},
-              {"heads", m.heads},
-              {"dropout", m.dropout},
-              {"activation", activation_names[static_cast<std::size_t>(m.activation)]},
-              {"norm", norm_names[static_cast<std::size_t>(m.norm)]}}},
-            {"data", {{"file", data}, {"context", options.context}, {"modulus", options.modulus}}},
-            {"steps", options.experiment.steps},
-            {"batch", o.batch},
-            {"micro_batches", o.micro_batches},
-            {"replicas", o.replicas},
-            {"all_reduce",
-             {{"order", order_names[static_cast<std::size_t>(o.all_reduce.order)]},
-              {"divide", division_names[static_cast<std::size_t>(o.all_reduce.division)]},
-              {"format", o.all_reduce.transport.name}}},
-            {"optimizer",
-             {{"lr", p.learning_rate},
-              {"warmup", o.warmup},
-              {"beta1", p.beta1},
-              {"beta2", p.beta2},
-              {"eps", p.eps},
-              {"weight_decay", p.weight_decay},
-              {"momentum", p.momentum},
-              {"dampening", p.dampening},
-              {"nesterov", p.nesterov},
-              {"kind", static_cast<int>(p.kind)},
-              {"order", static_cast<int>(p.order)},
-              {"contract", p.contract}}},
-            {"clip", o.clip},
-            {"clip_before_unscale", o.clip_before_unscale},
-            {"seed", o.seed},
-            {"record_every", options.experiment.record_every},
-            {"record_state", options.experiment.record_state},
-            {"statistics_every", options.experiment.statistics_every}};
 }
 
 } // namespace amp

@@ -16,13 +16,13 @@ struct TrainToolOptions {
     std::string json; ///< path of the report, or "-"
 };
 
+/// Who writes a file: its first entries.
+nlohmann::ordered_json origin();
+
 /// The exit status if there is nothing more to do: after --help, --version or wrong usage.
 std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options);
 
 /// Throws FileError, std::invalid_argument.
 Dataset dataset_of(const TrainToolOptions& options);
-
-/// Everything that decides the bits of the runs, for run.json.
-nlohmann::ordered_json configuration_of(const TrainToolOptions& options);
 
 } // namespace amp

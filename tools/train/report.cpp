@@ -1,5 +1,6 @@
 #include <ampscope/tools/train/report.h>
 
+#include <ampscope/sim/configuration.h>
 #include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
@@ -142,8 +143,9 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
     return text;
 }
 
-std::string outcome_json(std::span<const Outcome> outcomes, const TrainToolOptions& options) {
-    Json json = configuration_of(options);
+std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options) {
+    Json json = origin();
+    json["steps"] = options.steps;
     json["runs"] = Json::array();
     for (const Outcome& o : outcomes) {
         const Run& run = *o.run;
@@ -154,7 +156,6 @@ std::string outcome_json(std::span<const Outcome> outcomes, const TrainToolOptio
                     {"step", d->step}, {"op", d->op}, {"tensor", d->tensor}, {"error", finite_or_null(d->error)}};
         json["runs"].push_back(
             {{"precision", run.precision().name},
-             {"loss_scaler", run.trainer->options().loss_scaler},
              {"final_loss", finite_or_null(run.final_loss())},
              {"validation_loss", finite_or_null(o.validation.loss)},
              {"accuracy", o.validation.accuracy ? Json(*o.validation.accuracy) : Json(nullptr)},
@@ -168,7 +169,9 @@ std::string outcome_json(std::span<const Outcome> outcomes, const TrainToolOptio
               {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
              {"distance_from_fp32", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
              {"departures", departures},
-             {"stopped", run.stopped}});
+             {"stopped", run.stopped},
+             {"fingerprint", fingerprint_of(*run.trainer)},
+             {"configuration", configuration_of(run.trainer->options(), data)}});
     }
     return json.dump(1) + "\n";
 }

@@ -19,6 +19,6 @@ std::string memory_report(const TrainingProgram& training);
 /// One line: losses, scales, skips of all runs.
 std::string progress_line(const Experiment& experiment, std::int64_t of, double seconds, double examples);
 std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
-std::string outcome_json(std::span<const Outcome> outcomes, const TrainToolOptions& options);
+std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
 
 } // namespace amp

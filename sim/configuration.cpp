@@ -1,0 +1,116 @@
+#include <ampscope/sim/configuration.h>
+
+#include <ampscope/sim/fingerprint.h>
+
+#include <nlohmann/json.hpp>
+
+namespace amp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Enum, std::size_t N>
+std::string_view word(const std::array<std::string_view, N>& names, Enum value) {
+    return names[static_cast<std::size_t>(value)];
+}
+
+Json json_of(const ModelOptions& m) {
+    return {{"name", m.name},
+            {"width", m.width},
+            {"depth", m.depth},
+            {"heads", m.heads},
+            {"dropout", m.dropout},
+            {"activation", word(activation_names, m.activation)},
+            {"norm", word(norm_names, m.norm)}};
+}
+
+Json json_of(const Precision& p) {
+    Json json = {{"name", p.name}};
+    if (p.autocast.enabled)
+        json["autocast"] = {{"format", p.autocast.low.name},
+                            {"policy", word(autocast_policy_names, p.autocast.policy)},
+                            {"weight_cache", p.weight_cache},
+                            {"backward_under_autocast", p.backward_under_autocast},
+                            {"off", p.autocast_off}};
+    else
+        json["formats"] = {{"weights", p.weights.name},
+                           {"activations", p.activations.name},
+                           {"gradients", p.gradients.name},
+                           {"loss", p.loss.name}};
+    json["state_formats"] = {{"master", p.master.name}, {"m", p.m.name}, {"v", p.v.name}};
+    json["accumulate"] = p.matmul.accumulate.name;
+    json["operands"] = p.matmul.operands.name;
+    json["operand_rounding"] = name_of(p.matmul.operand_rounding);
+    json["update"] = word(update_rounding_names, p.update);
+    return json;
+}
+
+Json json_of(const OptimizerOptions& o) {
+    return {{"kind", word(optimizer_kind_names, o.kind)},
+            {"order", word(optimizer_order_names, o.order)},
+            {"lr", o.learning_rate},
+            {"beta1", o.beta1},
+            {"beta2", o.beta2},
+            {"eps", o.eps},
+            {"weight_decay", o.weight_decay},
+            {"momentum", o.momentum},
+            {"dampening", o.dampening},
+            {"nesterov", o.nesterov},
+            {"contract", o.contract}};
+}
+
+/// The rest of a scaler's options is its row's.
+Json json_of(std::string_view row, const LossScalerOptions& o) {
+    return {{"name", row},
+            {"init_scale", o.init_scale},
+            {"growth_factor", o.growth_factor},
+            {"backoff_factor", o.backoff_factor},
+            {"growth_interval", o.growth_interval},
+            {"hysteresis", o.hysteresis},
+            {"unscale_by_updated_scale", o.unscale_by_updated_scale}};
+}
+
+Json json_of(const Dataset& d) {
+    return {{"name", d.name},         {"fingerprint", d.fingerprint}, {"input", d.input},
+            {"target", d.target},     {"vocabulary", d.vocabulary},   {"classes", d.classes},
+            {"training", d.training}, {"validation", d.validation}};
+}
+
+} // namespace
+
+Json configuration_of(const TrainOptions& o, const Dataset& data) {
+    return {{"model", json_of(o.model)},
+            {"precision", json_of(o.precision)},
+            {"optimizer", json_of(o.optimizer)},
+            {"warmup", o.warmup},
+            {"loss_scaler", json_of(o.loss_scaler, o.scaling)},
+            {"clip", o.clip},
+            {"clip_before_unscale", o.clip_before_unscale},
+            {"batch", o.batch},
+            {"micro_batches", o.micro_batches},
+            {"replicas", o.replicas},
+            {"all_reduce",
+             {{"order", word(all_reduce_order_names, o.all_reduce.order)},
+              {"divide", word(all_reduce_division_names, o.all_reduce.division)},
+              {"format", o.all_reduce.transport.name}}},
+            {"seed", o.seed},
+            {"data", json_of(data)}};
+}
+
+std::string difference(const Json& a, const Json& b) {
+    const Json patch = Json::diff(a, b);
+    return patch.empty() ? "" : patch[0]["path"].get<std::string>();
+}
+
+std::string fingerprint_of(const Trainer& trainer) {
+    Fingerprint fingerprint;
+    for (const TensorId id : trainer.state_tensors()) fingerprint.add(std::as_bytes(trainer.backend()[id]));
+    const Trainer::State state = trainer.state();
+    fingerprint.add(std::as_bytes(std::span(&state.updates, 1)));
+    fingerprint.add(std::as_bytes(std::span(&state.scaler.scale, 1)));
+    fingerprint.add(std::as_bytes(std::span(&state.scaler.growth_tracker, 1)));
+    return fingerprint.text();
+}
+
+} // namespace amp

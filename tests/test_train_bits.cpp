@@ -1,0 +1,90 @@
+// The same bits for any number of threads, instruction set, compiler and build type, and after kill -9.
+#include "tool.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// A line a run: its precision and the fingerprint of all its state.
+std::string fingerprints_in(const std::string& json) {
+    std::string lines;
+    const Json results = Json::parse(json);
+    for (const Json& run : results["runs"])
+        lines += fmt::format("{} {}\n", run["precision"].get<std::string>(), run["fingerprint"].get<std::string>());
+    return lines;
+}
+
+std::string fingerprints(const std::string& environment, const std::string& arguments) {
+    const Outcome o = run_command(environment + " " AMP_TRAIN " --json - " + arguments);
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+    std::map<std::string, std::string> all;
+    return fingerprints_in(o.out);
+}
+
+const std::string gpt =
+    "--steps 50 --batch 16 --width 32 --dropout 0.1 --clip 1 --replicas 2 --all-reduce-format bf16 "
+    "--precision fp32,tf32,tf32-truncate,amp-fp16,amp-bf16,master-fp16,pure-bf16,pure-bf16-stochastic,"
+    "pure-bf16-kahan,accumulate=fp16,weights=e4m3,activations=e4m3,gradients=e5m2 ";
+const std::string cnn = "--model cnn --steps 50 --batch 16 --width 8 --activation gelu --optimizer sgd --lr 0.05 "
+                        "--momentum 0.9 --precision fp32,amp-fp16 ";
+
+} // namespace
+
+TEST_CASE("weights after 50 steps, whatever computed them") {
+    // From g++ 12 with AVX-512, as every other build and machine must have them.
+    const std::string
+        gpt_bits = "fp32 abb8ce4790e8b322\n"
+                   "tf32 45ef6b7557142515\n"
+                   "tf32-truncate 297dfd42f116bfb5\n"
+                   "amp-fp16 dc5d6060abe44e70\n"
+                   "amp-bf16 54c8372e54c8ecaa\n"
+                   "master-fp16 c5eb01d117c01d14\n"
+                   "pure-bf16 4f0405d85d4630fd\n"
+                   "pure-bf16-stochastic ff8a6a4ef51d7f08\n"
+                   "pure-bf16-kahan,accumulate=fp16,weights=e4m3,activations=e4m3,gradients=e5m2 43e76326ccd1fc28\n",
+        cnn_bits = "fp32 9237286d19ac33f6\n"
+                   "amp-fp16 87972659f814d444\n";
+    for (const char* set : {"", "AMPSCOPE_INSTRUCTION_SET=avx2", "AMPSCOPE_INSTRUCTION_SET=baseline"}) {
+        CAPTURE(set);
+        CHECK(fingerprints(set, gpt + "--threads 1") == gpt_bits);
+        CHECK(fingerprints(set, cnn + "--threads 3") == cnn_bits);
+    }
+    CHECK(fingerprints("", gpt + "--threads 3") == gpt_bits);
+    CHECK(fingerprints("", cnn + "--threads 1") == cnn_bits);
+}
+
+TEST_CASE("killed at any moment and resumed: the same folder as undisturbed") {
+    const Scratch scratch;
+    const std::string arguments = "--precision fp32,amp-fp16,pure-bf16-stochastic --init-scale 1e9 --growth-interval 5 "
+                                  "--steps 60 --width 32 --record-every 9 --checkpoint-every 4 --dropout 0.1 ";
+    const std::string whole = (scratch / "whole").string(), broken = (scratch / "broken").string();
+    const auto wanted = fingerprints("", arguments + "--record " + whole);
+    int kills = 0;
+    Outcome o;
+    for (double seconds = 0.04;; seconds *= 1.25, ++kills) { // ever longer, so that it ends on any machine
+        o = run_command(fmt::format("timeout -s KILL {} " AMP_TRAIN " --json - {} --resume --record {}", seconds,
+                                    arguments, broken));
+        if (o.code == 0) break;
+        REQUIRE(o.code == 137);
+    }
+    CHECK(kills >= 3);
+    CHECK(fingerprints_in(o.out) == wanted);
+    std::size_t files = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(whole)) {
+        if (!entry.is_regular_file()) continue;
+        const auto twin = broken / std::filesystem::relative(entry.path(), whole);
+        CAPTURE(twin);
+        REQUIRE(std::filesystem::exists(twin));
+        CHECK(read_file(twin) == read_file(entry.path()));
+        ++files;
+    }
+    CHECK(files > 20);
+}

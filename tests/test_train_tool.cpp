@@ -1,0 +1,208 @@
+// amp-train as a user runs it: what it prints, what it records, what it says about mistakes.
+#include "tool.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+Outcome train(const std::string& arguments) { return run_command(AMP_TRAIN " " + arguments); }
+
+Json results(const std::string& arguments) {
+    const Outcome o = train("--json - " + arguments);
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(o.out);
+}
+
+/// Fails with `code` and one line on standard error that contains all of these.
+void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
+    const Outcome o = train(arguments);
+    CAPTURE(arguments);
+    CAPTURE(o.err);
+    CHECK(o.code == code);
+    CHECK(o.out.empty());
+    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2)); // wrong usage points to --help
+    for (const std::string_view part : parts) CHECK(o.err.find(part) != std::string::npos);
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("a table at the end, and where each run left FP32") {
+    const Outcome o = train("--model mlp --steps 20 --precision fp32,amp-fp16,scaler=none,pure-fp16");
+    REQUIRE(o.code == 0);
+    CHECK(o.err.empty()); // progress is for terminals
+    const auto lines = lines_of(o.out);
+    REQUIRE(lines.size() > 8);
+    CHECK(lines[0] == "mlp on digits: 20 steps, batches of 64, seed 0");
+    for (const char* column :
+         {"precision", "validation", "accuracy", "skipped", "scale", "grad underflow", "lost updates", "from FP32"})
+        CHECK(contains(lines[2], column));
+    CHECK(lines[3].starts_with("fp32 "));
+    CHECK(lines[4].starts_with("amp-fp16,scaler=none "));
+    CHECK(lines[5].starts_with("pure-fp16 "));
+    CHECK(contains(o.out, "pure-fp16 left FP32:\n"));
+}
+
+TEST_CASE("JSON tells all that the table does, and how to run it again") {
+    const Json json = results("--model cnn --steps 12 --precision fp32,amp-bf16 --seed 3");
+    CHECK(json["schema_version"] == 1);
+    REQUIRE(json["runs"].size() == 2);
+    const Json& run = json["runs"][1];
+    CHECK(run["precision"] == "amp-bf16");
+    CHECK(run["accuracy"].get<double>() > 0);
+    CHECK(run["distance_from_fp32"].get<double>() > 0);
+    CHECK(run["configuration"]["seed"] == 3);
+    CHECK(run["configuration"]["precision"]["autocast"]["format"] == "bf16");
+    CHECK(run["updates"]["changed"].get<int>() > 0);
+    CHECK(run["fingerprint"].get<std::string>().size() == 16);
+}
+
+TEST_CASE("the plan of a step says what decides each format") {
+    const Outcome o = train("--explain --model gpt --depth 1 --precision amp-fp16 --clip 1");
+    REQUIRE(o.code == 0);
+    for (const char* part : {"forward\n", "backward\n", "check\n", "unscale\n", "update\n", "matmul -> fp16",
+                             "softmax -> fp32", "accumulates: fp32 fma chain in the order of k",
+                             "tensor cores: Volta, Turing, Ampere, Ada, Hopper, Blackwell",
+                             "because: cuda policy: lower precision", "clipping", "cast -> fp16"})
+        CHECK_MESSAGE(contains(o.out, part), part);
+    const Outcome off = train("--explain --model gpt --depth 1 --precision amp-fp16 --autocast-off h.0.attn");
+    CHECK(contains(off.out, "autocast off here"));
+    CHECK(!contains(o.out, "autocast off here"));
+}
+
+TEST_CASE("the memory of a run, beside the published figures") {
+    // FP32 with Adam: weight, gradient, m and v of 4 bytes each. FP16 beside FP32 masters: 2 + 2 + 4 + 4 + 4.
+    for (const auto& [precision, bytes] : {std::pair{"fp32", "16"}, {"master-bf16", "18"}, {"pure-bf16", "8"}}) {
+        const Outcome o = train(fmt::format("--memory --model mlp --precision {}", precision));
+        REQUIRE(o.code == 0);
+        CAPTURE(o.out);
+        bool found = false;
+        for (const std::string& line : lines_of(o.out))
+            found = found || (line.starts_with("without activations") && line.ends_with(std::string(" ") + bytes));
+        CHECK(found);
+    }
+}
+
+TEST_CASE("a run folder holds the run, and amp-histogram reads it") {
+    const Scratch scratch;
+    const std::string folder = (scratch / "runs").string();
+    const Outcome o = train("--precision fp32,amp-fp16 --steps 21 --record-every 10 --record-state --record " + folder);
+    REQUIRE(o.code == 0);
+    const Json run = Json::parse(read_file(folder + "/amp-fp16/run.json"));
+    CHECK(run["schema_version"] == 1);
+    CHECK(run["precision"]["name"] == "amp-fp16");
+    CHECK(run["loss_scaler"]["name"] == "torch");
+    CHECK(run["parameters"]["wte.weight"] == Json({33, 64}));
+    const auto metrics = lines_of(read_file(folder + "/amp-fp16/metrics.jsonl"));
+    REQUIRE(metrics.size() == 21);
+    const Json last = Json::parse(metrics.back());
+    CHECK(last["step"] == 20);
+    CHECK(last["scale"] == 65536);
+    for (const char* step : {"000000", "000010", "000020"})
+        for (const char* part : {"gradients", "state"})
+            CHECK(std::filesystem::exists(fmt::format("{}/amp-fp16/{}/step_{}.safetensors", folder, part, step)));
+    const Outcome histogram = run_command(AMP_HISTOGRAM " --json - " + folder + "/amp-fp16");
+    CAPTURE(histogram.err);
+    REQUIRE(histogram.code == 0);
+    // A line a tensor and recorded step, whose total is the number of elements.
+    const auto lines = lines_of(read_file(folder + "/amp-fp16/histograms.jsonl"));
+    REQUIRE(!lines.empty());
+    CHECK(lines.size() % 3 == 0);
+    for (const std::string& line : lines) {
+        const Json h = Json::parse(line);
+        std::uint64_t count =
+            h["zero"].get<std::uint64_t>() + h["nan"].get<std::uint64_t>() + h["inf"].get<std::uint64_t>();
+        for (const auto& row : h["rows"])
+            for (const auto& n : row) count += n.get<std::uint64_t>();
+        CHECK(count == h["count"]);
+    }
+}
+
+TEST_CASE("options from a file") {
+    const Scratch scratch;
+    const std::string file = (scratch / "run.toml").string();
+    write_file(file, "model = \"mlp\"\nprecision = [\"fp32\", \"amp-fp16\"]\nsteps = 7\nloss-scale = "
+                     "\"constant\"\ninit-scale = 128\n");
+    const Json json = results("--config " + file);
+    CHECK(json["steps"] == 7);
+    REQUIRE(json["runs"].size() == 2);
+    CHECK(json["runs"][1]["scale"] == 128);
+    CHECK(results("--steps 3 --config " + file)["steps"] == 3); // the command line wins
+    write_file(file, "modle = \"mlp\"\n");
+    const Outcome o = train("--config " + file);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "modle"));
+    CHECK(train("--config " + (scratch / "none.toml").string()).code == 2);
+}
+
+TEST_CASE("one's own data") {
+    const Scratch scratch;
+    const std::string text = (scratch / "t.txt").string();
+    std::string words;
+    for (int i = 0; i < 400; ++i) words += "the quick brown fox ";
+    write_file(text, words);
+    const Json json = results("--steps 30 --context 16 --precision fp32 --lr 0.01 --text " + text);
+    CHECK(json["runs"][0]["configuration"]["data"]["name"] == "t.txt");
+    CHECK(json["runs"][0]["final_loss"].get<double>() < 1.5); // of ln 20 at first
+}
+
+TEST_CASE("mistakes cost one line") {
+    const Scratch scratch;
+    const std::string here = (scratch / ".").string();
+    check_error("--precision fp17", 2, {"fp17", "amp-fp16", "pure-bf16-kahan"});
+    check_error("--precision v=fp17", 2, {"fp17", "bf16"});
+    check_error("--precision w=bf16", 2, {"'w'", "weights, activations"});
+    check_error("--precision amp-fp16,gradients=fp32", 2, {"autocast decides about gradients"});
+    check_error("--precision fp32,fp32", 1, {"fp32 is asked for twice"});
+    check_error("--model rnn", 2, {"rnn", "linear, mlp, cnn, gpt"});
+    check_error("--optimizer lion", 2, {"lion", "adamw"});
+    check_error("--loss-scale thing", 2, {"thing", "deepspeed"});
+    check_error("--activation swish", 2, {"swish", "gelu_tanh"});
+    check_error("--growth-factor 0.5", 2, {"growth"});
+    check_error("--resume", 2, {"--record"});
+    check_error("--model mlp --text x", 2, {"--text is for --model gpt"});
+    check_error("--width 10 --heads 4", 1, {"width", "multiple of the number of heads"});
+    check_error("--precision pure-fp16,scaler=torch", 1, {"GradScaler refuses"});
+    check_error("--text /no/such/file", 1, {"/no/such/file"});
+    write_file(here + "/short.txt", "too short");
+    check_error("--text " + here + "/short.txt", 1, {"short.txt", "9 bytes", "context of 64"});
+    write_file(here + "/bad.npz", "PK\x03\x04 and no more");
+    check_error("--model mlp --data " + here + "/bad.npz", 1, {"bad.npz"});
+    check_error("--record " + here + "/short.txt/runs", 1, {"short.txt"});
+}
+
+TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resumed run must be the same one") {
+    const Scratch scratch;
+    const std::string runs =
+        "--model mlp --precision fp32 --checkpoint-every 5 --record " + (scratch / "runs").string();
+    const std::string metrics = (scratch / "runs/fp32/metrics.jsonl").string();
+    REQUIRE(train("--steps 10 " + runs).code == 0);
+    const std::string before = read_file(metrics);
+    check_error("--steps 10 " + runs, 1, {"holds a run already", "--resume"});
+    check_error("--steps 20 --lr 0.5 --resume " + runs, 1, {"run.json", "/optimizer/lr"});
+    check_error("--steps 20 --seed 1 --resume " + runs, 1, {"/seed"});
+    CHECK(read_file(metrics) == before);
+    const std::string limited =
+        "bash -c \"trap '' XFSZ; ulimit -f 16; " AMP_TRAIN " --steps 20 --resume " + runs + "\"";
+    const Outcome full = run_command(limited);
+    CHECK(full.code == 1);
+    CHECK(lines_of(full.err).size() == 1);
+    CHECK(contains(full.err, "cannot be written"));
+    CHECK(read_file(metrics).starts_with(before));
+    // More room, and on to more steps than at first; as if nothing had happened.
+    const Json resumed = results("--steps 20 --resume " + runs);
+    const Json whole = results("--steps 20 --model mlp --precision fp32");
+    CHECK(resumed["runs"][0]["fingerprint"] == whole["runs"][0]["fingerprint"]);
+    // A checkpoint that somebody has damaged.
+    write_file(scratch / "runs/fp32/checkpoints/step_000020.safetensors", "damaged");
+    check_error("--steps 30 --resume " + runs, 1, {"step_000020.safetensors"});
+}
