@@ -85,6 +85,7 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
             {"optimizer", json_of(o.optimizer)},
             {"warmup", o.warmup},
             {"loss_scaler", json_of(o.loss_scaler, o.scaling)},
+            {"loss_weight", o.loss_weight},
             {"clip", o.clip},
             {"clip_before_unscale", o.clip_before_unscale},
             {"batch", o.batch},

@@ -16,7 +16,10 @@ const ModelRow rows[] = {
      "hidden layers with ReLU on 8 x 8 digits",
      mlp_network,
      {.name = "mlp", .width = 128, .activation = ActivationKind::relu}},
-    {"cnn", "two convolutions on 8 x 8 digits", cnn_network, {.name = "cnn", .width = 16}},
+    {"cnn",
+     "convolutions with ReLU on 8 x 8 digits",
+     cnn_network,
+     {.name = "cnn", .width = 16, .activation = ActivationKind::relu}},
     {"gpt", "a decoder on modular addition, or on the characters of a text", gpt_network, {}},
 };
 

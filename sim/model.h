@@ -9,7 +9,7 @@ namespace amp {
 struct ModelOptions {
     std::string name = "gpt"; ///< a row of models()
     std::int64_t width = 64;  ///< of the hidden layers; channels of the first convolution
-    std::int64_t depth = 2;   ///< blocks of the gpt, hidden layers of the mlp
+    std::int64_t depth = 2;   ///< blocks of the gpt, hidden layers of the mlp, convolutions of the cnn
     std::int64_t heads = 4;
     double dropout = 0;
     ActivationKind activation = ActivationKind::gelu_tanh;

@@ -25,6 +25,7 @@ struct TrainOptions {
     OptimizerOptions optimizer{};
     std::string loss_scaler{};        ///< a row of loss_scalers, for messages
     LossScalerOptions scaling{};      ///< LossScaling::off for none
+    double loss_weight = 1;           ///< of the loss that is differentiated; reports show the loss without it
     double clip = 0;                  ///< largest norm of the gradients; 0: no clipping
     bool clip_before_unscale = false; ///< the wrong order
     std::int64_t batch = 32;          ///< examples in a micro-batch of a replica

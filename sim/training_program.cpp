@@ -1,5 +1,6 @@
 #include <ampscope/sim/trainer.h>
 
+#include <cmath>
 #include <fmt/format.h>
 #include <stdexcept>
 
@@ -64,6 +65,8 @@ void check_options(const TrainOptions& o) {
     if (o.batch < 1 || o.micro_batches < 1 || o.replicas < 1)
         throw std::invalid_argument("[train] expected a batch, micro-batches and replicas of at least 1");
     if (!(o.clip >= 0)) throw std::invalid_argument("[train] expected a norm to clip at that is not negative");
+    if (!(o.loss_weight > 0) || !std::isfinite(o.loss_weight))
+        throw std::invalid_argument("[train] expected a loss weight that is positive and finite");
     check(o.scaling);
     if (o.scaling.scaling != LossScaling::off && !o.scaling.fp16_gradients && o.precision.master == format("fp16"))
         throw std::invalid_argument(fmt::format(
@@ -81,7 +84,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     Graph g(p, o.precision);
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
-    g.differentiate(t.network.loss);
+    g.differentiate(o.loss_weight == 1 ? t.network.loss : scale(g, t.network.loss, o.loss_weight));
     for (const Parameter& parameter : g.parameters()) {
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};

@@ -30,7 +30,7 @@ std::vector<Case> cases(std::uint64_t seed) {
     std::vector<Case> all;
     all.push_back({"linear", {.name = "linear"}, regression_data(seed)});
     all.push_back({"mlp", {.name = "mlp", .width = 16, .activation = ActivationKind::relu}, digits_data()});
-    all.push_back({"cnn", {.name = "cnn", .width = 4}, digits_data()});
+    all.push_back({"cnn", {.name = "cnn", .width = 4, .activation = ActivationKind::relu}, digits_data()});
     all.push_back({"gpt", gpt, modular_data(13)});
     all.push_back({"gpt rms gelu", rms, modular_data(13)});
     return all;

@@ -1,5 +1,6 @@
 #include <ampscope/sim/models/networks.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -52,16 +53,15 @@ Network cnn_network(Graph& g, const ModelOptions& options, const Dataset& data, 
         throw std::invalid_argument("[cnn] expected images of height x width x channels and classes, got " + data.name);
     Network n = batch_of(g, data, batch);
     TensorId x = n.inputs;
-    for (const std::int64_t i : {1, 2}) {
-        const std::string name = "c" + std::to_string(i);
-        const Graph::Scope scope = g.scope(name);
-        const std::int64_t patch = 9 * g[x].shape.back(), channels = i * options.width;
+    for (std::int64_t i = 1; i <= options.depth; ++i) {
+        const Graph::Scope scope = g.scope("c" + std::to_string(i));
+        const std::int64_t patch = 9 * g[x].shape.back(), channels = std::min<std::int64_t>(i, 2) * options.width;
         const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(patch))};
         const TensorId weight = g.parameter("weight", {channels, patch}, init),
                        bias = g.parameter("bias", {channels}, init);
-        x = activation(g, ActivationKind::relu, conv2d(g, x, weight, bias, 3, 1, 1));
-        x = pool(g, PoolKind::max, x, 2);
-        g.watch(x, "pool");
+        x = activation(g, options.activation, conv2d(g, x, weight, bias, 3, 1, 1));
+        if (i <= 2) x = pool(g, PoolKind::max, x, 2);
+        g.watch(x, i <= 2 ? "pool" : "conv");
     }
     x = dropout(g, view(g, x, {batch, g[x].count() / batch}), options.dropout);
     add_loss(g, n, linear_layer(g, "head", x, data.classes), data);

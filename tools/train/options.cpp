@@ -132,7 +132,7 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--width", w.width, "Of hidden layers; channels of the first convolution")
         ->check(CLI::Range(1, 65536))
         ->group(group);
-    app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp")
+    app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp, convolutions of the cnn")
         ->check(CLI::Range(1, 1024))
         ->group(group);
     app.add_option("--heads", w.heads, "Of attention")->check(CLI::Range(1, 1024))->group(group);
@@ -168,6 +168,10 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--weight-decay", w.weight_decay, "")->group(group);
     app.add_option("--momentum", w.momentum, "Of sgd")->group(group);
     app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
+    app.add_option("--loss-weight", o.loss_weight,
+                   "Factor of the loss: gradients as small as in a batch 1/W times as large")
+        ->check(CLI::PositiveNumber)
+        ->group(group);
     app.add_option("--clip", o.clip, "Largest norm of the gradients")->check(CLI::NonNegativeNumber)->group(group);
     app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")->group(group);
 }

@@ -1,0 +1,97 @@
+// What autocast does to a program: casts and their cache, regions switched off, backward inside the region. The figures
+// were checked with PyTorch 2.15.0 on the processor (torch.autocast("cpu", torch.bfloat16)).
+#include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/graph.h>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+using namespace amp;
+
+namespace {
+
+/// A program on one weight and two inputs, single numbers; its gradient of the weight.
+float weight_gradient(const Precision& p, std::array<float, 3> numbers,
+                      const std::function<TensorId(Graph&, std::array<TensorId, 3>)>& loss) {
+    Program program;
+    Graph g(program, p);
+    const TensorId w = g.parameter("w", {1, 1}, {}), x = g.input("x", {1, 1}), y = g.input("y", {1, 1});
+    g.differentiate(loss(g, {w, x, y}));
+    Cpu cpu(program, 1);
+    cpu[w][0] = numbers[0];
+    cpu[x][0] = numbers[1];
+    cpu[y][0] = numbers[2];
+    replay(cpu, program.forward);
+    replay(cpu, program.backward);
+    return cpu[g.gradient(w)][0];
+}
+
+TensorId used_twice(Graph& g, std::array<TensorId, 3> t) {
+    return sum(g, add(g, linear(g, t[1], t[0], {}), linear(g, t[2], t[0], {})));
+}
+
+std::size_t count_casts(const Precision& p) {
+    Program program;
+    Graph g(program, p);
+    const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
+    g.differentiate(sum(g, linear(g, linear(g, x, w, {}), w, {})));
+    std::size_t casts = 0;
+    for (const Instruction& i : program.forward)
+        if (const auto* cast = std::get_if<Cast>(&i.op)) casts += cast->in == w;
+    return casts;
+}
+
+} // namespace
+
+TEST_CASE("with the weight cache a weight is cast once, and its gradients add up in the low format") {
+    Precision p = precision("amp-bf16");
+    CHECK(count_casts(p) == 1);
+    CHECK(weight_gradient(p, {1, 1, 0x1p-9F}, used_twice) == 1.0F); // 1 + 2^-9 rounds to 1 in BF16
+    p.weight_cache = false;
+    CHECK(count_casts(p) == 2);
+    CHECK(weight_gradient(p, {1, 1, 0x1p-9F}, used_twice) == 1.0F + 0x1p-9F);
+}
+
+TEST_CASE("a region switched off computes in FP32, and what enters is cast up") {
+    Precision p = precision("amp-fp16");
+    p.autocast_off = {"safe"};
+    Program program;
+    Graph g(program, p);
+    const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
+    const TensorId low = linear(g, x, w, {});
+    CHECK(g[low].format == format("fp16"));
+    {
+        const Graph::Scope scope = g.scope("safe");
+        CHECK(g[linear(g, low, w, {})].format == format("fp32"));
+        const Graph::Scope inner = g.scope("inner");
+        CHECK(g[linear(g, low, w, {})].format == format("fp32"));
+    }
+    const Graph::Scope scope = g.scope("safer"); // another name, not a part of it
+    CHECK(g[linear(g, low, w, {})].format == format("fp16"));
+}
+
+TEST_CASE("backward runs in the formats of forward, unless it is inside the region too") {
+    // A product that forward computes outside autocast, in FP32: x = 1 + 2^-12 is its gradient. In BF16 it is 1.
+    const auto product = [](Graph& g, std::array<TensorId, 3> t) {
+        const Graph::Scope scope = g.scope("outside");
+        return sum(g, linear(g, t[1], t[0], {}));
+    };
+    Precision p = precision("amp-bf16");
+    p.autocast_off = {"outside"};
+    CHECK(weight_gradient(p, {1, 1 + 0x1p-12F, 0}, product) == 1 + 0x1p-12F);
+    p.backward_under_autocast = true;
+    CHECK(weight_gradient(p, {1, 1 + 0x1p-12F, 0}, product) == 1.0F);
+}
+
+TEST_CASE("gradients have the formats of their tensors") {
+    Program program;
+    Graph g(program, precision("amp-fp16"));
+    const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
+    const TensorId y = linear(g, x, w, {}), z = softmax(g, y);
+    g.differentiate(sum(g, z));
+    CHECK(g[z].format == format("fp32")); // the CUDA policy
+    CHECK(g[g.gradient(z)].format == format("fp32"));
+    CHECK(g[g.gradient(y)].format == format("fp16"));
+    CHECK(g[g.gradient(w)].format == format("fp32"));
+}
