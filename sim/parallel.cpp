@@ -1,6 +1,10 @@
 #include <ampscope/sim/parallel.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 
 #include <oneapi/tbb/blocked_range.h>
 #include <oneapi/tbb/global_control.h>
@@ -11,9 +15,23 @@
 
 namespace amp {
 
-int thread_count(int requested) {
-    return requested > 0 ? requested : std::max(1, oneapi::tbb::info::default_concurrency());
+namespace {
+
+int cores() { return std::max(1, oneapi::tbb::info::default_concurrency()); }
+
+/// The arena of so many threads: kept, since its threads stay awake for a while and the next call finds them.
+oneapi::tbb::task_arena& arena_of(int threads) {
+    static std::mutex mutex;
+    static std::map<int, std::unique_ptr<oneapi::tbb::task_arena>> arenas;
+    const std::lock_guard lock(mutex);
+    auto& arena = arenas[threads];
+    if (!arena) arena = std::make_unique<oneapi::tbb::task_arena>(threads);
+    return *arena;
 }
+
+} // namespace
+
+int thread_count(int requested) { return requested > 0 ? requested : cores(); }
 
 void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
                     const std::function<void(std::uint64_t, std::uint64_t)>& body) {
@@ -28,12 +46,15 @@ void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
         return;
     }
     // More threads than cores is what the caller asked for; without this oneTBB warns and caps them.
-    const oneapi::tbb::global_control limit(oneapi::tbb::global_control::max_allowed_parallelism,
-                                            static_cast<std::size_t>(workers));
-    oneapi::tbb::task_arena arena(workers);
-    arena.execute([&] {
-        oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<std::uint64_t>(0, chunks, 1), [&](const auto& range) {
-            for (std::uint64_t i = range.begin(); i != range.end(); ++i) run(i);
+    std::optional<oneapi::tbb::global_control> limit;
+    if (workers > cores())
+        limit.emplace(oneapi::tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(workers));
+    // Isolated: a thread that waits for its chunks takes no chunk of an outer call meanwhile.
+    arena_of(workers).execute([&] {
+        oneapi::tbb::this_task_arena::isolate([&] {
+            oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<std::uint64_t>(0, chunks, 1), [&](const auto& range) {
+                for (std::uint64_t i = range.begin(); i != range.end(); ++i) run(i);
+            });
         });
     });
 }

@@ -14,17 +14,16 @@ namespace amp::cpu {
 
 namespace {
 
-/// Begins or goes on with rows x columns sums in registers. a[l * rows + i], b[l * columns + j].
+/// Begins, or goes on with, rows x columns sums in registers, and may end them: a NaN is then 0x7fc00000.
+/// a[l * rows + i], b[l * columns + j].
 template <int rows, int columns, bool fused>
 struct TileKernel {
     AMPSCOPE_KERNEL void run(const float* __restrict a, const float* __restrict b, float* __restrict out,
-                             std::int64_t stride, std::int64_t k, bool begins) {
+                             std::int64_t stride, std::int64_t k, bool begins, bool ends) {
         float sum[rows][columns];
+#pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < columns; ++j) sum[i][j] = 0;
-        if (!begins)
-            for (int i = 0; i < rows; ++i)
-                for (int j = 0; j < columns; ++j) sum[i][j] = out[i * stride + j];
+            for (int j = 0; j < columns; ++j) sum[i][j] = begins ? 0 : out[i * stride + j];
         for (std::int64_t l = 0; l < k; ++l, a += rows, b += columns) {
 #pragma GCC unroll 16
             for (int i = 0; i < rows; ++i)
@@ -32,59 +31,76 @@ struct TileKernel {
                     sum[i][j] =
                         fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : detail::fma_in_double(a[i], b[j], sum[i][j]);
         }
+#pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < columns; ++j) out[i * stride + j] = sum[i][j];
+            for (int j = 0; j < columns; ++j)
+                out[i * stride + j] = ends && sum[i][j] != sum[i][j] ? std::bit_cast<float>(0x7fc00000) : sum[i][j];
     }
 };
 
-/// Every NaN by its one name.
-struct NanKernel {
-    AMPSCOPE_KERNEL void run(float* x, std::int64_t n) {
-        for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] != x[i] ? std::bit_cast<float>(0x7fc00000) : x[i];
-    }
-};
-
-/// to[l * width + i] = from[i * stride + l] for i < count, l < k, four by four as far as that goes.
-void transpose(const float* from, std::int64_t stride, std::int64_t count, std::int64_t k, float* to,
-               std::int64_t width) {
+/// to[l * width + i] = from[i * stride + l] for four i and l < k, in squares of four by four: two squares at once, each
+/// in a half of the vectors.
+struct TransposeKernel {
+    using Eight [[gnu::vector_size(32)]] = float;
     using Four [[gnu::vector_size(16)]] = float;
-    const auto load = [](const float* x) {
-        Four v;
-        std::memcpy(&v, x, sizeof v);
-        return v;
-    };
-    const std::int64_t fours = count / 4 * 4, whole = k / 4 * 4;
-    for (std::int64_t i = 0; i < fours; i += 4)
-        for (std::int64_t l = 0; l < whole; l += 4) {
-            const float* const x = from + i * stride + l;
-            const Four a = load(x), b = load(x + stride), c = load(x + 2 * stride), d = load(x + 3 * stride);
-            const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-            const Four ef = __builtin_shufflevector(a, b, 2, 6, 3, 7), gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-            const Four columns[] = {
-                __builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-                __builtin_shufflevector(ef, gh, 0, 1, 4, 5), __builtin_shufflevector(ef, gh, 2, 3, 6, 7)};
-            for (std::int64_t j = 0; j < 4; ++j) std::memcpy(to + (l + j) * width + i, &columns[j], sizeof(Four));
+
+    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t k, float* to, std::int64_t width) {
+        std::int64_t l = 0;
+        for (; l + 8 <= k; l += 8) {
+            Eight row[4];
+            for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * stride + l, sizeof row[i]);
+            const Eight ab = __builtin_shufflevector(row[0], row[1], 0, 8, 1, 9, 4, 12, 5, 13),
+                        cd = __builtin_shufflevector(row[2], row[3], 0, 8, 1, 9, 4, 12, 5, 13),
+                        ef = __builtin_shufflevector(row[0], row[1], 2, 10, 3, 11, 6, 14, 7, 15),
+                        gh = __builtin_shufflevector(row[2], row[3], 2, 10, 3, 11, 6, 14, 7, 15);
+            const Eight columns[] = {__builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13),
+                                     __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15),
+                                     __builtin_shufflevector(ef, gh, 0, 1, 8, 9, 4, 5, 12, 13),
+                                     __builtin_shufflevector(ef, gh, 2, 3, 10, 11, 6, 7, 14, 15)};
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; ++j) {
+                const Four low = __builtin_shufflevector(columns[j], columns[j], 0, 1, 2, 3),
+                           high = __builtin_shufflevector(columns[j], columns[j], 4, 5, 6, 7);
+                std::memcpy(to + (l + j) * width, &low, sizeof low);
+                std::memcpy(to + (l + j + 4) * width, &high, sizeof high);
+            }
         }
-    for (std::int64_t i = 0; i < count; ++i)
-        for (std::int64_t l = i < fours ? whole : 0; l < k; ++l) to[l * width + i] = from[i * stride + l];
-}
+        for (; l < k; ++l)
+            for (int i = 0; i < 4; ++i) to[l * width + i] = from[i * stride + l];
+    }
+};
+
+/// Panels begin where cache lines do: a vector that lies in two of them costs two loads.
+struct alignas(64) Line {
+    float values[16];
+};
 
 /// Panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), zeros beyond the last row.
-void pack(MatrixView x, std::int64_t rows, std::int64_t k, std::int64_t width, std::vector<float>& packed) {
-    packed.resize(static_cast<std::size_t>((rows + width - 1) / width * width * k));
-    float* to = packed.data();
-    for (std::int64_t p = 0; p < rows; p += width, to += width * k) {
-        const std::int64_t count = std::min(width, rows - p);
-        const float* from = x.data + p * x.row_stride;
-        if (count < width) std::fill_n(to, width * k, 0.0F);
-        if (x.column_stride == 1) {
-            transpose(from, x.row_stride, count, k, to, width);
-        } else if (x.row_stride == 1) {
-            for (std::int64_t l = 0; l < k; ++l) std::copy_n(from + l * x.column_stride, count, to + l * width);
-        } else {
-            for (std::int64_t i = 0; i < count; ++i)
-                for (std::int64_t l = 0; l < k; ++l) to[l * width + i] = from[i * x.row_stride + l * x.column_stride];
+template <std::int64_t width>
+void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, std::vector<Line>& packed) {
+    const std::int64_t whole = rows / width * width, left = rows - whole;
+    packed.resize(static_cast<std::size_t>(((whole + (left > 0 ? width : 0)) * k + 15) / 16));
+    float* const to = packed.data()->values;
+    if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
+    if (x.row_stride == 1) { // along the lines of x, which memory likes
+        for (std::int64_t l = 0; l < k; ++l) {
+            const float* const from = x.data + l * x.column_stride;
+            for (std::int64_t p = 0; p < whole; p += width)
+                std::memcpy(to + p * k + l * width, from + p, width * sizeof(float));
+            std::copy_n(from + whole, left, to + whole * k + l * width);
         }
+        return;
+    }
+    for (std::int64_t p = 0; p < rows; p += width) {
+        const float* const from = x.data + p * x.row_stride;
+        const std::int64_t count = std::min(width, rows - p);
+        const std::int64_t fours = x.column_stride == 1 ? count / 4 * 4 : 0;
+        for (std::int64_t i = 0; i < fours; i += 4)
+            detail::dispatch<TransposeKernel>(set, from + i * x.row_stride, x.row_stride, k, to + p * k + i,
+                                              std::int64_t{width});
+        for (std::int64_t i = fours; i < count; ++i)
+            for (std::int64_t l = 0; l < k; ++l)
+                to[p * k + l * width + i] = from[i * x.row_stride + l * x.column_stride];
     }
 }
 
@@ -92,20 +108,21 @@ void pack(MatrixView x, std::int64_t rows, std::int64_t k, std::int64_t width, s
 template <int rows, int columns, bool fused>
 void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
               std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t block_k = 256, block_m = 168, block_n = 1024;
-    static thread_local std::vector<float> packed_a, packed_b;
+    constexpr std::int64_t block_k = 512, block_m = 168, block_n = 1024;
+    static thread_local std::vector<Line> packed_a, packed_b;
     for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
         for (std::int64_t l = 0; l < k; l += block_k) {
             const std::int64_t depth = std::min(block_k, k - l), width = std::min(block_n, n - j0);
             const float* const b_block = b.data + l * b.row_stride + j0 * b.column_stride;
-            pack({b_block, b.column_stride, b.row_stride}, width, depth, columns, packed_b);
+            pack<columns>(set, {b_block, b.column_stride, b.row_stride}, width, depth, packed_b);
             for (std::int64_t i0 = 0; i0 < m; i0 += block_m) {
                 const std::int64_t height = std::min(block_m, m - i0);
                 const float* const a_block = a.data + i0 * a.row_stride + l * a.column_stride;
-                pack({a_block, a.row_stride, a.column_stride}, height, depth, rows, packed_a);
+                pack<rows>(set, {a_block, a.row_stride, a.column_stride}, height, depth, packed_a);
                 for (std::int64_t j = 0; j < width; j += columns)
                     for (std::int64_t i = 0; i < height; i += rows) {
-                        const float *pa = packed_a.data() + i * depth, *pb = packed_b.data() + j * depth;
+                        const float *pa = packed_a.data()->values + i * depth,
+                                    *pb = packed_b.data()->values + j * depth;
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
@@ -115,17 +132,17 @@ void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out
                                     __builtin_prefetch(to + r * stride + c);
                         using Tile = TileKernel<rows, columns, fused>;
                         if (tall == rows && wide == columns) {
-                            detail::dispatch<Tile>(set, pa, pb, to, stride, depth, l == 0);
+                            detail::dispatch<Tile>(set, pa, pb, to, stride, depth, l == 0, l + depth == k);
                             continue;
                         }
                         float edge[rows * columns]{};
                         for (std::int64_t r = 0; r < tall; ++r) std::copy_n(to + r * stride, wide, edge + r * columns);
-                        detail::dispatch<Tile>(set, pa, pb, &edge[0], std::int64_t{columns}, depth, l == 0);
+                        detail::dispatch<Tile>(set, pa, pb, &edge[0], std::int64_t{columns}, depth, l == 0,
+                                               l + depth == k);
                         for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, to + r * stride);
                     }
             }
         }
-    for (std::int64_t i = 0; i < m; ++i) detail::dispatch<NanKernel>(set, out + i * stride, n);
 }
 
 } // namespace
@@ -136,7 +153,7 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
     if (m == 0 || n == 0 || k == 0) return;
     const bool by_rows = m >= n;
     const std::int64_t length = by_rows ? m : n, unit = 64;
-    const std::int64_t share = m * n * k < (1 << 18) ? length : (length / thread_count(threads) + unit) / unit * unit;
+    const std::int64_t share = m * n * k < (1 << 18) ? length : (length / thread_count(threads) + unit - 1) / unit * unit;
     for_each_chunk(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(share), threads,
                    [&](std::uint64_t begin, std::uint64_t end) {
                        const auto at = static_cast<std::int64_t>(begin), count = static_cast<std::int64_t>(end - begin);
