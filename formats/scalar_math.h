@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace amp::math {
 
@@ -18,12 +19,15 @@ namespace detail {
 // ln 2 in two parts: the first has 32 bits, so that its product with an exponent is exact.
 inline constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33, log2_e = 0x1.71547652b82fep+0;
 
-/// sum of c[i] x^i, by Horner's rule.
+/// sum of c[i] x^i, by Horner's rule. No loop: a loop inside a loop over numbers would keep that from vectors.
 template <int n>
 constexpr double polynomial(double x, const double (&c)[n]) {
-    double sum = c[n - 1];
-    for (int i = n - 2; i >= 0; --i) sum = sum * x + c[i];
-    return sum;
+    return [&]<int... i>(std::integer_sequence<int, i...>) {
+        double sum = c[n - 1];
+        ((sum = sum * x + c[n - 2 - i]), ...);
+        return sum;
+    }
+    (std::make_integer_sequence<int, n - 1>());
 }
 
 /// x = k ln 2 + r with |r| <= ln 2 / 2, and (e^r - 1) / r by its series: the first term left out is below 2^-57.
@@ -49,6 +53,19 @@ constexpr double power_of_two(std::int64_t k) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(k + 1023) << 52);
 }
 
+/// e^x for -708 <= x <= 709.
+constexpr double exp_of(double x) {
+    const Reduced a = reduce_exp(x);
+    return (1 + a.r * a.quotient) * power_of_two(a.k);
+}
+
+/// e^x - 1 for -60 <= x <= 709, but for what it has to keep of x near zero.
+constexpr double expm1_of(double x) {
+    const Reduced a = reduce_exp(x);
+    const double power = power_of_two(a.k), part = a.r * a.quotient, whole = power * part + (power - 1);
+    return a.k == 0 ? part : whole;
+}
+
 constexpr double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
 /// x moved by one last place, away from zero or toward it; x is finite and not zero.
@@ -64,8 +81,7 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// e^x. Zero below -708 (FP32 has zero from -104 on), infinity above 709.
 constexpr double exp(double x) {
-    const detail::Reduced a = detail::reduce_exp(detail::clamp(x, -708, 709));
-    const double result = (1 + a.r * a.quotient) * detail::power_of_two(a.k);
+    const double result = detail::exp_of(detail::clamp(x, -708, 709));
     return x != x ? detail::nan : x < -708 ? 0 : x > 709 ? detail::infinity : result;
 }
 
@@ -73,13 +89,9 @@ constexpr double exp(double x) {
 /// x but for less than a last place, the result is the neighbour of x on the right side: x itself may be a tie of the
 /// format that the result is rounded to.
 constexpr double expm1(double x) {
-    const detail::Reduced a = detail::reduce_exp(detail::clamp(x, -60, 709));
-    const double power = detail::power_of_two(a.k);
-    const double result = a.k == 0 ? a.r * a.quotient : power * (a.r * a.quotient) + (power - 1);
-    if (x != x) return detail::nan;
-    if (x == 0) return x;
-    if (-0x1p-52 < x && x < 0x1p-52) return detail::nudged(x, x > 0);
-    return x > 709 ? detail::infinity : result;
+    const double beside = x == 0 ? x : detail::nudged(x, x > 0);
+    const double result = -0x1p-52 < x && x < 0x1p-52 ? beside : detail::expm1_of(detail::clamp(x, -60, 709));
+    return x > 709 ? detail::infinity : x != x ? detail::nan : result;
 }
 
 /// The natural logarithm of a normal double, as every positive float is one. log(0) = -infinity, NaN below.
@@ -100,12 +112,11 @@ constexpr double log(double x) {
 
 /// The hyperbolic tangent; keeps the sign of zero, and the side of x near zero as expm1 does.
 constexpr double tanh(double x) {
-    const double e = expm1(2 * detail::clamp(x < 0 ? -x : x, 0, 30)); // from 20 on the result is 1
-    const double result = e / (e + 2);
-    if (x != x) return detail::nan;
-    if (x == 0) return x;
-    if (-0x1p-26 < x && x < 0x1p-26) return detail::nudged(x, false);
-    return x < 0 ? -result : result;
+    const double e = detail::expm1_of(2 * detail::clamp(x < 0 ? -x : x, 0, 30)); // from 20 on the result is 1
+    const double magnitude = e / (e + 2), far = x < 0 ? -magnitude : magnitude;
+    const double beside = x == 0 ? x : detail::nudged(x, false);
+    const double result = -0x1p-26 < x && x < 0x1p-26 ? beside : far;
+    return x != x ? detail::nan : result;
 }
 
 /// 1 / (1 + e^-x).

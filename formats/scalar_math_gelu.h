@@ -16,7 +16,7 @@ inline constexpr double inverse_sqrt_2pi = 0x1.9884533d43651p-2;
 /// Phi(-t) = e^(-t^2 / 2) mills(t) for 0 <= t <= 40. The form of M. M. Shepherd and J. G. Laframboise, "Chebyshev
 /// Approximation of (1 + 2x) exp(x^2) erfc x in 0 <= x < inf", Math. Comp. 36, 1981: (1 + t) mills(t) is smooth in
 /// (t - 5) / (t + 5).
-constexpr double mills(double t) {
+[[gnu::always_inline]] constexpr double mills(double t) {
     constexpr double c[] = {
         0x1.d8979b0f2b39dp-2,   -0x1.76ff86859eb14p-4, 0x1.fc66cc64a1460p-6,   0x1.47c1d03054939p-7,
         -0x1.b08e0007b6b21p-6,  0x1.92037bab4699bp-6,  -0x1.f11aab02b0bf5p-7,  0x1.ab6d038d761e2p-8,
@@ -35,11 +35,22 @@ constexpr double central_slope(double x) {
     return inverse_sqrt_2pi * polynomial(x * x, c);
 }
 
+/// |x|, and e^(-x^2 / 2) as long as that is a normal double (FP32 has zero from 14 on).
+struct Bell {
+    double t, power;
+};
+[[gnu::always_inline]] constexpr Bell bell(double x) {
+    constexpr double end = 37.5;
+    const double t = clamp(x < 0 ? -x : x, 0, end), power = exp_of(-0.5 * (t * t));
+    return {t, t < end ? power : 0};
+}
+
 /// The standard normal distribution Phi(x), of small relative error in the left tail too.
-constexpr double normal_cdf(double x) {
-    const double t = clamp(x < 0 ? -x : x, 0, 40);
-    const double tail = math::exp(-0.5 * (t * t)) * mills(t);
-    return t < 0.5 ? 0.5 + x * central_slope(x) : x < 0 ? tail : 1 - tail;
+[[gnu::always_inline]] constexpr double normal_cdf(double x) {
+    const auto [t, power] = bell(x);
+    const double tail = power * mills(t), far = x < 0 ? tail : 1 - tail;
+    const double near = 0.5 + x * central_slope(x);
+    return t < 0.5 ? near : far;
 }
 
 /// f near its simple zero: f(zero + d) = d q(d), the zero given in two parts. Keeps the relative error small there.
@@ -59,42 +70,46 @@ constexpr double tanh_form_slope(double x) { return 0x1.9884533d43651p+0 + 0x1.b
 
 /// x cdf, on the exact value's side of a tie: near zero cdf is 1/2 and something of the sign of x, and for large x a
 /// little below one. As the product is defined, -infinity gives NaN.
-constexpr double times_cdf(double x, double cdf) {
-    if (x == 0) return x;
-    if (-0x1p-50 < x && x < 0x1p-50) return nudged(0.5 * x, x > 0);
-    const double result = x * cdf;
-    return result == x && x < infinity ? nudged(result, false) : result;
+[[gnu::always_inline]] constexpr double times_cdf(double x, double cdf) {
+    const bool tiny = -0x1p-50 < x && x < 0x1p-50;
+    const double result = tiny ? 0.5 * x : x * cdf;
+    const bool ties = tiny ? x != 0 : result == x && x < infinity;
+    return ties ? nudged(result, tiny && x > 0) : result; // selections, not branches: loops stay vectors
 }
 
 } // namespace detail
 
 /// x Phi(x) = x (1 + erf(x / sqrt 2)) / 2 (D. Hendrycks and K. Gimpel, "Gaussian Error Linear Units", 2016). NaN for
 /// -infinity, as in torch.
-constexpr double gelu(double x) { return x != x ? detail::nan : detail::times_cdf(x, detail::normal_cdf(x)); }
+[[gnu::always_inline]] constexpr double gelu(double x) {
+    const double result = detail::times_cdf(x, detail::normal_cdf(x));
+    return x >= -0x1p1023 ? result : detail::nan; // x is NaN or -infinity
+}
 
 /// Phi(x) + x phi(x).
-constexpr double gelu_derivative(double x) {
+[[gnu::always_inline]] constexpr double gelu_derivative(double x) {
     constexpr double zero = -0x1.80ead197f00b4p-1;
     constexpr double q[] = {0x1.b9d98fa5a3215p-2,   0x1.8d9a941de3ac5p-2,  -0x1.2a2ef9bb86622p-6,
                             -0x1.d2fa4c17c7e84p-4,  -0x1.e4088244ea8d1p-7, 0x1.3e346def41ff3p-6,
                             0x1.297b9d6521f94p-8,   -0x1.258a6d855091ep-9, -0x1.8680e7ccdeff9p-11,
                             0x1.86c8638180b9ep-13,  0x1.6955a6611422dp-14, -0x1.784a7e74fd459p-17,
                             -0x1.ffafff4e0e463p-18, 0x1.d058093e844d3p-22};
-    const double t = detail::clamp(x < 0 ? -x : x, 0, 40);
-    const double power = math::exp(-0.5 * (t * t)), slope = detail::inverse_sqrt_2pi * t;
-    if (x != x) return detail::nan;
-    if (detail::is_near(x, zero)) return detail::near_zero(x, zero, 0x1.13e74c58cada8p-56, q);
-    if (t < 0.5) return 0.5 + x * (detail::central_slope(x) + detail::inverse_sqrt_2pi * power);
-    return x < 0 ? power * (detail::mills(t) - slope) : 1 - power * (detail::mills(t) - slope);
+    const auto [t, power] = detail::bell(x);
+    const double slope = detail::inverse_sqrt_2pi * t;
+    const double tail = power * (detail::mills(t) - slope), far = x < 0 ? tail : 1 - tail;
+    const double near = 0.5 + x * (detail::central_slope(x) + detail::inverse_sqrt_2pi * power);
+    const double at_zero = detail::near_zero(x, zero, 0x1.13e74c58cada8p-56, q);
+    const double result = detail::is_near(x, zero) ? at_zero : t < 0.5 ? near : far;
+    return x != x ? detail::nan : result;
 }
 
 /// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. NaN for -infinity, as in torch.
-constexpr double gelu_tanh(double x) {
+[[gnu::always_inline]] constexpr double gelu_tanh(double x) {
     return x != x ? detail::nan : detail::times_cdf(x, sigmoid(detail::tanh_form_exponent(x)));
 }
 
 /// s + x s (1 - s) v', where s = 1 / (1 + e^-v).
-constexpr double gelu_tanh_derivative(double x) {
+[[gnu::always_inline]] constexpr double gelu_tanh_derivative(double x) {
     constexpr double zero = -0x1.81429f9e97e4dp-1;
     constexpr double q[] = {0x1.b8bacd2c96b91p-2,   0x1.8cd1a2b2fff33p-2,  -0x1.029615edb095bp-6,
                             -0x1.d2b773464707ap-4,  -0x1.104a83eda2c52p-6, 0x1.427996dc18485p-6,

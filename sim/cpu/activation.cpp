@@ -6,29 +6,29 @@ namespace amp {
 namespace {
 
 struct Relu {
-    static double value(double x) { return x > 0 || x != x ? x : 0; }
-    static double derivative(double x) { return x > 0 ? 1 : 0; }
+    [[gnu::always_inline]] static double value(double x) { return x > 0 || x != x ? x : 0; }
+    [[gnu::always_inline]] static double derivative(double x) { return x > 0 ? 1 : 0; }
 };
 
 struct GeluTanh {
-    static double value(double x) { return math::gelu_tanh(x); }
-    static double derivative(double x) { return math::gelu_tanh_derivative(x); }
+    [[gnu::always_inline]] static double value(double x) { return math::gelu_tanh(x); }
+    [[gnu::always_inline]] static double derivative(double x) { return math::gelu_tanh_derivative(x); }
 };
 
 struct Gelu {
-    static double value(double x) { return math::gelu(x); }
-    static double derivative(double x) { return math::gelu_derivative(x); }
+    [[gnu::always_inline]] static double value(double x) { return math::gelu(x); }
+    [[gnu::always_inline]] static double derivative(double x) { return math::gelu_derivative(x); }
 };
 
 // The derivatives of these take the result.
 struct Tanh {
-    static double value(double x) { return math::tanh(x); }
-    static double derivative(double y) { return 1 - y * y; }
+    [[gnu::always_inline]] static double value(double x) { return math::tanh(x); }
+    [[gnu::always_inline]] static double derivative(double y) { return 1 - y * y; }
 };
 
 struct Sigmoid {
-    static double value(double x) { return math::sigmoid(x); }
-    static double derivative(double y) { return y * (1 - y); }
+    [[gnu::always_inline]] static double value(double x) { return math::sigmoid(x); }
+    [[gnu::always_inline]] static double derivative(double y) { return y * (1 - y); }
 };
 
 template <class F>

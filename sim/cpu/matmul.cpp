@@ -153,7 +153,8 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
     if (m == 0 || n == 0 || k == 0) return;
     const bool by_rows = m >= n;
     const std::int64_t length = by_rows ? m : n, unit = 64;
-    const std::int64_t share = m * n * k < (1 << 18) ? length : (length / thread_count(threads) + unit - 1) / unit * unit;
+    const std::int64_t part = length / thread_count(threads),
+                       share = m * n * k < (1 << 18) ? length : (part + unit - 1) / unit * unit;
     for_each_chunk(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(share), threads,
                    [&](std::uint64_t begin, std::uint64_t end) {
                        const auto at = static_cast<std::int64_t>(begin), count = static_cast<std::int64_t>(end - begin);
