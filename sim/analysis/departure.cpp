@@ -58,10 +58,12 @@ DepartureWatch::DepartureWatch(const TrainingProgram& run, const TrainingProgram
         return found != by_name.end() && reference.program[found->second].shape == run.program[id].shape ? found->second
                                                                                                          : TensorId{};
     };
+    for (const ParameterTensors& p : run.parameters)
+        if (const TensorId other = twin(p.weight)) pairs_.push_back({Update::name, p.weight, other, Pair::updated});
     for (const Instruction& i : run.program.forward)
         for (const TensorId out : outputs_of(i.op))
             if (const TensorId other = twin(out); other && !run.program[out].storage)
-                pairs_.push_back({name_of(i.op), out, other, false});
+                pairs_.push_back({name_of(i.op), out, other, Pair::result});
 
     const std::map<int, TensorId> ours = final_gradients(run), theirs = final_gradients(reference);
     for (const Instruction& i : run.program.backward)
@@ -70,12 +72,13 @@ DepartureWatch::DepartureWatch(const TrainingProgram& run, const TrainingProgram
             if (!of || run.program[out].storage || ours.at(of.index) != out) continue;
             const TensorId other = twin(of);
             const auto found = theirs.find(other.index);
-            if (other && found != theirs.end()) pairs_.push_back({name_of(i.op), out, found->second, true});
+            if (other && found != theirs.end()) pairs_.push_back({name_of(i.op), out, found->second, Pair::gradient});
         }
 }
 
 void DepartureWatch::note(DepartureKind kind, const Trainer& run, const Pair& pair, std::int64_t step, double error) {
     auto& found = found_[static_cast<std::size_t>(kind)];
+    if (pair.kind == Pair::updated) --step; // weights are what the step before left
     if (!found) found = {step, std::string(pair.op), run.training().program[pair.run].name, error};
 }
 
@@ -88,10 +91,11 @@ void DepartureWatch::look(const Trainer& run, const Trainer& reference, const St
         if (broken && wants(DepartureKind::infinite) && any_infinite(x))
             note(DepartureKind::infinite, run, pair, step.step);
         if (broken && wants(DepartureKind::nan) && any_nan(x)) note(DepartureKind::nan, run, pair, step.step);
-        if (pair.is_gradient && wants(DepartureKind::zero_gradient) && !any_nonzero(x) && any_nonzero(y))
+        if (pair.kind == Pair::gradient && wants(DepartureKind::zero_gradient) && !any_nonzero(x) && any_nonzero(y))
             note(DepartureKind::zero_gradient, run, pair, step.step);
-        if (!wants(DepartureKind::error)) continue;
-        const double error = relative_error(x, pair.is_gradient ? step.scale : 1, y);
+        // A weight that begins at zero is far off as soon as its first gradients differ in sign: no news.
+        if (!wants(DepartureKind::error) || pair.kind == Pair::updated) continue;
+        const double error = relative_error(x, pair.kind == Pair::gradient ? step.scale : 1, y);
         if (!(error <= bound_)) note(DepartureKind::error, run, pair, step.step, error);
     }
 }

@@ -15,7 +15,7 @@ enum class DepartureKind : std::uint8_t {
     nan,          ///< a NaN
     zero_gradient ///< a gradient all zero where the FP32 run's is not
 };
-inline constexpr std::array<std::string_view, 4> departure_names = {"error", "inf", "nan", "zero gradient"};
+inline constexpr std::array<std::string_view, 4> departure_names = {"error", "inf", "NaN", "zero gradient"};
 
 struct Departure {
     std::int64_t step = 0;
@@ -23,7 +23,7 @@ struct Departure {
     double error = 0; ///< of kind error
 };
 
-/// Compares the forward results and the gradients of two runs by name, in the order of the run's tapes.
+/// Compares weights, forward results and gradients of two runs by name, in the order of the run's tapes.
 class DepartureWatch {
   public:
     DepartureWatch(const TrainingProgram& run, const TrainingProgram& reference, double bound);
@@ -41,7 +41,7 @@ class DepartureWatch {
     struct Pair {
         std::string_view op;
         TensorId run, reference;
-        bool is_gradient;
+        enum Kind : std::uint8_t { updated, result, gradient } kind;
     };
     void note(DepartureKind kind, const Trainer& run, const Pair& pair, std::int64_t step, double error = 0);
 

@@ -1,5 +1,6 @@
 #include <ampscope/tools/train/report.h>
 
+#include <ampscope/formats/codec.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/tools/chart/text.h>
 
@@ -42,6 +43,13 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     return text;
 }
 
+/// PyTorch's optimizers take eps in the type of the weights.
+bool eps_is_zero(const TrainOptions& o) {
+    const bool rounds = o.optimizer.order == OptimizerOrder::torch || o.optimizer.order == OptimizerOrder::torch_1;
+    return rounds && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
+           quantize(o.precision.master, o.optimizer.eps) == 0;
+}
+
 /// A sentence for each way in which a run has left FP32.
 std::string departures_of(const Run& run, double bound) {
     std::string text;
@@ -49,12 +57,14 @@ std::string departures_of(const Run& run, double bound) {
         const auto kind = static_cast<DepartureKind>(i);
         const auto& d = run.departures->first(kind);
         if (!d) continue;
-        std::string what = fmt::format("first {}", departure_names[i]);
-        if (kind == DepartureKind::error)
-            what = std::isnan(d->error) ? "first not comparable"
-                                        : fmt::format("first error above {:g}: {:.3g}", bound, d->error);
-        text += fmt::format("  {}, step {}: {} of {}\n", what, d->step, printable(d->tensor), d->op);
+        if (kind == DepartureKind::error && !std::isfinite(d->error)) continue; // first inf and first NaN tell
+        const std::string what = kind == DepartureKind::error ? fmt::format("error above {:g}: {:.3g}", bound, d->error)
+                                                              : std::string(departure_names[i]);
+        text += fmt::format("  first {}, step {}: {} ({})\n", what, d->step, printable(d->tensor), d->op);
     }
+    if (const TrainOptions& o = run.trainer->options(); eps_is_zero(o))
+        text += fmt::format("  Adam's eps, {:g}, is 0 in {}: a weight whose gradients were 0 so far gets 0 / 0\n",
+                            o.optimizer.eps, o.precision.master.name);
     return text;
 }
 
