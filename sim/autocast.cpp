@@ -25,6 +25,7 @@ constexpr AutocastRow rows[] = {
     {"pow", fp32, unlisted},
     {"rsqrt", fp32, unlisted},
     {"layer_norm", fp32, unlisted},
+    {"rms_norm", fp32, unlisted}, // in PyTorch 2.15's list
     {"nll_loss", fp32, fp32},
     {"cross_entropy", fp32, fp32},
     {"mse_loss", fp32, fp32},

@@ -144,6 +144,40 @@ TEST_CASE("options from a file") {
     CHECK(train("--config " + (scratch / "none.toml").string()).code == 2);
 }
 
+TEST_CASE("every name of the lists and every option trains") {
+    const Outcome list = train("--list");
+    REQUIRE(list.code == 0);
+    std::string section;
+    std::size_t names = 0;
+    for (const std::string& line : lines_of(list.out)) {
+        if (!line.starts_with(' ')) {
+            section = line;
+            continue;
+        }
+        const std::string name = line.substr(2, line.find(' ', 2) - 2);
+        const std::string option = section == "Precisions:"     ? "--precision "
+                                   : section == "Models:"       ? "--model "
+                                   : section == "Optimizers:"   ? "--precision amp-fp16 --optimizer "
+                                   : section == "Loss scalers:" ? "--precision amp-fp16 --loss-scale "
+                                                                : "?";
+        const Outcome o = train("--steps 2 --batch 8 " + option + name);
+        CHECK_MESSAGE(o.code == 0, section, " ", name, ": ", o.err);
+        ++names;
+    }
+    CHECK(names > 30);
+    for (const char* options :
+         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2", "--autocast-policy cpu --norm rms",
+          "--model cnn --activation tanh --dropout 0.1 --depth 3", "--model mlp --activation sigmoid --width 8",
+          "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01", "--optimizer adam --contract --eps 1e-6",
+          "--micro-batches 2 --replicas 3 --all-reduce tree --all-reduce-format bf16 --divide after --clip 1",
+          "--backward-under-autocast --no-weight-cache --autocast-off head", "--clip 1 --clip-before-unscale",
+          "--loss-scale deepspeed --unscale-late --growth-interval 1 --hysteresis 1", "--warmup 3 --loss-weight 0.5",
+          "--modulus 5 --beta1 0.5 --beta2 0.9 --growth-factor 4 --backoff-factor 0.25 --init-scale 8"}) {
+        const Outcome o = train("--steps 2 --batch 8 --precision fp32,amp-fp16 " + std::string(options));
+        CHECK_MESSAGE(o.code == 0, options, ": ", o.err);
+    }
+}
+
 TEST_CASE("one's own data") {
     const Scratch scratch;
     const std::string text = (scratch / "t.txt").string();
