@@ -140,7 +140,8 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
     std::string text = table(rows);
     text += "loss: mean of the last tenth of the steps. grad underflow: of non-zero gradients, rounded to zero.\n"
             "lost updates: of weights with an update, unchanged by it.";
-    if (compares) text += " from FP32: |w - w32| / |w32|, all weights.";
+    text += compares ? " from FP32: |w - w32| / |w32|, all weights."
+                     : " No run is in FP32 throughout: with one (fp32), the others are compared with it.";
     text += "\n";
     for (const Outcome& o : outcomes) {
         if (!o.run->stopped.empty())
