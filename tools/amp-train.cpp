@@ -44,9 +44,11 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
         if (options.memory) fmt::print("{}: {}\n", run.precision.name, memory_report(training));
     }
     if (options.memory)
-        fmt::print("For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 "
-                   "weights and\ngradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO "
-                   "paper), and 18 where\ngradients are FP32 (Megatron-LM).\n");
+        fmt::print(
+            "For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 weights\n"
+            "and gradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO paper), and "
+            "18\n"
+            "where gradients are FP32 (Megatron-LM).\n");
     return 0;
 }
 
