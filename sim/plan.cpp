@@ -17,10 +17,15 @@ std::string described(const Program& p, TensorId id) {
 
 std::string accumulator_of(const Op& op) {
     if (const auto* m = std::get_if<Matmul>(&op))
-        return fmt::format("{} fma chain in the order of k", m->arithmetic.accumulate.name);
-    if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{} sum in order", r->accumulate.name);
-    if (std::holds_alternative<Col2Im>(op) || std::holds_alternative<EmbeddingBackward>(op)) return "fp32 sum in order";
-    return "";
+        return fmt::format("{}, fused multiply-adds in the order of k", m->arithmetic.accumulate.name);
+    if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
+    if (const auto* r = std::get_if<AllReduce>(&op)) return fmt::format("{}, replica by replica", r->transport.name);
+    return std::visit(
+        [](const auto& o) -> std::string {
+            if constexpr (requires { o.accumulation; }) return std::string(o.accumulation);
+            else return "";
+        },
+        op);
 }
 
 /// The format that a product multiplies in: its operands', or that of its mode.

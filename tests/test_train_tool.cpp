@@ -70,7 +70,7 @@ TEST_CASE("the plan of a step says what decides each format") {
     const Outcome o = train("--explain --model gpt --depth 1 --precision amp-fp16 --clip 1");
     REQUIRE(o.code == 0);
     for (const char* part : {"forward\n", "backward\n", "check\n", "unscale\n", "update\n", "matmul -> fp16",
-                             "softmax -> fp32", "accumulates: fp32 fma chain in the order of k",
+                             "softmax -> fp32", "accumulates: fp32, fused multiply-adds in the order of k",
                              "tensor cores: Volta, Turing, Ampere, Ada, Hopper, Blackwell",
                              "because: cuda policy: lower precision", "clipping", "cast -> fp16"})
         CHECK_MESSAGE(contains(o.out, part), part);

@@ -31,6 +31,7 @@ void run(Cpu& cpu, const Im2Col& op);
 /// one rounding. `in` is FP32: it is the unrounded sums of a product.
 struct Col2Im {
     static constexpr std::string_view name = "col2im";
+    static constexpr std::string_view accumulation = "fp32, patch by patch";
     TensorId in, out;
     ConvGeometry geometry;
     [[nodiscard]] auto inputs() const { return std::array{in}; }

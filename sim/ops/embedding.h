@@ -19,6 +19,7 @@ void run(Cpu& cpu, const Embedding& op);
 /// grad_weight = for each entry the sum of the gradients of its uses, in FP32, in their order.
 struct EmbeddingBackward {
     static constexpr std::string_view name = "embedding_backward";
+    static constexpr std::string_view accumulation = "fp32, use by use";
     TensorId indices, grad_out, grad_weight;
     [[nodiscard]] auto inputs() const { return std::array{indices, grad_out}; }
     [[nodiscard]] auto outputs() const { return std::array{grad_weight}; }

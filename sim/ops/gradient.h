@@ -11,6 +11,7 @@ namespace amp {
 /// total[replica] = in for the first micro-batch of a step, then total + in, rounded to its format.
 struct AccumulateGradient {
     static constexpr std::string_view name = "accumulate_gradient";
+    static constexpr std::string_view accumulation = "the total's format, micro-batch by micro-batch";
     TensorId in;
     std::vector<TensorId> totals; ///< one a replica
     [[nodiscard]] auto inputs() const { return std::array{in}; }
@@ -65,6 +66,7 @@ void run(Cpu& cpu, const Unscale& op);
 /// torch's clip_grad_norm_ has it; squares are summed in double by lane_sum() of sim/cpu/wide.h.
 struct GlobalNorm {
     static constexpr std::string_view name = "global_norm";
+    static constexpr std::string_view accumulation = "double, 16 lanes a gradient";
     std::vector<TensorId> gradients;
     TensorId norm;
     [[nodiscard]] const std::vector<TensorId>& inputs() const { return gradients; }

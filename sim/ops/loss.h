@@ -9,6 +9,7 @@ namespace amp {
 /// not count. NaN without a row that does.
 struct CrossEntropy {
     static constexpr std::string_view name = "cross_entropy";
+    static constexpr std::string_view accumulation = "double, 16 lanes a row, then row by row";
     TensorId logits, targets, out; ///< targets: a class number for each row, as floats
     [[nodiscard]] auto inputs() const { return std::array{logits, targets}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
@@ -29,6 +30,7 @@ void run(Cpu& cpu, const CrossEntropyBackward& op);
 /// out = the mean of (x - target)^2, in double, elements in order.
 struct MseLoss {
     static constexpr std::string_view name = "mse_loss";
+    static constexpr std::string_view accumulation = "double, in order";
     TensorId in, targets, out;
     [[nodiscard]] auto inputs() const { return std::array{in, targets}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }

@@ -14,6 +14,7 @@ inline constexpr std::array<std::string_view, 2> norm_names = {"layer", "rms"};
 /// All in double; mean and variance from lane_sum() of sim/cpu/wide.h, the variance from x - mean.
 struct Norm {
     static constexpr std::string_view name = "norm";
+    static constexpr std::string_view accumulation = "double, 16 lanes";
     NormKind kind = NormKind::layer;
     TensorId in, weight, bias, out; ///< bias: layer only
     double eps = 1e-5;
@@ -29,6 +30,7 @@ void run(Cpu& cpu, const Norm& op);
 /// order, then over the blocks in order.
 struct NormBackward {
     static constexpr std::string_view name = "norm_backward";
+    static constexpr std::string_view accumulation = "double, 16 lanes; of weights, blocks of 32 rows";
     NormKind kind = NormKind::layer;
     TensorId in, weight, grad_out, grad_in, grad_weight, grad_bias;
     double eps = 1e-5;

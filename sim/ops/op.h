@@ -1,5 +1,6 @@
 // What every op header needs. An op is a plain struct that names tensors, with
 //   static constexpr std::string_view name;   the row of the autocast table, or its own where it has none
+//   static constexpr std::string_view accumulation;   optional: the format and order of its sums
 //   inputs(), outputs();                      arrays of TensorId; absent ones are skipped by who reads them
 //   void run(Cpu&, const Op&);                sim/cpu, in the file of the same name
 //   void backward(Graph&, const Op&);         appends the ops of its gradient, if it has one

@@ -9,6 +9,7 @@ namespace amp {
 /// last two axes knows elements 0 ... i, the others are +0.
 struct Softmax {
     static constexpr std::string_view name = "softmax";
+    static constexpr std::string_view accumulation = "double, 16 lanes";
     TensorId in, out;
     bool causal = false;
     [[nodiscard]] auto inputs() const { return std::array{in}; }
@@ -21,6 +22,7 @@ void run(Cpu& cpu, const Softmax& op);
 /// grad_in_j = y_j (g_j - sum of y_k g_k), y the result as it was rounded.
 struct SoftmaxBackward {
     static constexpr std::string_view name = "softmax_backward";
+    static constexpr std::string_view accumulation = "double, 16 lanes";
     TensorId y, grad_out, grad_in;
     bool causal = false;
     [[nodiscard]] auto inputs() const { return std::array{y, grad_out}; }
