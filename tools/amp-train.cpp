@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <unistd.h>
 
@@ -15,17 +16,21 @@ using namespace amp;
 /// A line on a terminal, rewritten now and then.
 class ProgressLine {
   public:
-    void show(const Experiment& experiment, std::int64_t steps, double examples_a_step) {
+    explicit ProgressLine(std::int64_t first_step) : first_(first_step) {}
+    ~ProgressLine() { end(); }
+    ProgressLine(const ProgressLine&) = delete;
+    ProgressLine& operator=(const ProgressLine&) = delete;
+
+    /// A step is so many of the things that a training run counts.
+    void show(const Experiment& experiment, std::int64_t steps, std::int64_t a_step, std::string_view things) {
         const auto now = Clock::now();
         if (!terminal_ || now - shown_ < std::chrono::milliseconds(200)) return;
         shown_ = now;
-        const double seconds = std::chrono::duration<double>(now - begin_).count();
-        const std::int64_t done = experiment.steps() - first_;
-        fmt::print(
-            stderr, "\r\x1b[K{}",
-            clipped(progress_line(experiment, steps, seconds, examples_a_step * static_cast<double>(done)), 160));
+        const double seconds = std::max(std::chrono::duration<double>(now - begin_).count(), 1e-9);
+        const auto done = static_cast<double>((experiment.steps() - first_) * a_step);
+        const std::string speed = fmt::format("{:.0f} {}/s", done / seconds, things);
+        fmt::print(stderr, "\r\x1b[K{}", clipped(progress_line(experiment, steps, speed), 160));
     }
-    void begin(std::int64_t first) { first_ = first; }
     void end() const {
         if (terminal_) fmt::print(stderr, "\r\x1b[K");
     }
@@ -34,7 +39,7 @@ class ProgressLine {
     using Clock = std::chrono::steady_clock;
     bool terminal_ = ::isatty(STDERR_FILENO) != 0;
     Clock::time_point begin_ = Clock::now(), shown_{};
-    std::int64_t first_ = 0;
+    std::int64_t first_;
 };
 
 int explain(const TrainToolOptions& options, const Dataset& data) {
@@ -57,12 +62,13 @@ int run(const TrainToolOptions& options) {
     if (options.explain || options.memory) return explain(options, data);
     Experiment experiment(options.runs, data, options.experiment, origin());
     const TrainOptions& o = options.runs.front();
-    ProgressLine progress;
-    progress.begin(experiment.steps());
+    ProgressLine progress(experiment.steps());
+    const std::int64_t examples = o.batch * o.micro_batches * o.replicas;
+    const bool tokens = data.vocabulary > 0;
     while (!experiment.finished()) {
         experiment.step();
-        progress.show(experiment, options.experiment.steps,
-                      static_cast<double>(o.batch * o.micro_batches * o.replicas));
+        progress.show(experiment, options.experiment.steps, tokens ? examples * element_count(data.input) : examples,
+                      tokens ? "tokens" : "examples");
     }
     progress.end();
     std::vector<Outcome> outcomes;
@@ -71,8 +77,8 @@ int run(const TrainToolOptions& options) {
     else if (!options.json.empty()) write_text_file(options.json, outcome_json(outcomes, data, options.experiment));
     if (options.json != "-")
         fmt::print("{} on {}: {}, batches of {}, seed {}\n\n{}", o.model.name, printable(data.name),
-                   plural(static_cast<std::uint64_t>(options.experiment.steps), "step"),
-                   o.batch * o.micro_batches * o.replicas, o.seed, outcome_table(outcomes, options.experiment));
+                   plural(static_cast<std::uint64_t>(options.experiment.steps), "step"), examples, o.seed,
+                   outcome_table(outcomes, options.experiment));
     return 0;
 }
 

@@ -105,9 +105,8 @@ std::string memory_report(const TrainingProgram& training) {
     return fmt::format("{}\n{}", plural(static_cast<std::uint64_t>(account.parameters), "parameter"), table(rows));
 }
 
-std::string progress_line(const Experiment& experiment, std::int64_t of, double seconds, double examples) {
-    std::string text =
-        fmt::format("{}/{} {:.0f} examples/s", experiment.steps(), of, examples / std::max(seconds, 1e-9));
+std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed) {
+    std::string text = fmt::format("{}/{} {}", experiment.steps(), of, speed);
     for (const Run& run : experiment.runs()) {
         text += fmt::format("  {} {:.4g}", run.precision().name, run.last.loss);
         if (run.trainer->options().scaling.scaling != LossScaling::off)

@@ -16,8 +16,8 @@ struct Outcome {
 /// The ops of a step of one run with their formats and rules.
 std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
 std::string memory_report(const TrainingProgram& training);
-/// One line: losses, scales, skips of all runs.
-std::string progress_line(const Experiment& experiment, std::int64_t of, double seconds, double examples);
+/// One line: steps, speed, losses, scales and skips of all runs.
+std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
 std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
 
