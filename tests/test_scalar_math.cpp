@@ -25,6 +25,12 @@ TEST_CASE("functions are computed at compile time too") {
 
 TEST_CASE("near zero results keep the side of a tie that the exact value is on") {
     const FormatSpec bf16 = format("bf16");
+    for (int k = 1; k < 256; k += 2) // between two values
+        for (const double unit : {0x1p-27, 0x1p-26, 0x1p-25, 0x1p-24, 0x1p-23}) {
+            const double tie = unit * (1 + k * 0x1p-8);
+            CHECK(quantize(bf16, math::tanh(tie)) == unit * (1 + (k - 1) * 0x1p-8));
+            CHECK(quantize(bf16, math::tanh(-tie)) == -unit * (1 + (k - 1) * 0x1p-8));
+        }
     const auto rounded = [&](double x) { return quantize(bf16, x); };
     for (const double unit : {0x1p-40, 0x1p-60, 0x1p-120}) { // 1 + 2^-8 and 1 + 3 * 2^-8 lie between two values
         CHECK(rounded(math::tanh(unit * (1 + 3 * 0x1p-8))) == unit * (1 + 0x1p-7));

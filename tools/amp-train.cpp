@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <unistd.h>
+#include <utility>
 
 namespace {
 
@@ -31,8 +32,8 @@ class ProgressLine {
         const std::string speed = fmt::format("{:.0f} {}/s", done / seconds, things);
         fmt::print(stderr, "\r\x1b[K{}", clipped(progress_line(experiment, steps, speed), 160));
     }
-    void end() const {
-        if (terminal_) fmt::print(stderr, "\r\x1b[K");
+    void end() {
+        if (std::exchange(terminal_, false)) fmt::print(stderr, "\r\x1b[K");
     }
 
   private:
