@@ -69,7 +69,7 @@ struct ParameterState {
 };
 
 struct UpdateCounts {
-    std::int64_t lost = 0;    ///< weights that stay although their update is finite and not zero
+    std::int64_t lost = 0;    ///< weights that stay as they were although their gradient is not zero
     std::int64_t changed = 0; ///< weights that change
     std::int64_t nonfinite = 0;
 

@@ -43,11 +43,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     return text;
 }
 
-/// PyTorch's optimizers take eps in the type of the weights.
+/// PyTorch's optimizers take eps in the type of v.
 bool eps_is_zero(const TrainOptions& o) {
     const bool rounds = o.optimizer.order == OptimizerOrder::torch || o.optimizer.order == OptimizerOrder::torch_1;
     return rounds && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
-           quantize(o.precision.master, o.optimizer.eps) == 0;
+           quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 
 /// A sentence for each way in which a run has left FP32.
@@ -64,7 +64,7 @@ std::string departures_of(const Run& run, double bound) {
     }
     if (const TrainOptions& o = run.trainer->options(); eps_is_zero(o))
         text += fmt::format("  Adam's eps, {:g}, is 0 in {}: a weight whose gradients were 0 so far gets 0 / 0\n",
-                            o.optimizer.eps, o.precision.master.name);
+                            o.optimizer.eps, o.precision.v.name);
     return text;
 }
 
@@ -138,7 +138,7 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
     }
     std::string text = table(rows);
     text += "loss: mean of the last tenth of the steps. grad underflow: of non-zero gradients, rounded to zero.\n"
-            "lost updates: of weights with an update, unchanged by it.";
+            "lost updates: of weights with a gradient, left as they were by a step.";
     text += compares ? " from FP32: |w - w32| / |w32|, all weights."
                      : " No run is in FP32 throughout: with one (fp32), the others are compared with it.";
     text += "\n";
