@@ -119,6 +119,9 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
             if (std::ranges::all_of(checkpoints,
                                     [&](const auto& steps) { return std::ranges::find(steps, step) != steps.end(); }))
                 step_ = step;
+    if (step_ > options_.steps)
+        throw FileError(options_.record,
+                        fmt::format("the runs are at step {} already, beyond the {} asked for", step_, options_.steps));
     for (Run& run : runs_) {
         const std::filesystem::path path = options_.record / run.precision().name;
         Json own = origin;

@@ -212,6 +212,7 @@ TEST_CASE("mistakes cost one line") {
     write_file(here + "/bad.npz", "PK\x03\x04 and no more");
     check_error("--model mlp --data " + here + "/bad.npz", 1, {"bad.npz"});
     check_error("--record " + here + "/short.txt/runs", 1, {"short.txt"});
+    check_error("--steps 1000000 --json " + here + "/none/x.json", 1, {"none/x.json", "cannot be"});
 }
 
 TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resumed run must be the same one") {
@@ -236,6 +237,7 @@ TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resu
     const Json resumed = results("--steps 20 --resume " + runs);
     const Json whole = results("--steps 20 --model mlp --precision fp32");
     CHECK(resumed["runs"][0]["fingerprint"] == whole["runs"][0]["fingerprint"]);
+    check_error("--steps 15 --resume " + runs, 1, {"at step 20 already", "15"});
     // A checkpoint that somebody has damaged.
     write_file(scratch / "runs/fp32/checkpoints/step_000020.safetensors", "damaged");
     check_error("--steps 30 --resume " + runs, 1, {"step_000020.safetensors"});

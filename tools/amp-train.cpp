@@ -61,6 +61,7 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
 int run(const TrainToolOptions& options) {
     const Dataset data = dataset_of(options);
     if (options.explain || options.memory) return explain(options, data);
+    if (!options.json.empty() && options.json != "-") const AtomicFile probe(options.json); // fails now, not at the end
     Experiment experiment(options.runs, data, options.experiment, origin());
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
