@@ -8,7 +8,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <vector>
+#include <memory>
+#include <new>
 
 namespace amp::cpu {
 
@@ -70,17 +71,32 @@ struct TransposeKernel {
     }
 };
 
-/// Panels begin where cache lines do: a vector that lies in two of them costs two loads.
-struct alignas(64) Line {
-    float values[16];
+/// Floats that begin where a cache line does: a vector that lies in two of them costs two loads.
+class Panels {
+  public:
+    float* resize(std::int64_t count) {
+        if (count > capacity_) {
+            data_.reset(static_cast<float*>(::operator new(static_cast<std::size_t>(count) * sizeof(float), line)));
+            capacity_ = count;
+        }
+        return data_.get();
+    }
+    [[nodiscard]] const float* data() const { return data_.get(); }
+
+  private:
+    static constexpr std::align_val_t line{64};
+    struct Delete {
+        void operator()(float* data) const { ::operator delete(data, line); }
+    };
+    std::unique_ptr<float, Delete> data_;
+    std::int64_t capacity_ = 0;
 };
 
 /// Panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), zeros beyond the last row.
 template <std::int64_t width>
-void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, std::vector<Line>& packed) {
+void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels& packed) {
     const std::int64_t whole = rows / width * width, left = rows - whole;
-    packed.resize(static_cast<std::size_t>(((whole + (left > 0 ? width : 0)) * k + 15) / 16));
-    float* const to = packed.data()->values;
+    float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
     if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
     if (x.row_stride == 1) { // along the lines of x, which memory likes
         for (std::int64_t l = 0; l < k; ++l) {
@@ -109,7 +125,7 @@ template <int rows, int columns, bool fused>
 void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
               std::int64_t n, std::int64_t k) {
     constexpr std::int64_t block_k = 512, block_m = 168, block_n = 1024;
-    static thread_local std::vector<Line> packed_a, packed_b;
+    static thread_local Panels packed_a, packed_b;
     for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
         for (std::int64_t l = 0; l < k; l += block_k) {
             const std::int64_t depth = std::min(block_k, k - l), width = std::min(block_n, n - j0);
@@ -121,8 +137,7 @@ void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out
                 pack<rows>(set, {a_block, a.row_stride, a.column_stride}, height, depth, packed_a);
                 for (std::int64_t j = 0; j < width; j += columns)
                     for (std::int64_t i = 0; i < height; i += rows) {
-                        const float *pa = packed_a.data()->values + i * depth,
-                                    *pb = packed_b.data()->values + j * depth;
+                        const float *pa = packed_a.data() + i * depth, *pb = packed_b.data() + j * depth;
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
