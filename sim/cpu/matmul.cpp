@@ -16,8 +16,8 @@ namespace amp::cpu {
 namespace {
 
 /// Begins, or goes on with, rows x columns sums in registers, and may end them: a NaN is then 0x7fc00000.
-/// a[l * rows + i], b[l * columns + j].
-template <int rows, int columns, bool fused>
+/// a[l * panel + i], b[l * columns + j].
+template <int rows, int columns, bool fused, int panel = rows>
 struct TileKernel {
     AMPSCOPE_KERNEL void run(const float* __restrict a, const float* __restrict b, float* __restrict out,
                              std::int64_t stride, std::int64_t k, bool begins, bool ends) {
@@ -25,7 +25,7 @@ struct TileKernel {
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < columns; ++j) sum[i][j] = begins ? 0 : out[i * stride + j];
-        for (std::int64_t l = 0; l < k; ++l, a += rows, b += columns) {
+        for (std::int64_t l = 0; l < k; ++l, a += panel, b += columns) {
 #pragma GCC unroll 16
             for (int i = 0; i < rows; ++i)
                 for (int j = 0; j < columns; ++j)
@@ -39,35 +39,44 @@ struct TileKernel {
     }
 };
 
-/// to[l * width + i] = from[i * stride + l] for four i and l < k, in squares of four by four: two squares at once, each
-/// in a half of the vectors.
+/// to[l * width + i] = from[i * stride + l] for i < width and l < k, in squares of four by four: two squares at once,
+/// each in a half of the vectors. The lines of `from` side by side, since memory delivers several at a time.
+template <std::int64_t width>
 struct TransposeKernel {
     using Eight [[gnu::vector_size(32)]] = float;
     using Four [[gnu::vector_size(16)]] = float;
 
-    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t k, float* to, std::int64_t width) {
+    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t k, float* to) {
+        constexpr std::int64_t fours = width / 4 * 4;
         std::int64_t l = 0;
         for (; l + 8 <= k; l += 8) {
-            Eight row[4];
-            for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * stride + l, sizeof row[i]);
-            const Eight ab = __builtin_shufflevector(row[0], row[1], 0, 8, 1, 9, 4, 12, 5, 13),
-                        cd = __builtin_shufflevector(row[2], row[3], 0, 8, 1, 9, 4, 12, 5, 13),
-                        ef = __builtin_shufflevector(row[0], row[1], 2, 10, 3, 11, 6, 14, 7, 15),
-                        gh = __builtin_shufflevector(row[2], row[3], 2, 10, 3, 11, 6, 14, 7, 15);
-            const Eight columns[] = {__builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13),
-                                     __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15),
-                                     __builtin_shufflevector(ef, gh, 0, 1, 8, 9, 4, 5, 12, 13),
-                                     __builtin_shufflevector(ef, gh, 2, 3, 10, 11, 6, 7, 14, 15)};
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; ++j) {
-                const Four low = __builtin_shufflevector(columns[j], columns[j], 0, 1, 2, 3),
-                           high = __builtin_shufflevector(columns[j], columns[j], 4, 5, 6, 7);
-                std::memcpy(to + (l + j) * width, &low, sizeof low);
-                std::memcpy(to + (l + j + 4) * width, &high, sizeof high);
-            }
+#pragma GCC unroll 1
+            for (std::int64_t i = 0; i < fours; i += 4) squares(from + i * stride + l, stride, to + l * width + i);
+            for (std::int64_t i = fours; i < width; ++i)
+                for (std::int64_t c = l; c < l + 8; ++c) to[c * width + i] = from[i * stride + c];
         }
         for (; l < k; ++l)
-            for (int i = 0; i < 4; ++i) to[l * width + i] = from[i * stride + l];
+            for (std::int64_t i = 0; i < width; ++i) to[l * width + i] = from[i * stride + l];
+    }
+
+    AMPSCOPE_KERNEL void squares(const float* from, std::int64_t stride, float* to) {
+        Eight row[4];
+        for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * stride, sizeof row[i]);
+        const Eight ab = __builtin_shufflevector(row[0], row[1], 0, 8, 1, 9, 4, 12, 5, 13),
+                    cd = __builtin_shufflevector(row[2], row[3], 0, 8, 1, 9, 4, 12, 5, 13),
+                    ef = __builtin_shufflevector(row[0], row[1], 2, 10, 3, 11, 6, 14, 7, 15),
+                    gh = __builtin_shufflevector(row[2], row[3], 2, 10, 3, 11, 6, 14, 7, 15);
+        const Eight columns[] = {__builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13),
+                                 __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15),
+                                 __builtin_shufflevector(ef, gh, 0, 1, 8, 9, 4, 5, 12, 13),
+                                 __builtin_shufflevector(ef, gh, 2, 3, 10, 11, 6, 7, 14, 15)};
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            const Four low = __builtin_shufflevector(columns[j], columns[j], 0, 1, 2, 3),
+                       high = __builtin_shufflevector(columns[j], columns[j], 4, 5, 6, 7);
+            std::memcpy(to + j * width, &low, sizeof low);
+            std::memcpy(to + (j + 4) * width, &high, sizeof high);
+        }
     }
 };
 
@@ -98,26 +107,45 @@ void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int6
     const std::int64_t whole = rows / width * width, left = rows - whole;
     float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
     if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
-    if (x.row_stride == 1) { // along the lines of x, which memory likes
-        for (std::int64_t l = 0; l < k; ++l) {
-            const float* const from = x.data + l * x.column_stride;
-            for (std::int64_t p = 0; p < whole; p += width)
-                std::memcpy(to + p * k + l * width, from + p, width * sizeof(float));
-            std::copy_n(from + whole, left, to + whole * k + l * width);
-        }
+    if (x.row_stride == 1) { // a few panels at once, along the lines of x, which memory likes
+        constexpr std::int64_t group = 4 * width;
+        for (std::int64_t p0 = 0; p0 < whole; p0 += group)
+            for (std::int64_t l = 0; l < k; ++l)
+                for (std::int64_t p = p0; p < std::min(p0 + group, whole); p += width)
+                    std::memcpy(to + p * k + l * width, x.data + l * x.column_stride + p, width * sizeof(float));
+        for (std::int64_t l = 0; l < k; ++l)
+            std::copy_n(x.data + l * x.column_stride + whole, left, to + whole * k + l * width);
         return;
     }
     for (std::int64_t p = 0; p < rows; p += width) {
         const float* const from = x.data + p * x.row_stride;
-        const std::int64_t count = std::min(width, rows - p);
-        const std::int64_t fours = x.column_stride == 1 ? count / 4 * 4 : 0;
-        for (std::int64_t i = 0; i < fours; i += 4)
-            detail::dispatch<TransposeKernel>(set, from + i * x.row_stride, x.row_stride, k, to + p * k + i,
-                                              std::int64_t{width});
-        for (std::int64_t i = fours; i < count; ++i)
+        if (x.column_stride == 1 && p < whole) {
+            detail::dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * k);
+            continue;
+        }
+        for (std::int64_t i = 0; i < std::min(width, rows - p); ++i)
             for (std::int64_t l = 0; l < k; ++l)
                 to[p * k + l * width + i] = from[i * x.row_stride + l * x.column_stride];
     }
+}
+
+/// A tile of the product, of which tall x wide numbers are wanted: at the edges a third or two thirds of one may do.
+template <int rows, int columns, bool fused>
+void make_tile(detail::InstructionSet set, const float* a, const float* b, float* out, std::int64_t stride,
+               std::int64_t tall, std::int64_t wide, std::int64_t k, bool begins, bool ends) {
+    constexpr int third = rows % 3 == 0 ? rows / 3 : rows;
+    const auto run = [&](float* to, std::int64_t line) {
+        if (tall <= third)
+            detail::dispatch<TileKernel<third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
+        else if (tall <= 2 * third && 2 * third < rows)
+            detail::dispatch<TileKernel<2 * third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
+        else detail::dispatch<TileKernel<rows, columns, fused>>(set, a, b, to, line, k, begins, ends);
+    };
+    if (wide == columns && tall % third == 0) return run(out, stride);
+    float edge[rows * columns]{};
+    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * stride, wide, edge + r * columns);
+    run(edge, columns);
+    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
 }
 
 /// The part of the product that one thread makes, in blocks that stay in its second-level cache.
@@ -141,20 +169,12 @@ void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
-                        if (l != 0) // waiting for the next tile's sums would cost a good part of a tile
-                            for (std::int64_t r = rows; r < std::min<std::int64_t>(2 * rows, height - i); ++r)
-                                for (std::int64_t c = 0; c < std::min<std::int64_t>(columns, width - j); c += 16)
-                                    __builtin_prefetch(to + r * stride + c);
-                        using Tile = TileKernel<rows, columns, fused>;
-                        if (tall == rows && wide == columns) {
-                            detail::dispatch<Tile>(set, pa, pb, to, stride, depth, l == 0, l + depth == k);
-                            continue;
-                        }
-                        float edge[rows * columns]{};
-                        for (std::int64_t r = 0; r < tall; ++r) std::copy_n(to + r * stride, wide, edge + r * columns);
-                        detail::dispatch<Tile>(set, pa, pb, &edge[0], std::int64_t{columns}, depth, l == 0,
-                                               l + depth == k);
-                        for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, to + r * stride);
+                        // Waiting for the lines of the next tile would cost a good part of a tile.
+                        for (std::int64_t r = rows; r < std::min<std::int64_t>(2 * rows, height - i); ++r)
+                            for (std::int64_t c = 0; c < std::min<std::int64_t>(columns, width - j); c += 16)
+                                __builtin_prefetch(to + r * stride + c, 1);
+                        make_tile<rows, columns, fused>(set, pa, pb, to, stride, tall, wide, depth, l == 0,
+                                                        l + depth == k);
                     }
             }
         }
