@@ -14,8 +14,8 @@ constexpr const char* examples = R"(Examples:
   amp-train                                        a small GPT in six precisions, in under a minute
   amp-train --model cnn --precision fp32,amp-fp16,amp-bf16,pure-bf16 --steps 500
   amp-train --precision fp32,amp-fp16 --loss-scale deepspeed --clip 1.0 --record runs --record-every 50
-  amp-train --precision fp32,v=bf16                 FP32 but for Adam's second moment
-  amp-train --precision weights=bf16,activations=bf16,gradients=e5m2
+  amp-train --precision fp32,fp32,v=bf16            FP32, and the same but for Adam's second moment
+  amp-train --precision fp32,fp32,weights=e4m3,activations=e4m3,gradients=e5m2
   amp-train --text book.txt --context 128 --width 128 --depth 4 --steps 2000 --record runs --checkpoint-every 100
   amp-train --model mlp --data mine.npz             arrays x and y
   amp-train --explain --precision amp-fp16          every op of a step, its formats and why
@@ -165,7 +165,9 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--beta1", w.beta1, "Of Adam")->group(group);
     app.add_option("--beta2", w.beta2, "Of Adam")->group(group);
     app.add_option("--eps", w.eps, "Of Adam")->group(group);
-    app.add_option("--weight-decay", w.weight_decay, "")->group(group);
+    app.add_option("--weight-decay", w.weight_decay,
+                   "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
+        ->group(group);
     app.add_option("--momentum", w.momentum, "Of sgd")->group(group);
     app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
     app.add_option("--loss-weight", o.loss_weight,
@@ -183,8 +185,8 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->group(group);
     app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
     app.add_option("--init-scale", w.init_scale, "Its first scale")->group(group);
-    app.add_option("--growth-factor", w.growth_factor, "")->group(group);
-    app.add_option("--backoff-factor", w.backoff_factor, "")->group(group);
+    app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")->group(group);
+    app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")->group(group);
     app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
         ->group(group);
     app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")->group(group);
