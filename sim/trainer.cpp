@@ -20,6 +20,17 @@ double largest(std::span<const float> values, double scale) {
     return max / scale;
 }
 
+/// How many targets that count have the largest output.
+std::int64_t count_right(std::span<const float> outputs, std::span<const float> targets, std::size_t classes) {
+    std::int64_t right = 0;
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+        const auto row = outputs.subspan(i * classes, classes);
+        right +=
+            targets[i] >= 0 && std::ranges::max_element(row) - row.begin() == static_cast<std::int64_t>(targets[i]);
+    }
+    return right;
+}
+
 } // namespace
 
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
@@ -102,26 +113,29 @@ StepResult Trainer::apply(StepResult result) {
 Evaluation Trainer::evaluate() {
     const FloatEnvironment environment;
     cpu_.context.training = false;
-    Evaluation result;
-    const std::int64_t batches = std::max<std::int64_t>(1, data_.validation / options_.batch);
+    const bool classifies = data_.classes > 0;
+    // A class below 0 does not count, so the last batch may be filled up; other targets have no such value.
+    const std::int64_t batches = classifies ? (data_.validation + options_.batch - 1) / options_.batch
+                                            : std::max<std::int64_t>(1, data_.validation / options_.batch);
+    const std::span<const float> outputs = cpu_[training_.network.outputs];
+    const std::span<float> targets = cpu_[training_.network.targets];
+    const auto per_example = static_cast<std::int64_t>(targets.size()) / options_.batch;
     std::int64_t right = 0, counted = 0;
+    double loss = 0;
     for (std::int64_t b = 0; b < batches; ++b) {
         load(b * options_.batch, nullptr);
+        const std::int64_t left = data_.validation - b * options_.batch;
+        if (classifies && left < options_.batch)
+            std::ranges::fill(targets.subspan(static_cast<std::size_t>(left * per_example)), -1.0F);
         replay(cpu_, training_.program.forward);
-        result.loss += cpu_[training_.network.loss][0] / static_cast<double>(batches);
-        if (data_.classes == 0) continue;
-        const std::span<const float> outputs = cpu_[training_.network.outputs],
-                                     targets = cpu_[training_.network.targets];
-        const auto classes = static_cast<std::size_t>(data_.classes);
-        for (std::size_t i = 0; i < targets.size(); ++i) {
-            if (!(targets[i] >= 0)) continue;
-            const auto row = outputs.subspan(i * classes, classes);
-            ++counted;
-            right += std::ranges::max_element(row) - row.begin() == static_cast<std::int64_t>(targets[i]);
-        }
+        const std::int64_t count = classifies ? std::ranges::count_if(targets, [](float t) { return t >= 0; }) : 1;
+        loss += cpu_[training_.network.loss][0] * static_cast<double>(count);
+        counted += count;
+        if (classifies) right += count_right(outputs, targets, static_cast<std::size_t>(data_.classes));
     }
-    if (counted > 0) result.accuracy = static_cast<double>(right) / static_cast<double>(counted);
-    return result;
+    const auto total = static_cast<double>(counted);
+    return {.loss = loss / total,
+            .accuracy = classifies ? std::optional(static_cast<double>(right) / total) : std::nullopt};
 }
 
 std::vector<TensorId> Trainer::state_tensors() const {

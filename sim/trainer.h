@@ -85,7 +85,7 @@ class Trainer {
     StepResult compute();
     StepResult apply(StepResult result);
 
-    /// The network as it is, on all validation data, in the same precision.
+    /// The network as it is, in the same precision, on all validation data (of measurements, on whole batches of it).
     Evaluation evaluate();
 
     [[nodiscard]] std::int64_t steps() const { return step_; }

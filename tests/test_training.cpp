@@ -104,3 +104,18 @@ TEST_CASE("100 losses and the first gradients are PyTorch's") {
         CHECK(gradients == want["gradients"].size());
     }
 }
+
+TEST_CASE("validation takes every example once, whatever the batch") {
+    const std::uint64_t seed = 3;
+    const Case c = cases(seed)[1]; // mlp on digits
+    std::vector<Evaluation> results;
+    for (const std::int64_t batch : {1, 64, 359, 1000}) {
+        Trainer trainer(options_of(c, seed, 0.1, batch), c.data);
+        results.push_back(trainer.evaluate());
+    }
+    for (const Evaluation& e : results) {
+        CHECK(e.loss == doctest::Approx(results[0].loss).epsilon(1e-6));
+        REQUIRE(e.accuracy);
+        CHECK(*e.accuracy == *results[0].accuracy);
+    }
+}
