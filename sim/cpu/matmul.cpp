@@ -152,7 +152,7 @@ void make_tile(detail::InstructionSet set, const float* a, const float* b, float
 template <int rows, int columns, bool fused>
 void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
               std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t block_k = 512, block_m = 168, block_n = 1024;
+    constexpr std::int64_t block_k = 512, block_m = 168, block_n = 512;
     static thread_local Panels packed_a, packed_b;
     for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
         for (std::int64_t l = 0; l < k; l += block_k) {
@@ -163,15 +163,15 @@ void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out
                 const std::int64_t height = std::min(block_m, m - i0);
                 const float* const a_block = a.data + i0 * a.row_stride + l * a.column_stride;
                 pack<rows>(set, {a_block, a.row_stride, a.column_stride}, height, depth, packed_a);
-                for (std::int64_t j = 0; j < width; j += columns)
-                    for (std::int64_t i = 0; i < height; i += rows) {
+                for (std::int64_t i = 0; i < height; i += rows)
+                    for (std::int64_t j = 0; j < width; j += columns) {
                         const float *pa = packed_a.data() + i * depth, *pb = packed_b.data() + j * depth;
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
                         // Waiting for the lines of the next tile would cost a good part of a tile.
-                        for (std::int64_t r = rows; r < std::min<std::int64_t>(2 * rows, height - i); ++r)
-                            for (std::int64_t c = 0; c < std::min<std::int64_t>(columns, width - j); c += 16)
+                        for (std::int64_t r = 0; r < tall && j + columns < width; ++r)
+                            for (std::int64_t c = columns; c < 2 * columns; c += 16)
                                 __builtin_prefetch(to + r * stride + c, 1);
                         make_tile<rows, columns, fused>(set, pa, pb, to, stride, tall, wide, depth, l == 0,
                                                         l + depth == k);
