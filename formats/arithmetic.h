@@ -144,7 +144,10 @@ struct Arithmetic {
 
     /// a * b + c with one rounding. 0 * infinity is invalid whatever c is, as in SoftFloat.
     constexpr std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-        const Unpacked x = operand(a), y = operand(b), z = operand(c);
+        return fma(operand(a), operand(b), operand(c));
+    }
+    /// The same of numbers of any format, of at most 32 significant bits each.
+    constexpr std::uint32_t fma(const Unpacked& x, const Unpacked& y, const Unpacked& z) {
         if (x.is_nan() || y.is_nan()) {
             if (z.is_signaling()) flags.raise(Flags::invalid);
             return nan(x, y);

@@ -1,0 +1,235 @@
+// How a matrix product adds up: matrix hardware's own sums, and sums to measure them by, as rows of one table.
+//
+// Hardware adds the products of a step and the sum so far as one fused operation: it aligns the significands to the
+// largest exponent among them, cuts off what lies below, adds exactly and rounds once. The models and their parameters:
+// Xie et al., "MMA-Sim", arXiv:2511.10909; Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores",
+// arXiv:2512.07004. dot.h computes with a row.
+#pragma once
+
+#include <ampscope/formats/policy.h>
+#include <ampscope/formats/spec.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace amp {
+
+/// The order of a sum and where it rounds.
+enum class Accumulation : std::uint8_t {
+    chain,    ///< s = fma(a, b, s) in the order of k, each rounded to `sum` by nearest-even
+    exact,    ///< one rounding of the whole sum, to `sum` by nearest-even
+    pairwise, ///< products and a tree of additions, rounded to `sum`: the left part is the largest power of two below n
+    kahan,    ///< products and additions rounded to `sum`, what an addition lost is taken from the next product
+    fused,    ///< steps of `products` products: aligned, cut off, added exactly with the sum so far, rounded to `sum`
+};
+
+/// How a row is known.
+enum class Evidence : std::uint8_t {
+    definition, ///< arithmetic that is defined, not observed
+    recorded,   ///< equal to outputs recorded on that hardware
+    stated,     ///< a source says so; not compared with recordings here
+    inferred,   ///< from recordings of related hardware
+};
+
+inline constexpr std::array<std::string_view, 4> evidence_names = {"definition", "recorded on hardware",
+                                                                   "stated by a source", "inferred"};
+
+constexpr std::string_view name_of(Evidence evidence) { return evidence_names[static_cast<std::size_t>(evidence)]; }
+
+struct Accumulator {
+    /// No zero credits an exponent to the alignment.
+    static constexpr int no_zero_exponent = -16384;
+
+    char name[48] = "fp32";
+    Accumulation method = Accumulation::chain;
+    FormatSpec sum = format("fp32"); ///< what a sum is rounded to; a fused one of 14 bits lies in an FP32 register
+    // Of fused sums:
+    std::string_view operands{};                  ///< formats, separated by spaces; empty: any
+    int products = 0;                             ///< of a step
+    int fraction_bits = 0;                        ///< kept below the units place of the largest exponent
+    Rounding rounding = Rounding::nearest_even;   ///< of a step's sum
+    int zero_exponent = no_zero_exponent;         ///< of a product with a zero factor, and of a zero sum so far
+    bool keeps_negative_zero = false;             ///< a sum of nothing but negative zeros is one
+    bool interleaved = false;                     ///< a step takes k mod 4 in {0, 1} of 32 products, the next {2, 3}
+    int promote_every = 0; ///< after so many products the sum is added to a total, nearest-even, and begins anew
+    Evidence evidence = Evidence::definition;
+    std::string_view note{};
+
+    /// The format of the register that holds a sum, and of what is added to it.
+    [[nodiscard]] constexpr FormatSpec result() const {
+        return method == Accumulation::fused && sum.exponent_bits == 8 ? format("fp32") : sum;
+    }
+    /// The format of the total, where sums are promoted: FP32, or the sum's if that is what the instruction adds in.
+    [[nodiscard]] constexpr FormatSpec total() const {
+        return promote_every == 0 || (interleaved && promote_every == 32) ? result() : format("fp32");
+    }
+    /// Products after which nothing but the result is kept: tails of k are filled up with zeros.
+    [[nodiscard]] constexpr int period() const {
+        return promote_every != 0 ? promote_every : interleaved ? 32 : std::max(products, 1);
+    }
+    /// As what a fused sum reads an operand of that format, whose subnormals matter: one of `operands`, of which its
+    /// values are values too; TF32 hardware reads FP32 and drops the last 13 bits. Not meaningful unless takes(operand).
+    [[nodiscard]] constexpr FormatSpec reads(const FormatSpec& operand) const { return find_operand(operand).format; }
+    [[nodiscard]] constexpr bool takes(const FormatSpec& operand) const { return find_operand(operand).found; }
+
+    constexpr bool operator==(const Accumulator& other) const { return std::string_view(name) == other.name; }
+
+  private:
+    struct Operand {
+        bool found;
+        FormatSpec format;
+    };
+    [[nodiscard]] constexpr Operand find_operand(const FormatSpec& operand) const;
+};
+
+namespace detail {
+
+/// A row of the table of matrix hardware.
+struct HardwareRow {
+    std::string_view name, operands;
+    int products, fraction_bits;
+    Evidence evidence;           ///< of the FP32 accumulator
+    std::string_view acc16 = ""; ///< that of the FP16 accumulator: "recorded", "stated", or none
+    std::string_view sum = "fp32";
+    bool interleaved = false;
+    std::string_view note = "";
+};
+
+inline constexpr std::string_view fp8_note =
+    "open: the exponent of zero terms (none assumed), which only sums below 2^-121 (FP16: 2^-9) would show";
+
+inline constexpr std::array hardware = {
+    HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
+    HardwareRow{"turing-fp16", "fp16", 8, 24, Evidence::stated, "stated"},
+    HardwareRow{"ampere-fp16", "fp16", 8, 24, Evidence::recorded, "recorded"},
+    HardwareRow{"ampere-bf16", "bf16", 8, 24, Evidence::recorded},
+    HardwareRow{"ampere-tf32", "tf32", 4, 24, Evidence::recorded},
+    HardwareRow{"ada-fp16", "fp16", 8, 24, Evidence::recorded, "recorded"},
+    HardwareRow{"ada-bf16", "bf16", 8, 24, Evidence::recorded},
+    HardwareRow{"ada-tf32", "tf32", 4, 24, Evidence::recorded},
+    HardwareRow{"ada-e4m3", "e4m3", 16, 13, Evidence::recorded, "recorded", "e8m13", false, fp8_note},
+    HardwareRow{"ada-e5m2", "e5m2", 16, 13, Evidence::recorded, "recorded", "e8m13", false, fp8_note},
+    HardwareRow{"hopper-fp16", "fp16", 16, 25, Evidence::recorded, "recorded"},
+    HardwareRow{"hopper-bf16", "bf16", 16, 25, Evidence::recorded},
+    HardwareRow{"hopper-tf32", "tf32", 8, 25, Evidence::recorded, "", "fp32", false,
+                "recordings have four products: that a step takes eight is stated"},
+    HardwareRow{"hopper-wgmma-fp16", "fp16", 16, 25, Evidence::stated, "stated"},
+    HardwareRow{"hopper-wgmma-bf16", "bf16", 16, 25, Evidence::stated},
+    HardwareRow{"hopper-wgmma-tf32", "tf32", 8, 25, Evidence::stated},
+    HardwareRow{"hopper-wgmma-fp8", "e4m3 e5m2", 32, 13, Evidence::recorded, "stated", "e8m13", false, fp8_note},
+    HardwareRow{"hopper-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::inferred, "recorded", "fp32", true,
+                "mma.sync converts to FP16, multiplies twice and adds: 24 to 26 bits fit the recordings"},
+    HardwareRow{"blackwell-fp16", "fp16", 16, 25, Evidence::recorded, "recorded"},
+    HardwareRow{"blackwell-bf16", "bf16", 16, 25, Evidence::recorded},
+    HardwareRow{"blackwell-tf32", "tf32", 8, 25, Evidence::recorded},
+    HardwareRow{"blackwell-fp8", "e4m3 e5m2 e3m2 e2m3 e2m1", 32, 25, Evidence::stated, "stated", "fp32", false,
+                "tcgen05; mma.sync of that generation adds as hopper-mma-fp8 does"},
+};
+
+constexpr void set_name(Accumulator& a, std::string_view name) {
+    if (name.size() >= sizeof a.name) throw std::invalid_argument("accumulator: the name is too long");
+    for (char& c : a.name) c = 0;
+    for (std::size_t i = 0; i < name.size(); ++i) a.name[i] = name[i];
+}
+
+constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
+    Accumulator a{.method = Accumulation::fused,
+                  .sum = acc16 ? format("fp16") : format(row.sum),
+                  .operands = row.operands,
+                  .products = row.products,
+                  .fraction_bits = row.fraction_bits,
+                  .rounding = acc16 ? Rounding::nearest_even : Rounding::toward_zero,
+                  .interleaved = row.interleaved,
+                  .promote_every = row.interleaved ? 32 : 0,
+                  .evidence = !acc16                     ? row.evidence
+                              : row.acc16 == "recorded" ? Evidence::recorded
+                                                        : Evidence::stated,
+                  .note = row.note};
+    // Fits what Khattak and Mikaitis found for 23, 24 and 25 bits; unknown for 13.
+    if (row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
+    return a;
+}
+
+/// "text" less "suffix" at its end, if it is there.
+constexpr bool take_suffix(std::string_view& text, std::string_view suffix) {
+    const bool found = text.ends_with(suffix);
+    if (found) text.remove_suffix(suffix.size());
+    return found;
+}
+
+/// Reads "-promoteN" at the end of a name and removes it; 0 if there is none, -1 if N is no such number.
+constexpr int take_promotion(std::string_view& text) {
+    constexpr std::string_view word = "-promote";
+    const std::size_t at = text.rfind(word);
+    if (at == std::string_view::npos) return 0;
+    int n = 0;
+    const std::string_view digits = text.substr(at + word.size());
+    for (const char c : digits) {
+        if (c < '0' || c > '9' || n > 99999) return -1;
+        n = n * 10 + (c - '0');
+    }
+    text.remove_suffix(text.size() - at);
+    return n > 0 ? n : -1;
+}
+
+constexpr Accumulator base_accumulator(std::string_view name, std::string_view full) {
+    std::string_view base = name;
+    const bool acc16 = take_suffix(base, "-acc16");
+    for (const HardwareRow& row : hardware)
+        if (row.name == base && (!acc16 || !row.acc16.empty())) return hardware_accumulator(row, acc16);
+    if (name == "exact") return {.method = Accumulation::exact};
+    if (name == "pairwise") return {.method = Accumulation::pairwise};
+    if (name == "kahan") return {.method = Accumulation::kahan};
+    const FormatSpec* const row = find_format(name);
+    const bool custom = row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' &&
+                        name[2] == 'm';
+    if ((row != nullptr && !row->is_scale()) || custom) return {.sum = format(name)};
+    std::string known;
+    for (const HardwareRow& h : hardware) known += std::string(h.name) + ", ";
+    throw std::invalid_argument("unknown accumulator '" + std::string(full) + "'; known: " + known +
+                                "exact, pairwise, kahan, or a format (fp32, bf16, e6m9 ...) for a chain of fused "
+                                "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
+                                "add sums of N products in FP32");
+}
+
+} // namespace detail
+
+/// The accumulator of that name: a row of matrix hardware, "exact", "pairwise", "kahan" or a format's name for a chain
+/// of fused multiply-adds in it; then "-acc16" for the FP16 accumulator of hardware that has one; then "-promoteN" for
+/// sums that are added to an FP32 total after every N products, as CUTLASS and DeepSeek-V3 do with N = 128.
+/// Throws std::invalid_argument for any other name.
+constexpr Accumulator accumulator(std::string_view name) {
+    std::string_view rest = name;
+    const int promotion = detail::take_promotion(rest);
+    Accumulator a = detail::base_accumulator(rest, name);
+    if (promotion != 0) {
+        if (promotion < 0 || promotion % a.period() != 0)
+            throw std::invalid_argument("accumulator '" + std::string(name) + "': sums are promoted after a multiple of " +
+                                        std::to_string(a.period()) + " products");
+        a.promote_every = promotion;
+    }
+    detail::set_name(a, name);
+    return a;
+}
+
+constexpr Accumulator::Operand Accumulator::find_operand(const FormatSpec& operand) const {
+    if (operands.empty()) return {true, operand};
+    Operand result{false, operand};
+    for (std::string_view rest = operands; !rest.empty();) {
+        const std::string_view item = rest.substr(0, rest.find(' '));
+        rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+        const FormatSpec f = format(item);
+        const bool holds = operand.fraction_bits <= f.fraction_bits && operand.max_exponent() <= f.max_exponent() &&
+                           operand.min_subnormal_exponent() >= f.min_subnormal_exponent();
+        const bool cuts = item == "tf32" && operand.exponent_bits == 8;
+        if (operand == f || (!result.found && (holds || cuts))) result = {true, f};
+    }
+    if (interleaved) result.format = format("fp16"); // converted first
+    return result;
+}
+
+} // namespace amp

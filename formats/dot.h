@@ -1,0 +1,270 @@
+// One dot product with an accumulator, number by number: the definition of every row of accumulator.h. The trainer's
+// fast twin for whole matrices is sim/cpu/accumulate.h.
+#pragma once
+
+#include <ampscope/formats/accumulator.h>
+#include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/codec.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace amp {
+
+namespace detail {
+
+/// A term of a fused sum: (-1)^sign * significand * 2^(exponent - point), not normalised. A subnormal has its format's
+/// least exponent and a significand below one.
+struct Term {
+    Kind kind = Kind::zero;
+    bool sign = false;
+    int exponent = 0, point = 0;
+    std::uint64_t significand = 0;
+};
+
+/// x as a term, read in that format: bits beyond its last place are dropped, as hardware does for TF32.
+constexpr Term term(const FormatSpec& f, float x) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t cut = bits >> (23 - f.fraction_bits) << (23 - f.fraction_bits);
+    const Unpacked u = unpack(std::bit_cast<float>(cut));
+    Term t{.kind = u.kind, .sign = u.sign, .point = f.fraction_bits};
+    if (u.kind != Kind::finite) return t;
+    const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
+    t.exponent = std::max(leading, f.min_exponent());
+    const int shift = u.exponent - (t.exponent - f.fraction_bits); // of FP32's last place to the format's
+    t.significand = shift >= 0 ? u.significand << shift : shift > -64 ? u.significand >> -shift : 0;
+    if (t.significand == 0) t.kind = Kind::zero;
+    return t;
+}
+
+/// The exact product; 0 * infinity is NaN.
+constexpr Term product(const Term& a, const Term& b) {
+    Term t{.sign = a.sign != b.sign, .exponent = a.exponent + b.exponent, .point = a.point + b.point};
+    const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
+    const bool infinite = a.kind == Kind::infinity || b.kind == Kind::infinity;
+    if (a.kind == Kind::nan || b.kind == Kind::nan || (zero && infinite)) t.kind = Kind::nan;
+    else if (infinite) t.kind = Kind::infinity;
+    else if (zero) t.kind = Kind::zero;
+    else {
+        t.kind = Kind::finite;
+        t.significand = a.significand * b.significand;
+    }
+    return t;
+}
+
+/// The NaN of matrix hardware: positive, every fraction bit set, of FP16 too.
+constexpr float hardware_nan() { return std::bit_cast<float>(0x7fffffff); }
+
+/// units * 2^last, rounded as the row rounds the sum of a step; too large a one is infinite however it rounds.
+constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, bool negative_zero) {
+    const bool sign = units < 0 || (units == 0 && negative_zero);
+    const std::uint64_t magnitude = units < 0 ? 0 - static_cast<std::uint64_t>(units) : static_cast<std::uint64_t>(units);
+    const int leading = last + static_cast<int>(std::bit_width(magnitude)) - 1;
+    Flags flags;
+    const std::uint32_t code =
+        magnitude != 0 && leading > acc.sum.max_exponent()
+            ? acc.sum.infinity_code() | (sign ? acc.sum.sign_mask() : 0)
+            : round_pack(acc.sum, sign, last, magnitude, {.rounding = acc.rounding}, 0, flags);
+    return decode(acc.sum, code);
+}
+
+/// One step of a fused sum: c and the products of a and b, both of acc.products numbers.
+constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std::span<const Term> b, float c) {
+    // 1. Special values, whatever the rest is.
+    const Term addend = term(acc.result(), c);
+    bool nan = addend.kind == Kind::nan, negative_zero = acc.keeps_negative_zero && addend.sign;
+    bool infinite[2] = {addend.kind == Kind::infinity && !addend.sign, addend.kind == Kind::infinity && addend.sign};
+    // 2. The largest exponent among all terms.
+    int largest = addend.kind == Kind::zero ? acc.zero_exponent : addend.exponent;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        const Term p = product(a[i], b[i]);
+        nan |= p.kind == Kind::nan;
+        infinite[p.sign ? 1 : 0] |= p.kind == Kind::infinity;
+        negative_zero &= p.sign;
+        largest = std::max(largest, p.kind == Kind::zero ? acc.zero_exponent : p.exponent);
+    }
+    if (nan || (infinite[0] && infinite[1])) return hardware_nan();
+    if (infinite[0] || infinite[1])
+        return decode(acc.result(), acc.result().infinity_code() | (infinite[1] ? acc.result().sign_mask() : 0));
+    // 3. Magnitudes in units of the last place kept, what lies below cut off; an exact sum.
+    const int last = largest - acc.fraction_bits;
+    std::int64_t sum = 0;
+    const auto add = [&](const Term& t) {
+        if (t.kind == Kind::zero) return;
+        const int shift = t.exponent - t.point - last;
+        const std::uint64_t units = shift >= 0 ? t.significand << shift : shift > -64 ? t.significand >> -shift : 0;
+        sum += t.sign ? -static_cast<std::int64_t>(units) : static_cast<std::int64_t>(units);
+    };
+    add(addend);
+    for (std::size_t i = 0; i < a.size(); ++i) add(product(a[i], b[i]));
+    // 4. Normalised and rounded once.
+    return round_sum(acc, sum, last, negative_zero);
+}
+
+/// Which of the products of a period is the l-th to be taken.
+constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
+
+/// A fused sum over all of a and b, step after step; what is missing of the last step is zeros.
+constexpr float fused_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
+                          std::span<const float> a, std::span<const float> b, float c) {
+    constexpr std::size_t most = 64;
+    const auto step = static_cast<std::size_t>(acc.products);
+    const FormatSpec fa = acc.reads(a_format), fb = acc.reads(b_format);
+    const std::size_t period = acc.interleaved ? 32 : step, end = (a.size() + period - 1) / period * period;
+    for (std::size_t begin = 0; begin < end; begin += step) {
+        std::array<Term, most> x{}, y{};
+        for (std::size_t i = 0; i < step; ++i) {
+            const std::size_t l = acc.interleaved ? interleaved_order(begin + i) : begin + i;
+            x[i] = term(fa, l < a.size() ? a[l] : 0.0F);
+            y[i] = term(fb, l < a.size() ? b[l] : 0.0F);
+        }
+        c = fused_step(acc, std::span(x).first(step), std::span(y).first(step), c);
+    }
+    return c;
+}
+
+/// An exact sum of products of floats and of floats: a two's complement integer in units of 2^-300.
+class ExactSum {
+  public:
+    /// Adds a * b; NaN and infinities are kept apart.
+    constexpr void add(const Unpacked& a, const Unpacked& b) {
+        const bool sign = a.sign != b.sign;
+        const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
+        const bool infinite = a.kind == Kind::infinity || b.kind == Kind::infinity;
+        if (a.is_nan() || b.is_nan() || (zero && infinite)) nan_ = true;
+        else if (infinite) infinite_[sign ? 1 : 0] = true;
+        else if (!zero) add(sign, a.significand * b.significand, a.exponent + b.exponent);
+    }
+
+    /// The sum rounded once to nearest-even. A sum of nothing is +0.
+    [[nodiscard]] constexpr float rounded(const FormatSpec& f) const {
+        if (nan_ || (infinite_[0] && infinite_[1])) return decode(f, f.nan_code());
+        Flags flags;
+        if (infinite_[0] || infinite_[1]) return decode(f, pack_infinity(f, infinite_[1], {}, flags));
+        std::array<std::uint64_t, count> magnitude = words_;
+        const bool sign = words_[count - 1] >> 63 != 0;
+        if (sign) {
+            std::uint64_t carry = 1;
+            for (std::uint64_t& w : magnitude) {
+                w = ~w + carry;
+                carry = carry != 0 && w == 0 ? 1 : 0;
+            }
+        }
+        std::size_t top = count - 1;
+        while (top > 0 && magnitude[top] == 0) --top;
+        if (magnitude[top] == 0) return 0;
+        // The leading 64 bits; what lies below them makes the last one odd.
+        const int shift = std::countl_zero(magnitude[top]);
+        std::uint64_t significand = magnitude[top] << shift;
+        std::uint64_t rest = 0;
+        if (top > 0) {
+            if (shift > 0) significand |= magnitude[top - 1] >> (64 - shift);
+            rest = magnitude[top - 1] << shift;
+        }
+        for (std::size_t i = 0; i + 1 < top; ++i) rest |= magnitude[i];
+        significand |= rest != 0 ? 1 : 0;
+        const int exponent = lowest + 64 * static_cast<int>(top) - shift;
+        return decode(f, round_pack(f, sign, exponent, significand, {}, 0, flags));
+    }
+
+  private:
+    static constexpr int lowest = -300;
+    static constexpr std::size_t count = 11; // up to 2^404: 2^147 products of the largest floats
+
+    constexpr void add(bool sign, std::uint64_t significand, int exponent) {
+        const auto at = static_cast<unsigned>(exponent - lowest);
+        const std::size_t word = at / 64;
+        const unsigned shift = at % 64;
+        const std::uint64_t parts[2] = {significand << shift, shift == 0 ? 0 : significand >> (64 - shift)};
+        std::uint64_t carry = 0;
+        for (std::size_t i = word; i < count; ++i) {
+            const std::uint64_t part = i - word < 2 ? parts[i - word] : 0, old = words_[i];
+            words_[i] = sign ? old - part - carry : old + part + carry;
+            carry = sign ? std::uint64_t{old < part || (old == part && carry != 0)}
+                         : std::uint64_t{words_[i] < old || (words_[i] == old && carry != 0)};
+            if (carry == 0 && i > word) break;
+        }
+    }
+
+    std::array<std::uint64_t, count> words_{};
+    bool nan_ = false, infinite_[2] = {false, false};
+};
+
+/// A tree of sums: the left part is the largest power of two below the count.
+constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a, std::span<const float> b) {
+    if (a.size() == 1) return math.mul(std::bit_cast<std::uint32_t>(a[0]), std::bit_cast<std::uint32_t>(b[0]));
+    const std::size_t left = std::bit_floor(a.size() - 1);
+    const std::uint32_t x = pairwise_sum(math, a.first(left), b.first(left));
+    return math.add(x, pairwise_sum(math, a.subspan(left), b.subspan(left)));
+}
+
+constexpr float pairwise_dot(std::span<const float> a, std::span<const float> b, float c) {
+    Arithmetic math{fp32};
+    if (a.empty()) return c;
+    return std::bit_cast<float>(math.add(std::bit_cast<std::uint32_t>(c), pairwise_sum(math, a, b)));
+}
+
+constexpr float kahan_dot(std::span<const float> a, std::span<const float> b, float c) {
+    Arithmetic math{fp32};
+    std::uint32_t sum = std::bit_cast<std::uint32_t>(c), lost = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        const std::uint32_t product = math.mul(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i]));
+        const std::uint32_t term = math.sub(product, lost), next = math.add(sum, term);
+        lost = math.sub(math.sub(next, sum), term);
+        sum = next;
+    }
+    return std::bit_cast<float>(sum);
+}
+
+constexpr float chain_dot(const FormatSpec& sum, std::span<const float> a, std::span<const float> b, float c) {
+    Arithmetic math{sum};
+    std::uint32_t s = encode(sum, c);
+    for (std::size_t i = 0; i < a.size(); ++i) s = math.fma(unpack(a[i]), unpack(b[i]), unpack(sum, s));
+    return decode(sum, s);
+}
+
+constexpr float exact_dot(std::span<const float> a, std::span<const float> b, float c) {
+    ExactSum sum;
+    for (std::size_t i = 0; i < a.size(); ++i) sum.add(unpack(a[i]), unpack(b[i]));
+    sum.add(unpack(c), unpack(1.0F));
+    return sum.rounded(fp32);
+}
+
+/// A sum that is not promoted.
+constexpr float plain_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
+                          std::span<const float> a, std::span<const float> b, float c) {
+    switch (acc.method) {
+    case Accumulation::chain: return chain_dot(acc.sum, a, b, c);
+    case Accumulation::exact: return exact_dot(a, b, c);
+    case Accumulation::pairwise: return pairwise_dot(a, b, c);
+    case Accumulation::kahan: return kahan_dot(a, b, c);
+    case Accumulation::fused: break;
+    }
+    return fused_dot(acc, a_format, b_format, a, b, c);
+}
+
+} // namespace detail
+
+/// a . b + c as the accumulator adds up. The spans are of one length, their numbers values of formats that the
+/// accumulator takes; c is a value of acc.total(). A NaN of matrix hardware is 0x7fffffff (of FP16, too), any other one
+/// canonical; infinity - infinity and 0 * infinity are NaN. Sources: accumulator.h.
+constexpr float dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
+                    std::span<const float> a, std::span<const float> b, float c = 0) {
+    if (acc.promote_every == 0) return detail::plain_dot(acc, a_format, b_format, a, b, c);
+    const auto every = static_cast<std::size_t>(acc.promote_every);
+    const NanRule nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical;
+    Arithmetic math{acc.total(), {.nan = nan}};
+    std::uint32_t total = encode(acc.total(), c, math.policy);
+    for (std::size_t begin = 0; begin < a.size(); begin += every) {
+        const std::size_t n = std::min(every, a.size() - begin);
+        const float sum = detail::plain_dot(acc, a_format, b_format, a.subspan(begin, n), b.subspan(begin, n), 0);
+        total = math.add(total, encode(acc.total(), sum, math.policy));
+    }
+    return decode(acc.total(), total, nan);
+}
+
+} // namespace amp

@@ -1,0 +1,59 @@
+// Operands that show how a sum is made: ordinary numbers, and those at which models of matrix hardware part.
+#pragma once
+
+#include "oracle.h"
+
+#include <array>
+#include <cmath>
+#include <random>
+#include <string_view>
+#include <vector>
+
+namespace amp::test {
+
+enum class Inputs : std::uint8_t { normal, uniform, random_bits, cancelling, subnormal, zeros, specials, scaled };
+inline constexpr std::array<std::string_view, 8> inputs_names = {
+    "normal", "uniform", "random bits", "cancelling", "subnormal", "half zeros", "NaN and infinities", "wide range"};
+
+/// Values of a format, rounded by the oracle; random bits only where `bits` allows NaN and infinities to be among them.
+class Operands {
+  public:
+    Operands(std::string_view format, std::uint_fast32_t seed) : format_(oracle::find(format)), random_(seed) {}
+
+    std::vector<float> make(Inputs kind, std::size_t n) {
+        std::vector<float> x(n);
+        for (std::size_t i = 0; i < n; ++i) x[i] = one(kind, i == 0 ? 0 : x[i - 1]);
+        return x;
+    }
+
+  private:
+    float rounded(double x) { return oracle::to_float(format_, oracle::convert({format_}, oracle::read(x)).code); }
+    float any_code(bool finite) {
+        for (;;) {
+            const std::uint64_t codes = std::uint64_t{1} << format_.bits();
+            const float x = oracle::to_float(format_, static_cast<std::uint32_t>(random_() % codes));
+            if (!finite || std::isfinite(x)) return x;
+        }
+    }
+    float one(Inputs kind, float last) {
+        const int least = 1 - format_.bias - format_.fraction_bits;
+        switch (kind) {
+        case Inputs::normal: return rounded(normal_(random_));
+        case Inputs::uniform: return rounded(uniform_(random_));
+        case Inputs::random_bits: return any_code(true);
+        case Inputs::cancelling: return random_() % 2 == 0 ? -last : rounded(normal_(random_));
+        case Inputs::subnormal: return rounded(std::ldexp(std::round(normal_(random_) * 2), least));
+        case Inputs::zeros: return random_() % 2 == 0 ? (random_() % 2 == 0 ? 0.0F : -0.0F) : any_code(true);
+        case Inputs::specials: return random_() % 8 == 0 ? any_code(false) : rounded(normal_(random_));
+        case Inputs::scaled: return rounded(std::ldexp(normal_(random_), static_cast<int>(random_() % 21) - 10));
+        }
+        return 0;
+    }
+
+    const oracle::Facts& format_;
+    std::mt19937 random_;
+    std::normal_distribution<double> normal_;
+    std::uniform_real_distribution<double> uniform_{0, 1};
+};
+
+} // namespace amp::test

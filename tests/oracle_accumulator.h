@@ -1,0 +1,159 @@
+// The oracle of fused sums: matrix hardware's dot product with exact integers of any size, its parameters typed in from
+// the papers that accumulator.h names. It shares no code with formats/.
+#pragma once
+
+#include "oracle.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace oracle {
+
+/// What the papers' tables say of an instruction.
+struct Matrix {
+    std::string name;
+    std::string a, b;      // how the operands are read
+    int products, bits;    // of a step; kept below the largest exponent
+    std::string result;    // fp32, 22 (an FP32 register of which 13 fraction bits are kept) or fp16
+    int zero_exponent;     // 1: zeros have none
+    bool is_mma_fp8 = false;
+};
+
+inline const Facts kept_13 = {"e8m13", 1, 8, 13, 127, 0x1.fff8p127, 0x1fe000, 0x1fe001, 0x1fffff, 0x1ff000};
+
+inline std::vector<Matrix> matrices() {
+    std::vector<Matrix> all;
+    const auto both = [&](const std::string& name, const std::string& format, int products, int bits, int zero32,
+                          int zero16) {
+        all.push_back({name, format, format, products, bits, "fp32", zero32});
+        if (zero16 != 0) all.push_back({name + "-acc16", format, format, products, bits, "fp16", zero16});
+    };
+    both("volta-fp16", "fp16", 4, 23, -131, -19);
+    both("turing-fp16", "fp16", 8, 24, -132, -20);
+    for (const std::string arch : {"ampere", "ada"}) {
+        both(arch + "-fp16", "fp16", 8, 24, -132, -20);
+        both(arch + "-bf16", "bf16", 8, 24, -132, 0);
+        both(arch + "-tf32", "tf32", 4, 24, -132, 0);
+    }
+    for (const std::string arch : {"hopper", "hopper-wgmma", "blackwell"}) {
+        both(arch + "-fp16", "fp16", 16, 25, -133, -21);
+        both(arch + "-bf16", "bf16", 16, 25, -133, 0);
+        both(arch + "-tf32", "tf32", 8, 25, -133, 0);
+    }
+    for (const std::string a : {"e4m3", "e5m2"})
+        for (const std::string b : {"e4m3", "e5m2"}) {
+            for (const std::string& name : {std::string("hopper-wgmma-fp8"), "ada-" + a}) {
+                if (name != "hopper-wgmma-fp8" && a != b) continue;
+                const int products = name == "hopper-wgmma-fp8" ? 32 : 16;
+                all.push_back({name, a, b, products, 13, "22", 1});
+                all.push_back({name + "-acc16", a, b, products, 13, "fp16", 1});
+            }
+            all.push_back({"hopper-mma-fp8", a, b, 16, 25, "fp32", -133, true});
+            all.push_back({"hopper-mma-fp8-acc16", a, b, 16, 25, "fp16", -21, true});
+        }
+    for (const std::string a : {"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}) {
+        all.push_back({"blackwell-fp8", a, "e4m3", 32, 25, "fp32", -133});
+        all.push_back({"blackwell-fp8-acc16", "e5m2", a, 32, 25, "fp16", -21});
+    }
+    return all;
+}
+
+/// (-1)^negative * n * 2^unit, aligned by `exponent`.
+struct Aligned {
+    Class kind = Class::zero;
+    bool negative = false;
+    Integer n = 0;
+    int unit = 0, exponent = 0;
+};
+
+/// A number as it enters an alignment: 1 <= significand < 2, or less at the format's least exponent.
+inline Aligned enter(const Facts& f, const Number& x) {
+    Aligned t{x.kind, x.negative, x.numerator, x.exponent, 0};
+    if (x.kind == Class::finite) t.exponent = std::max(static_cast<int>(msb(x.numerator)) + x.exponent, 1 - f.bias);
+    return t;
+}
+
+inline Aligned multiply(const Aligned& a, const Aligned& b) {
+    Aligned t{Class::finite, a.negative != b.negative, a.n * b.n, a.unit + b.unit, a.exponent + b.exponent};
+    const auto either = [&](Class kind) { return a.kind == kind || b.kind == kind; };
+    if (either(Class::nan) || (either(Class::zero) && either(Class::infinity))) t.kind = Class::nan;
+    else if (either(Class::infinity)) t.kind = Class::infinity;
+    else if (either(Class::zero)) t.kind = Class::zero;
+    return t;
+}
+
+inline constexpr std::uint32_t nan_bits = 0x7fffffff;
+
+/// sum * 2^unit in the result's register, as FP32 bits.
+inline std::uint32_t finish(const Matrix& m, const Integer& sum, int unit) {
+    if (sum == 0) return 0;
+    const Number x{.kind = Class::finite, .negative = sum < 0, .numerator = abs(sum), .exponent = unit};
+    const Facts& f = m.result == "fp16" ? find("fp16") : m.result == "22" ? kept_13 : find("fp32");
+    const bool nearest = m.result == "fp16";
+    if (!nearest && compare(x, {1, 128}) >= 0) return x.negative ? 0xff800000 : 0x7f800000;
+    const Policy policy{.rounding = nearest ? Rounding::nearest_even : Rounding::toward_zero};
+    return std::bit_cast<std::uint32_t>(to_float(f, store({f, policy}, x).code));
+}
+
+/// One step: FP32 bits of c + sum of products.
+inline std::uint32_t step(const Matrix& m, const std::vector<Aligned>& a, const std::vector<Aligned>& b, float c) {
+    const Facts& container = find(m.result == "fp16" ? "fp16" : "fp32");
+    std::vector<Aligned> terms = {enter(container, read(c))};
+    for (std::size_t i = 0; i < a.size(); ++i) terms.push_back(multiply(a[i], b[i]));
+    bool positive = false, negative = false, any = false;
+    int largest = 0;
+    for (const Aligned& t : terms) {
+        if (t.kind == Class::nan) return nan_bits;
+        if (t.kind == Class::infinity) (t.negative ? negative : positive) = true;
+        if (t.kind == Class::zero && m.zero_exponent > 0) continue;
+        const int e = t.kind == Class::zero ? m.zero_exponent : t.exponent;
+        largest = any ? std::max(largest, e) : e;
+        any = true;
+    }
+    if (positive && negative) return nan_bits;
+    if (positive || negative) return negative ? 0xff800000 : 0x7f800000;
+    Integer sum = 0;
+    for (const Aligned& t : terms) {
+        const int shift = t.unit - (largest - m.bits);
+        const Integer units = shift >= 0 ? Integer(t.n << shift) : Integer(t.n >> -shift);
+        sum += t.negative ? Integer(-units) : units;
+    }
+    return finish(m, sum, largest - m.bits);
+}
+
+/// x + y rounded to nearest-even in FP32 or FP16: what mma.sync does with c.
+inline std::uint32_t add(const std::string& format, float x, float y) {
+    if (std::isnan(x) || std::isnan(y) || (std::isinf(x) && std::isinf(y) && x != y)) return nan_bits;
+    const double sum = static_cast<double>(x) + y; // exact for FP16; for FP32 the rounding to odd of 53 bits is enough
+    if (format == "fp32") return std::bit_cast<std::uint32_t>(x + y);
+    return std::bit_cast<std::uint32_t>(to_float(find("fp16"), convert({find("fp16")}, read(sum)).code));
+}
+
+/// FP32 bits of a . b + c on that hardware; a and b are read in m.a and m.b.
+inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c) {
+    const auto operand = [&](const std::string& format, float x) {
+        // TF32 operands are FP32 words of which the last 13 bits are not wired.
+        if (format == "tf32") x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffffe000);
+        return enter(find(m.is_mma_fp8 ? "fp16" : format), read(x)); // mma.sync converts FP8 first
+    };
+    const auto take = [&](const std::vector<std::size_t>& which, float sum) {
+        std::vector<Aligned> x, y;
+        for (const std::size_t k : which) {
+            x.push_back(operand(m.a, k < a.size() ? a[k] : 0));
+            y.push_back(operand(m.b, k < b.size() ? b[k] : 0));
+        }
+        return std::bit_cast<float>(step(m, x, y, sum));
+    };
+    const auto n = static_cast<std::size_t>(m.products);
+    for (std::size_t begin = 0; begin < a.size(); begin += m.is_mma_fp8 ? 32 : n) {
+        std::vector<std::size_t> first, second;
+        for (std::size_t k = begin; k < begin + (m.is_mma_fp8 ? 32 : n); ++k)
+            (m.is_mma_fp8 && k % 4 >= 2 ? second : first).push_back(k);
+        if (m.is_mma_fp8) c = std::bit_cast<float>(add(m.result, take(second, take(first, 0)), c));
+        else c = take(first, c);
+    }
+    return std::bit_cast<std::uint32_t>(c);
+}
+
+} // namespace oracle
