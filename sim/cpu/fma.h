@@ -6,18 +6,26 @@
 
 namespace amp::detail {
 
-/// a * b + c rounded to odd in double, which rounding to fewer bits cannot tell from the exact sum: the product is
-/// exact in double (Boldo, Melquiond: "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding
-/// to odd", IEEE Transactions on Computers 57, 2008).
-[[gnu::always_inline]] inline double fma_to_odd(float a, float b, float c) {
-    const double product = static_cast<double>(a) * b, addend = c;
-    const double sum = product + addend;
-    const double part = sum - product;
-    const double error = (product - (sum - part)) + (addend - part); // Knuth's two-sum: exact; NaN beside infinities
+/// What x + y lost: x + y = sum + error, exactly (Knuth's two-sum). NaN beside infinities.
+template <class T>
+[[gnu::always_inline]] inline T sum_error(T x, T y, T sum) {
+    const T part = sum - x;
+    return (x - (sum - part)) + (y - part);
+}
+
+/// x + y rounded to odd, which rounding to fewer bits cannot tell from the exact sum (Boldo, Melquiond: "Emulation of a
+/// FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions on Computers 57, 2008).
+[[gnu::always_inline]] inline double add_to_odd(double x, double y) {
+    const double sum = x + y, error = sum_error(x, y, sum);
     const auto bits = std::bit_cast<std::uint64_t>(sum);
     const bool inexact = (bits & 1) == 0 && (error < 0 || error > 0);
     const bool too_large = (error < 0) != (sum < 0); // in magnitude
     return std::bit_cast<double>(bits + (inexact ? (too_large ? ~std::uint64_t{0} : 1) : 0));
+}
+
+/// a * b + c rounded to odd in double, in which the product is exact.
+[[gnu::always_inline]] inline double fma_to_odd(float a, float b, float c) {
+    return add_to_odd(static_cast<double>(a) * b, c);
 }
 
 /// fma(a, b, c), correctly rounded to nearest-even.

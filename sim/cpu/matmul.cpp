@@ -1,6 +1,7 @@
 #include <ampscope/sim/cpu/matmul.h>
 
 #include <ampscope/sim/cpu/fma.h>
+#include <ampscope/sim/cpu/panels.h>
 #include <ampscope/sim/parallel.h>
 
 #include <algorithm>
@@ -8,8 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <memory>
-#include <new>
 
 namespace amp::cpu {
 
@@ -80,30 +79,9 @@ struct TransposeKernel {
     }
 };
 
-/// Floats that begin where a cache line does: a vector that lies in two of them costs two loads.
-class Panels {
-  public:
-    float* resize(std::int64_t count) {
-        if (count > capacity_) {
-            data_.reset(static_cast<float*>(::operator new(static_cast<std::size_t>(count) * sizeof(float), line)));
-            capacity_ = count;
-        }
-        return data_.get();
-    }
-    [[nodiscard]] const float* data() const { return data_.get(); }
-
-  private:
-    static constexpr std::align_val_t line{64};
-    struct Delete {
-        void operator()(float* data) const { ::operator delete(data, line); }
-    };
-    std::unique_ptr<float, Delete> data_;
-    std::int64_t capacity_ = 0;
-};
-
 /// Panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), zeros beyond the last row.
 template <std::int64_t width>
-void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels& packed) {
+void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels<float>& packed) {
     const std::int64_t whole = rows / width * width, left = rows - whole;
     float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
     if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
@@ -153,7 +131,7 @@ template <int rows, int columns, bool fused>
 void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
               std::int64_t n, std::int64_t k) {
     constexpr std::int64_t block_k = 512, block_m = 168, block_n = 512;
-    static thread_local Panels packed_a, packed_b;
+    static thread_local Panels<float> packed_a, packed_b;
     for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
         for (std::int64_t l = 0; l < k; l += block_k) {
             const std::int64_t depth = std::min(block_k, k - l), width = std::min(block_n, n - j0);

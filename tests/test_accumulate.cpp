@@ -1,0 +1,119 @@
+// The fast matrix product of every accumulator against dot.h, which test_accumulator.cpp proves.
+#include "accumulator_inputs.h"
+#include "sweep.h"
+
+#include <ampscope/formats/dot.h>
+#include <ampscope/sim/cpu/accumulate.h>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace amp;
+using namespace amp::test;
+using cpu::MatrixView;
+
+namespace {
+
+struct Case {
+    std::string name, a, b;
+};
+
+std::vector<Case> all_cases() {
+    std::vector<Case> cases;
+    for (const detail::HardwareRow& row : detail::hardware) {
+        const std::string name(row.name), first(row.operands.substr(0, row.operands.find(' ')));
+        cases.push_back({name, first, first});
+        if (!row.acc16.empty()) cases.push_back({name + "-acc16", first, first});
+        if (first != row.operands) {
+            cases.push_back({name, "e4m3", "e5m2"});
+            cases.push_back({name + "-acc16", "e5m2", "e5m2"});
+            cases.push_back({name + "-promote64", "e5m2", "e4m3"});
+        }
+    }
+    cases.push_back({"hopper-fp16", "e4m3", "fp16"});
+    cases.push_back({"ampere-tf32", "fp32", "fp32"});
+    cases.push_back({"ampere-fp16-promote24", "fp16", "fp16"});
+    for (const char* name : {"exact", "pairwise", "kahan", "fp32", "bf16", "fp32-promote16", "exact-promote8"})
+        cases.push_back({name, "fp32", "fp32"});
+    cases.push_back({"exact", "e4m3", "e5m2"});
+    return cases;
+}
+
+struct Shape {
+    std::int64_t m, n, k;
+};
+constexpr Shape shapes[] = {{1, 1, 1}, {3, 33, 7}, {2, 5, 70}, {5, 40, 33}, {1, 300, 16}, {4, 3, 129}};
+
+/// A product in every layout and on every instruction set.
+void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& tally) {
+    const Accumulator acc = accumulator(c.name);
+    const FormatSpec fa = format(c.a), fb = format(c.b);
+    const std::vector<float> a = Operands(c.a, seed).make(kind, static_cast<std::size_t>(s.m * s.k)),
+                             b = Operands(c.b, seed + 1).make(kind, static_cast<std::size_t>(s.k * s.n));
+    const bool transpose_a = seed % 2 == 0, transpose_b = seed % 3 == 0;
+    const MatrixView x = transpose_a ? MatrixView{a.data(), 1, s.m} : MatrixView{a.data(), s.k, 1},
+                     y = transpose_b ? MatrixView{b.data(), 1, s.k} : MatrixView{b.data(), s.n, 1};
+    std::vector<float> want;
+    for (std::int64_t i = 0; i < s.m; ++i)
+        for (std::int64_t j = 0; j < s.n; ++j) {
+            std::vector<float> row, column;
+            for (std::int64_t l = 0; l < s.k; ++l) {
+                row.push_back(x.data[i * x.row_stride + l * x.column_stride]);
+                column.push_back(y.data[l * y.row_stride + j * y.column_stride]);
+            }
+            const float d = dot(acc, fa, fb, row, column);
+            want.push_back(std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d);
+        }
+    for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+        std::vector<float> out(want.size(), 42.0F);
+        cpu::accumulate(acc, fa, fb, x, y, out.data(), s.m, s.n, s.k, 1, static_cast<detail::InstructionSet>(set));
+        for (std::size_t i = 0; i < want.size(); ++i)
+            tally.expect(out[i], want[i], [&] {
+                return fmt::format("{} {} x {}, {} x {} x {}, element {}, {}, set {}, seed {}", c.name, c.a, c.b, s.m, s.n,
+                                   s.k, i, inputs_names[static_cast<std::size_t>(kind)], set, seed);
+            });
+    }
+}
+
+} // namespace
+
+TEST_CASE("every product is the dot product of dot.h, in any shape, layout and instruction set") {
+    const std::vector<Case> cases = all_cases();
+    prove("matrix products of every accumulator", cases.size() * inputs_names.size() * std::size(shapes),
+          [&](std::uint64_t i, Tally& tally) {
+              const std::uint64_t which = i / std::size(shapes);
+              check(cases[which % cases.size()], shapes[i % std::size(shapes)],
+                    static_cast<Inputs>(which / cases.size()), static_cast<std::uint_fast32_t>(i), tally);
+          });
+}
+
+TEST_CASE("an infinity after or before an overflow") {
+    // 2^127 + 2^127 overflows in the first step or the last; -infinity comes in the other.
+    const float inf = std::numeric_limits<float>::infinity();
+    std::vector<float> a(48, 1.0F), b(48, 0.0F);
+    const auto product = [&] {
+        float out = 0;
+        cpu::accumulate(accumulator("hopper-bf16"), format("bf16"), format("bf16"), {a.data(), 48, 1}, {b.data(), 1, 1},
+                        &out, 1, 1, 48);
+        return out;
+    };
+    b[20] = -inf;
+    CHECK(product() == -inf);
+    b[0] = b[1] = 0x1p127F;
+    CHECK(std::bit_cast<std::uint32_t>(product()) == 0x7fc00000); // infinity of the first step less one
+    std::swap(b[0], b[40]);
+    std::swap(b[1], b[41]);
+    CHECK(product() == -inf); // nothing finite moves it
+}
+
+TEST_CASE("threads change nothing") {
+    const std::vector<float> x = Operands("e4m3", 1).make(Inputs::normal, 300 * 300);
+    for (const char* name : {"hopper-wgmma-fp8", "exact", "bf16"}) {
+        std::vector<float> one(300 * 300), three(one);
+        for (auto [out, threads] : {std::pair{&one, 1}, std::pair{&three, 3}})
+            cpu::accumulate(accumulator(name), format("e4m3"), format("e4m3"), {x.data(), 300, 1}, {x.data(), 1, 300},
+                            out->data(), 300, 300, 300, threads);
+        CHECK(one == three);
+    }
+}
