@@ -83,6 +83,18 @@ std::int16_t exponent_of(const FormatSpec& f, float x) {
     return x == 0 ? exponent_of_zero : static_cast<std::int16_t>(std::max(field - 127, f.min_exponent()));
 }
 
+/// Whether FusedKernel<float> can read the operand.
+bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
+    if (f.exponent_bits <= 5) return true;
+    for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+            const float v = std::fabs(cut(f, at(x, i, j)));
+            const bool far = v < power<float>(-near_exponent) || v >= power<float>(near_exponent + 1);
+            if (far && v != 0 && std::isfinite(v)) return false;
+        }
+    return true;
+}
+
 /// Lines of `width` rows of x (columns, for the transpose), side by side: values[(line * k + l) * width + i].
 template <class Real>
 void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::int64_t rows, int width,
@@ -163,7 +175,8 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
 template <class Real>
 void fused(const Product& p) {
     constexpr int columns = FusedKernel<Real>::columns;
-    const FusedConstants constants = fused_constants(p.accumulator);
+    const auto bits = [&](const FormatSpec& f) { return std::min(f.fraction_bits, p.accumulator.reads(f).fraction_bits); };
+    const FusedConstants constants = fused_constants(p.accumulator, bits(p.a_format), bits(p.b_format));
     static thread_local Packed<Real> own_a, own_b;
     Packed<Real>&a = own_a, &b = own_b; // of this thread, whichever works on them
     pack(p, p.accumulator.reads(p.a_format), p.a, p.m, 1, a);
@@ -216,8 +229,7 @@ void sum(const Product& p) {
     case Accumulation::kahan: return by_columns(p, KahanSums());
     case Accumulation::fused: break;
     }
-    const auto narrow = [&](const FormatSpec& f) { return acc.reads(f).exponent_bits <= 5; };
-    if (narrow(p.a_format) && narrow(p.b_format)) fused<float>(p);
+    if (is_near(acc.reads(p.a_format), p.a, p.m, p.k) && is_near(acc.reads(p.b_format), p.b, p.k, p.n)) fused<float>(p);
     else fused<double>(p);
 }
 

@@ -3,9 +3,11 @@
 // What differs from the plain code, which remains the definition:
 //   1. Operands are numbers, and their exponents are kept beside them, so that nothing is taken apart twice.
 //   2. Converting a product, scaled to units of the last place kept, to an integer cuts it off: that is the rule's
-//      truncation of magnitudes. The product of two operands of at most five exponent bits is exact in float, any in
-//      double; where scaling loses a bit, all of the product lies below the last place.
+//      truncation of magnitudes. Products of two 11-bit significands are exact in float; where scaling loses a bit, all
+//      of the product lies below the last place.
 //   3. Operands are finite: accumulate.cpp sees to the others. A sum so far may be infinite or NaN, and stays so.
+//   4. Two ranges of exponents. In "near" products, of operands in [2^-30, 2^31) or zero, all is done in float and
+//      32-bit integers, and a sum so far below the smallest product stands alone. The others are done in double.
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
@@ -18,8 +20,12 @@
 
 namespace amp::cpu {
 
+/// Exponents of near operands, unless they are zero.
+inline constexpr int near_exponent = 30;
+
 struct FusedConstants {
     int products = 0, group = 0; ///< of a step; of those whose sum fits in 32 bits
+    bool one_sum = false;        ///< so does that of a whole step
     int fraction_bits = 0;
     std::int16_t zero_exponent = 0;
     int least_exponent = 0; ///< of the register that holds the sum
@@ -27,9 +33,15 @@ struct FusedConstants {
     std::uint32_t kept = 0; ///< bits of an FP32 result
 };
 
-constexpr FusedConstants fused_constants(const Accumulator& acc) {
+/// For operands of so many fraction bits.
+constexpr FusedConstants fused_constants(const Accumulator& acc, int a_bits, int b_bits) {
+    // Of significands up to 2 - 2^-bits; the sum so far is below 2^(fraction_bits + 1) units.
+    const auto significand = [](int bits) { return 2 - 1 / static_cast<double>(std::int64_t{1} << bits); };
+    const double unit = static_cast<double>(std::int64_t{1} << acc.fraction_bits),
+                 product = significand(a_bits) * significand(b_bits) * unit;
     return {.products = acc.products,
-            .group = 1 << (29 - acc.fraction_bits),
+            .group = std::min(acc.products, static_cast<int>(0x1p31 / product)),
+            .one_sum = acc.products * product + 2 * unit < 0x1p31,
             .fraction_bits = acc.fraction_bits,
             .zero_exponent = static_cast<std::int16_t>(acc.zero_exponent),
             .least_exponent = acc.result().min_exponent(),
@@ -37,8 +49,32 @@ constexpr FusedConstants fused_constants(const Accumulator& acc) {
             .kept = ~std::uint32_t{0} << (23 - acc.sum.fraction_bits)};
 }
 
+/// 2^e, for the exponents of normal numbers.
+template <class T>
+[[gnu::always_inline]] inline T power(int e) {
+    if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+    else return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52);
+}
+
+/// x truncated to a float of which `kept` bits are kept, but infinite from 2^128 on; |x| is given by a `nearest` float
+/// and whether that lies beyond it.
+[[gnu::always_inline]] inline float truncated(float nearest, bool beyond, std::uint32_t kept) {
+    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - std::uint32_t{beyond}) & kept);
+}
+
+/// Nearest-even in FP16, by adding the power of two whose last place is that of the result.
+[[gnu::always_inline]] inline float round_fp16(double value) {
+    const double magnitude = __builtin_fabs(value);
+    const std::uint64_t binade = std::bit_cast<std::uint64_t>(magnitude) & 0x7ff0'0000'0000'0000;
+    const std::uint64_t normal = std::bit_cast<std::uint64_t>(0x1p-14);
+    const auto adder = std::bit_cast<double>((binade > normal ? binade : normal) + (std::uint64_t{42} << 52));
+    const double rounded = (magnitude + adder) - adder;
+    const float result = rounded >= 65536 ? __builtin_inff() : static_cast<float>(rounded);
+    return value < 0 ? -result : result;
+}
+
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j], in steps of k.products, l < steps *
-/// products. `Real` holds products: float for formats of at most five exponent bits, else double.
+/// products. `Real` holds products: float for near ones, else double.
 template <class Real>
 struct FusedKernel {
     static constexpr int columns = 32;
@@ -58,66 +94,73 @@ struct FusedKernel {
                 }
             a_exponents += k.products;
             // 2. That of all terms, and the sum so far in units of the last place kept.
+            int exponent[columns];
             Real scale[columns];
-            double total[columns], unit[columns];
-            for (int j = 0; j < columns; ++j) begin(k, c[j], largest[j], scale[j], total[j], unit[j]);
-            // 3. Products, cut off, added exactly.
-            for (int first = 0; first < k.products; first += k.group) {
-                std::int32_t sum[columns]{};
-                const int end = std::min(first + k.group, k.products);
-                for (int l = first; l < end; ++l, ++a, b += columns)
-                    for (int j = 0; j < columns; ++j) sum[j] += static_cast<std::int32_t>(*a * (b[j] * scale[j]));
-                for (int j = 0; j < columns; ++j) total[j] += sum[j];
-            }
-            // 4. Normalised and rounded once.
+            std::int32_t addend[columns];
             for (int j = 0; j < columns; ++j) {
-                const double value = total[j] * unit[j];
-                const float rounded = k.fp16 ? round_fp16(value) : truncate(value, k.kept);
-                const std::uint32_t special = std::bit_cast<std::uint32_t>(c[j]) & 0x7f800000;
-                c[j] = special == 0x7f800000 ? c[j] : rounded;
+                exponent[j] = exponent_of_all(k, c[j], largest[j]);
+                scale[j] = power<Real>(k.fraction_bits - std::max(exponent[j], least));
+                const float finite = __builtin_fabsf(c[j]) < __builtin_inff() ? c[j] : 0;
+                addend[j] = static_cast<std::int32_t>(finite * scale[j]);
             }
+            // 3. Products, cut off, added exactly. 4. Normalised and rounded once.
+            if (k.one_sum) {
+                add(k.products, a, b, scale, addend);
+                finish(k, addend, exponent, c);
+            } else {
+                double total[columns];
+                for (int j = 0; j < columns; ++j) total[j] = addend[j];
+                for (int first = 0; first < k.products; first += k.group) {
+                    std::int32_t sum[columns]{};
+                    add(std::min(k.group, k.products - first), a + first, b + first * columns, scale, sum);
+                    for (int j = 0; j < columns; ++j) total[j] += sum[j];
+                }
+                finish(k, total, exponent, c);
+            }
+            a += k.products;
+            b += k.products * columns;
         }
     }
 
   private:
-    AMPSCOPE_KERNEL void begin(const FusedConstants& k, float c, std::int16_t largest, Real& scale, double& total,
-                               double& unit) {
+    /// Where all products are zero they may have any scale that leaves the operands finite.
+    static constexpr int least = std::is_same_v<Real, float> ? -2 * near_exponent : -800;
+
+    AMPSCOPE_KERNEL int exponent_of_all(const FusedConstants& k, float c, int largest) {
         const auto bits = std::bit_cast<std::uint32_t>(c) & 0x7fffffff;
         const int normal = std::max(static_cast<int>(bits >> 23) - 127, k.least_exponent);
-        // Without any exponent the sum is zero, whatever the unit. Where all products are zero they may have any scale
-        // that leaves the operands finite.
-        constexpr int least = std::is_same_v<Real, float> ? -60 : -800;
-        const int e = std::max(bits == 0 ? -800 : normal, static_cast<int>(largest));
-        scale = power<Real>(k.fraction_bits - std::max(e, least));
-        unit = power<double>(e - k.fraction_bits);
-        const double units = static_cast<double>(bits >= 0x7f800000 ? 0 : c) * power<double>(k.fraction_bits - e);
-        total = static_cast<std::int32_t>(units);
+        return std::max(bits == 0 ? -800 : normal, largest); // without any, the sum is zero, whatever the unit
     }
 
-    /// 2^e, for the exponents of normal numbers.
-    template <class T>
-    AMPSCOPE_KERNEL T power(int e) {
-        if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
-        else return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52);
+    AMPSCOPE_KERNEL void add(int products, const Real* a, const Real* b, const Real* scale, std::int32_t* sum) {
+        for (int l = 0; l < products; ++l)
+            for (int j = 0; j < columns; ++j) sum[j] += static_cast<std::int32_t>(a[l] * (b[l * columns + j] * scale[j]));
     }
 
-    /// To an FP32 register: truncated, but infinite from 2^128 on.
-    AMPSCOPE_KERNEL float truncate(double value, std::uint32_t kept) {
-        const auto nearest = static_cast<float>(value);
-        const double magnitude = __builtin_fabs(value);
-        const bool raised = static_cast<double>(__builtin_fabsf(nearest)) > magnitude && magnitude < 0x1p128;
-        return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - std::uint32_t{raised}) & kept);
-    }
-
-    /// To nearest-even in FP16, by adding the power of two whose last place is that of the result.
-    AMPSCOPE_KERNEL float round_fp16(double value) {
-        const double magnitude = __builtin_fabs(value);
-        const std::uint64_t binade = std::bit_cast<std::uint64_t>(magnitude) & 0x7ff0'0000'0000'0000;
-        const std::uint64_t normal = std::bit_cast<std::uint64_t>(0x1p-14);
-        const auto adder = std::bit_cast<double>((binade > normal ? binade : normal) + (std::uint64_t{42} << 52));
-        const double rounded = (magnitude + adder) - adder;
-        const float result = rounded >= 65536 ? __builtin_inff() : static_cast<float>(rounded);
-        return value < 0 ? -result : result;
+    /// From units of 2^(exponent - fraction_bits).
+    template <class Total>
+    AMPSCOPE_KERNEL void finish(const FusedConstants& k, const Total* total, const int* exponent, float* c) {
+        if (k.fp16 || std::is_same_v<Real, double>) {
+            for (int j = 0; j < columns; ++j) {
+                const double value = total[j] * power<double>(exponent[j] - k.fraction_bits);
+                const double magnitude = __builtin_fabs(value);
+                const auto nearest = static_cast<float>(value);
+                const bool beyond = static_cast<double>(__builtin_fabsf(nearest)) > magnitude && magnitude < 0x1p128;
+                const float rounded = k.fp16 ? round_fp16(value) : truncated(nearest, beyond, k.kept);
+                c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? rounded : c[j];
+            }
+            return;
+        }
+        for (int j = 0; j < columns; ++j) { // truncated in units: the result is no subnormal unless c stands alone
+            const auto nearest = static_cast<float>(total[j]);
+            const Total back = static_cast<Total>(nearest), x = total[j];
+            const bool beyond = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+            const float unit = power<float>(std::max(exponent[j], least) - k.fraction_bits);
+            const float value = truncated(nearest, beyond, k.kept) * unit;
+            const float alone = truncated(c[j], false, k.kept);
+            const float result = exponent[j] < least ? alone : value;
+            c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? result : c[j];
+        }
     }
 };
 
