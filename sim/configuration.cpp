@@ -39,9 +39,10 @@ Json json_of(const Precision& p) {
                            {"gradients", p.gradients.name},
                            {"loss", p.loss.name}};
     json["state_formats"] = {{"master", p.master.name}, {"m", p.m.name}, {"v", p.v.name}};
-    json["accumulate"] = p.matmul.accumulate.name;
-    json["operands"] = p.matmul.operands.name;
-    json["operand_rounding"] = name_of(p.matmul.operand_rounding);
+    json["accumulate"] = names_of(p.accumulators);
+    if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
+    json["operands"] = p.operands.name;
+    json["operand_rounding"] = name_of(p.operand_rounding);
     json["update"] = word(update_rounding_names, p.update);
     return json;
 }

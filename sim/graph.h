@@ -72,6 +72,10 @@ class Graph {
         std::string rule;
     };
     Plan plan(std::string_view op, std::vector<TensorId> operands);
+    /// How a matrix product of these tensors is made.
+    [[nodiscard]] MatmulArithmetic product(TensorId a, TensorId b) const {
+        return precision_.product((*this)[a].format, (*this)[b].format, differentiating_);
+    }
     /// A new tensor for a result, named after the op.
     TensorId result(std::string_view op, Shape shape, const FormatSpec& format,
                     TensorRole role = TensorRole::activation);

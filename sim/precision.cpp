@@ -28,7 +28,8 @@ Precision pure(std::string_view name, UpdateRounding update = UpdateRounding::ne
 
 Precision tf32(Rounding rounding) {
     Precision p;
-    p.matmul = {.operands = format("tf32"), .operand_rounding = rounding};
+    p.operands = format("tf32");
+    p.operand_rounding = rounding;
     return p;
 }
 
@@ -72,8 +73,7 @@ constexpr FormatKey format_keys[] = {
     {"master", [](Precision& p) -> FormatSpec& { return p.master; }},
     {"m", [](Precision& p) -> FormatSpec& { return p.m; }},
     {"v", [](Precision& p) -> FormatSpec& { return p.v; }},
-    {"accumulate", [](Precision& p) -> FormatSpec& { return p.matmul.accumulate; }},
-    {"operands", [](Precision& p) -> FormatSpec& { return p.matmul.operands; }},
+    {"operands", [](Precision& p) -> FormatSpec& { return p.operands; }},
 };
 
 void set(Precision& p, std::string_view key, std::string_view value) {
@@ -85,12 +85,20 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         p.loss_scaler = loss_scaler(value).name;
         return;
     }
+    if (key.starts_with("accumulate")) {
+        const std::string_view where = key.substr(std::string_view("accumulate").size());
+        if (where.empty() || where == "-forward") p.accumulators = accumulators(value);
+        if (where.empty() || where == "-backward") p.backward_accumulators = accumulators(value);
+        if (where.empty() || where == "-forward" || where == "-backward") return;
+    }
     const auto* const known = std::ranges::find(format_keys, key, &FormatKey::name);
     if (known == std::end(format_keys)) {
         std::vector<std::string_view> names;
         for (const FormatKey& k : format_keys) names.push_back(k.name);
         throw std::invalid_argument(
-            fmt::format("precision: unknown key '{}'; known: {}, update, scaler", key, fmt::join(names, ", ")));
+            fmt::format("precision: unknown key '{}'; known: {}, accumulate, accumulate-forward, accumulate-backward, "
+                        "update, scaler",
+                        key, fmt::join(names, ", ")));
     }
     const FormatSpec f = format(value);
     if (f.is_scale())
@@ -103,6 +111,43 @@ void set(Precision& p, std::string_view key, std::string_view value) {
 } // namespace
 
 std::span<const PrecisionRow> precisions() { return rows; }
+
+MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bool backward) const {
+    MatmulArithmetic result{.operands = operands, .operand_rounding = operand_rounding};
+    const bool as_is = operands == format("fp32");
+    for (const Accumulator& acc : backward ? backward_accumulators : accumulators)
+        if (acc.takes(as_is ? a : operands) && acc.takes(as_is ? b : operands)) {
+            result.accumulate = acc;
+            break;
+        }
+    return result;
+}
+
+bool Precision::may_use(const Accumulator& acc) const {
+    if (operands != format("fp32")) return acc.takes(operands);
+    return autocast.enabled ? acc.takes(autocast.low) : acc.takes(weights) && acc.takes(activations);
+}
+
+FormatSpec Precision::sums() const {
+    const auto chain = std::ranges::find(accumulators, Accumulation::chain, &Accumulator::method);
+    return chain == accumulators.end() ? format("fp32") : chain->sum;
+}
+
+std::vector<Accumulator> accumulators(std::string_view text) {
+    std::vector<Accumulator> list;
+    for (std::string_view rest = text; list.empty() || !rest.empty();) {
+        const std::size_t end = std::min(rest.find('+'), rest.size());
+        list.push_back(accumulator(rest.substr(0, end)));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return list;
+}
+
+std::string names_of(std::span<const Accumulator> list) {
+    std::string text;
+    for (const Accumulator& acc : list) text += (text.empty() ? "" : "+") + std::string(acc.name);
+    return text.empty() ? "fp32" : text;
+}
 
 Precision precision(std::string_view text) {
     Precision p;

@@ -24,9 +24,18 @@ struct Precision {
     FormatSpec activations = format("fp32"), gradients = format("fp32"), loss = format("fp32");
     FormatSpec master = format("fp32"); ///< of the parameters and their gradients
     FormatSpec m = format("fp32"), v = format("fp32");
-    MatmulArithmetic matmul{};
+    FormatSpec operands = format("fp32"); ///< of matrix products: see MatmulArithmetic
+    Rounding operand_rounding = Rounding::nearest_even;
+    /// Of matrix products, in forward and in backward: the first that takes both operands, else FP32 chains.
+    std::vector<Accumulator> accumulators{}, backward_accumulators{};
     UpdateRounding update = UpdateRounding::nearest;
     std::string_view loss_scaler = "none"; ///< a row of loss_scalers
+
+    [[nodiscard]] MatmulArithmetic product(const FormatSpec& a, const FormatSpec& b, bool backward) const;
+    /// Whether some product of the network may use it, as far as formats tell.
+    [[nodiscard]] bool may_use(const Accumulator& accumulator) const;
+    /// What sums that are no matrix product are rounded to at every addition: the format of a chain, if one is named.
+    [[nodiscard]] FormatSpec sums() const;
 };
 
 struct PrecisionRow {
@@ -37,9 +46,13 @@ struct PrecisionRow {
 std::span<const PrecisionRow> precisions();
 
 /// A preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m, v,
-/// accumulate, operands (a format each), update (nearest, stochastic, kahan) and scaler (a row of loss_scalers);
-/// without a preset fp32 is the base.
+/// operands (a format each), accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update
+/// (nearest, stochastic, kahan) and scaler (a row of loss_scalers); without a preset fp32 is the base.
 /// Throws std::invalid_argument, naming what is known.
 Precision precision(std::string_view text);
+
+/// Accumulators by name, joined by +. Throws std::invalid_argument.
+std::vector<Accumulator> accumulators(std::string_view text);
+std::string names_of(std::span<const Accumulator> accumulators);
 
 } // namespace amp

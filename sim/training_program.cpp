@@ -75,6 +75,21 @@ void check_options(const TrainOptions& o) {
             o.precision.name));
 }
 
+/// Accumulators that are named but that no product can use are a mistake.
+void check_accumulators(const Program& program, const Precision& precision) {
+    const auto check = [&](const std::vector<Accumulator>& named, const Tape& tape) {
+        const auto uses = [&](const Instruction& i) {
+            const auto* const m = std::get_if<Matmul>(&i.op);
+            return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
+        };
+        if (!named.empty() && std::ranges::none_of(tape, uses))
+            throw std::invalid_argument(fmt::format("[train] {}: no matrix product has operands that {} takes",
+                                                    precision.name, names_of(named)));
+    };
+    check(precision.accumulators, program.forward);
+    check(precision.backward_accumulators, program.backward);
+}
+
 } // namespace
 
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
@@ -85,6 +100,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
     g.differentiate(o.loss_weight == 1 ? t.network.loss : scale(g, t.network.loss, o.loss_weight));
+    check_accumulators(p, o.precision);
     for (const Parameter& parameter : g.parameters()) {
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};

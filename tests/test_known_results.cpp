@@ -13,9 +13,9 @@ using namespace amp;
 namespace {
 
 /// The sum of so many ones, every partial sum rounded to the accumulator.
-float sum_of_ones(const char* accumulator, std::int64_t count) {
+float sum_of_ones(const char* name, std::int64_t count) {
     Precision p;
-    p.matmul.accumulate = format(accumulator);
+    p.accumulators = {accumulator(name)};
     Program program;
     Graph g(program, p);
     const TensorId x = g.input("x", {count}), out = sum(g, x);
@@ -26,9 +26,9 @@ float sum_of_ones(const char* accumulator, std::int64_t count) {
 }
 
 /// The same as a matrix product with a column of ones.
-float product_of_ones(const char* accumulator, std::int64_t count) {
+float product_of_ones(const char* name, std::int64_t count) {
     Precision p;
-    p.matmul.accumulate = format(accumulator);
+    p.accumulators = {accumulator(name)};
     Program program;
     Graph g(program, p);
     const TensorId a = g.input("a", {1, count}), b = g.input("b", {1, count}), out = matmul(g, a, b, true);

@@ -305,7 +305,7 @@ TEST_CASE("chains of a matrix product round at every link to the accumulator, th
                              .n = n,
                              .k = k,
                              .transpose_b = true,
-                             .arithmetic = {.accumulate = format(accumulate)}},
+                             .arithmetic = {.accumulate = accumulator(accumulate)}},
                       {x, w, bias});
                 const Reals a = b.values(x), c = b.values(w), d = b.values(bias);
                 Reals want;

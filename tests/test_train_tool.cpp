@@ -144,6 +144,16 @@ TEST_CASE("options from a file") {
     CHECK(train("--config " + (scratch / "none.toml").string()).code == 2);
 }
 
+std::string first_word(const std::string& line, std::size_t from) {
+    return line.substr(from, line.find_first_of(" ;", from) - from);
+}
+
+/// The precision in which all tensors of products have that format.
+std::string all_in(const std::string& name) {
+    const std::string f = name == "any" || name == "tf32" ? "fp32" : name;
+    return fmt::format("--precision fp32,weights={0},activations={0},gradients={0}", f);
+}
+
 TEST_CASE("every name of the lists and every option trains") {
     const Outcome list = train("--list");
     REQUIRE(list.code == 0);
@@ -159,6 +169,7 @@ TEST_CASE("every name of the lists and every option trains") {
                                    : section == "Models:"       ? "--model "
                                    : section == "Optimizers:"   ? "--precision amp-fp16 --optimizer "
                                    : section == "Loss scalers:" ? "--precision amp-fp16 --loss-scale "
+                                   : section == "Accumulators:" ? all_in(first_word(line, 24)) + " --accumulate "
                                                                 : "?";
         const Outcome o = train("--steps 2 --batch 8 " + option + name);
         CHECK_MESSAGE(o.code == 0, section, " ", name, ": ", o.err);

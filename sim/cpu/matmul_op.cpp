@@ -1,7 +1,6 @@
 // The op Matmul: operands as the product reads them, chains in any accumulator, bias and the one rounding.
 #include <ampscope/formats/batch.h>
-#include <ampscope/sim/cpu/fma.h>
-#include <ampscope/sim/cpu/matmul.h>
+#include <ampscope/sim/cpu/accumulate.h>
 #include <ampscope/sim/cpu/wide.h>
 
 namespace amp {
@@ -9,36 +8,6 @@ namespace amp {
 namespace {
 
 constexpr FormatSpec fp32 = format("fp32");
-
-/// wide[j] = a * b[j] + sum[j], to be rounded once.
-struct ChainKernel {
-    AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t b_stride, const float* sum, double* wide,
-                             std::int64_t n) {
-        for (std::int64_t j = 0; j < n; ++j) wide[j] = detail::fma_to_odd(a, b[j * b_stride], sum[j]);
-    }
-};
-
-/// out = a b with every sum rounded to `accumulate`; rows over threads.
-void chain(Cpu& cpu, cpu::MatrixView a, cpu::MatrixView b, float* out, const Matmul& op) {
-    const std::int64_t share = std::max<std::int64_t>(1, cpu::grain / (op.n * op.k + 1));
-    for_each_chunk(static_cast<std::uint64_t>(op.m), static_cast<std::uint64_t>(share), cpu.threads(),
-                   [&](std::uint64_t begin, std::uint64_t end) {
-                       alignas(64) double wide[cpu::block];
-                       for (auto i = static_cast<std::int64_t>(begin); i < static_cast<std::int64_t>(end); ++i)
-                           for (std::int64_t j = 0; j < op.n; j += cpu::block) {
-                               const std::int64_t n = std::min(cpu::block, op.n - j);
-                               float* const sum = out + i * op.n + j;
-                               std::fill_n(sum, n, 0.0F);
-                               for (std::int64_t l = 0; l < op.k; ++l) {
-                                   detail::dispatch<ChainKernel>(
-                                       detail::best_instruction_set(), a.data[i * a.row_stride + l * a.column_stride],
-                                       b.data + l * b.row_stride + j * b.column_stride, b.column_stride,
-                                       static_cast<const float*>(sum), &wide[0], n);
-                                   cpu::round_wide(op.arithmetic.accumulate, wide, sum, n);
-                               }
-                           }
-                   });
-}
 
 /// The operand as the product reads it.
 const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic, std::vector<float>& rounded) {
@@ -66,7 +35,7 @@ void finish(Cpu& cpu, const Matmul& op) {
                            for (std::int64_t i = first; i < last; ++i)
                                for (std::int64_t j = 0; j < op.n; ++j) out[i * op.n + j] += bias[j];
                            const std::span sums(out + first * op.n, static_cast<std::size_t>((last - first) * op.n));
-                           quantize(op.arithmetic.accumulate, sums, sums);
+                           quantize(op.arithmetic.accumulate.total(), sums, sums);
                        }
                        cpu::round_in_place(cpu, op.out, first * op.n, (last - first) * op.n);
                    });
@@ -79,16 +48,19 @@ void run(Cpu& cpu, const Matmul& op) {
     const float* const a = read(cpu, op.a, op.arithmetic, rounded_a);
     const float* const b = read(cpu, op.b, op.arithmetic, rounded_b);
     float* const out = cpu[op.out].data();
+    const auto multiplied = [&](TensorId x) {
+        return op.arithmetic.operands == fp32 ? cpu.info(x).format : op.arithmetic.operands;
+    };
     const auto product = [&](std::int64_t i, int threads) {
         const float *x = a + i * op.m * op.k, *y = b + i * op.k * op.n;
         const cpu::MatrixView left = op.transpose_a ? cpu::MatrixView{x, 1, op.m} : cpu::MatrixView{x, op.k, 1};
         const cpu::MatrixView right = op.transpose_b ? cpu::MatrixView{y, 1, op.k} : cpu::MatrixView{y, op.n, 1};
         float* const to = out + i * op.m * op.n;
-        if (op.arithmetic.accumulate == fp32) cpu::matmul(left, right, to, op.m, op.n, op.k, threads);
-        else chain(cpu, left, right, to, op);
+        cpu::accumulate(op.arithmetic.accumulate, multiplied(op.a), multiplied(op.b), left, right, to, op.m, op.n, op.k,
+                        threads);
     };
-    if (op.batch == 1 || op.arithmetic.accumulate != fp32) {
-        for (std::int64_t i = 0; i < op.batch; ++i) product(i, cpu.threads());
+    if (op.batch == 1) {
+        product(0, cpu.threads());
     } else { // a matrix on one thread, so that threads take several
         const std::int64_t share = cpu::grain * 16 / (op.m * op.n * op.k + 1) + 1;
         for_each_chunk(static_cast<std::uint64_t>(op.batch), static_cast<std::uint64_t>(share), cpu.threads(),

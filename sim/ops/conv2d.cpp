@@ -26,7 +26,7 @@ TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int6
                     .n = w[0],
                     .k = w[1],
                     .transpose_b = true,
-                    .arithmetic = g.precision().matmul},
+                    .arithmetic = g.product(patches, plan.operands[1])},
              plan.rule);
     return out;
 }

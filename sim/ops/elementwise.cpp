@@ -23,7 +23,7 @@ void contribute_sum(Graph& g, TensorId b, TensorId grad) {
     g.append(Reduce{.kind = ReduceKind::sum,
                     .in = plan.operands[0],
                     .out = summed,
-                    .accumulate = g.precision().matmul.accumulate},
+                    .accumulate = g.precision().sums()},
              plan.rule);
     g.contribute(b, summed);
 }

@@ -16,6 +16,7 @@ void append_product(Graph& g, TensorId of, Matmul product, std::string_view name
     product.a = plan.operands[0];
     product.b = plan.operands[1];
     product.bias = {};
+    product.arithmetic = g.product(product.a, product.b);
     product.out = to;
     if (plan.output != g[to].format && g[to].format != fp32) // cast by autocast in backward: rounded there first
         product.out =
@@ -45,7 +46,7 @@ TensorId linear(Graph& g, TensorId x, TensorId weight, TensorId bias) {
                     .n = w[0],
                     .k = w[1],
                     .transpose_b = true,
-                    .arithmetic = g.precision().matmul},
+                    .arithmetic = g.product(plan.operands[0], plan.operands[1])},
              plan.rule);
     return out;
 }
@@ -71,7 +72,7 @@ TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b) {
                     .n = shape[rank - 1],
                     .k = x[rank - 1],
                     .transpose_b = transpose_b,
-                    .arithmetic = g.precision().matmul},
+                    .arithmetic = g.product(plan.operands[0], plan.operands[1])},
              plan.rule);
     return out;
 }
@@ -97,7 +98,7 @@ void backward(Graph& g, const Matmul& op) {
     append_product(g, op.b, to_b, name);
     if (!g.needs_gradient(op.bias)) return;
     const TensorId to_bias = g.new_gradient(op.bias);
-    g.append(Reduce{.kind = ReduceKind::sum, .in = grad, .out = to_bias, .accumulate = op.arithmetic.accumulate},
+    g.append(Reduce{.kind = ReduceKind::sum, .in = grad, .out = to_bias, .accumulate = g.precision().sums()},
              "sum over rows, formats of forward");
     g.contribute(op.bias, to_bias);
 }

@@ -1,22 +1,23 @@
 // Matrix products: all that a tensor core would do.
 #pragma once
 
+#include <ampscope/formats/accumulator.h>
 #include <ampscope/sim/ops/op.h>
 
 namespace amp {
 
-/// How a matrix product reads its operands and adds up: part of a Precision.
+/// How a matrix product reads its operands and adds up.
 struct MatmulArithmetic {
     FormatSpec operands = format("fp32"); ///< operands are rounded to it when read: tf32 is a mode of the product
     Rounding operand_rounding = Rounding::nearest_even;
-    FormatSpec accumulate = format("fp32"); ///< every sum of the chain is rounded to it
+    Accumulator accumulate{}; ///< takes operands of these formats
 
     constexpr bool operator==(const MatmulArithmetic&) const = default;
 };
 
 /// out = a b + bias for each of `batch` matrices: a is m x k, b is k x n, or stored transposed; bias (optional) is a
-/// row of n. Sums start at +0 and take the products in the order of k by fused multiply-adds that round to
-/// arithmetic.accumulate; the bias is added in FP32 and the sum rounded to it too; then one rounding to the format of
+/// row of n. Sums start at +0 and are made by arithmetic.accumulate: by default fused multiply-adds in FP32, in the
+/// order of k. The bias is added in FP32 and the sum rounded to accumulate.total(); then one rounding to the format of
 /// out.
 struct Matmul {
     static constexpr std::string_view name = "matmul";

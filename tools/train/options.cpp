@@ -29,6 +29,7 @@ struct Words {
                                            "amp-bf16", "pure-bf16", "pure-fp16"};
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
                 divide = "before", transport = "fp32";
+    std::string accumulate;
     std::vector<std::string> autocast_off;
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
     std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
@@ -45,6 +46,25 @@ std::vector<std::string> joined(const std::vector<std::string>& words) {
         if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
         else names.push_back(word);
     }
+    return names;
+}
+
+/// --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
+std::vector<std::string> with_accumulators(std::vector<std::string> names, const std::string& accumulate) {
+    if (accumulate.empty()) return names;
+    const std::vector<Accumulator> wanted = accumulators(accumulate);
+    bool used = false;
+    for (std::string& name : names) {
+        const Precision p = precision(name);
+        std::string usable;
+        for (const Accumulator& acc : wanted)
+            if (p.may_use(acc)) usable += (usable.empty() ? "" : "+") + std::string(acc.name);
+        if (usable.empty() || name.find("accumulate") != std::string::npos) continue;
+        name += ",accumulate=" + usable;
+        used = true;
+    }
+    if (!used)
+        throw std::invalid_argument(fmt::format("--accumulate {}: no run multiplies operands that it takes", accumulate));
     return names;
 }
 
@@ -88,7 +108,7 @@ void interpret(const Words& w, TrainToolOptions& options) {
     if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
     if (!options.npz.empty() && w.model.name == "gpt")
         throw std::invalid_argument("--data is for the models linear, mlp and cnn");
-    for (const std::string& name : joined(w.precisions)) {
+    for (const std::string& name : with_accumulators(joined(w.precisions), w.accumulate)) {
         TrainOptions o = w.common;
         o.model = model_of(w);
         o.precision = precision(name);
@@ -114,6 +134,22 @@ void interpret(const Words& w, TrainToolOptions& options) {
         throw std::invalid_argument("--checkpoint-every needs --record");
 }
 
+std::string list_of_accumulators() {
+    std::string text = "Accumulators:\n";
+    for (const detail::HardwareRow& row : detail::hardware) {
+        text += fmt::format("  {:<22}{}; {}", row.name, row.operands, name_of(row.evidence));
+        if (!row.acc16.empty()) text += fmt::format("; -acc16: {}", row.acc16);
+        if (!row.note.empty()) text += fmt::format("; {}", row.note);
+        text += "\n";
+    }
+    return text + "  exact                 any; the whole sum is rounded once, to FP32\n"
+                  "  pairwise              any; FP32 products, added as a tree\n"
+                  "  kahan                 any; FP32 products, added with Kahan's correction\n"
+                  "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
+                  "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
+                  "operands.\n";
+}
+
 std::string list_of_names() {
     std::string text = "Precisions:\n";
     for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
@@ -123,7 +159,7 @@ std::string list_of_names() {
     for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
     text += "Loss scalers:\n";
     for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
-    return text;
+    return text + list_of_accumulators();
 }
 
 void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
@@ -183,6 +219,10 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")
         ->delimiter(',')
         ->group(group);
+    app.add_option("--accumulate", w.accumulate,
+                   "How matrix products add up, in the runs whose operands it takes: an accumulator such as\n"
+                   "hopper-wgmma-fp8 or exact, several joined by +; see --list")
+        ->group(group);
     app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
     app.add_option("--init-scale", w.init_scale, "Its first scale")->group(group);
     app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")->group(group);
@@ -240,7 +280,7 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--threads", e.threads, "0: all cores; results do not depend on it")
         ->check(CLI::Range(0, 4096))
         ->group(group);
-    app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers and loss scalers")->group(group);
+    app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")->group(group);
 }
 
 } // namespace
