@@ -104,11 +104,11 @@ inline std::string little_endian(std::uint64_t value, int bytes) {
 
 inline fs::path golden(const std::string& name) { return fs::path(AMPSCOPE_TEST_DATA) / "io" / name; }
 
-/// The recordings beside the project, or an empty path where they are not.
-inline fs::path recordings() {
+/// A folder of the material beside the project ($AMPSCOPE_SHARED, else ../shared), or an empty path where it is not.
+inline fs::path shared_folder(const char* name) {
     const char* shared = std::getenv("AMPSCOPE_SHARED");
     const fs::path folder =
-        (shared != nullptr ? fs::path(shared) : fs::path(AMPSCOPE_TEST_DATA) / "../../../shared") / "recorded";
+        (shared != nullptr ? fs::path(shared) : fs::path(AMPSCOPE_TEST_DATA) / "../../../shared") / name;
     return fs::is_directory(folder) ? folder : fs::path();
 }
 

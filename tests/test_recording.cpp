@@ -161,8 +161,8 @@ TEST_CASE("raw files take part where a dtype is given") {
 }
 
 TEST_CASE("the real recordings") {
-    if (recordings().empty()) return;
-    const Recording found = find_tensors({recordings()});
+    if (shared_folder("recorded").empty()) return;
+    const Recording found = find_tensors({shared_folder("recorded")});
     CHECK(found.errors.empty());
     std::size_t elements = 0, activations = 0;
     for (const RecordedTensor& tensor : found.tensors) {

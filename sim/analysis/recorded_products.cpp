@@ -1,0 +1,139 @@
+#include <ampscope/sim/analysis/recorded_products.h>
+
+#include <ampscope/formats/dot.h>
+#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+struct Words {
+    std::vector<std::uint64_t> shape;
+    std::vector<float> values; // by their bits
+};
+
+std::optional<Words> read_words(const TensorFile& file, const std::string& name) {
+    const auto entry = std::ranges::find(file.tensors(), name, &TensorEntry::name);
+    if (entry == file.tensors().end()) return std::nullopt;
+    if (info(entry->dtype).bits != 32 || entry->storage_order)
+        throw FileError(file.path(), fmt::format("{}: expected 32-bit words in C order, got {}", name, info(entry->dtype).name));
+    Words words{entry->shape, std::vector<float>(entry->count)};
+    const auto stream = file.stream(static_cast<std::size_t>(entry - file.tensors().begin()));
+    if (const auto bytes = std::as_writable_bytes(std::span(words.values)); stream->read(bytes) != bytes.size())
+        throw FileError(file.path(), name + ": ends early");
+    return words;
+}
+
+Words require_words(const TensorFile& file, const std::string& name) {
+    if (std::optional<Words> words = read_words(file, name)) return *std::move(words);
+    std::vector<std::string> names;
+    for (const TensorEntry& t : file.tensors()) names.push_back(t.name);
+    throw FileError(file.path(), fmt::format("expected an array {}, got {}", name, fmt::join(names, ", ")));
+}
+
+/// The operand's first number that is no value of the format; nothing if all are.
+std::optional<std::size_t> stranger(const FormatSpec& f, const std::vector<float>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+        if (!std::isnan(values[i]) && quantize(f, values[i]) != values[i]) return i;
+    return std::nullopt;
+}
+
+FormatSpec operand_format(const TensorFile& file, const std::string& name, const Words& words, const Accumulator& acc,
+                          const std::optional<std::string>& given) {
+    if (given && !acc.takes(format(*given)))
+        throw std::invalid_argument(fmt::format("{} takes {}, not {}", acc.name, acc.operands, *given));
+    std::vector<std::string_view> candidates;
+    if (given) candidates.push_back(*given);
+    else if (acc.operands.empty() || acc.operands == "tf32") candidates.push_back("fp32"); // hardware cuts FP32 words
+    else
+        for (std::string_view rest = acc.operands; !rest.empty();
+             rest.remove_prefix(std::min(rest.find(' '), rest.size() - 1) + 1))
+            candidates.push_back(rest.substr(0, rest.find(' ')));
+    for (const std::string_view candidate : candidates)
+        if (!stranger(format(candidate), words.values)) return format(candidate);
+    const std::size_t at = *stranger(format(candidates.front()), words.values);
+    throw FileError(file.path(), fmt::format("{}: element {}, {:#010x}, is no value of {}", name, at,
+                                             std::bit_cast<std::uint32_t>(words.values[at]), candidates.front()));
+}
+
+/// The row with the accumulator that made this output.
+std::string row_for(std::string name, std::string_view output) {
+    if (output == "d_fp16" && name.find("-acc16") == std::string::npos)
+        name.insert(std::min(name.find("-promote"), name.size()), "-acc16");
+    return name;
+}
+
+bool has_row(const std::string& name) {
+    try {
+        accumulator(name);
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
+
+bool same(const FormatSpec& result, float got, float want) {
+    if (result.exponent_bits == 5 && std::isnan(got) && std::isnan(want)) return true;
+    return std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(want);
+}
+
+void compare(RecordedComparison& r, const Words& a, const Words& b, const Words& c, const Words& d) {
+    const auto k = static_cast<std::size_t>(r.k);
+    std::mutex mutex;
+    for_each_chunk(r.cases, 256, 0, [&](std::uint64_t begin, std::uint64_t end) {
+        std::vector<RecordedMismatch> found;
+        for (std::size_t i = begin; i < end; ++i) {
+            const float addend = quantize(r.accumulator.total(), c.values[i]);
+            const float got = dot(r.accumulator, r.a, r.b, std::span(a.values).subspan(i * k, k),
+                                  std::span(b.values).subspan(i * k, k), addend);
+            if (!same(r.accumulator.total(), got, d.values[i]))
+                found.push_back({i, std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(d.values[i])});
+        }
+        const std::lock_guard lock(mutex);
+        r.mismatches += found.size();
+        r.first.insert(r.first.end(), found.begin(), found.end());
+        std::ranges::sort(r.first, {}, &RecordedMismatch::index);
+        r.first.resize(std::min<std::size_t>(r.first.size(), 3));
+    });
+}
+
+} // namespace
+
+std::vector<RecordedComparison> compare_recorded(const std::filesystem::path& path, const RecordedQuestion& question) {
+    accumulator(question.accumulator); // complains first
+    const std::unique_ptr<TensorFile> file = open_tensor_file(path);
+    const Words a = require_words(*file, "a"), b = require_words(*file, "b"), c = require_words(*file, "c");
+    if (a.shape.size() != 2 || b.shape != a.shape || c.values.size() != a.shape[0])
+        throw FileError(path, fmt::format("expected a and b of cases x k and c of cases, got {}, {} and {}",
+                                          fmt::join(a.shape, " x "), fmt::join(b.shape, " x "), fmt::join(c.shape, " x ")));
+    const bool narrow = question.accumulator.find("-acc16") != std::string::npos;
+    std::vector<RecordedComparison> results;
+    for (const std::string output : {"d_fp32", "d_fp16"}) {
+        const std::string name = row_for(question.accumulator, output);
+        if (question.output ? *question.output != output : (narrow && output == "d_fp32") || !has_row(name)) continue;
+        const std::optional<Words> d = question.output ? require_words(*file, output) : read_words(*file, output);
+        if (!d) continue;
+        if (d->values.size() != a.shape[0])
+            throw FileError(path, fmt::format("{}: expected {} numbers, got {}", output, a.shape[0], d->values.size()));
+        RecordedComparison r{.accumulator = accumulator(name), .output = output, .k = a.shape[1], .cases = a.shape[0]};
+        r.a = operand_format(*file, "a", a, r.accumulator, question.a);
+        r.b = operand_format(*file, "b", b, r.accumulator, question.b);
+        compare(r, a, b, c, *d);
+        results.push_back(std::move(r));
+    }
+    if (results.empty())
+        throw FileError(path, fmt::format("expected an array d_fp32 or d_fp16 that {} can make", question.accumulator));
+    return results;
+}
+
+} // namespace amp
