@@ -48,13 +48,13 @@ struct Accumulator {
     Accumulation method = Accumulation::chain;
     FormatSpec sum = format("fp32"); ///< what a sum is rounded to; a fused one of 14 bits lies in an FP32 register
     // Of fused sums:
-    std::string_view operands{};                  ///< formats, separated by spaces; empty: any
-    int products = 0;                             ///< of a step
-    int fraction_bits = 0;                        ///< kept below the units place of the largest exponent
-    Rounding rounding = Rounding::nearest_even;   ///< of a step's sum
-    int zero_exponent = no_zero_exponent;         ///< of a product with a zero factor, and of a zero sum so far
-    bool keeps_negative_zero = false;             ///< a sum of nothing but negative zeros is one
-    bool interleaved = false;                     ///< a step takes k mod 4 in {0, 1} of 32 products, the next {2, 3}
+    std::string_view operands{};                ///< formats, separated by spaces; empty: any
+    int products = 0;                           ///< of a step
+    int fraction_bits = 0;                      ///< kept below the units place of the largest exponent
+    Rounding rounding = Rounding::nearest_even; ///< of a step's sum
+    int zero_exponent = no_zero_exponent;       ///< of a product with a zero factor, and of a zero sum so far
+    bool keeps_negative_zero = false;           ///< a sum of nothing but negative zeros is one
+    bool interleaved = false;                   ///< a step takes k mod 4 in {0, 1} of 32 products, the next {2, 3}
     int promote_every = 0; ///< after so many products the sum is added to a total, nearest-even, and begins anew
     Evidence evidence = Evidence::definition;
     std::string_view note{};
@@ -145,7 +145,7 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
                   .rounding = acc16 ? Rounding::nearest_even : Rounding::toward_zero,
                   .interleaved = row.interleaved,
                   .promote_every = row.interleaved ? 32 : 0,
-                  .evidence = !acc16                     ? row.evidence
+                  .evidence = !acc16                    ? row.evidence
                               : row.acc16 == "recorded" ? Evidence::recorded
                                                         : Evidence::stated,
                   .note = row.note};
@@ -185,8 +185,8 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
     if (name == "pairwise") return {.method = Accumulation::pairwise};
     if (name == "kahan") return {.method = Accumulation::kahan};
     const FormatSpec* const row = find_format(name);
-    const bool custom = row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' &&
-                        name[2] == 'm';
+    const bool custom =
+        row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' && name[2] == 'm';
     if ((row != nullptr && !row->is_scale()) || custom) return {.sum = format(name)};
     std::string known;
     for (const HardwareRow& h : hardware) known += std::string(h.name) + ", ";
@@ -208,8 +208,9 @@ constexpr Accumulator accumulator(std::string_view name) {
     Accumulator a = detail::base_accumulator(rest, name);
     if (promotion != 0) {
         if (promotion < 0 || promotion % a.period() != 0)
-            throw std::invalid_argument("accumulator '" + std::string(name) + "': sums are promoted after a multiple of " +
-                                        std::to_string(a.period()) + " products");
+            throw std::invalid_argument("accumulator '" + std::string(name) +
+                                        "': sums are promoted after a multiple of " + std::to_string(a.period()) +
+                                        " products");
         a.promote_every = promotion;
     }
     detail::set_name(a, name);

@@ -62,13 +62,13 @@ constexpr float hardware_nan() { return std::bit_cast<float>(0x7fffffff); }
 /// units * 2^last, rounded as the row rounds the sum of a step; too large a one is infinite however it rounds.
 constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, bool negative_zero) {
     const bool sign = units < 0 || (units == 0 && negative_zero);
-    const std::uint64_t magnitude = units < 0 ? 0 - static_cast<std::uint64_t>(units) : static_cast<std::uint64_t>(units);
+    const std::uint64_t magnitude =
+        units < 0 ? 0 - static_cast<std::uint64_t>(units) : static_cast<std::uint64_t>(units);
     const int leading = last + static_cast<int>(std::bit_width(magnitude)) - 1;
     Flags flags;
-    const std::uint32_t code =
-        magnitude != 0 && leading > acc.sum.max_exponent()
-            ? acc.sum.infinity_code() | (sign ? acc.sum.sign_mask() : 0)
-            : round_pack(acc.sum, sign, last, magnitude, {.rounding = acc.rounding}, 0, flags);
+    const std::uint32_t code = magnitude != 0 && leading > acc.sum.max_exponent()
+                                   ? acc.sum.infinity_code() | (sign ? acc.sum.sign_mask() : 0)
+                                   : round_pack(acc.sum, sign, last, magnitude, {.rounding = acc.rounding}, 0, flags);
     return decode(acc.sum, code);
 }
 

@@ -18,7 +18,8 @@ std::string described(const Program& p, TensorId id) {
 std::string accumulator_of(const Op& op) {
     if (const auto* m = std::get_if<Matmul>(&op)) {
         const Accumulator& acc = m->arithmetic.accumulate;
-        if (acc.method == Accumulation::chain) return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
+        if (acc.method == Accumulation::chain)
+            return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
         return fmt::format("{} ({})", acc.name, name_of(acc.evidence));
     }
     if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);

@@ -13,10 +13,10 @@ namespace oracle {
 /// What the papers' tables say of an instruction.
 struct Matrix {
     std::string name;
-    std::string a, b;      // how the operands are read
-    int products, bits;    // of a step; kept below the largest exponent
-    std::string result;    // fp32, 22 (an FP32 register of which 13 fraction bits are kept) or fp16
-    int zero_exponent;     // 1: zeros have none
+    std::string a, b;   // how the operands are read
+    int products, bits; // of a step; kept below the largest exponent
+    std::string result; // fp32, 22 (an FP32 register of which 13 fraction bits are kept) or fp16
+    int zero_exponent;  // 1: zeros have none
     bool is_mma_fp8 = false;
 };
 

@@ -70,8 +70,8 @@ void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& 
         cpu::accumulate(acc, fa, fb, x, y, out.data(), s.m, s.n, s.k, 1, static_cast<detail::InstructionSet>(set));
         for (std::size_t i = 0; i < want.size(); ++i)
             tally.expect(out[i], want[i], [&] {
-                return fmt::format("{} {} x {}, {} x {} x {}, element {}, {}, set {}, seed {}", c.name, c.a, c.b, s.m, s.n,
-                                   s.k, i, inputs_names[static_cast<std::size_t>(kind)], set, seed);
+                return fmt::format("{} {} x {}, {} x {} x {}, element {}, {}, set {}, seed {}", c.name, c.a, c.b, s.m,
+                                   s.n, s.k, i, inputs_names[static_cast<std::size_t>(kind)], set, seed);
             });
     }
 }

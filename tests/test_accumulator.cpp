@@ -27,7 +27,9 @@ std::vector<std::string> split(const std::string& text, char at) {
     return parts;
 }
 
-std::uint32_t hex(const std::string& text) { return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 16)); }
+std::uint32_t hex(const std::string& text) {
+    return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
+}
 
 /// "0:3c00,5:1" -> k numbers of the format.
 std::vector<float> sparse(const std::string& format, const std::string& text, std::size_t k) {
@@ -63,8 +65,7 @@ void check_vector(const std::vector<std::string>& row, Tally& tally) {
     const auto value = [&](const std::string& word) {
         return acc16 ? oracle::to_float(oracle::find("fp16"), hex(word)) : std::bit_cast<float>(hex(word));
     };
-    for (const auto& [generation, column] :
-         {std::pair{"hopper", 7}, std::pair{"ampere", 8}, std::pair{"volta", 9}}) {
+    for (const auto& [generation, column] : {std::pair{"hopper", 7}, std::pair{"ampere", 8}, std::pair{"volta", 9}}) {
         const std::string& want = row[static_cast<std::size_t>(column)];
         if (want == "-") continue;
         for (std::string name : rows_of(generation, row[1], format)) {
@@ -117,7 +118,8 @@ TEST_CASE("every row of matrix hardware against exact integers") {
               const auto kind = static_cast<Inputs>(index / each / matrices.size());
               const Accumulator acc = accumulator(m.name);
               std::mt19937 random(static_cast<std::uint32_t>(index));
-              Operands left(m.a, random()), right(m.b, random()), addend(m.result == "fp16" ? "fp16" : "fp32", random());
+              Operands left(m.a, random()), right(m.b, random()),
+                  addend(m.result == "fp16" ? "fp16" : "fp32", random());
               const std::size_t k = random() % 70;
               const std::vector<float> a = left.make(kind, k);
               std::vector<float> b = right.make(kind == Inputs::cancelling ? Inputs::uniform : kind, k);
@@ -178,8 +180,8 @@ TEST_CASE("sums that no hardware makes") {
                              .negative = sum < 0,
                              .numerator = abs(sum),
                              .exponent = -400};
-        expect("exact", special != 0 ? special
-                                     : std::bit_cast<float>(oracle::store({oracle::find("fp32")}, exact).code));
+        expect("exact",
+               special != 0 ? special : std::bit_cast<float>(oracle::store({oracle::find("fp32")}, exact).code));
         // The others in the processor's floats.
         float chain = c, kahan = c, lost = 0;
         for (std::size_t i = 0; i < k; ++i) {
@@ -253,10 +255,10 @@ TEST_CASE("names") {
     CHECK(accumulator("hopper-mma-fp8-acc16").evidence == Evidence::recorded);
     CHECK(accumulator("bf16").evidence == Evidence::definition);
     CHECK(accumulator("e6m9").sum == format("e6m9"));
-    for (const char* wrong : {"", "hopper", "hopper-fp8", "bf16-acc16", "e8m0", "hopper-wgmma-fp8-promote",
-                              "hopper-wgmma-fp8-promote100", "hopper-mma-fp8-promote16", "fp32-promote0",
-                              "fp32-promote-8", "fp32-promote99999999999", "e99m1", "exact-acc16",
-                              "a-name-that-is-far-too-long-to-be-the-name-of-anything-at-all"})
+    for (const char* wrong :
+         {"", "hopper", "hopper-fp8", "bf16-acc16", "e8m0", "hopper-wgmma-fp8-promote", "hopper-wgmma-fp8-promote100",
+          "hopper-mma-fp8-promote16", "fp32-promote0", "fp32-promote-8", "fp32-promote99999999999", "e99m1",
+          "exact-acc16", "a-name-that-is-far-too-long-to-be-the-name-of-anything-at-all"})
         CHECK_THROWS_AS(accumulator(wrong), std::invalid_argument);
 }
 

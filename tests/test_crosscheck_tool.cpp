@@ -26,8 +26,10 @@ struct Arrays {
 /// What hardware of that kind would give.
 Arrays arrays_of(const oracle::Matrix& m) {
     Operands left(m.a, 1), right(m.b, 2), addend(m.result == "fp16" ? "fp16" : "fp32", 3);
-    Arrays x{left.make(Inputs::random_bits, cases * k), right.make(Inputs::scaled, cases * k),
-             addend.make(Inputs::scaled, cases), {}};
+    Arrays x{left.make(Inputs::random_bits, cases * k),
+             right.make(Inputs::scaled, cases * k),
+             addend.make(Inputs::scaled, cases),
+             {}};
     for (std::size_t i = 0; i < cases; ++i) {
         const auto row = [&](const std::vector<float>& v) {
             const auto at = v.begin() + static_cast<std::ptrdiff_t>(i * k);
@@ -66,8 +68,8 @@ oracle::Matrix matrix(const std::string& name) {
 
 TEST_CASE("a file that agrees, and one of which one bit does not") {
     const Scratch scratch;
-    for (const char* name : {"ampere-fp16", "ampere-fp16-acc16", "hopper-bf16", "ada-tf32", "hopper-wgmma-fp8",
-                             "hopper-mma-fp8-acc16"}) {
+    for (const char* name :
+         {"ampere-fp16", "ampere-fp16-acc16", "hopper-bf16", "ada-tf32", "hopper-wgmma-fp8", "hopper-mma-fp8-acc16"}) {
         CAPTURE(name);
         const oracle::Matrix m = matrix(name);
         const std::string output = m.result == "fp16" ? "d_fp16" : "d_fp32";
@@ -81,7 +83,8 @@ TEST_CASE("a file that agrees, and one of which one bit does not") {
         CHECK(json[0]["mismatches"] == 0);
         CHECK(json[0]["accumulator"] == name);
         x.d[123] ^= 0x2000; // also in FP16
-        const Outcome bad = vectors(fmt::format("{} {} --output {}", name, write_arrays(scratch / "y.safetensors", x, output), output));
+        const Outcome bad =
+            vectors(fmt::format("{} {} --output {}", name, write_arrays(scratch / "y.safetensors", x, output), output));
         CHECK(bad.code == 3);
         CHECK(bad.out.find("case 123: got 0x") != std::string::npos);
         // The wrong row, or operands read in the wrong format, do not pass.
@@ -108,10 +111,12 @@ TEST_CASE("bad input is named") {
     fails("hopper-wgmma-fp8 " + good, 1, "no value of e4m3");
     fails("ampere-fp16 " + good + " --a bf16", 2, "takes fp16, not bf16");
     fails("ampere-fp16 " + write_arrays(scratch / "name.safetensors", x, "result"), 1, "d_fp32 or d_fp16");
-    fails("ampere-fp16 " + write_arrays(scratch / "rows.safetensors", x, "d_fp32", DType::u32, cases / 2), 1, "cases x k");
+    fails("ampere-fp16 " + write_arrays(scratch / "rows.safetensors", x, "d_fp32", DType::u32, cases / 2), 1,
+          "cases x k");
     Arrays less = x;
     less.d.pop_back();
-    fails("ampere-fp16 " + write_arrays(scratch / "less.safetensors", less, "d_fp32"), 1, "expected 300 numbers, got 299");
+    fails("ampere-fp16 " + write_arrays(scratch / "less.safetensors", less, "d_fp32"), 1,
+          "expected 300 numbers, got 299");
     less.a.clear();
     less.b.clear();
     fails("ampere-fp16", 2, "file");
@@ -130,13 +135,15 @@ TEST_CASE("outputs recorded on GPUs") {
         const char *row, *file;
     };
     std::size_t outputs = 0;
-    for (const Row& r : {Row{"volta-fp16", "V100_fp16"}, Row{"ampere-fp16", "A100_fp16"}, Row{"ampere-bf16", "A100_bf16"},
-                         Row{"ampere-tf32", "A100_tf32"}, Row{"ada-fp16", "Ada_fp16"}, Row{"ada-bf16", "Ada_bf16"},
-                         Row{"ada-tf32", "Ada_tf32"}, Row{"ada-e4m3", "Ada_e4m3"}, Row{"ada-e5m2", "Ada_e5m2"},
-                         Row{"hopper-fp16", "H100_fp16"}, Row{"hopper-bf16", "H100_bf16"}, Row{"hopper-tf32", "H100_tf32"},
-                         Row{"hopper-wgmma-fp8", "H100_e4m3"}, Row{"hopper-wgmma-fp8", "H100_e5m2"},
-                         Row{"hopper-mma-fp8", "H100mma_e4m3"}, Row{"hopper-mma-fp8", "H100mma_e5m2"}}) {
-        for (const RecordedComparison& c : compare_recorded(folder / (std::string(r.file) + ".npz"), {.accumulator = r.row})) {
+    for (const Row& r :
+         {Row{"volta-fp16", "V100_fp16"}, Row{"ampere-fp16", "A100_fp16"}, Row{"ampere-bf16", "A100_bf16"},
+          Row{"ampere-tf32", "A100_tf32"}, Row{"ada-fp16", "Ada_fp16"}, Row{"ada-bf16", "Ada_bf16"},
+          Row{"ada-tf32", "Ada_tf32"}, Row{"ada-e4m3", "Ada_e4m3"}, Row{"ada-e5m2", "Ada_e5m2"},
+          Row{"hopper-fp16", "H100_fp16"}, Row{"hopper-bf16", "H100_bf16"}, Row{"hopper-tf32", "H100_tf32"},
+          Row{"hopper-wgmma-fp8", "H100_e4m3"}, Row{"hopper-wgmma-fp8", "H100_e5m2"},
+          Row{"hopper-mma-fp8", "H100mma_e4m3"}, Row{"hopper-mma-fp8", "H100mma_e5m2"}}) {
+        for (const RecordedComparison& c :
+             compare_recorded(folder / (std::string(r.file) + ".npz"), {.accumulator = r.row})) {
             CAPTURE(r.file);
             CHECK(c.cases == 5000);
             Tally tally{.cases = c.cases, .mismatches = c.mismatches};

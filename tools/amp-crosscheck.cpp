@@ -33,7 +33,8 @@ int vectors(const Options& options) {
     for (const auto& file : options.files) results.push_back({file, compare_recorded(file, options.question)});
     fmt::print("{}", options.json ? vectors_json(results) : vectors_table(results));
     const auto differs = [](const RecordedComparison& r) { return r.mismatches > 0; };
-    const bool any = std::ranges::any_of(results, [&](const VectorFile& f) { return std::ranges::any_of(f.outputs, differs); });
+    const bool any =
+        std::ranges::any_of(results, [&](const VectorFile& f) { return std::ranges::any_of(f.outputs, differs); });
     return any ? 3 : 0;
 }
 

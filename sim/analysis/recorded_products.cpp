@@ -26,7 +26,8 @@ std::optional<Words> read_words(const TensorFile& file, const std::string& name)
     const auto entry = std::ranges::find(file.tensors(), name, &TensorEntry::name);
     if (entry == file.tensors().end()) return std::nullopt;
     if (info(entry->dtype).bits != 32 || entry->storage_order)
-        throw FileError(file.path(), fmt::format("{}: expected 32-bit words in C order, got {}", name, info(entry->dtype).name));
+        throw FileError(file.path(),
+                        fmt::format("{}: expected 32-bit words in C order, got {}", name, info(entry->dtype).name));
     Words words{entry->shape, std::vector<float>(entry->count)};
     const auto stream = file.stream(static_cast<std::size_t>(entry - file.tensors().begin()));
     if (const auto bytes = std::as_writable_bytes(std::span(words.values)); stream->read(bytes) != bytes.size())
@@ -114,8 +115,9 @@ std::vector<RecordedComparison> compare_recorded(const std::filesystem::path& pa
     const std::unique_ptr<TensorFile> file = open_tensor_file(path);
     const Words a = require_words(*file, "a"), b = require_words(*file, "b"), c = require_words(*file, "c");
     if (a.shape.size() != 2 || b.shape != a.shape || c.values.size() != a.shape[0])
-        throw FileError(path, fmt::format("expected a and b of cases x k and c of cases, got {}, {} and {}",
-                                          fmt::join(a.shape, " x "), fmt::join(b.shape, " x "), fmt::join(c.shape, " x ")));
+        throw FileError(path,
+                        fmt::format("expected a and b of cases x k and c of cases, got {}, {} and {}",
+                                    fmt::join(a.shape, " x "), fmt::join(b.shape, " x "), fmt::join(c.shape, " x ")));
     const bool narrow = question.accumulator.find("-acc16") != std::string::npos;
     std::vector<RecordedComparison> results;
     for (const std::string output : {"d_fp32", "d_fp16"}) {

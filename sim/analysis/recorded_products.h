@@ -13,9 +13,9 @@ namespace amp {
 
 /// What a file of recordings is compared with.
 struct RecordedQuestion {
-    std::string accumulator;               ///< a name as accumulator() takes it, with or without -acc16
-    std::optional<std::string> a{}, b{};   ///< the operands' formats; else the first of the row's that holds them all
-    std::optional<std::string> output{};   ///< d_fp32 or d_fp16; else every one in the file that the row can make
+    std::string accumulator;             ///< a name as accumulator() takes it, with or without -acc16
+    std::optional<std::string> a{}, b{}; ///< the operands' formats; else the first of the row's that holds them all
+    std::optional<std::string> output{}; ///< d_fp32 or d_fp16; else every one in the file that the row can make
 };
 
 struct RecordedMismatch {

@@ -31,9 +31,7 @@ struct Product {
     detail::InstructionSet set;
 };
 
-float at(const MatrixView& x, std::int64_t i, std::int64_t j) {
-    return x.data[i * x.row_stride + j * x.column_stride];
-}
+float at(const MatrixView& x, std::int64_t i, std::int64_t j) { return x.data[i * x.row_stride + j * x.column_stride]; }
 
 /// body(begin, end) for parts of [0, count), each of which costs `cost` products.
 template <class Body>
@@ -175,7 +173,9 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
 template <class Real>
 void fused(const Product& p) {
     constexpr int columns = FusedKernel<Real>::columns;
-    const auto bits = [&](const FormatSpec& f) { return std::min(f.fraction_bits, p.accumulator.reads(f).fraction_bits); };
+    const auto bits = [&](const FormatSpec& f) {
+        return std::min(f.fraction_bits, p.accumulator.reads(f).fraction_bits);
+    };
     const FusedConstants constants = fused_constants(p.accumulator, bits(p.a_format), bits(p.b_format));
     static thread_local Packed<Real> own_a, own_b;
     Packed<Real>&a = own_a, &b = own_b; // of this thread, whichever works on them

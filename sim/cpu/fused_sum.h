@@ -134,7 +134,8 @@ struct FusedKernel {
 
     AMPSCOPE_KERNEL void add(int products, const Real* a, const Real* b, const Real* scale, std::int32_t* sum) {
         for (int l = 0; l < products; ++l)
-            for (int j = 0; j < columns; ++j) sum[j] += static_cast<std::int32_t>(a[l] * (b[l * columns + j] * scale[j]));
+            for (int j = 0; j < columns; ++j)
+                sum[j] += static_cast<std::int32_t>(a[l] * (b[l * columns + j] * scale[j]));
     }
 
     /// From units of 2^(exponent - fraction_bits).

@@ -20,10 +20,7 @@ void contribute_sum(Graph& g, TensorId b, TensorId grad) {
     if (g[b].count() == g[grad].count()) return g.contribute(b, grad);
     const Graph::Plan plan = g.plan("sum", {grad});
     const TensorId summed = g.new_gradient(b);
-    g.append(Reduce{.kind = ReduceKind::sum,
-                    .in = plan.operands[0],
-                    .out = summed,
-                    .accumulate = g.precision().sums()},
+    g.append(Reduce{.kind = ReduceKind::sum, .in = plan.operands[0], .out = summed, .accumulate = g.precision().sums()},
              plan.rule);
     g.contribute(b, summed);
 }

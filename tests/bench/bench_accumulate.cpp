@@ -86,10 +86,10 @@ void run(benchmark::State& state, const std::string& name, std::int64_t n, int t
 int main(int argc, char** argv) {
     for (const int threads : {1, 2})
         for (const std::int64_t n : {512, 1024})
-            for (const char* name : {"volta-fp16", "ampere-fp16", "ampere-bf16", "ampere-tf32", "ada-e4m3", "hopper-fp16",
-                                     "hopper-bf16", "hopper-tf32", "hopper-fp16-acc16", "hopper-wgmma-fp8",
-                                     "hopper-wgmma-fp8-promote128", "hopper-mma-fp8", "blackwell-fp8", "exact",
-                                     "pairwise", "kahan", "bf16"})
+            for (const char* name :
+                 {"volta-fp16", "ampere-fp16", "ampere-bf16", "ampere-tf32", "ada-e4m3", "hopper-fp16", "hopper-bf16",
+                  "hopper-tf32", "hopper-fp16-acc16", "hopper-wgmma-fp8", "hopper-wgmma-fp8-promote128",
+                  "hopper-mma-fp8", "blackwell-fp8", "exact", "pairwise", "kahan", "bf16"})
                 bench::add(fmt::format("{}/{}/threads:{}", name, n, threads),
                            [=](benchmark::State& s) { run(s, name, n, threads); });
     bench::run(argc, argv, "GMAC/s: 10^9 multiply-adds a second; of_FP32: to the FP32 product");

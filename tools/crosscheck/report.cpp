@@ -23,8 +23,8 @@ std::string mismatch_line(const RecordedMismatch& m) {
 std::string vectors_table(const std::vector<VectorFile>& files) {
     std::size_t width = 4;
     for (const VectorFile& f : files) width = std::max(width, f.file.filename().string().size());
-    std::string text = fmt::format("{:<{}}  {:<28}{:<14}{:<8}{:>6}{:>10}{:>12}\n", "file", width, "accumulator", "a x b",
-                                   "output", "k", "cases", "mismatches");
+    std::string text = fmt::format("{:<{}}  {:<28}{:<14}{:<8}{:>6}{:>10}{:>12}\n", "file", width, "accumulator",
+                                   "a x b", "output", "k", "cases", "mismatches");
     for (const VectorFile& f : files)
         for (const RecordedComparison& r : f.outputs) {
             text += fmt::format("{:<{}}  {:<28}{:<14}{:<8}{:>6}{:>10}{:>12}\n", printable(f.file.filename().string()),

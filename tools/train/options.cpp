@@ -64,7 +64,8 @@ std::vector<std::string> with_accumulators(std::vector<std::string> names, const
         used = true;
     }
     if (!used)
-        throw std::invalid_argument(fmt::format("--accumulate {}: no run multiplies operands that it takes", accumulate));
+        throw std::invalid_argument(
+            fmt::format("--accumulate {}: no run multiplies operands that it takes", accumulate));
     return names;
 }
 
@@ -280,7 +281,8 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--threads", e.threads, "0: all cores; results do not depend on it")
         ->check(CLI::Range(0, 4096))
         ->group(group);
-    app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")->group(group);
+    app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")
+        ->group(group);
 }
 
 } // namespace
