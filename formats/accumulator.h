@@ -71,8 +71,8 @@ struct Accumulator {
     [[nodiscard]] constexpr int period() const {
         return promote_every != 0 ? promote_every : interleaved ? 32 : std::max(products, 1);
     }
-    /// As what a fused sum reads an operand of that format, whose subnormals matter: one of `operands`, of which its
-    /// values are values too; TF32 hardware reads FP32 and drops the last 13 bits. Not meaningful unless takes(operand).
+    /// As what a fused sum reads an operand of that format, since subnormals matter: one of `operands`, of which its
+    /// values are values too; TF32 hardware reads FP32 and drops the last 13 bits. Precondition: takes(operand).
     [[nodiscard]] constexpr FormatSpec reads(const FormatSpec& operand) const { return find_operand(operand).format; }
     [[nodiscard]] constexpr bool takes(const FormatSpec& operand) const { return find_operand(operand).found; }
 
