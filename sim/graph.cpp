@@ -1,5 +1,7 @@
 #include <ampscope/sim/graph.h>
 
+#include <ampscope/formats/codec.h>
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -119,6 +121,42 @@ Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> opera
     }
     return {std::move(operands), is_loss(op) ? precision_.loss : precision_.activations,
             is_loss(op) ? "loss" : "activations"};
+}
+
+Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
+    const ScalingRecipe& recipe = *precision_.scaling;
+    const OperandScaling& operand = recipe.operand(role, differentiating_);
+    const BlockScaling blocks = operand.blocks(sums_rows);
+    const std::tuple key(source.index, blocks.rows, blocks.columns);
+    if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
+    const TensorInfo from = program_[source];
+    const std::int64_t columns = from.shape.back(), rows = from.count() / columns;
+    const TensorRole kind = role == OperandRole::weight     ? TensorRole::weight
+                            : role == OperandRole::gradient ? TensorRole::gradient
+                                                            : TensorRole::activation;
+    const auto tensor = [&](std::string_view what, Shape shape, const FormatSpec& f, TensorRole of) {
+        return add_tensor(fmt::format("{}{}", from.name, what), std::move(shape), f, of);
+    };
+    Quantize op{.in = source,
+                .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
+                .scale = tensor(".scale", {blocks.scale_rows(rows), blocks.scale_columns(columns)}, fp32, kind),
+                .tensor_scale = {},
+                .delayed = {},
+                .history = {},
+                .scaling = blocks,
+                .rounding = operand.rounding};
+    if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32, kind);
+    if (op.rounding == Rounding::stochastic) op.stream = next_stream();
+    if (recipe.delayed()) {
+        op.delayed = tensor(".delayed_scale", {}, fp32, TensorRole::state);
+        op.history = tensor(".amax_history", {recipe.history}, fp32, TensorRole::state);
+        delayed_scales_.push_back({op.delayed, op.history, decode(operand.element, operand.element.max_code())});
+    }
+    append(op, fmt::format("{}: {}", recipe.name, name_of(blocks.rule)));
+    const Scaled result{op.out, {op.scale, op.tensor_scale, blocks}};
+    scaled_[key] = result;
+    scaled_sources_[op.out.index] = {source, role};
+    return result;
 }
 
 FormatSpec Graph::gradient_format(TensorId x) const {

@@ -13,6 +13,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace amp {
@@ -26,6 +27,12 @@ struct Init {
 struct Parameter {
     TensorId weight;
     Init init;
+};
+
+/// The state of delayed scaling of one tensor.
+struct DelayedScale {
+    TensorId scale, history;
+    float max; ///< of the element format
 };
 
 class Graph {
@@ -94,6 +101,23 @@ class Graph {
     [[nodiscard]] FormatSpec gradient_format(TensorId x) const;
     std::uint32_t next_stream() { return stream_++; }
 
+    /// A tensor as an operand of a scaled product.
+    struct Scaled {
+        TensorId tensor;
+        OperandScale scale{};
+    };
+    /// `source` in the formats and scales of the precision's recipe, for a product that sums over its rows, or else
+    /// over its columns.
+    Scaled scaled(TensorId source, OperandRole role, bool sums_rows);
+    /// Where a scaled operand comes from.
+    struct ScaledSource {
+        TensorId tensor;
+        OperandRole role;
+    };
+    [[nodiscard]] const ScaledSource& source_of(TensorId scaled) const { return scaled_sources_.at(scaled.index); }
+    [[nodiscard]] bool scales_here() const { return precision_.scales(scope_); }
+    [[nodiscard]] const std::vector<DelayedScale>& delayed_scales() const { return delayed_scales_; }
+
   private:
     TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
     [[nodiscard]] bool region_is_off() const;
@@ -110,6 +134,9 @@ class Graph {
     std::map<std::pair<int, std::string>, TensorId> weight_casts_;
     std::map<int, TensorId> gradients_;
     std::set<int> wide_gradients_;
+    std::map<std::tuple<int, std::int64_t, std::int64_t>, Scaled> scaled_; // by source and block
+    std::map<int, ScaledSource> scaled_sources_;
+    std::vector<DelayedScale> delayed_scales_;
 };
 
 /// "[op] expected ..., got SHAPE, SHAPE ...".

@@ -10,6 +10,7 @@
 #include <ampscope/sim/ops/matmul.h>
 #include <ampscope/sim/ops/norm.h>
 #include <ampscope/sim/ops/pool.h>
+#include <ampscope/sim/ops/quantize.h>
 #include <ampscope/sim/ops/reduce.h>
 #include <ampscope/sim/ops/shape.h>
 #include <ampscope/sim/ops/softmax.h>
@@ -24,7 +25,7 @@ namespace amp {
 using Op =
     std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax, SoftmaxBackward, Norm,
                  NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward, Embedding, EmbeddingBackward,
-                 Reduce, ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
+                 Quantize, UpdateScale, Reduce, ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
                  AccumulateGradient, AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
 
 /// An op and why its formats are what they are.

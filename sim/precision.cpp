@@ -41,6 +41,21 @@ Precision with_master(std::string_view name) {
     return p;
 }
 
+/// Linear layers in FP8 or narrower, the rest under autocast to BF16.
+Precision scaled(std::string_view recipe) {
+    Precision p = amp_with("bf16");
+    p.scaling = scaling_recipe(recipe);
+    return p;
+}
+
+/// Its optimizer's state is BF16 as well.
+Precision deepseek() {
+    Precision p = scaled("deepseek");
+    p.m = p.v = format("bf16");
+    p.accumulators = p.backward_accumulators = {accumulator("hopper-wgmma-fp8")};
+    return p;
+}
+
 constexpr PrecisionRow rows[] = {
     {"fp32", "everything in FP32", [] { return Precision{}; }},
     {"tf32", "FP32, operands of matrix products rounded to TF32, ties away (cvt.rna)",
@@ -58,6 +73,18 @@ constexpr PrecisionRow rows[] = {
      [] { return pure("bf16", UpdateRounding::stochastic); }},
     {"pure-bf16-kahan", "pure-bf16, what rounding the weights loses is kept beside them",
      [] { return pure("bf16", UpdateRounding::kahan); }},
+    {"fp8-delayed", "linear layers in FP8, scales from the amax of 1,024 steps (TransformerEngine), the rest amp-bf16",
+     [] { return scaled("te-delayed"); }},
+    {"fp8-current", "linear layers in FP8, a scale a tensor (TransformerEngine), the rest amp-bf16",
+     [] { return scaled("te-current"); }},
+    {"fp8-block", "linear layers in E4M3, scales for 1 x 128 and 128 x 128 (TransformerEngine), the rest amp-bf16",
+     [] { return scaled("te-block"); }},
+    {"mxfp8", "linear layers in MXFP8, a scale for 32 (TransformerEngine), the rest amp-bf16",
+     [] { return scaled("te-mxfp8"); }},
+    {"nvfp4", "linear layers in NVFP4, gradients rounded stochastically (TransformerEngine), the rest amp-bf16",
+     [] { return scaled("te-nvfp4"); }},
+    {"deepseek", "DeepSeek-V3: E4M3, scales for 1 x 128 and 128 x 128, Hopper's sums promoted every 128, m and v BF16",
+     deepseek},
 };
 
 struct FormatKey {
@@ -81,6 +108,11 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         p.update = parse_name<UpdateRounding>("update", update_rounding_names, value);
         return;
     }
+    if (key == "scaling") {
+        p.scaling.reset();
+        if (value != "none") p.scaling = scaling_recipe(value);
+        return;
+    }
     if (key == "scaler") {
         p.loss_scaler = loss_scaler(value).name;
         return;
@@ -97,7 +129,7 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         for (const FormatKey& k : format_keys) names.push_back(k.name);
         throw std::invalid_argument(
             fmt::format("precision: unknown key '{}'; known: {}, accumulate, accumulate-forward, accumulate-backward, "
-                        "update, scaler",
+                        "scaling, update, scaler",
                         key, fmt::join(names, ", ")));
     }
     const FormatSpec f = format(value);
@@ -123,7 +155,14 @@ MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bo
     return result;
 }
 
+bool Precision::scales(std::string_view scope) const {
+    return scaling && std::ranges::none_of(unscaled, [&](const std::string& module) {
+               return scope.starts_with(module + ".");
+           });
+}
+
 bool Precision::may_use(const Accumulator& acc) const {
+    if (scaling && acc.takes(scaling->input.element) && acc.takes(scaling->weight.element)) return true;
     if (operands != format("fp32")) return acc.takes(operands);
     return autocast.enabled ? acc.takes(autocast.low) : acc.takes(weights) && acc.takes(activations);
 }

@@ -4,7 +4,9 @@
 #include <ampscope/sim/autocast.h>
 #include <ampscope/sim/ops/matmul.h>
 #include <ampscope/sim/optimizer.h>
+#include <ampscope/sim/scaling_recipe.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,10 +30,14 @@ struct Precision {
     Rounding operand_rounding = Rounding::nearest_even;
     /// Of matrix products, in forward and in backward: the first that takes both operands, else FP32 chains.
     std::vector<Accumulator> accumulators{}, backward_accumulators{};
+    std::optional<ScalingRecipe> scaling{};     ///< of linear layers and convolutions; none: they are not scaled
+    std::vector<std::string> unscaled = {"head"}; ///< modules (and what is in them) whose layers are not
     UpdateRounding update = UpdateRounding::nearest;
     std::string_view loss_scaler = "none"; ///< a row of loss_scalers
 
     [[nodiscard]] MatmulArithmetic product(const FormatSpec& a, const FormatSpec& b, bool backward) const;
+    /// Whether a layer of that name ("h.0.mlp.up.") is scaled.
+    [[nodiscard]] bool scales(std::string_view scope) const;
     /// Whether some product of the network may use it, as far as formats tell.
     [[nodiscard]] bool may_use(const Accumulator& accumulator) const;
     /// What sums that are no matrix product are rounded to at every addition: the format of a chain, if one is named.
@@ -47,7 +53,8 @@ std::span<const PrecisionRow> precisions();
 
 /// A preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m, v,
 /// operands (a format each), accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update
-/// (nearest, stochastic, kahan) and scaler (a row of loss_scalers); without a preset fp32 is the base.
+/// (nearest, stochastic, kahan), scaling (a row of scaling_recipes, or none) and scaler (a row of loss_scalers);
+/// without a preset fp32 is the base.
 /// Throws std::invalid_argument, naming what is known.
 Precision precision(std::string_view text);
 

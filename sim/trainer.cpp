@@ -43,6 +43,7 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
         std::ranges::copy(initial_values(parameter, i, cpu_.info(parameter.weight), options.seed),
                           cpu_[parameter.weight].begin());
     }
+    for (const DelayedScale& d : training_.delayed_scales) cpu_[d.scale][0] = 1;
     cpu_.context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
 
@@ -143,6 +144,7 @@ std::vector<TensorId> Trainer::state_tensors() const {
     for (const ParameterTensors& p : training_.parameters)
         for (const TensorId id : {p.weight, p.m, p.v, p.compensation})
             if (id) ids.push_back(id);
+    for (const DelayedScale& d : training_.delayed_scales) ids.insert(ids.end(), {d.scale, d.history});
     return ids;
 }
 

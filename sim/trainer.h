@@ -50,6 +50,7 @@ struct TrainingProgram {
     std::vector<ParameterTensors> parameters;
     std::vector<Parameter> initial;                                  ///< how each begins
     std::vector<std::pair<std::string, TensorId>> watched_gradients; ///< "h.0.attn.out.grad"
+    std::vector<DelayedScale> delayed_scales;                        ///< of a recipe with delayed scaling
     TensorId norm;                                                   ///< of the gradients, where they are clipped
 };
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <stdexcept>
 
 namespace amp {
@@ -101,6 +102,10 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     t.initial = g.parameters();
     g.differentiate(o.loss_weight == 1 ? t.network.loss : scale(g, t.network.loss, o.loss_weight));
     check_accumulators(p, o.precision);
+    const auto is_cast = [](const Instruction& i) { return std::holds_alternative<Quantize>(i.op); };
+    if (o.precision.scaling && std::ranges::none_of(p.forward, is_cast))
+        throw std::invalid_argument(fmt::format("[train] {}: no layer to scale outside {}", o.precision.name,
+                                                fmt::join(o.precision.unscaled, ", ")));
     for (const Parameter& parameter : g.parameters()) {
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
@@ -109,6 +114,12 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     }
     for (const auto& [name, id] : g.watched())
         if (const TensorId gradient = g.gradient(id)) t.watched_gradients.emplace_back(name + ".out.grad", gradient);
+
+    t.delayed_scales = g.delayed_scales();
+    for (const DelayedScale& d : t.delayed_scales)
+        p.check.push_back({UpdateScale{d.history, d.scale, d.max, o.precision.scaling->margin,
+                                       o.precision.scaling->most_recent},
+                           std::string(o.precision.scaling->name)});
 
     std::vector<TensorId> gradients;
     for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);

@@ -9,8 +9,8 @@
 namespace amp::cpu {
 
 /// out[i * n + j] = dot(accumulator, row i of a, column j of b, 0) bit for bit, but that a NaN is 0x7fc00000: a is
-/// m x k of values of a_format, b is k x n of b_format, out is m x n and overlaps neither. The result does not depend on
-/// the number of threads (0: every core) or the instruction set.
+/// m x k of values of a_format, b is k x n of b_format, out is m x n and overlaps neither. The number of threads (0:
+/// every core) and the instruction set change nothing.
 void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                 MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
                 detail::InstructionSet set = detail::best_instruction_set());

@@ -32,6 +32,18 @@ struct RoundingCounts {
     RoundingCounts& operator+=(const RoundingCounts& other);
 };
 
+/// What a cast with scales did to a tensor, over the parts of a step.
+struct ScalingCounts {
+    float amax = 0; ///< largest magnitude; infinite if one was
+    float least_scale = 0, largest_scale = 0; ///< that blocks were multiplied by
+    std::int64_t elements = 0;
+    std::int64_t nonzero = 0;   ///< finite and not zero before
+    std::int64_t underflow = 0; ///< of these, zero afterwards
+    std::int64_t saturated = 0; ///< of these, beyond the largest value
+
+    ScalingCounts& operator+=(const ScalingCounts& other);
+};
+
 class Cpu {
   public:
     /// Allocates every tensor of a finished program, which must outlive this; all zeros. threads: 0 for every core.
@@ -49,6 +61,8 @@ class Cpu {
     UpdateCounts updates{};        ///< summed by Update; the host clears them
     bool counts_roundings = false; ///< whether ops count into roundings()
     [[nodiscard]] std::vector<RoundingCounts>& roundings() { return roundings_; } ///< by tensor
+    bool counts_scalings = false; ///< whether casts with scales count into scalings()
+    [[nodiscard]] std::vector<ScalingCounts>& scalings() { return scalings_; } ///< by tensor
 
   private:
     [[nodiscard]] std::size_t storage(TensorId id) const {
@@ -60,6 +74,7 @@ class Cpu {
     int threads_;
     std::vector<std::vector<float>> buffers_;
     std::vector<RoundingCounts> roundings_;
+    std::vector<ScalingCounts> scalings_;
 };
 
 } // namespace amp

@@ -1,7 +1,10 @@
-// The op Matmul: operands as the product reads them, chains in any accumulator, bias and the one rounding.
+// The op Matmul: operands as the product reads them, scales, bias and the one rounding.
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/cpu/accumulate.h>
+#include <ampscope/sim/cpu/fma.h>
 #include <ampscope/sim/cpu/wide.h>
+
+#include <cmath>
 
 namespace amp {
 
@@ -20,6 +23,52 @@ const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic
                  {.policy = {.rounding = arithmetic.operand_rounding}});
     });
     return rounded.data();
+}
+
+/// The decode scales of one block along k: of each row of a, or column of b.
+std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows,
+                             std::int64_t k, std::int64_t others) {
+    const BlockScaling& s = of.scaling;
+    const std::int64_t rows = k_is_rows ? k : others, columns = k_is_rows ? others : k;
+    const std::int64_t height = s.block_rows(rows), width = s.block_columns(columns), across = s.scale_columns(columns);
+    std::vector<float> scales;
+    for (std::int64_t i = 0; i < others; ++i)
+        scales.push_back(cpu[of.scale][static_cast<std::size_t>((k_is_rows ? l : i) / height * across +
+                                                                (k_is_rows ? i : l) / width)]);
+    return scales;
+}
+
+/// total = sum * a scale * b scale, or that fused with the total so far.
+void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::int64_t l, float* total) {
+    const std::vector<float> a = scales_at(cpu, op.a_scale, l, op.transpose_a, op.k, op.m),
+                             b = scales_at(cpu, op.b_scale, l, !op.transpose_b, op.k, op.n);
+    cpu::for_elements(cpu, op.m * op.n, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const float scale = a[static_cast<std::size_t>(i / op.n)] * b[static_cast<std::size_t>(i % op.n)];
+            const float part = sum[static_cast<std::size_t>(i)];
+            const float d = l == 0 ? part * scale : detail::fma_in_double(part, scale, total[i]);
+            total[i] = std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d;
+        }
+    });
+}
+
+/// A product of scaled operands.
+void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out) {
+    const auto along = [](std::int64_t extent, std::int64_t k) { return extent == 0 ? k : extent; };
+    const std::int64_t segment =
+        std::min(along(op.transpose_a ? op.a_scale.scaling.rows : op.a_scale.scaling.columns, op.k),
+                 along(op.transpose_b ? op.b_scale.scaling.columns : op.b_scale.scaling.rows, op.k));
+    std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
+    for (std::int64_t l = 0; l < op.k; l += segment) {
+        cpu::accumulate(op.arithmetic.accumulate, cpu.info(op.a).format, cpu.info(op.b).format, a, b, sum.data(), op.m,
+                        op.n, std::min(segment, op.k - l), cpu.threads());
+        add_scaled(cpu, op, sum, l, out);
+        a.data += segment * a.column_stride;
+        b.data += segment * b.row_stride;
+    }
+    if (!op.a_scale.tensor_scale) return;
+    const float scale = cpu[op.a_scale.tensor_scale][0] * cpu[op.b_scale.tensor_scale][0];
+    for (std::int64_t i = 0; i < op.m * op.n; ++i) out[i] *= scale;
 }
 
 /// Adds the bias to rows of unrounded sums and rounds them.
@@ -56,6 +105,7 @@ void run(Cpu& cpu, const Matmul& op) {
         const cpu::MatrixView left = op.transpose_a ? cpu::MatrixView{x, 1, op.m} : cpu::MatrixView{x, op.k, 1};
         const cpu::MatrixView right = op.transpose_b ? cpu::MatrixView{y, 1, op.k} : cpu::MatrixView{y, op.n, 1};
         float* const to = out + i * op.m * op.n;
+        if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to);
         cpu::accumulate(op.arithmetic.accumulate, multiplied(op.a), multiplied(op.b), left, right, to, op.m, op.n, op.k,
                         threads);
     };

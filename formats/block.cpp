@@ -1,0 +1,59 @@
+#include <ampscope/formats/block.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+/// visit(block, first, count) for every run of numbers of one row in one block.
+template <class Visit>
+void for_runs(const BlockScaling& s, std::int64_t rows, std::int64_t columns, const Visit& visit) {
+    const std::int64_t height = s.block_rows(rows), width = s.block_columns(columns), across = s.scale_columns(columns);
+    for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; j += width)
+            visit(static_cast<std::size_t>(i / height * across + j / width), static_cast<std::size_t>(i * columns + j),
+                  static_cast<std::size_t>(std::min(width, columns - j)));
+}
+
+} // namespace
+
+std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
+                              std::int64_t columns) {
+    std::vector<float> amax(static_cast<std::size_t>(scaling.scale_rows(rows) * scaling.scale_columns(columns)));
+    const bool keeps_nan = amax_keeps_nan(scaling.rule);
+    for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
+        // Magnitudes order as their bits do; a NaN's are the largest.
+        std::uint32_t most = std::bit_cast<std::uint32_t>(amax[block]);
+        for (const float x : in.subspan(first, count)) {
+            const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x) & 0x7fffffff;
+            most = std::max(most, magnitude > 0x7f800000 && !keeps_nan ? 0 : magnitude);
+        }
+        amax[block] = std::bit_cast<float>(most);
+    });
+    return amax;
+}
+
+void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
+                     std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options) {
+    for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
+        const BlockScale s = scales[block];
+        if (s.divides)
+            for (std::size_t i = first; i < first + count; ++i) out[i] = in[i] / s.decode;
+        else
+            for (std::size_t i = first; i < first + count; ++i) out[i] = in[i] * s.encode;
+    });
+    BatchOptions saturating = options;
+    saturating.policy.overflow = Overflow::saturate_all;
+    quantize(scaling.element, out, out, saturating);
+}
+
+void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
+                       std::span<const float> decode_scales, std::span<float> out) {
+    for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
+        for (std::size_t i = first; i < first + count; ++i) out[i] = in[i] * decode_scales[block];
+    });
+}
+
+} // namespace amp

@@ -1,0 +1,248 @@
+// Scaled tensors: numbers of a narrow format q with a scale d for each block of them, x ~ q * d. The table of block
+// formats, and the rules by which libraries choose the scale.
+//
+// Sources: OCP Microscaling Formats (MX) 1.0; NVIDIA TransformerEngine's recipes and kernels (TE below); torchao's
+// float8 and mx_formats; DeepSeek-V3's released kernels and technical report (arXiv:2412.19437).
+#pragma once
+
+#include <ampscope/formats/batch.h>
+#include <ampscope/formats/codec.h>
+#include <ampscope/formats/dot.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace amp {
+
+/// How a scale follows from amax, the largest magnitude of its block. max and emax are the element format's largest
+/// value and the exponent of its binade. The scale applied is s (q = x * s, d = 1 / s) unless the rule says otherwise;
+/// every operation is an FP32 one, rounded to nearest-even.
+enum class ScaleRule : std::uint8_t {
+    te,            ///< TE: s = max / amax; 1 where amax is 0, infinite or NaN; FLT_MAX where s would be infinite
+    te_pow2,       ///< TE with power-of-two scales: that, its significand cleared
+    torchao,       ///< torchao float8: s = FP32(max / max(amax, 1e-12)), the division in double
+    torchao_pow2,  ///< the same, rounded down to a power of two
+    deepseek,      ///< DeepSeek-V3: d = max(amax, 1e-4) / max, q = x / d
+    deepseek_pow2, ///< the same, d rounded up to a power of two
+    mx_floor,      ///< OCP MX 1.0 section 6.3: d = 2^(floor(log2 amax) - emax); torchao's FLOOR
+    mx_even,       ///< torchao's EVEN: amax rounded to the element's precision first
+    mx_ceil,       ///< torchao's CEIL: d = 2^(ceil(log2 amax) - emax)
+    mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max))
+    mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); of an infinite amax 2^127
+    nvfp4,         ///< TE: d is an E4M3 number under one FP32 scale of the tensor
+};
+
+inline constexpr std::array<std::string_view, 12> scale_rule_names = {
+    "te",      "te-pow2", "torchao",  "torchao-pow2", "deepseek", "deepseek-pow2", "mx-floor", "mx-even",
+    "mx-ceil", "mx-rceil", "mx-te", "nvfp4"};
+
+constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
+
+/// A block format: elements, the block that shares a scale (rows x columns; 0: as many as there are) and the usual rule.
+struct BlockSpec {
+    std::string_view name;
+    FormatSpec element;
+    int rows, columns;
+    ScaleRule rule;
+    std::string_view source;
+};
+
+inline constexpr std::array block_formats = {
+    BlockSpec{"mxfp8", format("e4m3"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E4M3, E8M0 scales"},
+    BlockSpec{"mxfp8-e5m2", format("e5m2"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E5M2, E8M0 scales"},
+    BlockSpec{"mxfp6", format("e2m3"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E2M3, E8M0 scales"},
+    BlockSpec{"mxfp6-e3m2", format("e3m2"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E3M2, E8M0 scales"},
+    BlockSpec{"mxfp4", format("e2m1"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E2M1, E8M0 scales"},
+    BlockSpec{"nvfp4", format("e2m1"), 1, 16, ScaleRule::nvfp4, "TE NVFP4BlockScaling: E2M1, E4M3 and FP32 scales"},
+    BlockSpec{"fp8-1x128", format("e4m3"), 1, 128, ScaleRule::te_pow2, "TE Float8BlockScaling of activations"},
+    BlockSpec{"fp8-128x128", format("e4m3"), 128, 128, ScaleRule::te_pow2, "TE Float8BlockScaling of weights"},
+    BlockSpec{"fp8-row", format("e4m3"), 1, 0, ScaleRule::torchao_pow2, "torchao rowwise"},
+    BlockSpec{"fp8-tensor", format("e4m3"), 0, 0, ScaleRule::te, "TE Float8CurrentScaling"},
+};
+
+/// The block format of that name. Throws std::invalid_argument, naming those that there are.
+constexpr const BlockSpec& block_format(std::string_view name) {
+    std::string known;
+    for (const BlockSpec& b : block_formats) {
+        if (b.name == name) return b;
+        known += (known.empty() ? "" : ", ") + std::string(b.name);
+    }
+    throw std::invalid_argument("unknown block format '" + std::string(name) + "'; known: " + known);
+}
+
+/// q = round(x * encode), or round(x / decode) if it divides; x ~ q * decode.
+struct BlockScale {
+    float encode = 1, decode = 1;
+    bool divides = false;
+};
+
+namespace detail {
+
+inline constexpr float largest_float = 0x1.fffffep127F;
+
+constexpr float fp32_div(float a, float b) {
+    Arithmetic math{fp32};
+    return std::bit_cast<float>(math.div(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
+}
+constexpr float fp32_mul(float a, float b) {
+    Arithmetic math{fp32};
+    return std::bit_cast<float>(math.mul(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
+}
+
+constexpr float max_of(const FormatSpec& f) { return decode(f, f.max_code()); }
+
+constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }
+
+/// x > 0 with its significand cleared: the power of two below or at it. Subnormals become 0, as in TE.
+constexpr float clear_significand(float x) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xff800000);
+}
+
+/// floor(log2 x) and whether x is a power of two, for finite x > 0.
+struct Binade {
+    int exponent;
+    bool power;
+};
+constexpr Binade binade_of(float x) {
+    const Unpacked u = unpack(x);
+    return {u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1, std::has_single_bit(u.significand)};
+}
+constexpr int ceil_log2(float x) { return binade_of(x).exponent + (binade_of(x).power ? 0 : 1); }
+
+/// 2^e as a float; subnormal below 2^-126.
+constexpr float power_of_two(int e) {
+    return e < -126 ? std::bit_cast<float>(std::uint32_t{1} << (e + 149))
+                    : std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+}
+
+/// The E8M0 scale 2^e, e clamped to what E8M0 has.
+constexpr BlockScale mx_scale(int e) {
+    const int clamped = e < -127 ? -127 : e > 127 ? 127 : e;
+    return {.encode = power_of_two(-clamped), .decode = power_of_two(clamped)};
+}
+
+constexpr BlockScale scale_by(float s) { return {.encode = s, .decode = fp32_div(1, s)}; }
+
+constexpr float te_scale(float max, float amax) {
+    if (amax == 0 || !is_finite(amax)) return 1;
+    const float s = fp32_div(max, amax);
+    return is_finite(s) ? s : largest_float;
+}
+
+constexpr BlockScale te_mx_scale(const FormatSpec& element, float amax) {
+    if (amax != amax) return {.encode = amax, .decode = amax};
+    if (!is_finite(amax)) return mx_scale(127);
+    const float target = fp32_mul(amax, fp32_div(1, max_of(element)));
+    return target == 0 ? mx_scale(-127) : mx_scale(ceil_log2(target));
+}
+
+constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float amax) {
+    if (!is_finite(amax)) { // E8M0's NaN
+        const auto nan = std::bit_cast<float>(0x7fc00000);
+        return {.encode = nan, .decode = nan};
+    }
+    if (rule == ScaleRule::mx_rceil) {
+        const float target = fp32_div(amax, max_of(element));
+        return target == 0 ? mx_scale(-127) : mx_scale(ceil_log2(target));
+    }
+    // The half of a last place of the element, in bits of FP32's significand.
+    if (rule == ScaleRule::mx_even)
+        amax = std::bit_cast<float>(std::bit_cast<std::uint32_t>(amax) + (std::uint32_t{1} << (22 - element.fraction_bits)));
+    if (amax == 0) return mx_scale(-127);
+    const int e = rule == ScaleRule::mx_ceil ? ceil_log2(amax) : is_finite(amax) ? binade_of(amax).exponent : 128;
+    return mx_scale(e - element.max_exponent());
+}
+
+/// The FP32 scale of an NVFP4 tensor.
+constexpr float nvfp4_tensor_scale(float tensor_amax) {
+    const float s = fp32_div(448 * 6, tensor_amax);
+    const float encode = s < largest_float ? s : largest_float;
+    return tensor_amax == 0 || encode == 0 || !(encode == encode) ? 1 : encode;
+}
+
+constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
+    const float wanted = fp32_mul(amax, fp32_mul(tensor_scale, fp32_div(1, 6)));
+    const FormatSpec e4m3 = format("e4m3");
+    const float d = quantize(e4m3, wanted < largest_float ? wanted : largest_float, {.overflow = Overflow::saturate_all});
+    const float s = fp32_div(1, fp32_mul(d, fp32_div(1, tensor_scale)));
+    return {.encode = s < largest_float ? s : largest_float, .decode = d};
+}
+
+} // namespace detail
+
+/// Whether the largest magnitude of a block with a NaN is NaN (torch.amax) or that of its other numbers (fmaxf).
+constexpr bool amax_keeps_nan(ScaleRule rule) {
+    return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 ||
+           (rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_rceil);
+}
+
+/// The scale of a block. `tensor_scale` is that of an NVFP4 tensor, under which d lies: x ~ q * d / tensor_scale.
+constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, float amax, float tensor_scale = 1) {
+    const float max = detail::max_of(element);
+    switch (rule) {
+    case ScaleRule::te: return detail::scale_by(detail::te_scale(max, amax));
+    case ScaleRule::te_pow2: return detail::scale_by(detail::clear_significand(detail::te_scale(max, amax)));
+    case ScaleRule::torchao:
+    case ScaleRule::torchao_pow2: {
+        const double least = 1e-12, wide = static_cast<double>(amax);
+        const float s = quantize(format("fp32"), static_cast<double>(max) / (wide < least ? least : wide));
+        return detail::scale_by(rule == ScaleRule::torchao ? s : detail::clear_significand(s));
+    }
+    case ScaleRule::deepseek:
+    case ScaleRule::deepseek_pow2: {
+        const float d = detail::fp32_div(amax > 1e-4F ? amax : 1e-4F, max);
+        const bool power = rule == ScaleRule::deepseek_pow2 && detail::is_finite(d);
+        const float scale = power ? detail::power_of_two(detail::ceil_log2(d)) : d;
+        return {.encode = detail::fp32_div(1, scale), .decode = scale, .divides = true};
+    }
+    case ScaleRule::mx_floor:
+    case ScaleRule::mx_even:
+    case ScaleRule::mx_ceil:
+    case ScaleRule::mx_rceil: return detail::ocp_scale(rule, element, amax);
+    case ScaleRule::mx_te: return detail::te_mx_scale(element, amax);
+    case ScaleRule::nvfp4: return detail::nvfp4_scale(amax, tensor_scale);
+    }
+    return {};
+}
+
+/// The number stored for x: scaled in FP32, then rounded once to the element; what exceeds its largest value saturates.
+constexpr float quantize_scaled(const FormatSpec& element, float x, const BlockScale& scale,
+                                Rounding rounding = Rounding::nearest_even, std::uint32_t random = 0) {
+    const float scaled = scale.divides ? detail::fp32_div(x, scale.decode) : detail::fp32_mul(x, scale.encode);
+    return quantize(element, scaled, {.rounding = rounding, .overflow = Overflow::saturate_all}, random);
+}
+
+/// How a tensor of rows x columns is scaled: blocks in any direction, 0 for as many as there are.
+struct BlockScaling {
+    FormatSpec element = format("e4m3");
+    std::int64_t rows = 0, columns = 0;
+    ScaleRule rule = ScaleRule::te;
+
+    [[nodiscard]] std::int64_t block_rows(std::int64_t of) const { return rows == 0 ? of : rows; }
+    [[nodiscard]] std::int64_t block_columns(std::int64_t of) const { return columns == 0 ? of : columns; }
+    [[nodiscard]] std::int64_t scale_rows(std::int64_t of) const { return (of + block_rows(of) - 1) / block_rows(of); }
+    [[nodiscard]] std::int64_t scale_columns(std::int64_t of) const {
+        return (of + block_columns(of) - 1) / block_columns(of);
+    }
+    bool operator==(const BlockScaling&) const = default;
+};
+
+/// The largest magnitude of each block, scale_rows x scale_columns of them.
+std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
+                              std::int64_t columns);
+
+/// out = in, rows x columns in C order, in the scales given (scale_rows x scale_columns): as quantize_scaled does.
+void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
+                     std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options = {});
+
+/// in * the decode scale of its block, in FP32.
+void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
+                       std::span<const float> decode_scales, std::span<float> out);
+
+} // namespace amp
