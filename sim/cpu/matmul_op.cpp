@@ -4,7 +4,7 @@
 #include <ampscope/sim/cpu/fma.h>
 #include <ampscope/sim/cpu/wide.h>
 
-#include <cmath>
+#include <bit>
 
 namespace amp {
 
@@ -38,18 +38,30 @@ std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_
     return scales;
 }
 
-/// total = sum * a scale * b scale, or that fused with the total so far.
+/// total = sum * a scale * b scale, fused with the total so far unless it is the first.
+struct ScaleKernel {
+    AMPSCOPE_KERNEL void run(float a, const float* b, const float* sum, float* total, std::int64_t n, bool first) {
+        for (std::int64_t j = 0; j < n; ++j) {
+            const float d =
+                first ? sum[j] * (a * b[j]) : detail::fma_in_double(sum[j], a * b[j], total[j]);
+            total[j] = d != d ? std::bit_cast<float>(0x7fc00000) : d;
+        }
+    }
+};
+
+/// Adds the sums of the block along k that begins at l.
 void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::int64_t l, float* total) {
     const std::vector<float> a = scales_at(cpu, op.a_scale, l, op.transpose_a, op.k, op.m),
                              b = scales_at(cpu, op.b_scale, l, !op.transpose_b, op.k, op.n);
-    cpu::for_elements(cpu, op.m * op.n, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-            const float scale = a[static_cast<std::size_t>(i / op.n)] * b[static_cast<std::size_t>(i % op.n)];
-            const float part = sum[static_cast<std::size_t>(i)];
-            const float d = l == 0 ? part * scale : detail::fma_in_double(part, scale, total[i]);
-            total[i] = std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d;
-        }
-    });
+    const std::int64_t share = std::max<std::int64_t>(1, cpu::grain / op.n);
+    for_each_chunk(static_cast<std::uint64_t>(op.m), static_cast<std::uint64_t>(share), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       for (std::size_t i = begin; i < end; ++i) {
+                           const std::size_t row = i * static_cast<std::size_t>(op.n);
+                           detail::dispatch<ScaleKernel>(detail::best_instruction_set(), a[i], b.data(),
+                                                         sum.data() + row, total + row, op.n, l == 0);
+                       }
+                   });
 }
 
 /// A product of scaled operands.
