@@ -64,7 +64,7 @@ constexpr ScalingRecipe rows[] = {
      .input = {.across = 1, .rule = ScaleRule::torchao_pow2},
      .weight = {.across = 1, .rule = ScaleRule::torchao_pow2},
      .gradient = {.across = 1, .rule = ScaleRule::torchao_pow2},
-     .weight_in_backward = OperandScaling{.rule = ScaleRule::torchao},
+     .weight_in_backward = OperandScaling{.rule = ScaleRule::torchao_pow2},
      .weight_gradient_unscaled = true},
 };
 

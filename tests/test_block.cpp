@@ -1,0 +1,184 @@
+// Block formats: the scales of every rule against the processor's floats, published tables, and casts of whole tensors.
+#include "accumulator_inputs.h"
+#include "sweep.h"
+
+#include <ampscope/formats/block.h>
+
+#include <doctest/doctest.h>
+
+#include <cfloat>
+#include <cmath>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// The decode scale of a rule as its source computes it, in the processor's floats and the C library.
+float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, float amax) {
+    const auto power = [](int e) { return std::ldexp(1.0F, std::min(std::max(e, -127), 127)); };
+    const auto ceil_log2 = [](float x) {
+        int e = 0;
+        const float fraction = std::frexp(x, &e); // [0.5, 1)
+        return fraction == 0.5F ? e - 1 : e;
+    };
+    const auto te = [&] {
+        if (amax == 0 || !std::isfinite(amax)) return 1.0F;
+        const float s = max / amax;
+        return std::isinf(s) ? FLT_MAX : s;
+    };
+    const auto floor_pow2 = [](float s) {
+        int e = 0;
+        std::frexp(s, &e);
+        return std::ldexp(1.0F, e - 1);
+    };
+    const bool finite = std::isfinite(amax);
+    switch (rule) {
+    case ScaleRule::te: return 1 / te();
+    case ScaleRule::te_pow2: return 1 / floor_pow2(te());
+    case ScaleRule::torchao:
+        return 1 / static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12));
+    case ScaleRule::torchao_pow2:
+        return finite ? 1 / floor_pow2(static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12))) : 0;
+    case ScaleRule::deepseek: return std::max(amax, 1e-4F) / max;
+    case ScaleRule::deepseek_pow2: return std::ldexp(1.0F, ceil_log2(std::max(amax, 1e-4F) / max));
+    case ScaleRule::mx_floor: return amax == 0 ? power(-127) : power(std::ilogb(amax) - emax);
+    case ScaleRule::mx_even: {
+        // Rounded half up to the element's precision: only whether the binade changes matters.
+        const float rounded = amax == 0 ? 0 : amax + std::ldexp(1.0F, std::ilogb(amax) - fraction_bits - 1);
+        if (std::isinf(rounded)) return power(128 - emax);
+        return rounded == 0 ? power(-127) : power(std::ilogb(rounded) - emax);
+    }
+    case ScaleRule::mx_ceil: return amax == 0 ? power(-127) : power(ceil_log2(amax) - emax);
+    case ScaleRule::mx_rceil: return amax / max == 0 ? power(-127) : power(ceil_log2(amax / max));
+    case ScaleRule::mx_te: return amax * (1 / max) == 0 ? power(-127) : power(ceil_log2(amax * (1 / max)));
+    case ScaleRule::nvfp4: break;
+    }
+    return 0;
+}
+
+float stored(ScaleRule rule, const char* element, float x, float amax) {
+    return quantize_scaled(format(element), x, block_scale(rule, format(element), amax));
+}
+
+} // namespace
+
+TEST_CASE("scales of every rule, over all magnitudes") {
+    for (std::size_t r = 0; r + 1 < scale_rule_names.size(); ++r) {
+        const auto rule = static_cast<ScaleRule>(r);
+        for (const char* element : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
+            const oracle::Facts& f = oracle::find(element);
+            const auto max = static_cast<float>(f.max);
+            constexpr std::uint64_t stride = 4001; // a prime: all low bits occur
+            prove(fmt::format("scales of {}, {}", name_of(rule), element), 0x7f800000 / stride,
+                  [&](std::uint64_t i, Tally& tally) {
+                      const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
+                      // EVEN adds to the bits of a subnormal what it adds to a normal number's.
+                      if (rule == ScaleRule::mx_even && amax < FLT_MIN) return;
+                      tally.expect(block_scale(rule, format(element), amax).decode,
+                                   reference_scale(rule, max, std::ilogb(max), f.fraction_bits, amax),
+                                   [&] { return fmt::format("amax {:a}", amax); });
+                  });
+        }
+    }
+}
+
+TEST_CASE("the scale's exponent and the stored largest magnitude, as published for torchao's MX") {
+    struct Row {
+        float amax;
+        int floor, even, ceil, rceil;
+        float stored[4];
+    };
+    for (const Row& row : {Row{1, -8, -8, -8, -8, {256, 256, 256, 256}}, Row{1.76F, -8, -8, -7, -7, {448, 448, 224, 224}},
+                           Row{1.9F, -8, -8, -7, -7, {448, 448, 240, 240}}, Row{150, -1, -1, 0, -1, {288, 288, 144, 288}},
+                           Row{448, 0, 0, 1, 0, {448, 448, 224, 448}}, Row{500, 0, 1, 1, 1, {448, 256, 256, 256}}}) {
+        CAPTURE(row.amax);
+        const ScaleRule rules[] = {ScaleRule::mx_floor, ScaleRule::mx_even, ScaleRule::mx_ceil, ScaleRule::mx_rceil};
+        const int exponents[] = {row.floor, row.even, row.ceil, row.rceil};
+        for (int i = 0; i < 4; ++i) {
+            CHECK(block_scale(rules[i], format("e4m3"), row.amax).decode == std::ldexp(1.0F, exponents[i]));
+            CHECK(stored(rules[i], "e4m3", row.amax, row.amax) == row.stored[i]);
+        }
+    }
+}
+
+TEST_CASE("published examples") {
+    CHECK(block_scale(ScaleRule::te, format("e4m3"), 3).encode == 448.0F / 3);
+    CHECK(block_scale(ScaleRule::te_pow2, format("e4m3"), 3).encode == 128);
+    const float tensor = detail::nvfp4_tensor_scale(10);
+    CHECK(tensor == 268.8F);
+    const BlockScale s = block_scale(ScaleRule::nvfp4, format("e2m1"), 1, tensor);
+    CHECK(s.decode == 44);
+    CHECK(s.encode == doctest::Approx(6.10909).epsilon(1e-6));
+    // Ties of E2M1 go to the even code.
+    const float ties[][2] = {{0.25F, 0}, {0.75F, 1}, {1.25F, 1}, {1.75F, 2}, {2.5F, 2}, {3.5F, 4}, {5, 4}};
+    for (const auto& [x, want] : ties) CHECK(quantize_scaled(format("e2m1"), x, {}) == want);
+    CHECK(quantize_scaled(format("e2m1"), -100, {}) == -6);
+    CHECK(detail::nvfp4_tensor_scale(0) == 1);
+    // A block max is off by at most so much: to the nearest power of two up to 29 %, rounded up 6 % (mlx issue 4353).
+    for (const ScaleRule rule : {ScaleRule::mx_floor, ScaleRule::mx_rceil}) {
+        float worst = 0;
+        for (float amax = 1; amax < 2; amax += 0x1p-9F) {
+            const BlockScale scale = block_scale(rule, format("e4m3"), amax);
+            worst = std::max(worst, std::fabs(quantize_scaled(format("e4m3"), amax, scale) * scale.decode - amax) / amax);
+        }
+        CHECK(worst == doctest::Approx(rule == ScaleRule::mx_floor ? 0.1233 : 0.0588).epsilon(0.02));
+    }
+}
+
+TEST_CASE("infinities, NaN and zeros in a block") {
+    const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    CHECK(block_scale(ScaleRule::te, format("e4m3"), 0).encode == 1);
+    CHECK(block_scale(ScaleRule::te, format("e4m3"), inf).encode == 1);
+    CHECK(block_scale(ScaleRule::te, format("e4m3"), 0x1p-149F).encode == FLT_MAX);
+    CHECK(std::isnan(block_scale(ScaleRule::mx_floor, format("e4m3"), inf).decode)); // E8M0 255
+    CHECK(block_scale(ScaleRule::mx_te, format("e4m3"), inf).decode == 0x1p127F);
+    CHECK(std::isnan(block_scale(ScaleRule::mx_te, format("e4m3"), nan).decode));
+    const BlockScaling te{.element = format("e4m3")}, mx{.element = format("e4m3"), .rule = ScaleRule::mx_floor};
+    const float block[] = {1, nan, -3};
+    CHECK(block_amax(te, block, 1, 3)[0] == 3); // fmaxf passes NaN over
+    CHECK(std::isnan(block_amax(mx, block, 1, 3)[0]));
+    CHECK(std::isnan(quantize_scaled(format("e4m3"), nan, {})));
+    CHECK(quantize_scaled(format("e4m3"), -inf, {}) == -448);
+}
+
+TEST_CASE("whole tensors in blocks of any shape") {
+    constexpr std::int64_t rows = 37, columns = 50;
+    const std::vector<float> in = Operands("bf16", 1).make(Inputs::scaled, rows * columns);
+    for (const BlockScaling& s : {BlockScaling{}, BlockScaling{.rows = 1}, BlockScaling{.columns = 1},
+                                  BlockScaling{.rows = 1, .columns = 32, .rule = ScaleRule::mx_rceil},
+                                  BlockScaling{.rows = 32, .columns = 1, .rule = ScaleRule::deepseek},
+                                  BlockScaling{.element = format("e2m1"), .rows = 16, .columns = 16, .rule = ScaleRule::te}}) {
+        const std::int64_t height = s.rows == 0 ? rows : s.rows, width = s.columns == 0 ? columns : s.columns;
+        const std::int64_t across = (columns + width - 1) / width;
+        const std::vector<float> amax = block_amax(s, in, rows, columns);
+        std::vector<float> want(amax.size());
+        for (std::int64_t i = 0; i < rows; ++i)
+            for (std::int64_t j = 0; j < columns; ++j) {
+                float& a = want[static_cast<std::size_t>(i / height * across + j / width)];
+                a = std::max(a, std::fabs(in[static_cast<std::size_t>(i * columns + j)]));
+            }
+        CHECK(amax == want);
+        std::vector<BlockScale> scales;
+        std::vector<float> decode_scales, q(in.size()), back(in.size());
+        for (const float a : amax) {
+            scales.push_back(block_scale(s.rule, s.element, a));
+            decode_scales.push_back(scales.back().decode);
+        }
+        quantize_blocks(s, in, rows, columns, scales, q);
+        dequantize_blocks(s, q, rows, columns, decode_scales, back);
+        for (std::int64_t i = 0; i < rows; ++i)
+            for (std::int64_t j = 0; j < columns; ++j) {
+                const auto at = static_cast<std::size_t>(i * columns + j);
+                const BlockScale& scale = scales[static_cast<std::size_t>(i / height * across + j / width)];
+                CHECK(q[at] == quantize_scaled(s.element, in[at], scale));
+                CHECK(back[at] == q[at] * scale.decode);
+            }
+    }
+}
+
+TEST_CASE("names") {
+    for (const BlockSpec& b : block_formats) CHECK(block_format(b.name).name == b.name);
+    CHECK_THROWS_AS(block_format("mxfp5"), std::invalid_argument);
+    CHECK(name_of(ScaleRule::nvfp4) == "nvfp4");
+}
