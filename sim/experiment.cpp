@@ -76,7 +76,7 @@ void restore_notes(Run& run, const Json& notes) {
 
 bool all_fp32(const Precision& p) {
     const FormatSpec fp32 = format("fp32");
-    return !p.autocast.enabled && p.update == UpdateRounding::nearest && p.accumulators.empty() &&
+    return !p.autocast.enabled && !p.scaling && p.update == UpdateRounding::nearest && p.accumulators.empty() &&
            p.backward_accumulators.empty() &&
            std::ranges::all_of(std::initializer_list<FormatSpec>{p.weights, p.activations, p.gradients, p.loss,
                                                                  p.master, p.m, p.v, p.operands},
@@ -145,8 +145,11 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
 void Experiment::compute(Run& run) {
     const bool counts = options_.statistics_every > 0 && step_ % options_.statistics_every == 0;
     run.trainer->backend().counts_roundings = counts;
+    const bool records = run.folder && run.precision().scaling;
+    run.trainer->backend().counts_scalings = records;
+    if (records) std::ranges::fill(run.trainer->backend().scalings(), ScalingCounts{});
     run.last = run.trainer->compute();
-    run.trainer->backend().counts_roundings = false;
+    run.trainer->backend().counts_roundings = run.trainer->backend().counts_scalings = false;
     if (counts) collect_roundings(run);
     run.losses.push_back(run.last.loss);
 }
@@ -165,7 +168,10 @@ void Experiment::apply(Run& run) {
     run.updates.lost += run.last.updates.lost;
     run.updates.changed += run.last.updates.changed;
     run.updates.nonfinite += run.last.updates.nonfinite;
-    if (run.folder) run.folder->append_metrics(metrics_of(run.last));
+    if (!run.folder) return;
+    Json line = metrics_of(run.last);
+    if (Json scaling = scalings_of(run.trainer->backend()); !scaling.is_null()) line["scaling"] = std::move(scaling);
+    run.folder->append_metrics(line);
 }
 
 void Experiment::step() {

@@ -246,6 +246,22 @@ Json RunFolder::restore(Trainer& trainer, std::int64_t step) const {
     });
 }
 
+Json scalings_of(const Cpu& backend) {
+    Json json;
+    for (std::size_t i = 0; i < backend.scalings().size(); ++i) {
+        const ScalingCounts& c = backend.scalings()[i];
+        if (c.elements == 0) continue;
+        Json& tensor = json[backend.program().tensors[i].name];
+        tensor = {{"amax", finite_or_null(c.amax)},
+                  {"scale", finite_or_null(c.largest_scale)},
+                  {"nonzero", c.nonzero},
+                  {"underflow", c.underflow},
+                  {"saturated", c.saturated}};
+        if (c.least_scale != c.largest_scale) tensor["least_scale"] = finite_or_null(c.least_scale);
+    }
+    return json;
+}
+
 Json metrics_of(const StepResult& s) {
     Json line = {{"step", s.step}, {"loss", finite_or_null(s.loss)}};
     if (!std::isfinite(s.loss)) line["loss_class"] = std::isnan(s.loss) ? "nan" : "inf";

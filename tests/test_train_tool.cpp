@@ -169,6 +169,8 @@ TEST_CASE("every name of the lists and every option trains") {
                                    : section == "Models:"       ? "--model "
                                    : section == "Optimizers:"   ? "--precision amp-fp16 --optimizer "
                                    : section == "Loss scalers:" ? "--precision amp-fp16 --loss-scale "
+                                   : section.starts_with("Scaling recipes")
+                                       ? "--precision fp32,scaling="
                                    : section == "Accumulators:" ? all_in(first_word(line, 24)) + " --accumulate "
                                                                 : "?";
         const Outcome o = train("--steps 2 --batch 8 " + option + name);

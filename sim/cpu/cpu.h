@@ -62,7 +62,8 @@ class Cpu {
     bool counts_roundings = false; ///< whether ops count into roundings()
     [[nodiscard]] std::vector<RoundingCounts>& roundings() { return roundings_; } ///< by tensor
     bool counts_scalings = false; ///< whether casts with scales count into scalings()
-    [[nodiscard]] std::vector<ScalingCounts>& scalings() { return scalings_; } ///< by tensor
+    [[nodiscard]] const std::vector<ScalingCounts>& scalings() const { return scalings_; } ///< by tensor
+    [[nodiscard]] std::vector<ScalingCounts>& scalings() { return scalings_; }
 
   private:
     [[nodiscard]] std::size_t storage(TensorId id) const {

@@ -30,7 +30,7 @@ struct Words {
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
                 divide = "before", transport = "fp32";
     std::string accumulate;
-    std::vector<std::string> autocast_off;
+    std::vector<std::string> autocast_off, scaling_off = {"head"};
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
     std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
@@ -117,6 +117,7 @@ void interpret(const Words& w, TrainToolOptions& options) {
         o.precision.weight_cache = !w.no_weight_cache;
         o.precision.backward_under_autocast = w.backward_under_autocast;
         o.precision.autocast_off = w.autocast_off;
+        o.precision.unscaled = w.scaling_off;
         o.optimizer = optimizer_of(w);
         o.optimizer.rounding = o.precision.update;
         const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
@@ -160,6 +161,8 @@ std::string list_of_names() {
     for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
     text += "Loss scalers:\n";
     for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    text += "Scaling recipes (scaling=NAME):\n";
+    for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
     return text + list_of_accumulators();
 }
 
@@ -234,6 +237,9 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
     app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
         ->group(group);
+    app.add_option("--scaling-off", w.scaling_off,
+                   "A module whose layers a recipe (fp8-current ...) leaves as they are; repeatable; default head")
+        ->group(group);
     app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight at each use")->group(group);
     app.add_flag("--contract", w.contract, "The optimizer's multiply-adds are fused")->group(group);
     constexpr const char* wrong = "Mistakes, to see what they do";
@@ -302,7 +308,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_precision_options(app, words);
     add_training_options(app, words, options);
     add_output_options(app, words, options);
-    for (const char* list : {"--precision", "--autocast-off"}) app.get_option(list)->allow_extra_args(false);
+    for (const char* list : {"--precision", "--autocast-off", "--scaling-off"}) app.get_option(list)->allow_extra_args(false);
     try {
         app.parse(argc, argv);
         if (words.list) {
