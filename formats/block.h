@@ -39,12 +39,12 @@ enum class ScaleRule : std::uint8_t {
 };
 
 inline constexpr std::array<std::string_view, 12> scale_rule_names = {
-    "te",      "te-pow2", "torchao",  "torchao-pow2", "deepseek", "deepseek-pow2", "mx-floor", "mx-even",
-    "mx-ceil", "mx-rceil", "mx-te", "nvfp4"};
+    "te",       "te-pow2", "torchao", "torchao-pow2", "deepseek", "deepseek-pow2",
+    "mx-floor", "mx-even", "mx-ceil", "mx-rceil",     "mx-te",    "nvfp4"};
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
-/// A block format: elements, the block that shares a scale (rows x columns; 0: as many as there are) and the usual rule.
+/// A block format: elements, what shares a scale (rows x columns; 0: as many as there are) and the usual rule.
 struct BlockSpec {
     std::string_view name;
     FormatSpec element;
@@ -153,7 +153,8 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
     }
     // The half of a last place of the element, in bits of FP32's significand.
     if (rule == ScaleRule::mx_even)
-        amax = std::bit_cast<float>(std::bit_cast<std::uint32_t>(amax) + (std::uint32_t{1} << (22 - element.fraction_bits)));
+        amax = std::bit_cast<float>(std::bit_cast<std::uint32_t>(amax) +
+                                    (std::uint32_t{1} << (22 - element.fraction_bits)));
     if (amax == 0) return mx_scale(-127);
     const int e = rule == ScaleRule::mx_ceil ? ceil_log2(amax) : is_finite(amax) ? binade_of(amax).exponent : 128;
     return mx_scale(e - element.max_exponent());
@@ -169,7 +170,8 @@ constexpr float nvfp4_tensor_scale(float tensor_amax) {
 constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
     const float wanted = fp32_mul(amax, fp32_mul(tensor_scale, fp32_div(1, 6)));
     const FormatSpec e4m3 = format("e4m3");
-    const float d = quantize(e4m3, wanted < largest_float ? wanted : largest_float, {.overflow = Overflow::saturate_all});
+    const float d =
+        quantize(e4m3, wanted < largest_float ? wanted : largest_float, {.overflow = Overflow::saturate_all});
     const float s = fp32_div(1, fp32_mul(d, fp32_div(1, tensor_scale)));
     return {.encode = s < largest_float ? s : largest_float, .decode = d};
 }

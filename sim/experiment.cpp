@@ -55,6 +55,7 @@ Json notes_of(const Run& run) {
             {"roundings", {json_of(run.gradients), json_of(run.activations), json_of(run.weights)}},
             {"updates", {run.updates.lost, run.updates.changed, run.updates.nonfinite}},
             {"departures", departures},
+            {"gradient_error", run.gradient_error ? Json(fmt::format("{}", *run.gradient_error)) : Json(nullptr)},
             {"stopped", run.stopped}};
 }
 
@@ -66,6 +67,8 @@ void restore_notes(Run& run, const Json& notes) {
     run.activations = roundings_from(notes.at("roundings").at(1));
     run.weights = roundings_from(notes.at("roundings").at(2));
     run.updates = {notes.at("updates").at(0), notes.at("updates").at(1), notes.at("updates").at(2)};
+    if (const Json& error = notes.at("gradient_error"); !error.is_null())
+        run.gradient_error = std::stod(error.get<std::string>());
     run.stopped = notes.at("stopped");
     if (!run.departures) return;
     for (const Json& d : notes.at("departures"))
@@ -81,6 +84,21 @@ bool all_fp32(const Precision& p) {
            std::ranges::all_of(std::initializer_list<FormatSpec>{p.weights, p.activations, p.gradients, p.loss,
                                                                  p.master, p.m, p.v, p.operands},
                                [&](const FormatSpec& f) { return f == fp32; });
+}
+
+/// |x / scale - y| / |y| over these tensors of all parameters, y the reference's.
+double distance_of(const Run& run, const Run& reference, TensorId ParameterTensors::*which, double scale) {
+    const auto &ours = run.trainer->training().parameters, &theirs = reference.trainer->training().parameters;
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+        const auto x = run.trainer->backend()[ours[i].*which], y = reference.trainer->backend()[theirs[i].*which];
+        for (std::size_t j = 0; j < x.size(); ++j) {
+            const double d = x[j] / scale - y[j];
+            difference += d * d;
+            size += static_cast<double>(y[j]) * y[j];
+        }
+    }
+    return std::sqrt(difference / size);
 }
 
 } // namespace
@@ -104,8 +122,12 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
         runs_.emplace_back();
         runs_.back().trainer = std::make_unique<Trainer>(o, data, threads);
     }
-    for (Run& run : runs_)
-        if (reference_ == nullptr && all_fp32(run.precision())) reference_ = &run;
+    const auto is_reference = [&](const Run& run) {
+        return options_.reference.empty() ? all_fp32(run.precision()) : run.precision().name == options_.reference;
+    };
+    if (const auto found = std::ranges::find_if(runs_, is_reference); found != runs_.end()) reference_ = &*found;
+    else if (!options_.reference.empty())
+        throw std::invalid_argument("reference " + options_.reference + ": no run has that precision");
     for (Run& run : runs_)
         if (reference_ != nullptr && &run != reference_)
             run.departures.emplace(run.trainer->training(), reference_->trainer->training(), options_.departure_bound);
@@ -179,8 +201,13 @@ void Experiment::step() {
     const bool looks = step_ < 10 || (options_.statistics_every > 0 && step_ % options_.statistics_every == 0);
     for_each_run(runs_, options_.threads, [&](Run& run) {
         const bool broken = run.last.found_inf || !std::isfinite(run.last.loss);
-        if (run.departures && (looks || broken)) run.departures->look(*run.trainer, *reference_->trainer, run.last);
+        if (run.departures && (looks || broken))
+            run.departures->look(*run.trainer, *reference_->trainer, run.last, reference_->last.scale);
     });
+    if (step_ == 0 && reference_ != nullptr) // no other gradient of the reference contains a loss scale of its own
+        for (Run& run : runs_)
+            run.gradient_error =
+                distance_of(run, *reference_, &ParameterTensors::gradient, run.last.scale / reference_->last.scale);
     for_each_run(runs_, options_.threads, [&](Run& run) { apply(run); });
     ++step_;
     if (options_.checkpoint_every > 0 && (step_ % options_.checkpoint_every == 0 || finished())) checkpoint();
@@ -194,18 +221,8 @@ void Experiment::checkpoint() {
 }
 
 std::optional<double> Experiment::distance(const Run& run) const {
-    if (reference_ == nullptr) return std::nullopt;
-    const auto &ours = run.trainer->training().parameters, &theirs = reference_->trainer->training().parameters;
-    double difference = 0, size = 0;
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-        const auto x = run.trainer->backend()[ours[i].weight], y = reference_->trainer->backend()[theirs[i].weight];
-        for (std::size_t j = 0; j < x.size(); ++j) {
-            const double d = static_cast<double>(x[j]) - y[j];
-            difference += d * d;
-            size += static_cast<double>(y[j]) * y[j];
-        }
-    }
-    return std::sqrt(difference / size);
+    return reference_ == nullptr ? std::nullopt
+                                 : std::optional(distance_of(run, *reference_, &ParameterTensors::weight, 1));
 }
 
 } // namespace amp

@@ -21,20 +21,23 @@ struct ExperimentOptions {
     std::int64_t checkpoint_every = 0;  ///< steps; 0: none
     bool resume = false;                ///< from the last checkpoint that every run has
     std::int64_t statistics_every = 10; ///< steps between counts of what rounding does and comparisons with FP32
-    double departure_bound = 0.1;       ///< relative error beyond which a tensor has left FP32
+    double departure_bound = 0.1;       ///< relative error beyond which a tensor has left the reference
+    std::string reference{}; ///< the precision of the run that others are compared with; empty: FP32's, if there is one
 };
 
 /// One of the runs, and what has become of it.
 struct Run {
     std::unique_ptr<Trainer> trainer;
     std::optional<RunFolder> folder;
-    std::optional<DepartureWatch> departures; ///< none for the FP32 run, or without one
+    std::optional<DepartureWatch> departures; ///< none for the reference, or without one
     StepResult last{};
     std::vector<double> losses; ///< of every step
     std::int64_t skipped = 0;
     RoundingCounts gradients{}, activations{}, weights{}; ///< of the steps whose roundings were counted
     UpdateCounts updates{};                               ///< of all steps
-    std::string stopped;                                  ///< why, if it ended before its time
+    /// |g - g0| / |g0| of all parameters' gradients in the first step, where all weights are still the same.
+    std::optional<double> gradient_error{};
+    std::string stopped; ///< why, if it ended before its time
 
     [[nodiscard]] const Precision& precision() const { return trainer->options().precision; }
     /// Mean of the last tenth of the losses, ten at least.
@@ -53,9 +56,9 @@ class Experiment {
     void step();
     [[nodiscard]] std::vector<Run>& runs() { return runs_; }
     [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
-    /// The run in FP32 of everything, if there is one.
+    /// The run that the others are compared with, if there is one.
     [[nodiscard]] const Run* reference() const { return reference_; }
-    /// |w - w32| / |w32| over all parameters; none without an FP32 run.
+    /// |w - w0| / |w0| over all parameters, w0 the reference's; none without one.
     [[nodiscard]] std::optional<double> distance(const Run& run) const;
 
   private:

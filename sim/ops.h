@@ -22,11 +22,11 @@
 
 namespace amp {
 
-using Op =
-    std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax, SoftmaxBackward, Norm,
-                 NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward, Embedding, EmbeddingBackward,
-                 Quantize, UpdateScale, Reduce, ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
-                 AccumulateGradient, AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
+using Op = std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax,
+                        SoftmaxBackward, Norm, NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward,
+                        Embedding, EmbeddingBackward, Quantize, UpdateScale, Reduce, ReduceBackward, CrossEntropy,
+                        CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient, AccumulateGradient, AllReduce,
+                        CheckFinite, Unscale, GlobalNorm, Clip, Update>;
 
 /// An op and why its formats are what they are.
 struct Instruction {

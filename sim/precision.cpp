@@ -156,9 +156,8 @@ MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bo
 }
 
 bool Precision::scales(std::string_view scope) const {
-    return scaling && std::ranges::none_of(unscaled, [&](const std::string& module) {
-               return scope.starts_with(module + ".");
-           });
+    return scaling &&
+           std::ranges::none_of(unscaled, [&](const std::string& module) { return scope.starts_with(module + "."); });
 }
 
 bool Precision::may_use(const Accumulator& acc) const {

@@ -30,7 +30,7 @@ struct Precision {
     Rounding operand_rounding = Rounding::nearest_even;
     /// Of matrix products, in forward and in backward: the first that takes both operands, else FP32 chains.
     std::vector<Accumulator> accumulators{}, backward_accumulators{};
-    std::optional<ScalingRecipe> scaling{};     ///< of linear layers and convolutions; none: they are not scaled
+    std::optional<ScalingRecipe> scaling{};       ///< of linear layers and convolutions; none: they are not scaled
     std::vector<std::string> unscaled = {"head"}; ///< modules (and what is in them) whose layers are not
     UpdateRounding update = UpdateRounding::nearest;
     std::string_view loss_scaler = "none"; ///< a row of loss_scalers

@@ -39,11 +39,8 @@ constexpr ScalingRecipe rows[] = {
      .source = "TransformerEngine NVFP4BlockScaling: E2M1, weights 16 x 16, gradients rounded stochastically",
      .input = {.element = e2m1, .along = 16, .across = 1, .rule = ScaleRule::nvfp4},
      .weight = {.element = e2m1, .along = 16, .across = 16, .rule = ScaleRule::nvfp4},
-     .gradient = {.element = e2m1,
-                  .along = 16,
-                  .across = 1,
-                  .rule = ScaleRule::nvfp4,
-                  .rounding = Rounding::stochastic}},
+     .gradient =
+         {.element = e2m1, .along = 16, .across = 1, .rule = ScaleRule::nvfp4, .rounding = Rounding::stochastic}},
     {.name = "deepseek",
      .source = "DeepSeek-V3: E4M3, 1 x 128, weights 128 x 128, x / (amax / 448)",
      .input = {.along = 128, .across = 1, .rule = ScaleRule::deepseek},
@@ -60,7 +57,8 @@ constexpr ScalingRecipe rows[] = {
      .weight = {.across = 1, .rule = ScaleRule::torchao_pow2},
      .gradient = {.across = 1, .rule = ScaleRule::torchao_pow2}},
     {.name = "torchao-rowwise-gw-hp",
-     .source = "torchao rowwise_with_gw_hp: weights' gradients from unscaled tensors, weights a scale a tensor backward",
+     .source =
+         "torchao rowwise_with_gw_hp: weights' gradients from unscaled tensors, weights a scale a tensor backward",
      .input = {.across = 1, .rule = ScaleRule::torchao_pow2},
      .weight = {.across = 1, .rule = ScaleRule::torchao_pow2},
      .gradient = {.across = 1, .rule = ScaleRule::torchao_pow2},

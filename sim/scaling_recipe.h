@@ -36,8 +36,8 @@ struct ScalingRecipe {
     /// The scale of a step follows from the amax of earlier ones: so many, their largest or the last.
     int history = 0; ///< 0: from the tensor itself
     bool most_recent = false;
-    int margin = 0;                         ///< powers of two between the largest magnitude and the largest value
-    bool weight_gradient_unscaled = false;  ///< the product that makes it reads the tensors as they were
+    int margin = 0;                        ///< powers of two between the largest magnitude and the largest value
+    bool weight_gradient_unscaled = false; ///< the product that makes it reads the tensors as they were
 
     [[nodiscard]] const OperandScaling& operand(OperandRole role, bool backward) const {
         if (role == OperandRole::weight && backward && weight_in_backward) return *weight_in_backward;

@@ -36,8 +36,7 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     switch (rule) {
     case ScaleRule::te: return 1 / te();
     case ScaleRule::te_pow2: return 1 / floor_pow2(te());
-    case ScaleRule::torchao:
-        return 1 / static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12));
+    case ScaleRule::torchao: return 1 / static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12));
     case ScaleRule::torchao_pow2:
         return finite ? 1 / floor_pow2(static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12))) : 0;
     case ScaleRule::deepseek: return std::max(amax, 1e-4F) / max;
@@ -89,9 +88,10 @@ TEST_CASE("the scale's exponent and the stored largest magnitude, as published f
         int floor, even, ceil, rceil;
         float stored[4];
     };
-    for (const Row& row : {Row{1, -8, -8, -8, -8, {256, 256, 256, 256}}, Row{1.76F, -8, -8, -7, -7, {448, 448, 224, 224}},
-                           Row{1.9F, -8, -8, -7, -7, {448, 448, 240, 240}}, Row{150, -1, -1, 0, -1, {288, 288, 144, 288}},
-                           Row{448, 0, 0, 1, 0, {448, 448, 224, 448}}, Row{500, 0, 1, 1, 1, {448, 256, 256, 256}}}) {
+    for (const Row& row :
+         {Row{1, -8, -8, -8, -8, {256, 256, 256, 256}}, Row{1.76F, -8, -8, -7, -7, {448, 448, 224, 224}},
+          Row{1.9F, -8, -8, -7, -7, {448, 448, 240, 240}}, Row{150, -1, -1, 0, -1, {288, 288, 144, 288}},
+          Row{448, 0, 0, 1, 0, {448, 448, 224, 448}}, Row{500, 0, 1, 1, 1, {448, 256, 256, 256}}}) {
         CAPTURE(row.amax);
         const ScaleRule rules[] = {ScaleRule::mx_floor, ScaleRule::mx_even, ScaleRule::mx_ceil, ScaleRule::mx_rceil};
         const int exponents[] = {row.floor, row.even, row.ceil, row.rceil};
@@ -120,7 +120,8 @@ TEST_CASE("published examples") {
         float worst = 0;
         for (float amax = 1; amax < 2; amax += 0x1p-9F) {
             const BlockScale scale = block_scale(rule, format("e4m3"), amax);
-            worst = std::max(worst, std::fabs(quantize_scaled(format("e4m3"), amax, scale) * scale.decode - amax) / amax);
+            worst =
+                std::max(worst, std::fabs(quantize_scaled(format("e4m3"), amax, scale) * scale.decode - amax) / amax);
         }
         CHECK(worst == doctest::Approx(rule == ScaleRule::mx_floor ? 0.1233 : 0.0588).epsilon(0.02));
     }
@@ -145,10 +146,11 @@ TEST_CASE("infinities, NaN and zeros in a block") {
 TEST_CASE("whole tensors in blocks of any shape") {
     constexpr std::int64_t rows = 37, columns = 50;
     const std::vector<float> in = Operands("bf16", 1).make(Inputs::scaled, rows * columns);
-    for (const BlockScaling& s : {BlockScaling{}, BlockScaling{.rows = 1}, BlockScaling{.columns = 1},
-                                  BlockScaling{.rows = 1, .columns = 32, .rule = ScaleRule::mx_rceil},
-                                  BlockScaling{.rows = 32, .columns = 1, .rule = ScaleRule::deepseek},
-                                  BlockScaling{.element = format("e2m1"), .rows = 16, .columns = 16, .rule = ScaleRule::te}}) {
+    for (const BlockScaling& s :
+         {BlockScaling{}, BlockScaling{.rows = 1}, BlockScaling{.columns = 1},
+          BlockScaling{.rows = 1, .columns = 32, .rule = ScaleRule::mx_rceil},
+          BlockScaling{.rows = 32, .columns = 1, .rule = ScaleRule::deepseek},
+          BlockScaling{.element = format("e2m1"), .rows = 16, .columns = 16, .rule = ScaleRule::te}}) {
         const std::int64_t height = s.rows == 0 ? rows : s.rows, width = s.columns == 0 ? columns : s.columns;
         const std::int64_t across = (columns + width - 1) / width;
         const std::vector<float> amax = block_amax(s, in, rows, columns);

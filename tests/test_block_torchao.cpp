@@ -66,7 +66,9 @@ TEST_CASE("torchao's scales and casts") {
         words >> kind >> mode >> element >> hash >> recorded;
         const bool mx = kind == "mx";
         const ScaleRule rule = parse_name<ScaleRule>("rule", scale_rule_names,
-                                                     mx ? "mx-" + mode : mode == "pow2" ? "torchao-pow2" : "torchao");
+                                                     mx               ? "mx-" + mode
+                                                     : mode == "pow2" ? "torchao-pow2"
+                                                                      : "torchao");
         const FormatSpec f = format(element);
         std::vector<BlockScale> scales;
         for (std::size_t i = 0; i < blocks; ++i) {
@@ -76,9 +78,11 @@ TEST_CASE("torchao's scales and casts") {
             scales.push_back(block_scale(rule, f, amax));
             const std::uint32_t got = mx ? static_cast<std::uint32_t>(std::ilogb(scales.back().decode) + 127)
                                          : std::bit_cast<std::uint32_t>(scales.back().encode);
-            tally.expect(got, word(recorded, mx ? 2 : 8, i), [&] { return fmt::format("{} {} {}, block {}", kind, mode, element, i); });
+            tally.expect(got, word(recorded, mx ? 2 : 8, i),
+                         [&] { return fmt::format("{} {} {}, block {}", kind, mode, element, i); });
         }
-        tally.expect(hash_of_casts(f, values, scales), word(hash, 8, 0), [&] { return "codes of " + kind + " " + mode + " " + element; });
+        tally.expect(hash_of_casts(f, values, scales), word(hash, 8, 0),
+                     [&] { return "codes of " + kind + " " + mode + " " + element; });
     }
     report("torchao's scales and casts", tally);
     CHECK(tally.cases == 12 * (blocks + 1));

@@ -25,7 +25,8 @@ std::vector<float> numbers(std::int64_t count, std::uint32_t seed, std::uint32_t
     std::vector<float> values;
     for (std::int64_t i = 0; i < count; ++i) {
         seed = seed * 1664525 + 1013904223;
-        values.push_back(static_cast<float>(std::ldexp(seed / 0x1p31 - 1, -static_cast<int>((seed >> 8) % (spread + 1)))));
+        values.push_back(
+            static_cast<float>(std::ldexp(seed / 0x1p31 - 1, -static_cast<int>((seed >> 8) % (spread + 1)))));
     }
     return values;
 }
@@ -94,8 +95,12 @@ struct Delayed {
         };
         x = add("x", {1, 2}, "fp32");
         state = {add("scale", {}, "fp32"), add("history", {length}, "fp32"), 448};
-        cast = {.in = x, .out = add("q", {1, 2}, "e4m3"), .scale = add("d", {1, 1}, "fp32"), .tensor_scale = {},
-                .delayed = state.scale, .history = state.history};
+        cast = {.in = x,
+                .out = add("q", {1, 2}, "e4m3"),
+                .scale = add("d", {1, 1}, "fp32"),
+                .tensor_scale = {},
+                .delayed = state.scale,
+                .history = state.history};
         program.forward.push_back({cast, ""});
         program.check.push_back({UpdateScale{state.history, state.scale, 448, 0, most_recent}, ""});
     }
@@ -105,9 +110,9 @@ struct Delayed {
 
 TEST_CASE("torchao's Float8Linear: result and both gradients of every recipe") {
     const Json recorded = Json::parse(std::ifstream(AMPSCOPE_TEST_DATA "/torchao/linear.json"))["recipes"];
-    for (const auto& [recorded_name, name] : {std::pair{"tensorwise", "torchao-tensorwise"},
-                                              std::pair{"rowwise", "torchao-rowwise"},
-                                              std::pair{"rowwise_with_gw_hp", "torchao-rowwise-gw-hp"}}) {
+    for (const auto& [recorded_name, name] :
+         {std::pair{"tensorwise", "torchao-tensorwise"}, std::pair{"rowwise", "torchao-rowwise"},
+          std::pair{"rowwise_with_gw_hp", "torchao-rowwise-gw-hp"}}) {
         CAPTURE(name);
         const Layer layer("fp32,scaling=" + std::string(name));
         const Cpu cpu = layer.run();

@@ -59,7 +59,7 @@ TEST_CASE("JSON tells all that the table does, and how to run it again") {
     const Json& run = json["runs"][1];
     CHECK(run["precision"] == "amp-bf16");
     CHECK(run["accuracy"].get<double>() > 0);
-    CHECK(run["distance_from_fp32"].get<double>() > 0);
+    CHECK(run["distance_from_reference"].get<double>() > 0);
     CHECK(run["configuration"]["seed"] == 3);
     CHECK(run["configuration"]["precision"]["autocast"]["format"] == "bf16");
     CHECK(run["updates"]["changed"].get<int>() > 0);
@@ -165,12 +165,11 @@ TEST_CASE("every name of the lists and every option trains") {
             continue;
         }
         const std::string name = line.substr(2, line.find(' ', 2) - 2);
-        const std::string option = section == "Precisions:"     ? "--precision "
-                                   : section == "Models:"       ? "--model "
-                                   : section == "Optimizers:"   ? "--precision amp-fp16 --optimizer "
-                                   : section == "Loss scalers:" ? "--precision amp-fp16 --loss-scale "
-                                   : section.starts_with("Scaling recipes")
-                                       ? "--precision fp32,scaling="
+        const std::string option = section == "Precisions:"                 ? "--precision "
+                                   : section == "Models:"                   ? "--model "
+                                   : section == "Optimizers:"               ? "--precision amp-fp16 --optimizer "
+                                   : section == "Loss scalers:"             ? "--precision amp-fp16 --loss-scale "
+                                   : section.starts_with("Scaling recipes") ? "--precision fp32,scaling="
                                    : section == "Accumulators:" ? all_in(first_word(line, 24)) + " --accumulate "
                                                                 : "?";
         const Outcome o = train("--steps 2 --batch 8 " + option + name);

@@ -82,7 +82,8 @@ void DepartureWatch::note(DepartureKind kind, const Trainer& run, const Pair& pa
     if (!found) found = {step, std::string(pair.op), run.training().program[pair.run].name, error};
 }
 
-void DepartureWatch::look(const Trainer& run, const Trainer& reference, const StepResult& step) {
+void DepartureWatch::look(const Trainer& run, const Trainer& reference, const StepResult& step,
+                          double reference_scale) {
     const Cpu &ours = run.backend(), &theirs = reference.backend();
     const bool broken = step.found_inf || !std::isfinite(step.loss); // else nothing can be infinite or NaN
     const auto wants = [&](DepartureKind kind) { return !first(kind); };
@@ -95,7 +96,7 @@ void DepartureWatch::look(const Trainer& run, const Trainer& reference, const St
             note(DepartureKind::zero_gradient, run, pair, step.step);
         // A weight that begins at zero is far off as soon as its first gradients differ in sign: no news.
         if (!wants(DepartureKind::error) || pair.kind == Pair::updated) continue;
-        const double error = relative_error(x, pair.kind == Pair::gradient ? step.scale : 1, y);
+        const double error = relative_error(x, pair.kind == Pair::gradient ? step.scale / reference_scale : 1, y);
         if (!(error <= bound_)) note(DepartureKind::error, run, pair, step.step, error);
     }
 }

@@ -1,5 +1,5 @@
-// Where a run leaves the FP32 run that trains beside it on the same data: the first tensor that is far off, infinite,
-// NaN, or a gradient of nothing but zeros.
+// Where a run leaves another, of FP32 as a rule, that trains beside it on the same data: the first tensor that is far
+// off, infinite, NaN, or a gradient of nothing but zeros.
 #pragma once
 
 #include <ampscope/sim/trainer.h>
@@ -10,10 +10,10 @@
 namespace amp {
 
 enum class DepartureKind : std::uint8_t {
-    error,        ///< |x - y| / |y| above the bound, y the FP32 run's tensor, both as vectors, gradients unscaled
+    error,        ///< |x - y| / |y| above the bound, y the other run's tensor, both as vectors, gradients unscaled
     infinite,     ///< an infinite element
     nan,          ///< a NaN
-    zero_gradient ///< a gradient all zero where the FP32 run's is not
+    zero_gradient ///< a gradient all zero where the other run's is not
 };
 inline constexpr std::array<std::string_view, 4> departure_names = {"error", "inf", "NaN", "zero gradient"};
 
@@ -29,7 +29,7 @@ class DepartureWatch {
     DepartureWatch(const TrainingProgram& run, const TrainingProgram& reference, double bound);
 
     /// Between compute() and apply() of both, at the same step. Looks for what has not been seen yet.
-    void look(const Trainer& run, const Trainer& reference, const StepResult& step);
+    void look(const Trainer& run, const Trainer& reference, const StepResult& step, double reference_scale = 1);
     [[nodiscard]] const std::optional<Departure>& first(DepartureKind kind) const {
         return found_[static_cast<std::size_t>(kind)];
     }

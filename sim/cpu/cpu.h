@@ -34,7 +34,7 @@ struct RoundingCounts {
 
 /// What a cast with scales did to a tensor, over the parts of a step.
 struct ScalingCounts {
-    float amax = 0; ///< largest magnitude; infinite if one was
+    float amax = 0;                           ///< largest magnitude; infinite if one was
     float least_scale = 0, largest_scale = 0; ///< that blocks were multiplied by
     std::int64_t elements = 0;
     std::int64_t nonzero = 0;   ///< finite and not zero before

@@ -26,8 +26,8 @@ const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic
 }
 
 /// The decode scales of one block along k: of each row of a, or column of b.
-std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows,
-                             std::int64_t k, std::int64_t others) {
+std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows, std::int64_t k,
+                             std::int64_t others) {
     const BlockScaling& s = of.scaling;
     const std::int64_t rows = k_is_rows ? k : others, columns = k_is_rows ? others : k;
     const std::int64_t height = s.block_rows(rows), width = s.block_columns(columns), across = s.scale_columns(columns);
@@ -42,8 +42,7 @@ std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_
 struct ScaleKernel {
     AMPSCOPE_KERNEL void run(float a, const float* b, const float* sum, float* total, std::int64_t n, bool first) {
         for (std::int64_t j = 0; j < n; ++j) {
-            const float d =
-                first ? sum[j] * (a * b[j]) : detail::fma_in_double(sum[j], a * b[j], total[j]);
+            const float d = first ? sum[j] * (a * b[j]) : detail::fma_in_double(sum[j], a * b[j], total[j]);
             total[j] = d != d ? std::bit_cast<float>(0x7fc00000) : d;
         }
     }

@@ -27,7 +27,8 @@ void count(const Quantize& op, std::span<const float> in, std::span<const float>
         c.underflow += nonzero && out[i] == 0;
         if (!nonzero || std::fabs(out[i]) != max) continue;
         const auto at = static_cast<std::int64_t>(i);
-        const BlockScale& scale = scales[static_cast<std::size_t>(at / columns / height * across + at % columns / width)];
+        const BlockScale& scale =
+            scales[static_cast<std::size_t>(at / columns / height * across + at % columns / width)];
         const float scaled = scale.divides ? in[i] / scale.decode : in[i] * scale.encode;
         Flags flags;
         encode(s.element, scaled, {}, 0, flags);

@@ -28,8 +28,8 @@ struct Quantize {
 void run(Cpu& cpu, const Quantize& op);
 
 /// The end of a step of delayed scaling: scale = max * 2^-margin / amax, where amax is the largest of the history, or
-/// its newest; FLT_MAX where that is infinite; unchanged where amax is 0 or not finite. Then the history moves on by one.
-/// A tensor that was not cast in this step (history[0] is 0) keeps both.
+/// its newest; FLT_MAX where that is infinite; unchanged where amax is not finite. Then the history moves on by one. A
+/// tensor that was not cast in this step (history[0] is 0) keeps both.
 struct UpdateScale {
     static constexpr std::string_view name = "update_scale";
     TensorId history, scale;

@@ -33,12 +33,12 @@ struct Operands {
     std::int64_t n;
     std::vector<float> a, b;
 
-    Operands(const FormatSpec& f, std::int64_t size)
+    Operands(const FormatSpec& f, std::int64_t size, float unit)
         : format(f), n(size), a(static_cast<std::size_t>(size * size)), b(a.size()) {
         std::mt19937 random(1);
         std::normal_distribution<float> normal;
         for (std::vector<float>* x : {&a, &b}) {
-            for (float& v : *x) v = normal(random);
+            for (float& v : *x) v = normal(random) * unit;
             quantize(format, *x, *x);
         }
     }
@@ -61,10 +61,10 @@ bool agrees(const Accumulator& acc, const Operands& x, const std::vector<float>&
     return true;
 }
 
-void run(benchmark::State& state, const std::string& name, std::int64_t n, int threads) {
+void run(benchmark::State& state, const std::string& name, std::int64_t n, int threads, float unit) {
     const Accumulator acc = accumulator(name), fp32 = accumulator("fp32");
     const std::string_view first = acc.operands.substr(0, acc.operands.find(' '));
-    const Operands x(format(first.empty() ? "fp16" : first), n);
+    const Operands x(format(first.empty() ? "fp16" : first), n, unit);
     std::vector<float> out(x.a.size());
     x.multiply(acc, out, threads);
     if (!agrees(acc, x, out)) return state.SkipWithError("differs from dot.h: not timed");
@@ -91,6 +91,9 @@ int main(int argc, char** argv) {
                   "hopper-tf32", "hopper-fp16-acc16", "hopper-wgmma-fp8", "hopper-wgmma-fp8-promote128",
                   "hopper-mma-fp8", "blackwell-fp8", "exact", "pairwise", "kahan", "bf16"})
                 bench::add(fmt::format("{}/{}/threads:{}", name, n, threads),
-                           [=](benchmark::State& s) { run(s, name, n, threads); });
+                           [=](benchmark::State& s) { run(s, name, n, threads, 1); });
+    // Numbers as small as gradients may be: beyond what is done in float.
+    for (const char* name : {"hopper-bf16", "hopper-tf32", "ampere-tf32"})
+        bench::add(fmt::format("{}/1024/tiny", name), [=](benchmark::State& s) { run(s, name, 1024, 1, 0x1p-50F); });
     bench::run(argc, argv, "GMAC/s: 10^9 multiply-adds a second; of_FP32: to the FP32 product");
 }

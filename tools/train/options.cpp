@@ -273,10 +273,14 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_flag("--resume", e.resume, "Go on from the last checkpoint in --record: the same bits as without the break")
         ->group(group);
     app.add_option("--statistics-every", e.statistics_every,
-                   "Steps between counts of underflow and comparisons with FP32; default 10")
+                   "Steps between counts of underflow and comparisons; default 10")
         ->check(CLI::Range(0, 1 << 30))
         ->group(group);
-    app.add_option("--departure", e.departure_bound, "Relative error beyond which a tensor has left FP32; default 0.1")
+    app.add_option("--reference", e.reference,
+                   "Run that the others are compared with, by its precision as given; default: that in FP32")
+        ->group(group);
+    app.add_option("--departure", e.departure_bound,
+                   "Relative error beyond which a tensor has left the reference; default 0.1")
         ->check(CLI::PositiveNumber)
         ->group(group);
     app.add_flag("--explain", options.explain,
@@ -308,7 +312,8 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_precision_options(app, words);
     add_training_options(app, words, options);
     add_output_options(app, words, options);
-    for (const char* list : {"--precision", "--autocast-off", "--scaling-off"}) app.get_option(list)->allow_extra_args(false);
+    for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
+        app.get_option(list)->allow_extra_args(false);
     try {
         app.parse(argc, argv);
         if (words.list) {

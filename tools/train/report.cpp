@@ -119,10 +119,11 @@ std::string progress_line(const Experiment& experiment, std::int64_t of, std::st
 std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options) {
     const bool classifies = outcomes.front().validation.accuracy.has_value(),
                compares = outcomes.front().distance.has_value();
+    const std::string reference = options.reference.empty() ? "FP32" : "reference";
     std::vector<std::vector<std::string>> rows = {{"precision", "loss", "validation"}};
     if (classifies) rows[0].push_back("accuracy");
     for (const char* head : {"skipped", "scale", "grad underflow", "lost updates"}) rows[0].emplace_back(head);
-    if (compares) rows[0].emplace_back("from FP32");
+    if (compares) rows[0].insert(rows[0].end(), {"gradient error", "from " + reference});
     for (const Outcome& o : outcomes) {
         const Run& run = *o.run;
         const bool scales = run.trainer->options().scaling.scaling != LossScaling::off;
@@ -134,22 +135,28 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
         row.push_back(rate(run.gradients));
         row.push_back(percent(static_cast<std::uint64_t>(run.updates.lost),
                               static_cast<std::uint64_t>(run.updates.lost + run.updates.changed)));
-        if (compares) row.push_back(fmt::format("{:.3g}", o.distance.value_or(0)));
+        if (compares)
+            row.insert(row.end(), {run.gradient_error ? fmt::format("{:.2g}", *run.gradient_error) : "-",
+                                   fmt::format("{:.3g}", o.distance.value_or(0))});
         rows.push_back(std::move(row));
     }
     std::string text = table(rows);
     text += "loss: mean of the last tenth of the steps. grad underflow: of non-zero gradients, rounded to zero.\n"
             "lost updates: of weights with a gradient, left as they were by a step.";
-    text += compares ? " from FP32: |w - w32| / |w32|, all weights."
-                     : " No run is in FP32 throughout: with one (fp32), the others are compared with it.";
+    text += compares
+                ? fmt::format(" gradient error: |g - g0| / |g0| in the first step,\nwhere all weights are the same. "
+                              "from {}: |w - w0| / |w0|, all weights.",
+                              reference)
+                : " No run is in FP32 throughout: with one (fp32), the others are compared with it.";
     text += "\n";
     for (const Outcome& o : outcomes) {
         if (!o.run->stopped.empty())
             text += fmt::format("\n{} stopped at {}\n", o.run->precision().name, o.run->stopped);
         if (!o.run->departures) continue;
         const std::string left = departures_of(*o.run, options.departure_bound);
-        text +=
-            fmt::format("\n{} {}\n{}", o.run->precision().name, left.empty() ? "never left FP32" : "left FP32:", left);
+        text += fmt::format("\n{} {}\n{}", o.run->precision().name,
+                            left.empty() ? fmt::format("never left {}", reference) : fmt::format("left {}:", reference),
+                            left);
     }
     return text;
 }
@@ -157,6 +164,7 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options) {
     Json json = origin();
     json["steps"] = options.steps;
+    json["reference"] = options.reference.empty() ? "fp32" : options.reference;
     json["runs"] = Json::array();
     for (const Outcome& o : outcomes) {
         const Run& run = *o.run;
@@ -178,7 +186,8 @@ std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data,
                {"weights", json_of(run.weights)}}},
              {"updates",
               {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
-             {"distance_from_fp32", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
+             {"gradient_error", run.gradient_error ? finite_or_null(*run.gradient_error) : Json(nullptr)},
+             {"distance_from_reference", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
              {"departures", departures},
              {"stopped", run.stopped},
              {"fingerprint", fingerprint_of(*run.trainer)},
