@@ -36,11 +36,12 @@ enum class ScaleRule : std::uint8_t {
     mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max))
     mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); of an infinite amax 2^127
     nvfp4,         ///< TE: d is an E4M3 number under one FP32 scale of the tensor
+    one,           ///< s = 1: numbers are cast as they are
 };
 
-inline constexpr std::array<std::string_view, 12> scale_rule_names = {
-    "te",       "te-pow2", "torchao", "torchao-pow2", "deepseek", "deepseek-pow2",
-    "mx-floor", "mx-even", "mx-ceil", "mx-rceil",     "mx-te",    "nvfp4"};
+inline constexpr std::array<std::string_view, 13> scale_rule_names = {
+    "te",      "te-pow2",  "torchao", "torchao-pow2", "deepseek", "deepseek-pow2", "mx-floor", "mx-even",
+    "mx-ceil", "mx-rceil", "mx-te",   "nvfp4",        "one"};
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
@@ -209,6 +210,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::mx_rceil: return detail::ocp_scale(rule, element, amax);
     case ScaleRule::mx_te: return detail::te_mx_scale(element, amax);
     case ScaleRule::nvfp4: return detail::nvfp4_scale(amax, tensor_scale);
+    case ScaleRule::one: break;
     }
     return {};
 }

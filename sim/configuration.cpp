@@ -73,13 +73,13 @@ Json json_of(std::string_view row, const LossScalerOptions& o) {
             {"unscale_by_updated_scale", o.unscale_by_updated_scale}};
 }
 
-Json json_of(const Dataset& d) {
+} // namespace
+
+Json data_of(const Dataset& d) {
     return {{"name", d.name},         {"fingerprint", d.fingerprint}, {"input", d.input},
             {"target", d.target},     {"vocabulary", d.vocabulary},   {"classes", d.classes},
             {"training", d.training}, {"validation", d.validation}};
 }
-
-} // namespace
 
 Json configuration_of(const TrainOptions& o, const Dataset& data) {
     return {{"model", json_of(o.model)},
@@ -98,7 +98,31 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
               {"divide", word(all_reduce_division_names, o.all_reduce.division)},
               {"format", o.all_reduce.transport.name}}},
             {"seed", o.seed},
-            {"data", json_of(data)}};
+            {"data", data_of(data)}};
+}
+
+TrainOptions options_of(const Json& configuration) {
+    const Json &m = configuration.at("model"), &p = configuration.at("precision");
+    const auto text = [](const Json& json, const char* key) { return json.at(key).get<std::string>(); };
+    TrainOptions o;
+    o.model = {.name = text(m, "name"),
+               .width = m.at("width"),
+               .depth = m.at("depth"),
+               .heads = m.at("heads"),
+               .dropout = m.at("dropout"),
+               .activation = parse_name<ActivationKind>("activation", activation_names, text(m, "activation")),
+               .norm = parse_name<NormKind>("norm", norm_names, text(m, "norm"))};
+    o.precision = precision(text(p, "name"));
+    if (p.contains("autocast")) {
+        const Json& a = p.at("autocast");
+        o.precision.autocast.policy = parse_name<AutocastPolicy>("policy", autocast_policy_names, text(a, "policy"));
+        o.precision.weight_cache = a.at("weight_cache");
+        o.precision.autocast_off = a.at("off").get<std::vector<std::string>>();
+    }
+    if (p.contains("scaling")) o.precision.unscaled = p.at("scaling").at("off").get<std::vector<std::string>>();
+    o.batch = configuration.at("batch");
+    o.seed = configuration.at("seed");
+    return o;
 }
 
 std::string difference(const Json& a, const Json& b) {

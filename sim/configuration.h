@@ -10,6 +10,11 @@ namespace amp {
 /// Two runs give the same bits if these are equal: model, precision, optimizer, loss scaler, batches, replicas, seed
 /// and data.
 nlohmann::ordered_json configuration_of(const TrainOptions& options, const Dataset& data);
+/// Its "data".
+nlohmann::ordered_json data_of(const Dataset& data);
+/// Of that, what the network computes: model, precision, batch and seed. Throws what reading JSON does, and
+/// std::invalid_argument.
+TrainOptions options_of(const nlohmann::ordered_json& configuration);
 
 /// The first entry in which two of them differ, as a path such as "/optimizer/lr"; empty if they agree.
 std::string difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);

@@ -123,12 +123,8 @@ Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> opera
             is_loss(op) ? "loss" : "activations"};
 }
 
-Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
-    const ScalingRecipe& recipe = *precision_.scaling;
-    const OperandScaling& operand = recipe.operand(role, differentiating_);
-    const BlockScaling blocks = operand.blocks(sums_rows);
-    const std::tuple key(source.index, blocks.rows, blocks.columns);
-    if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
+Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
+                            const BlockScaling& blocks) {
     const TensorInfo from = program_[source];
     const std::int64_t columns = from.shape.back(), rows = from.count() / columns;
     const TensorRole kind = role == OperandRole::weight     ? TensorRole::weight
@@ -147,16 +143,39 @@ Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
                 .rounding = operand.rounding};
     if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32, kind);
     if (op.rounding == Rounding::stochastic) op.stream = next_stream();
-    if (recipe.delayed()) {
+    const bool delayed = precision_.scaling && precision_.scaling->delayed();
+    if (delayed) {
         op.delayed = tensor(".delayed_scale", {}, fp32, TensorRole::state);
-        op.history = tensor(".amax_history", {recipe.history}, fp32, TensorRole::state);
+        op.history = tensor(".amax_history", {precision_.scaling->history}, fp32, TensorRole::state);
         delayed_scales_.push_back({op.delayed, op.history, decode(operand.element, operand.element.max_code())});
     }
-    append(op, fmt::format("{}: {}", recipe.name, name_of(blocks.rule)));
+    append(op, fmt::format("{}{}", delayed ? "delayed, " : "", name_of(blocks.rule)));
+    return op;
+}
+
+Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
+    const OperandScaling& operand = precision_.scaling->operand(role, differentiating_);
+    const BlockScaling blocks = operand.blocks(sums_rows);
+    const std::tuple key(source.index, blocks.rows, blocks.columns);
+    if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
+    const Quantize op = append_cast(source, role, operand, blocks);
     const Scaled result{op.out, {op.scale, op.tensor_scale, blocks}};
     scaled_[key] = result;
     scaled_sources_[op.out.index] = {source, role};
     return result;
+}
+
+TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x) {
+    if (!narrow) return x;
+    const bool weight = program_[x].role == TensorRole::parameter;
+    if (weight && !precision_.autocast.enabled) x = cast(x, precision_.weights, "weights");
+    const Quantize op =
+        append_cast(x, weight ? OperandRole::weight : OperandRole::input, *narrow, narrow->blocks(false));
+    const TensorInfo from = program_[x];
+    const TensorId out = add_tensor(from.name + ":restored", from.shape, from.format,
+                                    weight ? TensorRole::weight : TensorRole::activation);
+    append(Dequantize{op.out, op.scale, out, op.scaling}, "computed with in its own format");
+    return out;
 }
 
 FormatSpec Graph::gradient_format(TensorId x) const {

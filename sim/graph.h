@@ -116,11 +116,17 @@ class Graph {
     };
     [[nodiscard]] const ScaledSource& source_of(TensorId scaled) const { return scaled_sources_.at(scaled.index); }
     [[nodiscard]] bool scales_here() const { return precision_.scales(scope_); }
+    /// x cast with scales and back to its own format, if that is wanted: what a narrow copy would give. Not
+    /// differentiable.
+    TensorId through(const std::optional<OperandScaling>& narrow, TensorId x);
+    /// Whether a layer here is served as Precision::serving says.
+    [[nodiscard]] bool serves_here() const { return !precision_.is_unscaled(scope_); }
     [[nodiscard]] const std::vector<DelayedScale>& delayed_scales() const { return delayed_scales_; }
 
   private:
     TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
     [[nodiscard]] bool region_is_off() const;
+    Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand, const BlockScaling& blocks);
     Plan plan_uniform(std::string_view op, std::vector<TensorId> operands);
 
     Program& program_;

@@ -19,8 +19,9 @@ struct ModelOptions {
 /// The tensors by which the host meets a network.
 struct Network {
     TensorId inputs, targets;
-    TensorId outputs; ///< logits or predictions
-    TensorId loss;    ///< the mean over the batch
+    TensorId outputs;                 ///< logits or predictions
+    TensorId loss;                    ///< the mean over the batch
+    std::vector<TensorId> kv_cache{}; ///< attention's keys and values, B x heads x T x C
 };
 
 struct ModelRow {

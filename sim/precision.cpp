@@ -155,9 +155,8 @@ MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bo
     return result;
 }
 
-bool Precision::scales(std::string_view scope) const {
-    return scaling &&
-           std::ranges::none_of(unscaled, [&](const std::string& module) { return scope.starts_with(module + "."); });
+bool Precision::is_unscaled(std::string_view scope) const {
+    return std::ranges::any_of(unscaled, [&](const std::string& module) { return scope.starts_with(module + "."); });
 }
 
 bool Precision::may_use(const Accumulator& acc) const {

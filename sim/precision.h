@@ -32,12 +32,14 @@ struct Precision {
     std::vector<Accumulator> accumulators{}, backward_accumulators{};
     std::optional<ScalingRecipe> scaling{};       ///< of linear layers and convolutions; none: they are not scaled
     std::vector<std::string> unscaled = {"head"}; ///< modules (and what is in them) whose layers are not
+    Serving serving{};                            ///< of networks that are not trained
     UpdateRounding update = UpdateRounding::nearest;
     std::string_view loss_scaler = "none"; ///< a row of loss_scalers
 
     [[nodiscard]] MatmulArithmetic product(const FormatSpec& a, const FormatSpec& b, bool backward) const;
-    /// Whether a layer of that name ("h.0.mlp.up.") is scaled.
-    [[nodiscard]] bool scales(std::string_view scope) const;
+    /// Whether layers of that module ("h.0.mlp.up.") stay as they are.
+    [[nodiscard]] bool is_unscaled(std::string_view scope) const;
+    [[nodiscard]] bool scales(std::string_view scope) const { return scaling && !is_unscaled(scope); }
     /// Whether some product of the network may use it, as far as formats tell.
     [[nodiscard]] bool may_use(const Accumulator& accumulator) const;
     /// What sums that are no matrix product are rounded to at every addition: the format of a chain, if one is named.

@@ -46,6 +46,12 @@ struct ScalingRecipe {
     [[nodiscard]] bool delayed() const { return history > 0; }
 };
 
+/// What a server keeps and computes in narrow formats; none: as the precision has it.
+struct Serving {
+    std::optional<OperandScaling> weights{}, activations{}; ///< of linear layers
+    std::optional<OperandScaling> kv_cache{};               ///< of attention's keys and values
+};
+
 std::span<const ScalingRecipe> scaling_recipes();
 
 /// The recipe of that name. Throws std::invalid_argument, naming those that there are.

@@ -20,17 +20,6 @@ double largest(std::span<const float> values, double scale) {
     return max / scale;
 }
 
-/// How many targets that count have the largest output.
-std::int64_t count_right(std::span<const float> outputs, std::span<const float> targets, std::size_t classes) {
-    std::int64_t right = 0;
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-        const auto row = outputs.subspan(i * classes, classes);
-        right +=
-            targets[i] >= 0 && std::ranges::max_element(row) - row.begin() == static_cast<std::int64_t>(targets[i]);
-    }
-    return right;
-}
-
 } // namespace
 
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
@@ -47,17 +36,6 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
     cpu_.context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
 
-/// Copies a batch to the network: training examples in the order of the shuffle, or validation examples one by one.
-void Trainer::load(std::int64_t first, Shuffle* shuffle) {
-    float *input = cpu_[training_.network.inputs].data(), *target = cpu_[training_.network.targets].data();
-    for (std::int64_t i = first; i < first + options_.batch; ++i) {
-        const std::int64_t example = shuffle != nullptr ? (*shuffle)[i] : data_.training + i % data_.validation;
-        data_.read(example, input, target);
-        input += element_count(data_.input);
-        target += element_count(data_.target);
-    }
-}
-
 StepResult Trainer::compute() {
     const FloatEnvironment environment;
     StepContext& c = cpu_.context;
@@ -69,7 +47,7 @@ StepResult Trainer::compute() {
     for (c.replica = 0; c.replica < c.replicas; ++c.replica)
         for (c.micro_batch = 0; c.micro_batch < c.micro_batches; ++c.micro_batch) {
             const std::int64_t part = (step_ * c.replicas + c.replica) * c.micro_batches + c.micro_batch;
-            load(part * options_.batch, &shuffle_);
+            load_batch(cpu_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
             replay(cpu_, training_.program.forward);
             result.loss += cpu_[training_.network.loss][0] / parts;
             replay(cpu_, training_.program.backward);
@@ -112,31 +90,8 @@ StepResult Trainer::apply(StepResult result) {
 }
 
 Evaluation Trainer::evaluate() {
-    const FloatEnvironment environment;
     cpu_.context.training = false;
-    const bool classifies = data_.classes > 0;
-    // A class below 0 does not count, so the last batch may be filled up; other targets have no such value.
-    const std::int64_t batches = classifies ? (data_.validation + options_.batch - 1) / options_.batch
-                                            : std::max<std::int64_t>(1, data_.validation / options_.batch);
-    const std::span<const float> outputs = cpu_[training_.network.outputs];
-    const std::span<float> targets = cpu_[training_.network.targets];
-    const auto per_example = static_cast<std::int64_t>(targets.size()) / options_.batch;
-    std::int64_t right = 0, counted = 0;
-    double loss = 0;
-    for (std::int64_t b = 0; b < batches; ++b) {
-        load(b * options_.batch, nullptr);
-        const std::int64_t left = data_.validation - b * options_.batch;
-        if (classifies && left < options_.batch)
-            std::ranges::fill(targets.subspan(static_cast<std::size_t>(left * per_example)), -1.0F);
-        replay(cpu_, training_.program.forward);
-        const std::int64_t count = classifies ? std::ranges::count_if(targets, [](float t) { return t >= 0; }) : 1;
-        loss += cpu_[training_.network.loss][0] * static_cast<double>(count);
-        counted += count;
-        if (classifies) right += count_right(outputs, targets, static_cast<std::size_t>(data_.classes));
-    }
-    const auto total = static_cast<double>(counted);
-    return {.loss = loss / total,
-            .accuracy = classifies ? std::optional(static_cast<double>(right) / total) : std::nullopt};
+    return evaluate_network(cpu_, training_.network, data_, options_.batch);
 }
 
 std::vector<TensorId> Trainer::state_tensors() const {

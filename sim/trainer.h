@@ -5,11 +5,8 @@
 //     trainer.evaluate().accuracy
 #pragma once
 
-#include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/evaluate.h>
 #include <ampscope/sim/loss_scaler.h>
-#include <ampscope/sim/model.h>
-
-#include <optional>
 
 namespace amp {
 
@@ -70,11 +67,6 @@ struct StepResult {
     UpdateCounts updates{};
 };
 
-struct Evaluation {
-    double loss = 0;
-    std::optional<double> accuracy{}; ///< share of targets that count whose class has the largest output
-};
-
 class Trainer {
   public:
     /// threads: 0 for every core; results do not depend on it. The dataset must outlive this.
@@ -106,8 +98,6 @@ class Trainer {
     void restore(const State& state);
 
   private:
-    void load(std::int64_t first, Shuffle* shuffle);
-
     TrainOptions options_;
     const Dataset& data_;
     TrainingProgram training_;

@@ -51,6 +51,7 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     case ScaleRule::mx_ceil: return amax == 0 ? power(-127) : power(ceil_log2(amax) - emax);
     case ScaleRule::mx_rceil: return amax / max == 0 ? power(-127) : power(ceil_log2(amax / max));
     case ScaleRule::mx_te: return amax * (1 / max) == 0 ? power(-127) : power(ceil_log2(amax * (1 / max)));
+    case ScaleRule::one: return 1;
     case ScaleRule::nvfp4: break;
     }
     return 0;
@@ -63,8 +64,9 @@ float stored(ScaleRule rule, const char* element, float x, float amax) {
 } // namespace
 
 TEST_CASE("scales of every rule, over all magnitudes") {
-    for (std::size_t r = 0; r + 1 < scale_rule_names.size(); ++r) {
+    for (std::size_t r = 0; r < scale_rule_names.size(); ++r) {
         const auto rule = static_cast<ScaleRule>(r);
+        if (rule == ScaleRule::nvfp4) continue; // below
         for (const char* element : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
             const oracle::Facts& f = oracle::find(element);
             const auto max = static_cast<float>(f.max);

@@ -225,6 +225,24 @@ TEST_CASE("every product reads the formats of its recipe, scaled along what it s
     }
 }
 
+TEST_CASE("a cast and back gives the scaled numbers, rounded once to the wider format") {
+    Program program;
+    Graph g(program, precision("fp32"));
+    const TensorId x = g.input("x", {8, 32});
+    const TensorId out = g.through(OperandScaling{.across = 1}, x);
+    CHECK(g.through(std::nullopt, x) == x);
+    Cpu cpu(program, 1);
+    const std::vector<float> in = numbers(8 * 32, 5, 12);
+    std::ranges::copy(in, cpu[x].begin());
+    replay(cpu, program.forward);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        float amax = 0;
+        for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j) amax = std::max(amax, std::fabs(in[j]));
+        const BlockScale scale = block_scale(ScaleRule::te, format("e4m3"), amax);
+        CHECK(cpu[out][i] == quantize_scaled(format("e4m3"), in[i], scale) * scale.decode);
+    }
+}
+
 TEST_CASE("delayed scales are part of what a run goes on from") {
     const Dataset data = digits_data();
     TrainOptions o;

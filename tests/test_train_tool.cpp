@@ -190,6 +190,41 @@ TEST_CASE("every name of the lists and every option trains") {
     }
 }
 
+TEST_CASE("a trained network as it is served") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string(), run = runs + "/amp-bf16";
+    const Json trained = results("--precision amp-bf16 --steps 60 --modulus 7 --checkpoint-every 60 --record " + runs);
+    const auto served = [&](const std::string& options) {
+        const Outcome o = train("--evaluate " + run + " --modulus 7 --json - " + options);
+        REQUIRE_MESSAGE(o.code == 0, o.err);
+        return Json::parse(o.out)["served"];
+    };
+    const Json rows = served("--weights-as e4m3 --activations-as e4m3:tensor --kv-cache e5m2:token");
+    REQUIRE(rows.size() == 5);
+    CHECK(rows[0]["loss"] == trained["runs"][0]["validation_loss"]);
+    CHECK(rows[0]["accuracy"] == trained["runs"][0]["accuracy"]);
+    CHECK(rows[0]["kv_bytes_per_token"] == 512);                 // two layers, keys and values, 64 numbers of two bytes
+    CHECK(rows[3]["kv_bytes_per_token"] == 256 + 2 * 2 * 4 * 4); // and a scale for each of four heads
+    CHECK(rows[1]["weight_bytes"] < 0.6 * rows[0]["weight_bytes"].get<double>());
+    for (const Json& row : rows) {
+        CHECK(row["loss"].get<double>() == doctest::Approx(rows[0]["loss"].get<double>()).epsilon(0.05));
+        if (row["narrow"] != "as trained") CHECK(row["loss"] != rows[0]["loss"]);
+    }
+    // Numbers below 2^-17 are zero in E5M2 without a scale; the coarser the format, the further off.
+    CHECK(served("--kv-cache e5m2:one")[1]["loss"] != served("--kv-cache e5m2")[1]["loss"]);
+    for (const std::string& wrong :
+         {"--evaluate " + run, std::string("--kv-cache e4m3"), "--kv-cache e4m3:channel --evaluate " + run,
+          "--kv-cache fp16 --evaluate " + run, "--weights-as x --evaluate " + run})
+        CHECK(train(wrong).code == 2);
+    for (const std::string& wrong : {"--kv-cache e4m3 --evaluate " + run, // another modulus
+                                     "--kv-cache e4m3 --evaluate " + runs})
+        CHECK(train(wrong).code == 1);
+    CHECK(contains(train("--kv-cache e4m3 --evaluate " + run).err, "other data"));
+    results("--model mlp --precision fp32 --steps 2 --record " + (scratch / "m").string());
+    CHECK(contains(train("--weights-as e4m3 --evaluate " + (scratch / "m/fp32").string()).err, "--checkpoint-every"));
+    CHECK(contains(train("--kv-cache e4m3 --evaluate " + (scratch / "m/fp32").string()).err, "no cache"));
+}
+
 TEST_CASE("one's own data") {
     const Scratch scratch;
     const std::string text = (scratch / "t.txt").string();

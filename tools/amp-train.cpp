@@ -58,8 +58,20 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
     return 0;
 }
 
+int evaluate(const TrainToolOptions& options) {
+    const TrainOptions trained = trained_options(options.evaluate);
+    const Dataset data = dataset_of(options, trained);
+    const std::vector<ServedResult> results =
+        evaluate_served(options.evaluate, trained, data, options.serving, options.experiment.threads);
+    if (options.json == "-") fmt::print("{}", served_json(options.evaluate, results));
+    else if (!options.json.empty()) write_text_file(options.json, served_json(options.evaluate, results));
+    if (options.json != "-") fmt::print("{}", served_table(options.evaluate, results));
+    return 0;
+}
+
 int run(const TrainToolOptions& options) {
-    const Dataset data = dataset_of(options);
+    if (!options.evaluate.empty()) return evaluate(options);
+    const Dataset data = dataset_of(options, options.runs.front());
     if (options.explain || options.memory) return explain(options, data);
     if (!options.json.empty() && options.json != "-") const AtomicFile probe(options.json); // fails now, not at the end
     Experiment experiment(options.runs, data, options.experiment, origin());

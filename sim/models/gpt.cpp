@@ -13,6 +13,7 @@ struct Gpt {
     Graph& g;
     const ModelOptions& options;
     std::int64_t batch, tokens; // B, T
+    std::vector<TensorId>& kv_cache;
 
     TensorId linear_layer(std::string_view name, TensorId x, std::int64_t outputs, const Init& init = small,
                           bool biased = true) const {
@@ -35,13 +36,19 @@ struct Gpt {
         return transpose(g, view(g, x, {batch, tokens, h, options.width / h}), {0, 2, 1, 3});
     }
 
+    /// Keys or values as a server keeps them.
+    [[nodiscard]] TensorId cached(TensorId x) const {
+        kv_cache.push_back(x);
+        return g.through(g.precision().serving.kv_cache, x);
+    }
+
     TensorId attention(TensorId x, const Init& residual) const {
         const Graph::Scope scope = g.scope("attn");
         const std::int64_t width = options.width;
         // A bias of the keys would add the same to all scores of a query, which softmax takes away again.
         const TensorId q = heads_of(linear_layer("q", x, width));
-        const TensorId k = heads_of(linear_layer("k", x, width, small, false));
-        const TensorId v = heads_of(linear_layer("v", x, width));
+        const TensorId k = cached(heads_of(linear_layer("k", x, width, small, false)));
+        const TensorId v = cached(heads_of(linear_layer("v", x, width)));
         const double factor = 1 / std::sqrt(static_cast<double>(width / options.heads));
         const TensorId scores = softmax(g, matmul(g, scale(g, q, factor), k, true), true);
         const TensorId mixed = matmul(g, scores, v);
@@ -76,7 +83,7 @@ Network gpt_network(Graph& g, const ModelOptions& options, const Dataset& data, 
     if (options.heads < 1 || options.width % options.heads != 0)
         throw std::invalid_argument("[gpt] expected a width that is a multiple of the number of heads");
     Network n = batch_of(g, data, batch);
-    const Gpt gpt{g, options, batch, data.input[0]};
+    const Gpt gpt{g, options, batch, data.input[0], n.kv_cache};
     const TensorId table = g.parameter("wte.weight", {data.vocabulary, options.width}, small);
     const TensorId positions = g.parameter("wpe.weight", {gpt.tokens, options.width}, small);
     TensorId x = dropout(g, add(g, embedding(g, table, n.inputs), positions), options.dropout);

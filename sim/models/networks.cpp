@@ -18,7 +18,11 @@ Network batch_of(Graph& g, const Dataset& data, std::int64_t batch) {
     Shape input = data.input, target = data.target;
     input.insert(input.begin(), batch);
     target.insert(target.begin(), batch);
-    return {.inputs = g.input("inputs", input), .targets = g.input("targets", target), .outputs = {}, .loss = {}};
+    return {.inputs = g.input("inputs", input),
+            .targets = g.input("targets", target),
+            .outputs = {},
+            .loss = {},
+            .kv_cache = {}};
 }
 
 void add_loss(Graph& g, Network& network, TensorId outputs, const Dataset& data) {

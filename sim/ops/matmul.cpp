@@ -73,11 +73,13 @@ void backward_scaled(Graph& g, const Matmul& op, TensorId grad) {
 
 LayerOperands layer_operands(Graph& g, std::string_view op, TensorId x, TensorId weight, TensorId bias) {
     const bool scales = g.scales_here();
+    const Serving serving = g.serves_here() ? g.precision().serving : Serving{};
+    if (!scales) weight = g.through(serving.weights, weight);
     std::vector<TensorId> operands = {x};
     if (!scales) operands.push_back(weight); // what is scaled is read as it is
     if (bias) operands.push_back(bias);
     const Graph::Plan plan = g.plan(op, operands);
-    return {.x = plan.operands[0],
+    return {.x = scales ? plan.operands[0] : g.through(serving.activations, plan.operands[0]),
             .weight = scales ? weight : plan.operands[1],
             .bias = bias ? plan.operands.back() : TensorId{},
             .output = plan.output,

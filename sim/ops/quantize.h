@@ -27,6 +27,17 @@ struct Quantize {
 };
 void run(Cpu& cpu, const Quantize& op);
 
+/// out = in * the decode scale of its block, exactly, rounded once to the format of out: what a kernel does with a cast
+/// tensor that it computes with in a wider format.
+struct Dequantize {
+    static constexpr std::string_view name = "dequantize";
+    TensorId in, scale, out;
+    BlockScaling scaling{};
+    [[nodiscard]] auto inputs() const { return std::array{in, scale}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+void run(Cpu& cpu, const Dequantize& op);
+
 /// The end of a step of delayed scaling: scale = max * 2^-margin / amax, where amax is the largest of the history, or
 /// its newest; FLT_MAX where that is infinite; unchanged where amax is not finite. Then the history moves on by one. A
 /// tensor that was not cast in this step (history[0] is 0) keeps both.

@@ -19,6 +19,7 @@ constexpr const char* examples = R"(Examples:
   amp-train --text book.txt --context 128 --width 128 --depth 4 --steps 2000 --record runs --checkpoint-every 100
   amp-train --model mlp --data mine.npz             arrays x and y
   amp-train --explain --precision amp-fp16          every op of a step, its formats and why
+  amp-train --evaluate runs/amp-bf16 --kv-cache e4m3 --weights-as e4m3 --activations-as e4m3:tensor
 
 Precisions: a preset, then any key=format that differs, all separated by commas; see --list. Exit codes: 0 fine,
 1 bad input or output, 2 wrong usage.)";
@@ -35,6 +36,7 @@ struct Words {
     std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
     bool deepspeed_fault = false;
+    std::string weights_as, activations_as, kv_cache; // of --evaluate
     ModelOptions model{};
     TrainOptions common{};
 };
@@ -105,7 +107,20 @@ ModelOptions model_of(const Words& w) {
     return m;
 }
 
+void interpret_evaluation(const Words& w, TrainToolOptions& options) {
+    const auto served = [](Served what, const std::string& text) {
+        return text.empty() ? std::nullopt : std::optional(served_scaling(what, text));
+    };
+    options.serving = {served(Served::weights, w.weights_as), served(Served::activations, w.activations_as),
+                       served(Served::kv_cache, w.kv_cache)};
+    const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache;
+    if (any == options.evaluate.empty())
+        throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as or --kv-cache");
+}
+
 void interpret(const Words& w, TrainToolOptions& options) {
+    interpret_evaluation(w, options);
+    if (!options.evaluate.empty()) return;
     if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
     if (!options.npz.empty() && w.model.name == "gpt")
         throw std::invalid_argument("--data is for the models linear, mlp and cnn");
@@ -258,6 +273,17 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--divide", w.divide, "before (default) or after the sum")->group(parallel);
 }
 
+void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "A trained network as it is served";
+    app.add_option("--evaluate", options.evaluate,
+                   "Folder of a run with checkpoints: its loss and bytes; trains nothing")
+        ->group(group);
+    app.add_option("--weights-as", w.weights_as, "A format, and what shares a scale: e4m3:channel (default) or :tensor")
+        ->group(group);
+    app.add_option("--activations-as", w.activations_as, "e4m3:token (default) or :tensor")->group(group);
+    app.add_option("--kv-cache", w.kv_cache, "e4m3:tensor (default), :token, or :one for no scale")->group(group);
+}
+
 void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Output";
     ExperimentOptions& e = options.experiment;
@@ -311,6 +337,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_model_options(app, words, options);
     add_precision_options(app, words);
     add_training_options(app, words, options);
+    add_serving_options(app, words, options);
     add_output_options(app, words, options);
     for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
@@ -334,12 +361,12 @@ nlohmann::ordered_json origin() {
     return {{"schema_version", 1}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
 }
 
-Dataset dataset_of(const TrainToolOptions& options) {
-    const std::string& name = options.runs.front().model.name;
+Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
+    const std::string& name = run.model.name;
     if (!options.npz.empty()) return npz_data(options.npz);
     if (!options.text.empty()) return text_data(options.text, options.context);
     if (name == "gpt") return modular_data(options.modulus);
-    if (name == "linear") return regression_data(options.runs.front().seed);
+    if (name == "linear") return regression_data(run.seed);
     return digits_data();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/experiment.h>
+#include <ampscope/sim/serving.h>
 
 #include <optional>
 
@@ -13,6 +14,8 @@ struct TrainToolOptions {
     std::int64_t context = 64, modulus = 31;
     ExperimentOptions experiment{};
     bool explain = false, memory = false;
+    std::filesystem::path evaluate{}; ///< a run to evaluate as served; empty: train
+    Serving serving{};
     std::string json; ///< path of the report, or "-"
 };
 
@@ -23,6 +26,6 @@ nlohmann::ordered_json origin();
 std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options);
 
 /// Throws FileError, std::invalid_argument.
-Dataset dataset_of(const TrainToolOptions& options);
+Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run);
 
 } // namespace amp

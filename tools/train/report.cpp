@@ -161,6 +161,37 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
     return text;
 }
 
+std::string served_table(const std::filesystem::path& run, std::span<const ServedResult> results) {
+    const double reference = results.front().validation.loss;
+    const bool caches = results.front().kv_bytes_per_token > 0;
+    std::vector<std::vector<std::string>> rows = {
+        {"served in FP8", "loss", "perplexity", "change", "accuracy", "weights"}};
+    if (caches) rows[0].emplace_back("KV cache a token");
+    for (const ServedResult& r : results) {
+        const double change = std::exp(r.validation.loss - reference) - 1;
+        rows.push_back({r.name, fmt::format("{:.4f}", r.validation.loss),
+                        fmt::format("{:.4f}", std::exp(r.validation.loss)), fmt::format("{:+.2f} %", 100 * change),
+                        r.validation.accuracy ? percent(*r.validation.accuracy) : "-",
+                        fmt::format("{:.0f} B", r.weight_bytes)});
+        if (caches) rows.back().push_back(fmt::format("{:.0f} B", r.kv_bytes_per_token));
+    }
+    return fmt::format("{}\n\n{}perplexity: e to the loss, on all validation data. Bytes include scales.\n",
+                       printable(run.string()), table(rows));
+}
+
+std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results) {
+    Json json = origin();
+    json["run"] = run.string();
+    for (const ServedResult& r : results)
+        json["served"].push_back({{"narrow", r.name},
+                                  {"loss", finite_or_null(r.validation.loss)},
+                                  {"perplexity", finite_or_null(std::exp(r.validation.loss))},
+                                  {"accuracy", r.validation.accuracy ? Json(*r.validation.accuracy) : Json(nullptr)},
+                                  {"weight_bytes", r.weight_bytes},
+                                  {"kv_bytes_per_token", r.kv_bytes_per_token}});
+    return json.dump(1) + "\n";
+}
+
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options) {
     Json json = origin();
     json["steps"] = options.steps;

@@ -19,6 +19,8 @@ std::string memory_report(const TrainingProgram& training);
 /// One line: steps, speed, losses, scales and skips of all runs.
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
 std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
+std::string served_table(const std::filesystem::path& run, std::span<const ServedResult> results);
+std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
 
 } // namespace amp
