@@ -54,8 +54,9 @@ struct Accumulator {
     Rounding rounding = Rounding::nearest_even; ///< of a step's sum
     int zero_exponent = no_zero_exponent;       ///< of a product with a zero factor, and of a zero sum so far
     bool keeps_negative_zero = false;           ///< a sum of nothing but negative zeros is one
-    bool interleaved = false;                   ///< a step takes k mod 4 in {0, 1} of 32 products, the next {2, 3}
-    int promote_every = 0; ///< after so many products the sum is added to a total, nearest-even, and begins anew
+    bool scales_products = false; ///< E8M0 scales of blocks of `products` are added to the exponents of products
+    bool interleaved = false;     ///< a step takes k mod 4 in {0, 1} of 32 products, the next {2, 3}
+    int promote_every = 0;        ///< after so many products the sum is added to a total, nearest-even, and begins anew
     Evidence evidence = Evidence::definition;
     std::string_view note{};
 
@@ -97,6 +98,7 @@ struct HardwareRow {
     std::string_view sum = "fp32";
     bool interleaved = false;
     std::string_view note = "";
+    bool scales_products = false;
 };
 
 inline constexpr std::string_view fp8_note =
@@ -127,7 +129,7 @@ inline constexpr std::array hardware = {
     HardwareRow{"blackwell-bf16", "bf16", 16, 25, Evidence::recorded},
     HardwareRow{"blackwell-tf32", "tf32", 8, 25, Evidence::recorded},
     HardwareRow{"blackwell-fp8", "e4m3 e5m2 e3m2 e2m3 e2m1", 32, 25, Evidence::stated, "stated", "fp32", false,
-                "tcgen05; mma.sync of that generation adds as hopper-mma-fp8 does"},
+                "tcgen05, and its mxf8f6f4 with scales; mma.sync of that generation adds as hopper-mma-fp8 does", true},
 };
 
 constexpr void set_name(Accumulator& a, std::string_view name) {
@@ -143,6 +145,7 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
                   .products = row.products,
                   .fraction_bits = row.fraction_bits,
                   .rounding = acc16 ? Rounding::nearest_even : Rounding::toward_zero,
+                  .scales_products = row.scales_products,
                   .interleaved = row.interleaved,
                   .promote_every = row.interleaved ? 32 : 0,
                   .evidence = !acc16                    ? row.evidence

@@ -222,6 +222,41 @@ constexpr float quantize_scaled(const FormatSpec& element, float x, const BlockS
     return quantize(element, scaled, {.rounding = rounding, .overflow = Overflow::saturate_all}, random);
 }
 
+/// One operand of a scaled dot product: numbers, and a scale for every `block` of them.
+struct ScaledNumbers {
+    std::span<const float> values, scales;
+};
+
+/// Whether the scales of MX blocks are part of the accumulator's own sums: those of Blackwell's mxf8f6f4.
+constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
+    return acc.scales_products && acc.promote_every == 0 && block == acc.products;
+}
+
+/// The dot product of x ~ q * scale. Where `mx` says that all scales are E8M0's and the accumulator takes them, they are
+/// added to the exponents of products; a NaN scale makes NaN. Else every block is summed on its own, and the sum times the
+/// product of its scales is added to a total by a fused multiply-add in FP32, as DeepGEMM promotes it.
+constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
+                           const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
+    const std::size_t k = a.values.size();
+    if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
+        for (std::size_t i = 0; i * block < k; ++i)
+            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
+        return detail::fused_dot(acc, a_format, b_format, a.values, b.values, 0, [&](std::size_t i) {
+            return detail::binade_of(a.scales[i]).exponent + detail::binade_of(b.scales[i]).exponent;
+        });
+    }
+    Arithmetic math{detail::fp32};
+    std::uint32_t total = 0;
+    for (std::size_t i = 0; i * block < k; ++i) {
+        const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
+        const float sum = dot(acc, a_format, b_format, a.values.subspan(begin, n), b.values.subspan(begin, n));
+        const auto part = std::bit_cast<std::uint32_t>(sum),
+                   scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
+        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
+    }
+    return std::bit_cast<float>(total);
+}
+
 /// How a tensor of rows x columns is scaled: blocks in any direction, 0 for as many as there are.
 struct BlockScaling {
     FormatSpec element = format("e4m3");

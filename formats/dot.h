@@ -41,9 +41,9 @@ constexpr Term term(const FormatSpec& f, float x) {
     return t;
 }
 
-/// The exact product; 0 * infinity is NaN.
-constexpr Term product(const Term& a, const Term& b) {
-    Term t{.sign = a.sign != b.sign, .exponent = a.exponent + b.exponent, .point = a.point + b.point};
+/// The exact product times 2^scale; 0 * infinity is NaN.
+constexpr Term product(const Term& a, const Term& b, int scale) {
+    Term t{.sign = a.sign != b.sign, .exponent = a.exponent + b.exponent + scale, .point = a.point + b.point};
     const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
     const bool infinite = a.kind == Kind::infinity || b.kind == Kind::infinity;
     if (a.kind == Kind::nan || b.kind == Kind::nan || (zero && infinite)) t.kind = Kind::nan;
@@ -72,8 +72,9 @@ constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, 
     return decode(acc.sum, code);
 }
 
-/// One step of a fused sum: c and the products of a and b, both of acc.products numbers.
-constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std::span<const Term> b, float c) {
+/// One step of a fused sum: c and the products of a and b, both of acc.products numbers, times 2^scale.
+constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std::span<const Term> b, float c,
+                           int scale = 0) {
     // 1. Special values, whatever the rest is.
     const Term addend = term(acc.result(), c);
     bool nan = addend.kind == Kind::nan, negative_zero = acc.keeps_negative_zero && addend.sign;
@@ -81,7 +82,7 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
     // 2. The largest exponent among all terms.
     int largest = addend.kind == Kind::zero ? acc.zero_exponent : addend.exponent;
     for (std::size_t i = 0; i < a.size(); ++i) {
-        const Term p = product(a[i], b[i]);
+        const Term p = product(a[i], b[i], scale);
         nan |= p.kind == Kind::nan;
         infinite[p.sign ? 1 : 0] |= p.kind == Kind::infinity;
         negative_zero &= p.sign;
@@ -100,7 +101,7 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
         sum += t.sign ? -static_cast<std::int64_t>(units) : static_cast<std::int64_t>(units);
     };
     add(addend);
-    for (std::size_t i = 0; i < a.size(); ++i) add(product(a[i], b[i]));
+    for (std::size_t i = 0; i < a.size(); ++i) add(product(a[i], b[i], scale));
     // 4. Normalised and rounded once.
     return round_sum(acc, sum, last, negative_zero);
 }
@@ -108,9 +109,11 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
 /// Which of the products of a period is the l-th to be taken.
 constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
 
-/// A fused sum over all of a and b, step after step; what is missing of the last step is zeros.
+/// A fused sum over all of a and b, step after step; what is missing of the last step is zeros. The products of a step
+/// are scaled by 2^scale_of(step).
+template <class Scale>
 constexpr float fused_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
-                          std::span<const float> a, std::span<const float> b, float c) {
+                          std::span<const float> a, std::span<const float> b, float c, const Scale& scale_of) {
     constexpr std::size_t most = 64;
     const auto step = static_cast<std::size_t>(acc.products);
     const FormatSpec fa = acc.reads(a_format), fb = acc.reads(b_format);
@@ -122,7 +125,7 @@ constexpr float fused_dot(const Accumulator& acc, const FormatSpec& a_format, co
             x[i] = term(fa, l < a.size() ? a[l] : 0.0F);
             y[i] = term(fb, l < a.size() ? b[l] : 0.0F);
         }
-        c = fused_step(acc, std::span(x).first(step), std::span(y).first(step), c);
+        c = fused_step(acc, std::span(x).first(step), std::span(y).first(step), c, scale_of(begin / step));
     }
     return c;
 }
@@ -244,7 +247,7 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& a_format, co
     case Accumulation::kahan: return kahan_dot(a, b, c);
     case Accumulation::fused: break;
     }
-    return fused_dot(acc, a_format, b_format, a, b, c);
+    return fused_dot(acc, a_format, b_format, a, b, c, [](std::size_t) { return 0; });
 }
 
 } // namespace detail

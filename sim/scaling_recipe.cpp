@@ -10,7 +10,7 @@ namespace amp {
 
 namespace {
 
-constexpr FormatSpec e4m3 = format("e4m3"), e5m2 = format("e5m2"), e2m1 = format("e2m1");
+constexpr FormatSpec e5m2 = format("e5m2"), e2m1 = format("e2m1");
 
 constexpr ScalingRecipe rows[] = {
     {.name = "te-delayed",

@@ -130,8 +130,10 @@ inline std::uint32_t add(const std::string& format, float x, float y) {
     return std::bit_cast<std::uint32_t>(to_float(find("fp16"), convert({find("fp16")}, read(sum)).code));
 }
 
-/// FP32 bits of a . b + c on that hardware; a and b are read in m.a and m.b.
-inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c) {
+/// FP32 bits of a . b + c on that hardware; a and b are read in m.a and m.b. The products of step i are scaled by
+/// 2^scales[i], if there are any.
+inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c,
+                         const std::vector<int>& scales = {}) {
     const auto operand = [&](const std::string& format, float x) {
         // TF32 operands are FP32 words of which the last 13 bits are not wired.
         if (format == "tf32") x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffffe000);
@@ -141,6 +143,11 @@ inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std
         std::vector<Aligned> x, y;
         for (const std::size_t k : which) {
             x.push_back(operand(m.a, k < a.size() ? a[k] : 0));
+            if (!scales.empty()) {
+                const int scale = scales[k / static_cast<std::size_t>(m.products)];
+                x.back().unit += scale;
+                x.back().exponent += scale;
+            }
             y.push_back(operand(m.b, k < b.size() ? b[k] : 0));
         }
         return std::bit_cast<float>(step(m, x, y, sum));

@@ -2,7 +2,7 @@
 #include "accumulator_inputs.h"
 #include "sweep.h"
 
-#include <ampscope/formats/dot.h>
+#include <ampscope/formats/block.h>
 #include <ampscope/sim/cpu/accumulate.h>
 
 #include <doctest/doctest.h>
@@ -86,6 +86,66 @@ TEST_CASE("every product is the dot product of dot.h, in any shape, layout and i
               check(cases[which % cases.size()], shapes[i % std::size(shapes)],
                     static_cast<Inputs>(which / cases.size()), static_cast<std::uint_fast32_t>(i), tally);
           });
+}
+
+namespace {
+
+struct MxCase {
+    Shape shape;
+    Accumulator accumulator;
+    FormatSpec a_format, b_format;
+    std::size_t k = 0, blocks = 0;
+    std::vector<float> a{}, b{}, a_scales{}, b_scales{};
+};
+
+MxCase mx_case(std::uint64_t index) {
+    constexpr Shape with_blocks[] = {{1, 1, 1}, {3, 33, 64}, {2, 40, 100}, {5, 3, 33}};
+    MxCase c{.shape = with_blocks[index % std::size(with_blocks)],
+             .accumulator = accumulator(index % 2 == 0 ? "blackwell-fp8" : "blackwell-fp8-acc16"),
+             .a_format = format("e4m3"),
+             .b_format = format(index % 3 == 0 ? "e2m1" : "e5m2")};
+    c.k = static_cast<std::size_t>(c.shape.k);
+    c.blocks = (c.k + 31) / 32;
+    std::mt19937 random(static_cast<std::uint_fast32_t>(index));
+    const auto kind = static_cast<Inputs>(index / std::size(with_blocks) % inputs_names.size());
+    const auto m = static_cast<std::size_t>(c.shape.m), n = static_cast<std::size_t>(c.shape.n);
+    c.a = Operands(c.a_format.name, random()).make(kind, m * c.k);
+    c.b = Operands(c.b_format.name, random()).make(kind, n * c.k);
+    const auto scales_of = [&](std::size_t lines) {
+        std::vector<float> scales(lines * c.blocks);
+        for (float& x : scales) x = std::ldexp(1.0F, static_cast<int>(random() % 255) - 127);
+        if (random() % 4 == 0) scales[0] = std::numeric_limits<float>::quiet_NaN();
+        return scales;
+    };
+    c.a_scales = scales_of(m);
+    c.b_scales = scales_of(n);
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("MX scales within the sums") {
+    prove("matrix products of MX blocks", 1000, [&](std::uint64_t index, Tally& tally) {
+        const MxCase c = mx_case(index);
+        const Shape s = c.shape;
+        for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+            std::vector<float> out(static_cast<std::size_t>(s.m * s.n), 42.0F);
+            cpu::accumulate_mx(c.accumulator, c.a_format, c.b_format, {c.a.data(), s.k, 1}, {c.b.data(), 1, s.k},
+                               c.a_scales.data(), c.b_scales.data(), out.data(), s.m, s.n, s.k, 1,
+                               static_cast<detail::InstructionSet>(set));
+            for (std::size_t i = 0; i < out.size(); ++i) {
+                const std::size_t row = i / static_cast<std::size_t>(s.n), column = i % static_cast<std::size_t>(s.n);
+                const auto line = [](const std::vector<float>& of, std::size_t n, std::size_t which) {
+                    return std::span(of).subspan(which * n, n);
+                };
+                const float d = scaled_dot(c.accumulator, c.a_format, c.b_format,
+                                           {line(c.a, c.k, row), line(c.a_scales, c.blocks, row)},
+                                           {line(c.b, c.k, column), line(c.b_scales, c.blocks, column)}, 32, true);
+                tally.expect(out[i], std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d,
+                             [&] { return fmt::format("case {}, set {}, element {}", index, set, i); });
+            }
+        }
+    });
 }
 
 TEST_CASE("an infinity after or before an overflow") {

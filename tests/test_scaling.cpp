@@ -110,13 +110,11 @@ struct Delayed {
 
 TEST_CASE("torchao's Float8Linear: result and both gradients of every recipe") {
     const Json recorded = Json::parse(std::ifstream(AMPSCOPE_TEST_DATA "/torchao/linear.json"))["recipes"];
-    for (const auto& [recorded_name, name] :
-         {std::pair{"tensorwise", "torchao-tensorwise"}, std::pair{"rowwise", "torchao-rowwise"},
-          std::pair{"rowwise_with_gw_hp", "torchao-rowwise-gw-hp"}}) {
+    for (const std::string name : {"tensorwise", "rowwise", "rowwise_with_gw_hp"}) {
         CAPTURE(name);
-        const Layer layer("fp32,scaling=" + std::string(name));
+        const Layer layer("fp32,scaling=torchao-" + (name == "rowwise_with_gw_hp" ? "rowwise-gw-hp" : name));
         const Cpu cpu = layer.run();
-        const Json& want = recorded[recorded_name];
+        const Json& want = recorded[name];
         // torchao's emulation multiplies numbers that were scaled back, in FP32: sums differ in their last bits, which
         // no other cast or scale would leave as they are.
         CHECK(distance(cpu[layer.out], words(want["out"])) < 3e-7);

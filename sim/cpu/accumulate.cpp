@@ -1,6 +1,6 @@
 #include <ampscope/sim/cpu/accumulate.h>
 
-#include <ampscope/formats/dot.h>
+#include <ampscope/formats/block.h>
 #include <ampscope/sim/cpu/column_sums.h>
 #include <ampscope/sim/cpu/fused_sum.h>
 #include <ampscope/sim/cpu/panels.h>
@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 namespace amp::cpu {
@@ -29,6 +30,8 @@ struct Product {
     std::int64_t m, n, k;
     int threads;
     detail::InstructionSet set;
+    const float *a_scales = nullptr, *b_scales = nullptr; ///< of MX blocks, a row's (a column's) side by side
+    [[nodiscard]] std::int64_t blocks() const { return (k + accumulator.products - 1) / accumulator.products; }
 };
 
 float at(const MatrixView& x, std::int64_t i, std::int64_t j) { return x.data[i * x.row_stride + j * x.column_stride]; }
@@ -50,7 +53,13 @@ float plain(const Product& p, std::int64_t i, std::int64_t j) {
         x.push_back(at(p.a, i, l));
         y.push_back(at(p.b, l, j));
     }
-    const float d = dot(p.accumulator, p.a_format, p.b_format, x, y);
+    const auto scales = [&](const float* of, std::int64_t line) {
+        return std::span(of + line * p.blocks(), static_cast<std::size_t>(p.blocks()));
+    };
+    const float d = p.a_scales == nullptr ? dot(p.accumulator, p.a_format, p.b_format, x, y)
+                                          : scaled_dot(p.accumulator, p.a_format, p.b_format,
+                                                       {x, scales(p.a_scales, i)}, {y, scales(p.b_scales, j)},
+                                                       static_cast<std::size_t>(p.accumulator.products), true);
     return std::isnan(d) ? canonical_nan : d;
 }
 
@@ -62,10 +71,25 @@ struct Packed {
     std::int64_t k = 0; ///< with the zeros
     Panels<Real> values;
     Panels<std::int16_t> exponents;
-    std::vector<std::uint8_t> special; ///< per row or column: it has a number that is not finite, zero here
+    Panels<std::int16_t> scales;       ///< of steps, as exponents, in the order of values; if there are any
+    std::vector<std::uint8_t> special; ///< per row or column: it has a number or scale that is not finite, zero here
 };
 
-constexpr std::int16_t exponent_of_zero = Accumulator::no_zero_exponent / 2; // the sum of two is the least
+constexpr std::uint8_t nan_scale = 2;
+
+/// The exponents of MX scales: to.scales[(line * steps + s) * width + i].
+template <class Real>
+void pack_scales(const float* scales, std::int64_t steps, std::int64_t rows, int width, Packed<Real>& to) {
+    const std::int64_t lines = (rows + width - 1) / width;
+    std::int16_t* const exponents = to.scales.resize(lines * width * steps);
+    for (std::int64_t row = 0; row < lines * width; ++row)
+        for (std::int64_t s = 0; s < steps; ++s) {
+            const float scale = row < rows ? scales[row * steps + s] : 1.0F;
+            exponents[(row / width * steps + s) * width + row % width] =
+                static_cast<std::int16_t>(std::isnan(scale) ? 0 : detail::binade_of(scale).exponent);
+            if (std::isnan(scale)) to.special[static_cast<std::size_t>(row)] = nan_scale;
+        }
+}
 
 std::int64_t position_of(const Accumulator& acc, std::int64_t l) {
     return acc.interleaved ? static_cast<std::int64_t>(detail::interleaved_order(static_cast<std::size_t>(l))) : l;
@@ -133,8 +157,12 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
         float part[columns]{};
         const std::int64_t steps = std::min(segment, a.k - l) / acc.products, x = row * a.k + l,
                            y = (panel * b.k + l) * columns;
-        detail::dispatch<FusedKernel<Real>>(p.set, &constants, a.values.data() + x, a.exponents.data() + x,
-                                            b.values.data() + y, b.exponents.data() + y, steps, &part[0]);
+        const std::int64_t first = l / acc.products, all = a.k / acc.products;
+        const bool scaled = p.a_scales != nullptr;
+        detail::dispatch<FusedKernel<Real>>(
+            p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y, b.exponents.data() + y,
+            scaled ? a.scales.data() + row * all + first : nullptr,
+            scaled ? b.scales.data() + (panel * all + first) * columns : nullptr, steps, &part[0]);
         if (acc.promote_every == 0) std::copy_n(part, columns, c);
         else if (acc.total() == format("fp32"))
             for (int j = 0; j < columns; ++j) c[j] += part[j];
@@ -145,7 +173,7 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
 
 /// What products and sums of infinities and NaN give, whatever the finite numbers are: NaN, an infinity or a number.
 void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, const std::vector<std::uint8_t>& columns) {
-    const auto any = [](const std::vector<std::uint8_t>& v) { return std::ranges::find(v, 1) != v.end(); };
+    const auto any = [](const std::vector<std::uint8_t>& v) { return std::ranges::any_of(v, std::identity{}); };
     if (!any(rows) && !any(columns)) return;
     const auto signs = [&](const FormatSpec& f, const MatrixView& x, std::int64_t height, std::int64_t width) {
         std::vector<float> s;
@@ -164,7 +192,8 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
         for (std::int64_t j = 0; j < p.n; ++j) {
             const float s = sums[static_cast<std::size_t>(i * p.n + j)];
             float& d = p.out[i * p.n + j];
-            if (std::isnan(s)) d = canonical_nan;
+            const auto row = static_cast<std::size_t>(i), column = static_cast<std::size_t>(j);
+            if (std::isnan(s) || rows[row] == nan_scale || columns[column] == nan_scale) d = canonical_nan;
             // An overflow before or after the infinity: the order decides.
             else if (std::isinf(s)) d = std::isfinite(d) ? s : plain(p, i, j);
         }
@@ -181,6 +210,10 @@ void fused(const Product& p) {
     Packed<Real>&a = own_a, &b = own_b; // of this thread, whichever works on them
     pack(p, p.accumulator.reads(p.a_format), p.a, p.m, 1, a);
     pack(p, p.accumulator.reads(p.b_format), {p.b.data, p.b.column_stride, p.b.row_stride}, p.n, columns, b);
+    if (p.a_scales != nullptr) {
+        pack_scales(p.a_scales, p.blocks(), p.m, 1, a);
+        pack_scales(p.b_scales, p.blocks(), p.n, columns, b);
+    }
     const std::int64_t panels = (p.n + columns - 1) / columns;
     over_threads(p, panels * p.m, columns * a.k, [&](std::int64_t begin, std::int64_t end) {
         alignas(64) float c[columns];
@@ -254,6 +287,14 @@ void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, cons
     }
     for (std::int64_t i = 0; i < m * n; ++i)
         if (std::isnan(out[i])) out[i] = canonical_nan;
+}
+
+void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
+                   MatrixView b, const float* a_scales, const float* b_scales, float* out, std::int64_t m,
+                   std::int64_t n, std::int64_t k, int threads, detail::InstructionSet set) {
+    if (k == 0) std::fill_n(out, m * n, 0.0F);
+    if (m == 0 || n == 0 || k == 0) return;
+    fused<double>({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});
 }
 
 } // namespace amp::cpu

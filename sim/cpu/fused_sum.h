@@ -23,6 +23,9 @@ namespace amp::cpu {
 /// Exponents of near operands, unless they are zero.
 inline constexpr int near_exponent = 30;
 
+/// Of a zero operand: a product with one lies below all others.
+inline constexpr std::int16_t exponent_of_zero = -8192;
+
 struct FusedConstants {
     int products = 0, group = 0; ///< of a step; of those whose sum fits in 32 bits
     bool one_sum = false;        ///< so does that of a whole step
@@ -74,19 +77,21 @@ template <class T>
 }
 
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j], in steps of k.products, l < steps *
-/// products. `Real` holds products: float for near ones, else double.
+/// products. `Real` holds products: float for near ones, else double. With scales, which far products only may have, those
+/// of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
 template <class Real>
 struct FusedKernel {
     static constexpr int columns = 32;
 
     AMPSCOPE_KERNEL void run(const FusedConstants* constants, const Real* __restrict a,
                              const std::int16_t* __restrict a_exponents, const Real* __restrict b,
-                             const std::int16_t* __restrict b_exponents, std::int64_t steps, float* __restrict c) {
+                             const std::int16_t* __restrict b_exponents, const std::int16_t* __restrict a_scales,
+                             const std::int16_t* __restrict b_scales, std::int64_t steps, float* __restrict c) {
         const FusedConstants k = *constants;
         for (std::int64_t step = 0; step < steps; ++step) {
             // 1. The largest exponent of the products.
             std::int16_t largest[columns];
-            for (int j = 0; j < columns; ++j) largest[j] = k.zero_exponent;
+            for (int j = 0; j < columns; ++j) largest[j] = exponent_of_zero;
             for (int l = 0; l < k.products; ++l, b_exponents += columns)
                 for (int j = 0; j < columns; ++j) {
                     const auto e = static_cast<std::int16_t>(a_exponents[l] + b_exponents[j]);
@@ -94,14 +99,20 @@ struct FusedKernel {
                 }
             a_exponents += k.products;
             // 2. That of all terms, and the sum so far in units of the last place kept.
-            int exponent[columns];
+            int exponent[columns], shift[columns]{};
             Real scale[columns];
             std::int32_t addend[columns];
+            if constexpr (std::is_same_v<Real, double>)
+                if (a_scales != nullptr)
+                    for (int j = 0; j < columns; ++j) shift[j] = a_scales[step] + b_scales[step * columns + j];
             for (int j = 0; j < columns; ++j) {
-                exponent[j] = exponent_of_all(k, c[j], largest[j]);
-                scale[j] = power<Real>(k.fraction_bits - std::max(exponent[j], least));
+                const int products =
+                    largest[j] + (largest[j] > exponent_of_zero / 2 ? shift[j] : 0); // unless all are 0
+                exponent[j] = exponent_of_all(k, c[j], std::max<int>(products, k.zero_exponent));
+                const int unit = k.fraction_bits - std::max(exponent[j], least);
                 const float finite = __builtin_fabsf(c[j]) < __builtin_inff() ? c[j] : 0;
-                addend[j] = static_cast<std::int32_t>(finite * scale[j]);
+                addend[j] = static_cast<std::int32_t>(finite * power<Real>(unit));
+                scale[j] = power<Real>(unit + shift[j]);
             }
             // 3. Products, cut off, added exactly. 4. Normalised and rounded once.
             if (k.one_sum) {

@@ -69,6 +69,25 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
     const std::int64_t segment =
         std::min(along(op.transpose_a ? op.a_scale.scaling.rows : op.a_scale.scaling.columns, op.k),
                  along(op.transpose_b ? op.b_scale.scaling.columns : op.b_scale.scaling.rows, op.k));
+    const auto is_mx = [](const BlockScaling& s) {
+        return s.rule >= ScaleRule::mx_floor && s.rule <= ScaleRule::mx_te;
+    };
+    if (is_mx(op.a_scale.scaling) && is_mx(op.b_scale.scaling) && adds_mx_scales(op.arithmetic.accumulate, segment)) {
+        const auto by_line = [&](const OperandScale& of, bool k_is_rows, std::int64_t others) {
+            const std::int64_t blocks = (op.k + segment - 1) / segment;
+            std::vector<float> scales(static_cast<std::size_t>(others * blocks));
+            for (std::int64_t s = 0; s < blocks; ++s) {
+                const std::vector<float> block = scales_at(cpu, of, s * segment, k_is_rows, op.k, others);
+                for (std::int64_t i = 0; i < others; ++i)
+                    scales[static_cast<std::size_t>(i * blocks + s)] = block[static_cast<std::size_t>(i)];
+            }
+            return scales;
+        };
+        return cpu::accumulate_mx(op.arithmetic.accumulate, cpu.info(op.a).format, cpu.info(op.b).format, a, b,
+                                  by_line(op.a_scale, op.transpose_a, op.m).data(),
+                                  by_line(op.b_scale, !op.transpose_b, op.n).data(), out, op.m, op.n, op.k,
+                                  cpu.threads());
+    }
     std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
     for (std::int64_t l = 0; l < op.k; l += segment) {
         cpu::accumulate(op.arithmetic.accumulate, cpu.info(op.a).format, cpu.info(op.b).format, a, b, sum.data(), op.m,
