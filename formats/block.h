@@ -232,9 +232,9 @@ constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
     return acc.scales_products && acc.promote_every == 0 && block == acc.products;
 }
 
-/// The dot product of x ~ q * scale. Where `mx` says that all scales are E8M0's and the accumulator takes them, they are
-/// added to the exponents of products; a NaN scale makes NaN. Else every block is summed on its own, and the sum times the
-/// product of its scales is added to a total by a fused multiply-add in FP32, as DeepGEMM promotes it.
+/// The dot product of x ~ q * scale. Where `mx` says that all scales are E8M0's and the accumulator takes them, they
+/// are added to the exponents of products; a NaN scale makes NaN. Else every block is summed on its own, and the sum
+/// times the product of its scales is added to a total by a fused multiply-add in FP32, as DeepGEMM promotes it.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
     const std::size_t k = a.values.size();

@@ -41,7 +41,7 @@ Json json_of(const Precision& p) {
     json["state_formats"] = {{"master", p.master.name}, {"m", p.m.name}, {"v", p.v.name}};
     json["accumulate"] = names_of(p.accumulators);
     if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
-    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}};
+    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}}; // the rest is in the name
     json["operands"] = p.operands.name;
     json["operand_rounding"] = name_of(p.operand_rounding);
     json["update"] = word(update_rounding_names, p.update);

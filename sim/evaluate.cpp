@@ -36,8 +36,8 @@ Evaluation evaluate_network(Cpu& cpu, const Network& network, const Dataset& dat
     const FloatEnvironment environment;
     const bool classifies = data.classes > 0;
     // A class below 0 does not count, so the last batch may be filled up; other targets have no such value.
-    const std::int64_t batches = classifies ? (data.validation + batch - 1) / batch
-                                            : std::max<std::int64_t>(1, data.validation / batch);
+    const std::int64_t batches =
+        classifies ? (data.validation + batch - 1) / batch : std::max<std::int64_t>(1, data.validation / batch);
     const std::span<const float> outputs = cpu[network.outputs];
     const std::span<float> targets = cpu[network.targets];
     const auto per_example = static_cast<std::int64_t>(targets.size()) / batch;

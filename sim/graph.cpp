@@ -145,9 +145,12 @@ Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScal
     if (op.rounding == Rounding::stochastic) op.stream = next_stream();
     const bool delayed = precision_.scaling && precision_.scaling->delayed();
     if (delayed) {
+        op.rule = {.max = decode(operand.element, operand.element.max_code()),
+                   .margin = precision_.scaling->margin,
+                   .ms_amp = precision_.scaling->ms_amp};
         op.delayed = tensor(".delayed_scale", {}, fp32, TensorRole::state);
         op.history = tensor(".amax_history", {precision_.scaling->history}, fp32, TensorRole::state);
-        delayed_scales_.push_back({op.delayed, op.history, decode(operand.element, operand.element.max_code())});
+        delayed_scales_.push_back({op.delayed, op.history, op.rule});
     }
     append(op, fmt::format("{}{}", delayed ? "delayed, " : "", name_of(blocks.rule)));
     return op;

@@ -32,7 +32,7 @@ struct Parameter {
 /// The state of delayed scaling of one tensor.
 struct DelayedScale {
     TensorId scale, history;
-    float max; ///< of the element format
+    DelayedRule rule;
 };
 
 class Graph {

@@ -3,6 +3,7 @@
 #include <ampscope/sim/loss_scaler.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <stdexcept>
@@ -103,6 +104,41 @@ constexpr FormatKey format_keys[] = {
     {"operands", [](Precision& p) -> FormatSpec& { return p.operands; }},
 };
 
+int whole_number(std::string_view key, std::string_view text, int least, int most) {
+    int n = least - 1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
+        throw std::invalid_argument(
+            fmt::format("precision: scaling-{}={}: expected a whole number from {} to {}", key, text, least, most));
+    return n;
+}
+
+/// A part of the recipe that differs from its row.
+void set_scaling(Precision& p, std::string_view key, std::string_view value) {
+    if (!p.scaling) throw std::invalid_argument(fmt::format("precision: scaling-{} needs a recipe before it", key));
+    ScalingRecipe& recipe = *p.scaling;
+    const auto forward = {&recipe.input, &recipe.weight};
+    if (key == "forward") {
+        for (OperandScaling* operand : forward) operand->element = format(value);
+    } else if (key == "backward") {
+        recipe.gradient.element = format(value);
+    } else if (key == "rule") {
+        for (OperandScaling* operand : {&recipe.input, &recipe.weight, &recipe.gradient})
+            operand->rule = parse_name<ScaleRule>("scaling-rule", scale_rule_names, value);
+    } else if (key == "margin" && recipe.delayed()) {
+        recipe.margin = whole_number(key, value, 0, 100);
+    } else if (key == "history" && recipe.delayed()) {
+        recipe.history = whole_number(key, value, 1, 1 << 20);
+    } else if (key == "amax" && recipe.delayed() && (value == "max" || value == "most-recent")) {
+        recipe.most_recent = value == "most-recent";
+    } else {
+        throw std::invalid_argument(fmt::format(
+            "precision: scaling-{}={}: known are scaling-forward, scaling-backward (formats), scaling-rule, "
+            "and for delayed scaling scaling-margin, scaling-history, scaling-amax (max, most-recent)",
+            key, value));
+    }
+}
+
 void set(Precision& p, std::string_view key, std::string_view value) {
     if (key == "update") {
         p.update = parse_name<UpdateRounding>("update", update_rounding_names, value);
@@ -113,6 +149,7 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         if (value != "none") p.scaling = scaling_recipe(value);
         return;
     }
+    if (key.starts_with("scaling-")) return set_scaling(p, key.substr(std::string_view("scaling-").size()), value);
     if (key == "scaler") {
         p.loss_scaler = loss_scaler(value).name;
         return;
@@ -129,7 +166,7 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         for (const FormatKey& k : format_keys) names.push_back(k.name);
         throw std::invalid_argument(
             fmt::format("precision: unknown key '{}'; known: {}, accumulate, accumulate-forward, accumulate-backward, "
-                        "scaling, update, scaler",
+                        "scaling, scaling-..., update, scaler",
                         key, fmt::join(names, ", ")));
     }
     const FormatSpec f = format(value);

@@ -55,8 +55,9 @@ std::span<const PrecisionRow> precisions();
 
 /// A preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m, v,
 /// operands (a format each), accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update
-/// (nearest, stochastic, kahan), scaling (a row of scaling_recipes, or none) and scaler (a row of loss_scalers);
-/// without a preset fp32 is the base.
+/// (nearest, stochastic, kahan), scaling (a row of scaling_recipes, or none), scaling-forward, scaling-backward,
+/// scaling-rule, scaling-margin, scaling-history and scaling-amax (what differs from that row) and scaler (a row of
+/// loss_scalers); without a preset fp32 is the base.
 /// Throws std::invalid_argument, naming what is known.
 Precision precision(std::string_view text);
 

@@ -61,8 +61,8 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
     precision.scaling.reset();
     precision.serving = serving;
     if (serving.weights && serving.activations) { // a product of narrow operands
-        precision.scaling = ScalingRecipe{.name = "served", .source = "", .input = *serving.activations,
-                                          .weight = *serving.weights};
+        precision.scaling =
+            ScalingRecipe{.name = "served", .source = "", .input = *serving.activations, .weight = *serving.weights};
         precision.serving.weights.reset();
         precision.serving.activations.reset();
     }
@@ -93,8 +93,8 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
 OperandScaling served_scaling(Served what, std::string_view text) {
     const std::size_t colon = std::min(text.find(':'), text.size());
     const std::string_view own = what == Served::weights ? "channel" : "token";
-    const std::string_view shares = colon == text.size() ? what == Served::kv_cache ? "tensor" : own
-                                                         : text.substr(colon + 1);
+    const std::string_view shares =
+        colon == text.size() ? what == Served::kv_cache ? "tensor" : own : text.substr(colon + 1);
     OperandScaling scaling{.element = format(text.substr(0, colon))};
     if (scaling.element.bits() > 8 || scaling.element.is_scale())
         throw std::invalid_argument(fmt::format("'{}': expected a format of at most 8 bits", text));

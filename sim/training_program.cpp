@@ -117,9 +117,8 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
 
     t.delayed_scales = g.delayed_scales();
     for (const DelayedScale& d : t.delayed_scales)
-        p.check.push_back(
-            {UpdateScale{d.history, d.scale, d.max, o.precision.scaling->margin, o.precision.scaling->most_recent},
-             std::string(o.precision.scaling->name)});
+        p.check.push_back({UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
+                           std::string(o.precision.scaling->name)});
 
     std::vector<TensorId> gradients;
     for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);

@@ -1,6 +1,7 @@
 // Scaled layers: torchao's Float8Linear, published traces of delayed scaling, and the formats of every product.
 #include "sweep.h"
 
+#include <ampscope/formats/block.h>
 #include <ampscope/sim/cpu/cpu.h>
 #include <ampscope/sim/graph.h>
 #include <ampscope/sim/trainer.h>
@@ -81,6 +82,42 @@ double distance(std::span<const float> a, const std::vector<float>& b) {
     return std::sqrt(difference / size);
 }
 
+/// Every number of a product's result, before it is rounded to its format (here FP32), against the definition.
+void compare_with_scaled_dot(const Cpu& cpu, const Matmul& m, Tally& tally) {
+    const BlockScaling &sa = m.a_scale.scaling, &sb = m.b_scale.scaling;
+    const auto or_all = [&](std::int64_t extent) { return extent == 0 ? m.k : extent; };
+    const std::int64_t block =
+        std::min(or_all(m.transpose_a ? sa.rows : sa.columns), or_all(m.transpose_b ? sb.columns : sb.rows));
+    const bool mx = sa.rule >= ScaleRule::mx_floor && sa.rule <= ScaleRule::mx_te;
+    /// Element l of line `line` of an operand whose k lies along rows, or columns; and its scale.
+    const auto element = [&](TensorId id, const OperandScale& of, bool k_is_rows, std::int64_t lines, std::int64_t line,
+                             std::int64_t l) {
+        const std::int64_t columns = k_is_rows ? lines : m.k, rows = k_is_rows ? m.k : lines;
+        const std::int64_t i = k_is_rows ? l : line, j = k_is_rows ? line : l;
+        const std::int64_t height = of.scaling.rows == 0 ? rows : of.scaling.rows,
+                           width = of.scaling.columns == 0 ? columns : of.scaling.columns;
+        return std::pair(
+            cpu[id][static_cast<std::size_t>(i * columns + j)],
+            cpu[of.scale][static_cast<std::size_t>(i / height * ((columns + width - 1) / width) + j / width)]);
+    };
+    for (std::int64_t i = 0; i < m.m; ++i)
+        for (std::int64_t j = 0; j < m.n; ++j) {
+            std::vector<float> a, b, a_scales, b_scales;
+            for (std::int64_t l = 0; l < m.k; ++l) {
+                const auto [x, x_scale] = element(m.a, m.a_scale, m.transpose_a, m.m, i, l);
+                const auto [y, y_scale] = element(m.b, m.b_scale, !m.transpose_b, m.n, j, l);
+                a.push_back(x);
+                b.push_back(y);
+                if (l % block == 0) a_scales.push_back(x_scale), b_scales.push_back(y_scale);
+            }
+            float want = scaled_dot(m.arithmetic.accumulate, cpu.info(m.a).format, cpu.info(m.b).format, {a, a_scales},
+                                    {b, b_scales}, static_cast<std::size_t>(block), mx);
+            if (m.a_scale.tensor_scale) want *= cpu[m.a_scale.tensor_scale][0] * cpu[m.b_scale.tensor_scale][0];
+            tally.expect(cpu[m.out][static_cast<std::size_t>(i * m.n + j)], want,
+                         [&] { return fmt::format("{} {} x {}", m.arithmetic.accumulate.name, i, j); });
+        }
+}
+
 /// Delayed scaling of one tensor whose largest magnitude is given step by step.
 struct Delayed {
     Program program;
@@ -94,7 +131,7 @@ struct Delayed {
             return TensorId{static_cast<std::int32_t>(program.tensors.size() - 1)};
         };
         x = add("x", {1, 2}, "fp32");
-        state = {add("scale", {}, "fp32"), add("history", {length}, "fp32"), 448};
+        state = {add("scale", {}, "fp32"), add("history", {length}, "fp32"), {}};
         cast = {.in = x,
                 .out = add("q", {1, 2}, "e4m3"),
                 .scale = add("d", {1, 1}, "fp32"),
@@ -102,7 +139,7 @@ struct Delayed {
                 .delayed = state.scale,
                 .history = state.history};
         program.forward.push_back({cast, ""});
-        program.check.push_back({UpdateScale{state.history, state.scale, 448, 0, most_recent}, ""});
+        program.check.push_back({UpdateScale{state.history, state.scale, {}, most_recent}, ""});
     }
 };
 
@@ -221,6 +258,54 @@ TEST_CASE("every product reads the formats of its recipe, scaled along what it s
         CHECK(far(layer.to_weight, exact.to_weight) < bound);
         CHECK(far(layer.out, exact.out) > 1e-3);
     }
+}
+
+TEST_CASE("MS-AMP's scales are powers of two, and an infinite amax turns the scale over") {
+    const DelayedRule rule{.max = 448, .margin = 0, .ms_amp = true};
+    CHECK(next_scale(rule, 1, 5) == 256); // 2^floor(log2 448)
+    CHECK(next_scale(rule, 500, 5) == 0.5F);
+    CHECK(next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1, 5) == 64);
+    CHECK(next_scale(rule, 0, 5) == 5);
+    CHECK(next_scale(rule, std::numeric_limits<float>::infinity(), 4) == 0.25F);
+    Delayed d(16, false);
+    std::get<Quantize>(d.program.forward[0].op).rule.ms_amp = true;
+    Cpu cpu(d.program, 1);
+    cpu[d.state.scale][0] = 1;
+    cpu[d.x][0] = 3;
+    replay(cpu, d.program.forward); // the first cast sets the scale itself
+    CHECK(cpu[d.state.scale][0] == 128);
+    CHECK(cpu[d.cast.out][0] == 384);
+}
+
+TEST_CASE("a scaled product is scaled_dot of its rows and columns") {
+    Tally tally;
+    for (const ScalingRecipe& recipe : scaling_recipes())
+        for (const char* name : {"fp32", "exact", "hopper-wgmma-fp8", "blackwell-fp8"}) {
+            const Accumulator acc = accumulator(name);
+            if (!acc.takes(recipe.input.element)) continue;
+            const Layer layer(fmt::format("fp32,scaling={},accumulate={}", recipe.name, name));
+            const Cpu cpu = layer.run();
+            for (const Tape* tape : {&layer.program.forward, &layer.program.backward})
+                for (const Instruction& i : *tape)
+                    if (const auto* m = std::get_if<Matmul>(&i.op); m != nullptr && m->a_scale.scale)
+                        compare_with_scaled_dot(cpu, *m, tally);
+        }
+    report("scaled products", tally);
+}
+
+TEST_CASE("what differs from a recipe's row") {
+    const Precision p = precision("fp8-delayed,scaling-history=16,scaling-margin=2,scaling-amax=most-recent,"
+                                  "scaling-forward=e5m2,scaling-backward=e4m3");
+    CHECK(p.scaling->history == 16);
+    CHECK(p.scaling->margin == 2);
+    CHECK(p.scaling->most_recent);
+    CHECK(p.scaling->input.element == format("e5m2"));
+    CHECK(p.scaling->gradient.element == format("e4m3"));
+    CHECK(precision("mxfp8,scaling-rule=mx-rceil").scaling->weight.rule == ScaleRule::mx_rceil);
+    for (const char* wrong : {"fp32,scaling-margin=1", "fp8-current,scaling-margin=1", "fp8-delayed,scaling-margin=x",
+                              "fp8-delayed,scaling-history=0", "fp8-delayed,scaling-amax=mean", "mxfp8,scaling-rule=mx",
+                              "mxfp8,scaling-forward=e9m9", "mxfp8,scaling-size=3"})
+        CHECK_THROWS_AS(precision(wrong), std::invalid_argument);
 }
 
 TEST_CASE("a cast and back gives the scaled numbers, rounded once to the wider format") {

@@ -36,6 +36,11 @@ const std::string gpt =
 const std::string cnn =
     "--model cnn --steps 50 --batch 16 --width 8 --depth 3 --activation gelu --optimizer sgd --lr 0.05 "
     "--momentum 0.9 --precision fp32,amp-fp16 ";
+const std::string scaled =
+    "--steps 12 --batch 16 --width 48 --micro-batches 2 --replicas 2 "
+    "--precision fp8-delayed,fp8-current,accumulate=hopper-wgmma-fp8+ampere-bf16,fp8-block,mxfp8,accumulate=blackwell-"
+    "fp8,nvfp4,deepseek,fp32,scaling=ms-amp,amp-fp16,accumulate=volta-fp16-acc16,amp-bf16,accumulate=exact,tf32,"
+    "accumulate=ampere-tf32-promote16 ";
 
 } // namespace
 
@@ -52,14 +57,26 @@ TEST_CASE("weights after 50 steps, whatever computed them") {
                    "pure-bf16-stochastic ff8a6a4ef51d7f08\n"
                    "pure-bf16-kahan,accumulate=fp16,weights=e4m3,activations=e4m3,gradients=e5m2 43e76326ccd1fc28\n",
         cnn_bits = "fp32 8a5098df6c875071\n"
-                   "amp-fp16 0a773cd5c35a1ea4\n";
+                   "amp-fp16 0a773cd5c35a1ea4\n",
+        scaled_bits = "fp8-delayed 4214f30596c6964d\n"
+                      "fp8-current,accumulate=hopper-wgmma-fp8+ampere-bf16 2b2b292be83a24d1\n"
+                      "fp8-block 40fc620dd9a0b6ad\n"
+                      "mxfp8,accumulate=blackwell-fp8 98707e21a77edca5\n"
+                      "nvfp4 8b4410ecb7ab5f0b\n"
+                      "deepseek 1d8b4c8708d53eb8\n"
+                      "fp32,scaling=ms-amp 0727f0b6d2d67306\n"
+                      "amp-fp16,accumulate=volta-fp16-acc16 dec2ce68fb437662\n"
+                      "amp-bf16,accumulate=exact fe4c8780dbe1de7d\n"
+                      "tf32,accumulate=ampere-tf32-promote16 08273428946fe0e7\n";
     for (const char* set : {"", "AMPSCOPE_INSTRUCTION_SET=avx2", "AMPSCOPE_INSTRUCTION_SET=baseline"}) {
         CAPTURE(set);
         CHECK(fingerprints(set, gpt + "--threads 1") == gpt_bits);
         CHECK(fingerprints(set, cnn + "--threads 3") == cnn_bits);
+        CHECK(fingerprints(set, scaled + "--threads 1") == scaled_bits);
     }
     CHECK(fingerprints("", gpt + "--threads 3") == gpt_bits);
     CHECK(fingerprints("", cnn + "--threads 1") == cnn_bits);
+    CHECK(fingerprints("", scaled + "--threads 3") == scaled_bits);
 }
 
 TEST_CASE("killed at any moment and resumed: the same folder as undisturbed") {

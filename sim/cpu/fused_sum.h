@@ -77,8 +77,8 @@ template <class T>
 }
 
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j], in steps of k.products, l < steps *
-/// products. `Real` holds products: float for near ones, else double. With scales, which far products only may have, those
-/// of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
+/// products. `Real` holds products: float for near ones, else double. With scales, which far products only may have,
+/// those of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
 template <class Real>
 struct FusedKernel {
     static constexpr int columns = 32;

@@ -39,7 +39,10 @@ void count(const Quantize& op, std::span<const float> in, std::span<const float>
 std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const float> amax) {
     std::vector<BlockScale> scales;
     if (op.delayed) {
-        const float scale = cpu[op.delayed][0];
+        float& scale = cpu[op.delayed][0];
+        const auto is_zero = [](float x) { return x == 0; };
+        if (op.rule.ms_amp && scale == 1 && std::ranges::all_of(cpu[op.history], is_zero))
+            scale = next_scale(op.rule, amax[0], scale);
         scales.push_back({.encode = scale, .decode = 1 / scale});
         if (float& newest = cpu[op.history][0]; cpu.context.training && amax[0] > newest) newest = amax[0];
         return scales;
@@ -54,6 +57,14 @@ std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const 
 }
 
 } // namespace
+
+float next_scale(const DelayedRule& rule, float amax, float old) {
+    if (amax == 0 || std::isnan(amax)) return old;
+    if (rule.ms_amp) return std::isinf(amax) ? 1 / old : std::ldexp(1.0F, std::ilogb(rule.max / amax) - rule.margin);
+    if (std::isinf(amax)) return old;
+    const float wanted = std::ldexp(rule.max, -rule.margin) / amax;
+    return std::isinf(wanted) ? detail::largest_float : wanted;
+}
 
 ScalingCounts& ScalingCounts::operator+=(const ScalingCounts& other) {
     least_scale = elements == 0 ? other.least_scale : std::min(least_scale, other.least_scale);
@@ -110,11 +121,7 @@ void run(Cpu& cpu, const UpdateScale& op) {
     const std::span<float> history = cpu[op.history];
     if (history[0] == 0) return;
     const float amax = op.most_recent ? history[0] : *std::ranges::max_element(history);
-    float& scale = cpu[op.scale][0];
-    if (std::isfinite(amax)) {
-        const float wanted = std::ldexp(op.max, -op.margin) / amax;
-        scale = std::isinf(wanted) ? detail::largest_float : wanted;
-    }
+    cpu[op.scale][0] = next_scale(op.rule, amax, cpu[op.scale][0]);
     std::rotate(history.begin(), history.begin() + 1, history.end());
     history[0] = 0;
 }

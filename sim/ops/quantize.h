@@ -13,15 +13,27 @@ struct OperandScale {
     BlockScaling scaling{};
 };
 
+/// From an amax to the encode scale of delayed scaling. TransformerEngine: max * 2^-margin / amax, FLT_MAX where that
+/// is infinite; as it was where amax is 0 or not finite. MS-AMP: 2^(floor(log2(max / amax)) - margin); as it was where
+/// amax is 0, and one over what it was where amax is infinite, for its code takes 2^-infinity for a small scale.
+struct DelayedRule {
+    float max = 448;
+    int margin = 0;
+    bool ms_amp = false;
+};
+float next_scale(const DelayedRule& rule, float amax, float old);
+
 /// out = in scaled and rounded to scaling.element, scale = the decode scales of its blocks: see formats/block.h. The
 /// last axis of `in` is the columns, all others are rows. With delayed scaling there is one block, whose encode scale
-/// is read from `delayed`, and history[0] grows to the largest magnitude (in training; NaN are passed over).
+/// is read from `delayed`, and history[0] grows to the largest magnitude (in training; NaN are passed over). In MS-AMP
+/// the first cast of all sets the scale from its own amax.
 struct Quantize {
     static constexpr std::string_view name = "quantize";
     TensorId in, out, scale, tensor_scale, delayed, history;
     BlockScaling scaling{};
     Rounding rounding = Rounding::nearest_even;
     std::uint32_t stream = 0; ///< of stochastic rounding
+    DelayedRule rule{};
     [[nodiscard]] auto inputs() const { return std::array{in, delayed}; }
     [[nodiscard]] auto outputs() const { return std::array{out, scale, tensor_scale}; }
 };
@@ -38,14 +50,12 @@ struct Dequantize {
 };
 void run(Cpu& cpu, const Dequantize& op);
 
-/// The end of a step of delayed scaling: scale = max * 2^-margin / amax, where amax is the largest of the history, or
-/// its newest; FLT_MAX where that is infinite; unchanged where amax is not finite. Then the history moves on by one. A
-/// tensor that was not cast in this step (history[0] is 0) keeps both.
+/// The end of a step of delayed scaling: the scale follows from the largest of the history, or from its newest; then
+/// the history moves on by one. A tensor that was not cast in this step (history[0] is 0) keeps both.
 struct UpdateScale {
     static constexpr std::string_view name = "update_scale";
     TensorId history, scale;
-    float max = 448;
-    int margin = 0;
+    DelayedRule rule{};
     bool most_recent = false;
     [[nodiscard]] auto inputs() const { return std::array{history}; }
     [[nodiscard]] auto outputs() const { return std::array{scale}; }
