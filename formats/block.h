@@ -179,10 +179,12 @@ constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
 
 } // namespace detail
 
+/// Whether all scales of the rule are E8M0's: powers of two, or NaN.
+constexpr bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_te; }
+
 /// Whether the largest magnitude of a block with a NaN is NaN (torch.amax) or that of its other numbers (fmaxf).
 constexpr bool amax_keeps_nan(ScaleRule rule) {
-    return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 ||
-           (rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_rceil);
+    return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 || (is_mx(rule) && rule != ScaleRule::mx_te);
 }
 
 /// The scale of a block. `tensor_scale` is that of an NVFP4 tensor, under which d lies: x ~ q * d / tensor_scale.
@@ -241,9 +243,10 @@ constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, c
     if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
         for (std::size_t i = 0; i * block < k; ++i)
             if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
-        return detail::fused_dot(acc, a_format, b_format, a.values, b.values, 0, [&](std::size_t i) {
-            return detail::binade_of(a.scales[i]).exponent + detail::binade_of(b.scales[i]).exponent;
-        });
+        return detail::fused_dot(
+            acc, acc.reads(a_format), acc.reads(b_format), a.values, b.values, 0, [&](std::size_t i) {
+                return detail::binade_of(a.scales[i]).exponent + detail::binade_of(b.scales[i]).exponent;
+            });
     }
     Arithmetic math{detail::fp32};
     std::uint32_t total = 0;

@@ -26,11 +26,14 @@ struct Term {
     std::uint64_t significand = 0;
 };
 
-/// x as a term, read in that format: bits beyond its last place are dropped, as hardware does for TF32.
+/// x less the bits beyond the last place of a format's normal numbers: what hardware does that reads FP32 as TF32.
+constexpr float cut(const FormatSpec& f, float x) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> (23 - f.fraction_bits) << (23 - f.fraction_bits));
+}
+
+/// x as a term, read in that format.
 constexpr Term term(const FormatSpec& f, float x) {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t cut = bits >> (23 - f.fraction_bits) << (23 - f.fraction_bits);
-    const Unpacked u = unpack(std::bit_cast<float>(cut));
+    const Unpacked u = unpack(cut(f, x));
     Term t{.kind = u.kind, .sign = u.sign, .point = f.fraction_bits};
     if (u.kind != Kind::finite) return t;
     const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
@@ -110,13 +113,12 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
 constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
 
 /// A fused sum over all of a and b, step after step; what is missing of the last step is zeros. The products of a step
-/// are scaled by 2^scale_of(step).
+/// are scaled by 2^scale_of(step). Operands are read in fa and fb.
 template <class Scale>
-constexpr float fused_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
-                          std::span<const float> a, std::span<const float> b, float c, const Scale& scale_of) {
+constexpr float fused_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
+                          std::span<const float> b, float c, const Scale& scale_of) {
     constexpr std::size_t most = 64;
     const auto step = static_cast<std::size_t>(acc.products);
-    const FormatSpec fa = acc.reads(a_format), fb = acc.reads(b_format);
     const std::size_t period = acc.interleaved ? 32 : step, end = (a.size() + period - 1) / period * period;
     for (std::size_t begin = 0; begin < end; begin += step) {
         std::array<Term, most> x{}, y{};
@@ -238,8 +240,8 @@ constexpr float exact_dot(std::span<const float> a, std::span<const float> b, fl
 }
 
 /// A sum that is not promoted.
-constexpr float plain_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
-                          std::span<const float> a, std::span<const float> b, float c) {
+constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
+                          std::span<const float> b, float c) {
     switch (acc.method) {
     case Accumulation::chain: return chain_dot(acc.sum, a, b, c);
     case Accumulation::exact: return exact_dot(a, b, c);
@@ -247,7 +249,23 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& a_format, co
     case Accumulation::kahan: return kahan_dot(a, b, c);
     case Accumulation::fused: break;
     }
-    return fused_dot(acc, a_format, b_format, a, b, c, [](std::size_t) { return 0; });
+    return fused_dot(acc, fa, fb, a, b, c, [](std::size_t) { return 0; });
+}
+
+/// dot() of operands in the formats that acc.reads() gives: what a device is handed, since it can look up no names.
+constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
+                            std::span<const float> a, std::span<const float> b, float c) {
+    if (acc.promote_every == 0) return plain_dot(acc, fa, fb, a, b, c);
+    const auto every = static_cast<std::size_t>(acc.promote_every);
+    const NanRule nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical;
+    Arithmetic math{acc.total(), {.nan = nan}};
+    std::uint32_t total = encode(acc.total(), c, math.policy);
+    for (std::size_t begin = 0; begin < a.size(); begin += every) {
+        const std::size_t n = std::min(every, a.size() - begin);
+        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0);
+        total = math.add(total, encode(acc.total(), sum, math.policy));
+    }
+    return decode(acc.total(), total, nan);
 }
 
 } // namespace detail
@@ -257,17 +275,7 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& a_format, co
 /// canonical; infinity - infinity and 0 * infinity are NaN. Sources: accumulator.h.
 constexpr float dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                     std::span<const float> a, std::span<const float> b, float c = 0) {
-    if (acc.promote_every == 0) return detail::plain_dot(acc, a_format, b_format, a, b, c);
-    const auto every = static_cast<std::size_t>(acc.promote_every);
-    const NanRule nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical;
-    Arithmetic math{acc.total(), {.nan = nan}};
-    std::uint32_t total = encode(acc.total(), c, math.policy);
-    for (std::size_t begin = 0; begin < a.size(); begin += every) {
-        const std::size_t n = std::min(every, a.size() - begin);
-        const float sum = detail::plain_dot(acc, a_format, b_format, a.subspan(begin, n), b.subspan(begin, n), 0);
-        total = math.add(total, encode(acc.total(), sum, math.policy));
-    }
-    return decode(acc.total(), total, nan);
+    return detail::dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, c);
 }
 
 } // namespace amp

@@ -161,7 +161,13 @@ Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
     const BlockScaling blocks = operand.blocks(sums_rows);
     const std::tuple key(source.index, blocks.rows, blocks.columns);
     if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
-    const Quantize op = append_cast(source, role, operand, blocks);
+    TensorId from = source;
+    if (operand.hadamard && sums_rows) {
+        const TensorInfo info = program_[source];
+        from = add_tensor(info.name + ".hadamard", info.shape, info.format, info.role);
+        append(Hadamard{source, from}, "spreads outliers");
+    }
+    const Quantize op = append_cast(from, role, operand, blocks);
     const Scaled result{op.out, {op.scale, op.tensor_scale, blocks}};
     scaled_[key] = result;
     scaled_sources_[op.out.index] = {source, role};

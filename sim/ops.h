@@ -24,9 +24,9 @@ namespace amp {
 
 using Op = std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax,
                         SoftmaxBackward, Norm, NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward,
-                        Embedding, EmbeddingBackward, Quantize, Dequantize, UpdateScale, Reduce, ReduceBackward,
-                        CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient, AccumulateGradient,
-                        AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
+                        Embedding, EmbeddingBackward, Quantize, Dequantize, UpdateScale, Hadamard, Reduce,
+                        ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
+                        AccumulateGradient, AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
 
 /// An op and why its formats are what they are.
 struct Instruction {

@@ -19,6 +19,7 @@ struct OperandScaling {
     int along = 0, across = 0;
     ScaleRule rule = ScaleRule::te;
     Rounding rounding = Rounding::nearest_even;
+    bool hadamard = false; ///< transformed first where a product sums over rows: see Hadamard
 
     /// As blocks of a tensor in C order of which a product sums over the rows, or else over the columns.
     [[nodiscard]] BlockScaling blocks(bool sums_rows) const {

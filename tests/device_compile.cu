@@ -15,8 +15,8 @@ __global__ void quantize_and_add(amp::FormatSpec format, amp::Policy policy, amp
     out[i] = amp::decode(format, unit.fma(code, code, code));
 }
 
-__global__ void dot_products(amp::Accumulator accumulator, amp::FormatSpec a_format, amp::FormatSpec b_format,
+__global__ void dot_products(amp::Accumulator accumulator, amp::FormatSpec a_read, amp::FormatSpec b_read,
                              const float* a, const float* b, float* out, unsigned n, unsigned k) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) out[i] = amp::dot(accumulator, a_format, b_format, {a + i * k, k}, {b + i * k, k}, out[i]);
+    if (i < n) out[i] = amp::detail::dot_as_read(accumulator, a_read, b_read, {a + i * k, k}, {b + i * k, k}, out[i]);
 }

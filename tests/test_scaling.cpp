@@ -88,7 +88,7 @@ void compare_with_scaled_dot(const Cpu& cpu, const Matmul& m, Tally& tally) {
     const auto or_all = [&](std::int64_t extent) { return extent == 0 ? m.k : extent; };
     const std::int64_t block =
         std::min(or_all(m.transpose_a ? sa.rows : sa.columns), or_all(m.transpose_b ? sb.columns : sb.rows));
-    const bool mx = sa.rule >= ScaleRule::mx_floor && sa.rule <= ScaleRule::mx_te;
+    const bool mx = is_mx(sa.rule);
     /// Element l of line `line` of an operand whose k lies along rows, or columns; and its scale.
     const auto element = [&](TensorId id, const OperandScale& of, bool k_is_rows, std::int64_t lines, std::int64_t line,
                              std::int64_t l) {
@@ -258,6 +258,45 @@ TEST_CASE("every product reads the formats of its recipe, scaled along what it s
         CHECK(far(layer.to_weight, exact.to_weight) < bound);
         CHECK(far(layer.out, exact.out) > 1e-3);
     }
+}
+
+TEST_CASE("the Hadamard transform of 16 rows, and that a product of two is as it was") {
+    // Sylvester's construction, with the signs on the left.
+    std::vector<std::vector<double>> h = {{1}};
+    while (h.size() < 16) {
+        const std::size_t n = h.size();
+        std::vector<std::vector<double>> next(2 * n, std::vector<double>(2 * n));
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t j = 0; j < n; ++j) {
+                next[i][j] = next[i][j + n] = next[i + n][j] = h[i][j];
+                next[i + n][j + n] = -h[i][j];
+            }
+        h = next;
+    }
+    const double s[] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
+    Program program;
+    Graph g(program, precision("fp32"));
+    constexpr std::int64_t rows = 40, columns = 3; // the last 8 rows fill no group
+    const TensorId x = g.input("x", {rows, columns}), out = g.result("out", {rows, columns}, format("fp32"));
+    g.append(Hadamard{x, out}, "");
+    Cpu cpu(program, 1);
+    const std::vector<float> in = numbers(rows * columns, 9, 8);
+    std::ranges::copy(in, cpu[x].begin());
+    replay(cpu, program.forward);
+    double before = 0, after = 0;
+    for (std::size_t row = 0; row < rows; ++row)
+        for (std::size_t c = 0; c < columns; ++c) {
+            double want = in[row * columns + c];
+            if (row < 32) {
+                want = 0;
+                for (std::size_t i = 0; i < 16; ++i)
+                    want += 0.25 * s[i] * h[i][row % 16] * in[(row / 16 * 16 + i) * columns + c];
+            }
+            CHECK(cpu[out][row * columns + c] == static_cast<float>(want));
+            before += static_cast<double>(in[row * columns]) * in[row * columns + c];
+            after += static_cast<double>(cpu[out][row * columns]) * cpu[out][row * columns + c];
+        }
+    CHECK(after == doctest::Approx(before).epsilon(1e-6));
 }
 
 TEST_CASE("MS-AMP's scales are powers of two, and an infinite amax turns the scale over") {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -95,11 +94,6 @@ std::int64_t position_of(const Accumulator& acc, std::int64_t l) {
     return acc.interleaved ? static_cast<std::int64_t>(detail::interleaved_order(static_cast<std::size_t>(l))) : l;
 }
 
-/// As hardware reads it: TF32 drops bits.
-float cut(const FormatSpec& f, float x) {
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> (23 - f.fraction_bits) << (23 - f.fraction_bits));
-}
-
 std::int16_t exponent_of(const FormatSpec& f, float x) {
     const int field = static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23 & 255);
     return x == 0 ? exponent_of_zero : static_cast<std::int16_t>(std::max(field - 127, f.min_exponent()));
@@ -110,7 +104,7 @@ bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::i
     if (f.exponent_bits <= 5) return true;
     for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < columns; ++j) {
-            const float v = std::fabs(cut(f, at(x, i, j)));
+            const float v = std::fabs(detail::cut(f, at(x, i, j)));
             const bool far = v < power<float>(-near_exponent) || v >= power<float>(near_exponent + 1);
             if (far && v != 0 && std::isfinite(v)) return false;
         }
@@ -133,7 +127,7 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
                 const std::int64_t from = position_of(p.accumulator, l), place = (line * to.k + l) * width;
                 for (int i = 0; i < width; ++i) {
                     const std::int64_t row = line * width + i;
-                    float v = row < rows && from < p.k ? cut(format, at(x, row, from)) : 0.0F;
+                    float v = row < rows && from < p.k ? detail::cut(format, at(x, row, from)) : 0.0F;
                     if (!std::isfinite(v)) {
                         to.special[static_cast<std::size_t>(row)] = 1;
                         v = 0;
@@ -179,7 +173,7 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
         std::vector<float> s;
         for (std::int64_t i = 0; i < height; ++i)
             for (std::int64_t j = 0; j < width; ++j) {
-                const float v = cut(f, at(x, i, j));
+                const float v = detail::cut(f, at(x, i, j));
                 s.push_back(std::isfinite(v) && v != 0 ? std::copysign(1.0F, v) : v);
             }
         return s;

@@ -78,7 +78,6 @@ class PairwiseSums {
         if (level == levels_.size()) levels_.emplace_back();
         std::copy(std::begin(product), std::end(product), levels_[level].begin());
         ++count_;
-        columns_ = n;
     }
     float end(std::int64_t j) {
         float sum = 0;
@@ -105,7 +104,6 @@ class PairwiseSums {
     };
 
     std::uint64_t count_ = 0;
-    std::int64_t columns_ = 0;
     std::vector<std::array<float, sum_width>> levels_;
 };
 

@@ -63,38 +63,38 @@ void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::
                    });
 }
 
-/// A product of scaled operands.
+/// The decode scales of an operand, those of a line of k side by side.
+std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k_is_rows, std::int64_t k,
+                                  std::int64_t others, std::int64_t block) {
+    const std::int64_t blocks = (k + block - 1) / block;
+    std::vector<float> scales(static_cast<std::size_t>(others * blocks));
+    for (std::int64_t s = 0; s < blocks; ++s) {
+        const std::vector<float> of_block = scales_at(cpu, of, s * block, k_is_rows, k, others);
+        for (std::int64_t i = 0; i < others; ++i)
+            scales[static_cast<std::size_t>(i * blocks + s)] = of_block[static_cast<std::size_t>(i)];
+    }
+    return scales;
+}
+
+/// A product of scaled operands: formats/block.h's scaled_dot.
 void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out) {
-    const auto along = [](std::int64_t extent, std::int64_t k) { return extent == 0 ? k : extent; };
-    const std::int64_t segment =
-        std::min(along(op.transpose_a ? op.a_scale.scaling.rows : op.a_scale.scaling.columns, op.k),
-                 along(op.transpose_b ? op.b_scale.scaling.columns : op.b_scale.scaling.rows, op.k));
-    const auto is_mx = [](const BlockScaling& s) {
-        return s.rule >= ScaleRule::mx_floor && s.rule <= ScaleRule::mx_te;
-    };
-    if (is_mx(op.a_scale.scaling) && is_mx(op.b_scale.scaling) && adds_mx_scales(op.arithmetic.accumulate, segment)) {
-        const auto by_line = [&](const OperandScale& of, bool k_is_rows, std::int64_t others) {
-            const std::int64_t blocks = (op.k + segment - 1) / segment;
-            std::vector<float> scales(static_cast<std::size_t>(others * blocks));
-            for (std::int64_t s = 0; s < blocks; ++s) {
-                const std::vector<float> block = scales_at(cpu, of, s * segment, k_is_rows, op.k, others);
-                for (std::int64_t i = 0; i < others; ++i)
-                    scales[static_cast<std::size_t>(i * blocks + s)] = block[static_cast<std::size_t>(i)];
-            }
-            return scales;
-        };
-        return cpu::accumulate_mx(op.arithmetic.accumulate, cpu.info(op.a).format, cpu.info(op.b).format, a, b,
-                                  by_line(op.a_scale, op.transpose_a, op.m).data(),
-                                  by_line(op.b_scale, !op.transpose_b, op.n).data(), out, op.m, op.n, op.k,
-                                  cpu.threads());
+    const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };
+    const BlockScaling &sa = op.a_scale.scaling, &sb = op.b_scale.scaling;
+    const std::int64_t block =
+        std::min(along(op.transpose_a ? sa.rows : sa.columns), along(op.transpose_b ? sb.columns : sb.rows));
+    const Accumulator& acc = op.arithmetic.accumulate;
+    const FormatSpec fa = cpu.info(op.a).format, fb = cpu.info(op.b).format;
+    if (is_mx(sa.rule) && is_mx(sb.rule) && adds_mx_scales(acc, block)) {
+        const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
+                                 y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
+        return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, cpu.threads());
     }
     std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
-    for (std::int64_t l = 0; l < op.k; l += segment) {
-        cpu::accumulate(op.arithmetic.accumulate, cpu.info(op.a).format, cpu.info(op.b).format, a, b, sum.data(), op.m,
-                        op.n, std::min(segment, op.k - l), cpu.threads());
+    for (std::int64_t l = 0; l < op.k; l += block) {
+        cpu::accumulate(acc, fa, fb, a, b, sum.data(), op.m, op.n, std::min(block, op.k - l), cpu.threads());
         add_scaled(cpu, op, sum, l, out);
-        a.data += segment * a.column_stride;
-        b.data += segment * b.row_stride;
+        a.data += block * a.column_stride;
+        b.data += block * b.row_stride;
     }
     if (!op.a_scale.tensor_scale) return;
     const float scale = cpu[op.a_scale.tensor_scale][0] * cpu[op.b_scale.tensor_scale][0];

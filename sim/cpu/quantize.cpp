@@ -2,6 +2,7 @@
 #include <ampscope/sim/cpu/wide.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace amp {
@@ -101,6 +102,25 @@ void run(Cpu& cpu, const Quantize& op) {
                                    .nonzero = counts.nonzero,
                                    .underflow = counts.underflow,
                                    .overflow = counts.saturated};
+}
+
+void run(Cpu& cpu, const Hadamard& op) {
+    constexpr std::int64_t group = Hadamard::group;
+    const std::span<const float> in = cpu[op.in];
+    const std::int64_t columns = cpu.info(op.in).shape.back(), rows = static_cast<std::int64_t>(in.size()) / columns;
+    std::vector<double> wide(static_cast<std::size_t>(columns));
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t first = row / group * group, j = row - first;
+        std::ranges::fill(wide, 0.0);
+        const bool whole = first + group <= rows;
+        for (std::int64_t i = whole ? 0 : j; i < (whole ? group : j + 1); ++i) {
+            const bool negative = (std::popcount(static_cast<std::uint64_t>(i & j)) & 1) != 0;
+            const double factor = whole ? 0.25 * Hadamard::signs[static_cast<std::size_t>(i)] * (negative ? -1 : 1) : 1;
+            const float* const from = in.data() + (first + i) * columns;
+            for (std::int64_t c = 0; c < columns; ++c) wide[static_cast<std::size_t>(c)] += factor * from[c];
+        }
+        cpu::store(cpu, op.out, row * columns, wide.data(), columns);
+    }
 }
 
 void run(Cpu& cpu, const Dequantize& op) {

@@ -39,6 +39,21 @@ struct Quantize {
 };
 void run(Cpu& cpu, const Quantize& op);
 
+/// Rows in groups of 16, each replaced by its random Hadamard transform, which spreads outliers: row j of a group is
+/// 0.25 * the sum over i of s_i * (-1)^(bits that i and j share) * row i, in double in the order of i, rounded once to
+/// the format of out; the signs s are TransformerEngine's. A product that sums over rows of two tensors transformed
+/// alike is the same but for roundings. Rows that fill no group stay as they are.
+struct Hadamard {
+    static constexpr std::string_view name = "hadamard";
+    static constexpr std::string_view accumulation = "double, in the order of rows";
+    static constexpr int group = 16;
+    static constexpr std::array<int, group> signs = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
+    TensorId in, out;
+    [[nodiscard]] auto inputs() const { return std::array{in}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+void run(Cpu& cpu, const Hadamard& op);
+
 /// out = in * the decode scale of its block, exactly, rounded once to the format of out: what a kernel does with a cast
 /// tensor that it computes with in a wider format.
 struct Dequantize {

@@ -5,6 +5,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <chrono>
+#include <functional>
 #include <string>
 
 namespace amp::bench {
@@ -13,6 +15,12 @@ namespace amp::bench {
 template <class Body>
 void add(const std::string& name, const Body& body) {
     benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+}
+
+inline double seconds(const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 /// Runs what was added. `ratio` says what the figures of that name are.

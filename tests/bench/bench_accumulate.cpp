@@ -12,21 +12,14 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
-#include <functional>
 #include <random>
 #include <vector>
 
 using namespace amp;
+using bench::seconds;
 
 namespace {
-
-double seconds(const std::function<void()>& work) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 struct Operands {
     FormatSpec format;

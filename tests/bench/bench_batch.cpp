@@ -213,8 +213,7 @@ void add_codes(const FormatSpec& f, int threads) {
 void add_all() {
     constexpr const char* operation_names[] = {"add", "sub", "mul", "div", "sqrt", "fma"};
     const auto add_quantize = [&](const char* where, const Case& c) {
-        add(fmt::format("{}/quantize/{}/{}/threads:{}", where, c.format.name,
-                        name_of(c.rounding), c.threads),
+        add(fmt::format("{}/quantize/{}/{}/threads:{}", where, c.format.name, name_of(c.rounding), c.threads),
             [c](benchmark::State& s) { run_quantize(s, c); });
     };
     for (const char* name : {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"}) {

@@ -15,20 +15,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <random>
 #include <vector>
 
 using namespace amp;
+using bench::seconds;
 
 namespace {
-
-double seconds(const std::function<void()>& work) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Multiply-adds that need nothing but registers: enough chains to hide their latency.
 struct PeakKernel {

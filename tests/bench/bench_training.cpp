@@ -91,9 +91,9 @@ void run(benchmark::State& state, const Case& network, const char* name, int thr
 
 int main(int argc, char** argv) {
     const Case networks[] = {{"gpt_64", "gpt", 64, 2, 64, modular_data(31)},
-                                {"gpt_128", "gpt", 128, 2, 8, tokens(64, 64)},
-                                {"gpt_256", "gpt", 256, 4, 4, tokens(128, 256)},
-                                {"cnn_16", "cnn", 16, 2, 64, digits_data()}};
+                             {"gpt_128", "gpt", 128, 2, 8, tokens(64, 64)},
+                             {"gpt_256", "gpt", 256, 4, 4, tokens(128, 256)},
+                             {"cnn_16", "cnn", 16, 2, 64, digits_data()}};
     for (const int threads : {1, 2})
         for (const Case& network : networks)
             for (const char* name : {"amp-fp16", "amp-bf16", "master-fp16", "pure-bf16", "tf32"})
