@@ -106,9 +106,7 @@ struct FusedKernel {
                 if (a_scales != nullptr)
                     for (int j = 0; j < columns; ++j) shift[j] = a_scales[step] + b_scales[step * columns + j];
             for (int j = 0; j < columns; ++j) {
-                const int products =
-                    largest[j] + (largest[j] > exponent_of_zero / 2 ? shift[j] : 0); // unless all are 0
-                exponent[j] = exponent_of_all(k, c[j], std::max<int>(products, k.zero_exponent));
+                exponent[j] = exponent_of_all(k, c[j], std::max<int>(largest[j] + shift[j], k.zero_exponent));
                 const int unit = k.fraction_bits - std::max(exponent[j], least);
                 const float finite = __builtin_fabsf(c[j]) < __builtin_inff() ? c[j] : 0;
                 addend[j] = static_cast<std::int32_t>(finite * power<Real>(unit));
