@@ -170,7 +170,7 @@ constexpr float nvfp4_tensor_scale(float tensor_amax) {
 
 constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
     const float wanted = fp32_mul(amax, fp32_mul(tensor_scale, fp32_div(1, 6)));
-    const FormatSpec e4m3 = format("e4m3");
+    constexpr FormatSpec e4m3 = format("e4m3");
     const float d =
         quantize(e4m3, wanted < largest_float ? wanted : largest_float, {.overflow = Overflow::saturate_all});
     const float s = fp32_div(1, fp32_mul(d, fp32_div(1, tensor_scale)));
@@ -196,7 +196,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::torchao:
     case ScaleRule::torchao_pow2: {
         const double least = 1e-12, wide = static_cast<double>(amax);
-        const float s = quantize(format("fp32"), static_cast<double>(max) / (wide < least ? least : wide));
+        const float s = quantize(detail::fp32, static_cast<double>(max) / (wide < least ? least : wide));
         return detail::scale_by(rule == ScaleRule::torchao ? s : detail::clear_significand(s));
     }
     case ScaleRule::deepseek:
@@ -234,30 +234,39 @@ constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
     return acc.scales_products && acc.promote_every == 0 && block == acc.products;
 }
 
+namespace detail {
+
+/// scaled_dot() of operands in the formats that acc.reads() gives.
+constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
+                                   const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
+    const std::size_t k = a.values.size();
+    if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
+        for (std::size_t i = 0; i * block < k; ++i)
+            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return hardware_nan();
+        return fused_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t i) {
+            return binade_of(a.scales[i]).exponent + binade_of(b.scales[i]).exponent;
+        });
+    }
+    Arithmetic math{fp32};
+    std::uint32_t total = 0;
+    for (std::size_t i = 0; i * block < k; ++i) {
+        const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
+        const float sum = dot_as_read(acc, fa, fb, a.values.subspan(begin, n), b.values.subspan(begin, n), 0);
+        const auto part = std::bit_cast<std::uint32_t>(sum),
+                   scale = std::bit_cast<std::uint32_t>(fp32_mul(a.scales[i], b.scales[i]));
+        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
+    }
+    return std::bit_cast<float>(total);
+}
+
+} // namespace detail
+
 /// The dot product of x ~ q * scale. Where `mx` says that all scales are E8M0's and the accumulator takes them, they
 /// are added to the exponents of products; a NaN scale makes NaN. Else every block is summed on its own, and the sum
 /// times the product of its scales is added to a total by a fused multiply-add in FP32, as DeepGEMM promotes it.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
-    const std::size_t k = a.values.size();
-    if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
-        for (std::size_t i = 0; i * block < k; ++i)
-            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
-        return detail::fused_dot(
-            acc, acc.reads(a_format), acc.reads(b_format), a.values, b.values, 0, [&](std::size_t i) {
-                return detail::binade_of(a.scales[i]).exponent + detail::binade_of(b.scales[i]).exponent;
-            });
-    }
-    Arithmetic math{detail::fp32};
-    std::uint32_t total = 0;
-    for (std::size_t i = 0; i * block < k; ++i) {
-        const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
-        const float sum = dot(acc, a_format, b_format, a.values.subspan(begin, n), b.values.subspan(begin, n));
-        const auto part = std::bit_cast<std::uint32_t>(sum),
-                   scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
-        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
-    }
-    return std::bit_cast<float>(total);
+    return detail::scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);
 }
 
 /// How a tensor of rows x columns is scaled: blocks in any direction, 0 for as many as there are.

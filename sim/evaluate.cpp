@@ -21,9 +21,9 @@ std::int64_t count_right(std::span<const float> outputs, std::span<const float> 
 
 } // namespace
 
-void load_batch(Cpu& cpu, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
+void load_batch(Backend& backend, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
                 Shuffle* shuffle) {
-    float *input = cpu[network.inputs].data(), *target = cpu[network.targets].data();
+    float *input = backend[network.inputs].data(), *target = backend[network.targets].data();
     for (std::int64_t i = first; i < first + batch; ++i) {
         const std::int64_t example = shuffle != nullptr ? (*shuffle)[i] : data.training + i % data.validation;
         data.read(example, input, target);
@@ -32,25 +32,24 @@ void load_batch(Cpu& cpu, const Network& network, const Dataset& data, std::int6
     }
 }
 
-Evaluation evaluate_network(Cpu& cpu, const Network& network, const Dataset& data, std::int64_t batch) {
+Evaluation evaluate_network(Backend& backend, const Network& network, const Dataset& data, std::int64_t batch) {
     const FloatEnvironment environment;
     const bool classifies = data.classes > 0;
     // A class below 0 does not count, so the last batch may be filled up; other targets have no such value.
     const std::int64_t batches =
         classifies ? (data.validation + batch - 1) / batch : std::max<std::int64_t>(1, data.validation / batch);
-    const std::span<const float> outputs = cpu[network.outputs];
-    const std::span<float> targets = cpu[network.targets];
-    const auto per_example = static_cast<std::int64_t>(targets.size()) / batch;
+    const std::int64_t per_example = backend.info(network.targets).count() / batch;
     std::int64_t right = 0, counted = 0;
     double loss = 0;
     for (std::int64_t b = 0; b < batches; ++b) {
-        load_batch(cpu, network, data, b * batch, batch, nullptr);
+        load_batch(backend, network, data, b * batch, batch, nullptr);
         const std::int64_t left = data.validation - b * batch;
         if (classifies && left < batch)
-            std::ranges::fill(targets.subspan(static_cast<std::size_t>(left * per_example)), -1.0F);
-        replay(cpu, cpu.program().forward);
+            std::ranges::fill(backend[network.targets].subspan(static_cast<std::size_t>(left * per_example)), -1.0F);
+        replay(backend, backend.program().forward);
+        const std::span<const float> outputs = backend.read(network.outputs), targets = backend.read(network.targets);
         const std::int64_t count = classifies ? std::ranges::count_if(targets, [](float t) { return t >= 0; }) : 1;
-        loss += cpu[network.loss][0] * static_cast<double>(count);
+        loss += backend.read(network.loss)[0] * static_cast<double>(count);
         counted += count;
         if (classifies) right += count_right(outputs, targets, static_cast<std::size_t>(data.classes));
     }

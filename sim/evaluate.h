@@ -1,7 +1,7 @@
 // A network on its validation data.
 #pragma once
 
-#include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/backend.h>
 #include <ampscope/sim/model.h>
 
 #include <optional>
@@ -14,10 +14,10 @@ struct Evaluation {
 };
 
 /// Copies a batch to the network: training examples in the order of the shuffle, or validation examples one by one.
-void load_batch(Cpu& cpu, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
+void load_batch(Backend& backend, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
                 Shuffle* shuffle);
 
 /// The forward tape on all validation data (of measurements, on whole batches of it). context.training is the caller's.
-Evaluation evaluate_network(Cpu& cpu, const Network& network, const Dataset& data, std::int64_t batch);
+Evaluation evaluate_network(Backend& backend, const Network& network, const Dataset& data, std::int64_t batch);
 
 } // namespace amp

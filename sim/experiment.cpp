@@ -27,13 +27,13 @@ void for_each_run(std::vector<Run>& runs, int threads, const Body& body) {
 
 /// Adds what the ops of a step have counted to the sums by kind, and begins anew.
 void collect_roundings(Run& run) {
-    Cpu& cpu = run.trainer->backend();
-    for (std::size_t i = 0; i < cpu.roundings().size(); ++i) {
-        const TensorRole role = cpu.program().tensors[i].role;
-        if (role == TensorRole::gradient) run.gradients += cpu.roundings()[i];
-        if (role == TensorRole::activation) run.activations += cpu.roundings()[i];
-        if (role == TensorRole::weight) run.weights += cpu.roundings()[i];
-        cpu.roundings()[i] = {};
+    Backend& backend = run.trainer->backend();
+    for (std::size_t i = 0; i < backend.roundings().size(); ++i) {
+        const TensorRole role = backend.program().tensors[i].role;
+        if (role == TensorRole::gradient) run.gradients += backend.roundings()[i];
+        if (role == TensorRole::activation) run.activations += backend.roundings()[i];
+        if (role == TensorRole::weight) run.weights += backend.roundings()[i];
+        backend.roundings()[i] = {};
     }
 }
 

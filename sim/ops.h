@@ -49,12 +49,6 @@ struct Program {
     TensorInfo& operator[](TensorId id) { return tensors[static_cast<std::size_t>(id.index)]; }
 };
 
-/// Runs a tape on a backend: a call of run(backend, op) for each op.
-template <class Backend>
-void replay(Backend& backend, const Tape& tape) {
-    for (const Instruction& i : tape) std::visit([&](const auto& op) { run(backend, op); }, i.op);
-}
-
 std::string_view name_of(const Op& op);
 /// The tensors that an op reads, and those that it writes, without the absent ones.
 std::vector<TensorId> inputs_of(const Op& op);

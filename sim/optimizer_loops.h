@@ -3,30 +3,29 @@
 #pragma once
 
 #include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/random.h>
 #include <ampscope/formats/spec.h>
+#include <ampscope/sim/kernels/optimizer_loops.h>
 
 #include <cstddef>
 
 namespace amp::detail {
 
 inline constexpr int block_length = 512;
-using Block = float[block_length];
-
-/// x[i] rounded to the format, NaN by its one name.
-void round_block(const FormatSpec& format, float* x, std::size_t n);
-
-/// The fused kernels: scalars in FP64 as their callers give them.
-struct FusedAdam {
-    bool is_apex, decouples;
-    double learning_rate, beta1, beta2, eps, weight_decay, correction1, correction2;
-};
 
 /// Results may be operands. `contract`: a * b + c with one rounding.
 class BlockArithmetic {
   public:
+    using Block = float[block_length];
+
     explicit BlockArithmetic(bool contract, InstructionSet set = best_instruction_set())
         : contract_(contract), set_(set) {}
 
+    /// x[i] rounded to the format, NaN by its one name.
+    void round(const FormatSpec& format, float* x, std::size_t n) const;
+    /// The same stochastically, with the words of indices from `first` on.
+    void round_at_random(const FormatSpec& format, float* x, std::size_t n, const RandomKey& key,
+                         std::uint64_t first) const;
     void add(float* out, const float* a, const float* b, std::size_t n) const;
     void subtract(float* out, const float* a, const float* b, std::size_t n) const;
     void multiply(float* out, const float* a, float factor, std::size_t n) const;
@@ -41,8 +40,8 @@ class BlockArithmetic {
     void lerp(float* m, const float* g, float w, std::size_t n) const;
     void quotient(float* out, const float* a, const float* b, std::size_t n) const;
     /// Moments in place, unrounded; AdamW of torch's also decays the weights; change: what is to be added to them.
-    void fused_adam(const FusedAdam& f, float* weight, const float* gradient, float* m, float* v, float* change,
-                    std::size_t n) const;
+    void fused_adam(const kernels::FusedAdam& f, float* weight, const float* gradient, float* m, float* v,
+                    float* change, std::size_t n) const;
 
   private:
     bool contract_;

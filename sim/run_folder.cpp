@@ -246,7 +246,7 @@ Json RunFolder::restore(Trainer& trainer, std::int64_t step) const {
     });
 }
 
-Json scalings_of(const Cpu& backend) {
+Json scalings_of(const Backend& backend) {
     Json json;
     for (std::size_t i = 0; i < backend.scalings().size(); ++i) {
         const ScalingCounts& c = backend.scalings()[i];

@@ -68,6 +68,6 @@ class RunFolder {
 /// An object of metrics.jsonl.
 nlohmann::ordered_json metrics_of(const StepResult& step);
 /// Its "scaling": what every cast with scales of the step did, by tensor; null where nothing is scaled.
-nlohmann::ordered_json scalings_of(const Cpu& backend);
+nlohmann::ordered_json scalings_of(const Backend& backend);
 
 } // namespace amp

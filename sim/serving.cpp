@@ -1,6 +1,7 @@
 #include <ampscope/sim/serving.h>
 
 #include <ampscope/sim/configuration.h>
+#include <ampscope/sim/cpu/cpu.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/run_folder.h>
 

@@ -1,6 +1,7 @@
 #include <ampscope/sim/trainer.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/cpu/cpu.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,22 +24,26 @@ double largest(std::span<const float> values, double scale) {
 } // namespace
 
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
+    : Trainer(options, data, on_processor(threads)) {}
+
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make)
     : options_(options), data_(data), training_(build_training_program(options, data)),
-      cpu_(training_.program, threads), shuffle_(options.seed, data.training), scaler_(initial_state(options.scaling)) {
+      backend_(make(training_.program)), shuffle_(options.seed, data.training),
+      scaler_(initial_state(options.scaling)) {
     if (data.validation < 1 || data.training < 1)
         throw std::invalid_argument("[train] " + data.name + ": too few examples");
     for (std::size_t i = 0; i < training_.initial.size(); ++i) {
         const Parameter& parameter = training_.initial[i];
-        std::ranges::copy(initial_values(parameter, i, cpu_.info(parameter.weight), options.seed),
-                          cpu_[parameter.weight].begin());
+        std::ranges::copy(initial_values(parameter, i, backend_->info(parameter.weight), options.seed),
+                          (*backend_)[parameter.weight].begin());
     }
-    for (const DelayedScale& d : training_.delayed_scales) cpu_[d.scale][0] = 1;
-    cpu_.context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
+    for (const DelayedScale& d : training_.delayed_scales) (*backend_)[d.scale][0] = 1;
+    backend_->context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
 
 StepResult Trainer::compute() {
     const FloatEnvironment environment;
-    StepContext& c = cpu_.context;
+    StepContext& c = backend_->context;
     StepResult result{.step = step_, .scale = scaler_.scale};
     c.step = static_cast<std::uint32_t>(step_);
     c.loss_scale = scaler_.scale;
@@ -47,22 +52,22 @@ StepResult Trainer::compute() {
     for (c.replica = 0; c.replica < c.replicas; ++c.replica)
         for (c.micro_batch = 0; c.micro_batch < c.micro_batches; ++c.micro_batch) {
             const std::int64_t part = (step_ * c.replicas + c.replica) * c.micro_batches + c.micro_batch;
-            load_batch(cpu_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
-            replay(cpu_, training_.program.forward);
-            result.loss += cpu_[training_.network.loss][0] / parts;
-            replay(cpu_, training_.program.backward);
+            load_batch(*backend_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
+            replay(*backend_, training_.program.forward);
+            result.loss += backend_->read(training_.network.loss)[0] / parts;
+            replay(*backend_, training_.program.backward);
         }
-    cpu_.found_inf = false;
-    replay(cpu_, training_.program.check);
-    result.found_inf = cpu_.found_inf;
+    backend_->found_inf = false;
+    replay(*backend_, training_.program.check);
+    result.found_inf = backend_->found_inf;
     for (const auto& [name, id] : training_.watched_gradients)
-        result.amax_activation = std::max(result.amax_activation, largest(cpu_[id], result.scale));
+        result.amax_activation = std::max(result.amax_activation, largest(backend_->read(id), result.scale));
     return result;
 }
 
 StepResult Trainer::apply(StepResult result) {
     const FloatEnvironment environment;
-    StepContext& c = cpu_.context;
+    StepContext& c = backend_->context;
     const LossScalerUpdate update = update_scale(options_.scaling, scaler_, result.found_inf);
     result.verdict = update.verdict;
     if (update.verdict == ScalerVerdict::abort)
@@ -70,19 +75,19 @@ StepResult Trainer::apply(StepResult result) {
             "the loss scale is already at its minimum and gradients are not finite: the run ends, as it would in " +
             options_.loss_scaler);
     c.unscale_by = update.unscale_by;
-    replay(cpu_, training_.program.unscale);
-    result.gradient_norm = cpu_[training_.norm][0];
+    replay(*backend_, training_.program.unscale);
+    result.gradient_norm = backend_->read(training_.norm)[0];
     for (const ParameterTensors& p : training_.parameters)
-        result.amax_weight = std::max(result.amax_weight, largest(cpu_[p.gradient], 1));
+        result.amax_weight = std::max(result.amax_weight, largest(backend_->read(p.gradient), 1));
     c.learning_rate = options_.optimizer.learning_rate;
     if (step_ < options_.warmup)
         c.learning_rate *= static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup);
     result.learning_rate = c.learning_rate;
     if (update.verdict == ScalerVerdict::step) {
         c.update = ++updates_;
-        cpu_.updates = {};
-        replay(cpu_, training_.program.update);
-        result.updates = cpu_.updates;
+        backend_->updates = {};
+        replay(*backend_, training_.program.update);
+        result.updates = backend_->updates;
     }
     scaler_ = update.state;
     ++step_;
@@ -90,8 +95,8 @@ StepResult Trainer::apply(StepResult result) {
 }
 
 Evaluation Trainer::evaluate() {
-    cpu_.context.training = false;
-    return evaluate_network(cpu_, training_.network, data_, options_.batch);
+    backend_->context.training = false;
+    return evaluate_network(*backend_, training_.network, data_, options_.batch);
 }
 
 std::vector<TensorId> Trainer::state_tensors() const {

@@ -1,4 +1,4 @@
-// A network in training: the programs of a step, run on the processor in emulated precision.
+// A network in training: the programs of a step, run in emulated precision.
 //
 //     Trainer trainer(options, digits_data());
 //     while (trainer.steps() < 300) log(trainer.step());
@@ -69,8 +69,9 @@ struct StepResult {
 
 class Trainer {
   public:
-    /// threads: 0 for every core; results do not depend on it. The dataset must outlive this.
+    /// On the processor. threads: 0 for every core; results do not depend on it. The dataset must outlive this.
     Trainer(const TrainOptions& options, const Dataset& data, int threads = 0);
+    Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make);
 
     /// One step. Throws std::runtime_error where the loss scaler gives up.
     StepResult step() { return apply(compute()); }
@@ -84,8 +85,8 @@ class Trainer {
     [[nodiscard]] std::int64_t steps() const { return step_; }
     [[nodiscard]] const TrainOptions& options() const { return options_; }
     [[nodiscard]] const TrainingProgram& training() const { return training_; }
-    [[nodiscard]] Cpu& backend() { return cpu_; }
-    [[nodiscard]] const Cpu& backend() const { return cpu_; }
+    [[nodiscard]] Backend& backend() { return *backend_; }
+    [[nodiscard]] const Backend& backend() const { return *backend_; }
 
     /// All that a run goes on from.
     struct State {
@@ -101,7 +102,7 @@ class Trainer {
     TrainOptions options_;
     const Dataset& data_;
     TrainingProgram training_;
-    Cpu cpu_;
+    std::unique_ptr<Backend> backend_;
     Shuffle shuffle_;
     LossScalerState scaler_;
     std::int64_t step_ = 0, updates_ = 0;

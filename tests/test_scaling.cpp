@@ -3,6 +3,7 @@
 
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/kernels/quantize.h>
 #include <ampscope/sim/graph.h>
 #include <ampscope/sim/trainer.h>
 
@@ -301,11 +302,11 @@ TEST_CASE("the Hadamard transform of 16 rows, and that a product of two is as it
 
 TEST_CASE("MS-AMP's scales are powers of two, and an infinite amax turns the scale over") {
     const DelayedRule rule{.max = 448, .margin = 0, .ms_amp = true};
-    CHECK(next_scale(rule, 1, 5) == 256); // 2^floor(log2 448)
-    CHECK(next_scale(rule, 500, 5) == 0.5F);
-    CHECK(next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1, 5) == 64);
-    CHECK(next_scale(rule, 0, 5) == 5);
-    CHECK(next_scale(rule, std::numeric_limits<float>::infinity(), 4) == 0.25F);
+    CHECK(kernels::next_scale(rule, 1, 5) == 256); // 2^floor(log2 448)
+    CHECK(kernels::next_scale(rule, 500, 5) == 0.5F);
+    CHECK(kernels::next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1, 5) == 64);
+    CHECK(kernels::next_scale(rule, 0, 5) == 5);
+    CHECK(kernels::next_scale(rule, std::numeric_limits<float>::infinity(), 4) == 0.25F);
     Delayed d(16, false);
     std::get<Quantize>(d.program.forward[0].op).rule.ms_amp = true;
     Cpu cpu(d.program, 1);

@@ -1,31 +1,41 @@
-// amp-crosscheck: models of matrix hardware against what hardware gave.
+// amp-crosscheck: models of matrix hardware against what hardware gave, and a CUDA device against the processor.
 #include <ampscope/sim/analysis/recorded_products.h>
+#include <ampscope/sim/io/write.h>
+#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/crosscheck/replay_report.h>
 #include <ampscope/tools/crosscheck/report.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iostream>
+#include <chrono>
+#include <unistd.h>
 
 namespace {
 
 using namespace amp;
 
 constexpr const char* examples = R"(Examples:
-  amp-crosscheck vectors ampere-bf16 A100_bf16.npz
+  amp-crosscheck devices
+  amp-crosscheck run                                         all of it, on the first device
+  amp-crosscheck run --device host --quick                   what devices run, on the processor
+  amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
-  amp-crosscheck vectors hopper-fp16 H100_fp16.npz --json
 
 A file of vectors has arrays a and b (cases x k), c (cases), and d_fp32 or d_fp16 (cases): 32-bit words, each the FP32
 bits of a number, d = a . b + c as that hardware gave it. amp-train --list prints the rows.
-Exit codes: 0 no mismatch, 1 bad input, 2 wrong usage, 3 a mismatch.)";
+Exit codes: 0 no mismatch, 1 bad input or no such device, 2 wrong usage, 3 a mismatch.)";
 
 struct Options {
     RecordedQuestion question;
     std::vector<std::filesystem::path> files;
     bool json = false;
+    std::string device;
+    std::filesystem::path output = "reports";
+    ReplayOptions replay;
 };
 
 int vectors(const Options& options) {
@@ -38,14 +48,88 @@ int vectors(const Options& options) {
     return any ? 3 : 0;
 }
 
+int devices() {
+    const CudaDevices found = cuda_devices();
+    for (const CudaDevice& d : found.devices)
+        fmt::print("{}: {}, {:.0f} GiB\n", d.number, subject(d), static_cast<double>(d.memory) * 0x1p-30);
+    fmt::print("host: {}\n", subject({}));
+    if (found.devices.empty()) fmt::print("no CUDA device: {}\n", found.reason);
+    return 0;
+}
+
+/// "host", a number, or the first there is. Throws std::runtime_error.
+CudaDevice device_of(const std::string& text) {
+    if (text == "host") return {};
+    const CudaDevices found = cuda_devices();
+    if (found.devices.empty())
+        throw std::runtime_error("no CUDA device: " + found.reason +
+                                 "; --device host runs the same functions on the processor");
+    for (const CudaDevice& d : found.devices)
+        if (text.empty() || text == std::to_string(d.number)) return d;
+    throw std::runtime_error(fmt::format("no CUDA device '{}'; amp-crosscheck devices lists them", text));
+}
+
+/// A line on standard error for every finished row, if that is a terminal.
+class Progress {
+  public:
+    ~Progress() { show(""); }
+    void show(const std::string& line) const {
+        if (terminal_) fmt::print(stderr, "\r\033[K{}", line);
+    }
+
+  private:
+    bool terminal_ = isatty(STDERR_FILENO) == 1;
+};
+
+int run(Options options, const std::string& command) {
+    options.replay.device = device_of(options.device);
+    const std::string name = options.replay.device.is_host() ? "host" : options.replay.device.name;
+    std::string file = "crosscheck-" + name;
+    std::ranges::replace_if(file, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
+    std::filesystem::create_directories(options.output);
+    const AtomicFile probe(options.output / (file + ".json")); // fails now, not at the end
+    Replay result;
+    {
+        const Progress progress;
+        std::int64_t rows = 0;
+        result = replay(options.replay, [&](const ReplayRow& r) {
+            progress.show(fmt::format("{} rows done, {}: {}", ++rows, r.part, r.name).substr(0, 79));
+        });
+    }
+    write_text_file(options.output / (file + ".json"), replay_json(result, command));
+    write_text_file(options.output / (file + ".md"), replay_markdown(result, command));
+    if (options.json) {
+        fmt::print("{}", replay_json(result, command));
+    } else {
+        fmt::print("{}{} and .json written\n", replay_table(result, wants_color(stdout)),
+                   printable((options.output / (file + ".md")).string()));
+    }
+    return result.agrees() ? 0 : 3;
+}
+
+void add_run(CLI::App& app, Options& options) {
+    CLI::App& r = *app.add_subcommand("run", "A CUDA device against the processor, bit for bit");
+    r.add_option("--device", options.device, "Its number, or host; default: the first");
+    r.add_option("--only", options.replay.parts, fmt::format("Parts: {}", fmt::join(replay_parts, ", ")))
+        ->delimiter(',')
+        ->check(CLI::IsMember(std::vector<std::string>(replay_parts.begin(), replay_parts.end())));
+    r.add_flag("--quick", options.replay.quick, "Samples, shorter runs: a minute instead of many");
+    r.add_option("--steps", options.replay.steps, "Of training runs")->capture_default_str()->check(CLI::PositiveNumber);
+    r.add_option("--record", options.replay.record, "A folder for what tensor cores gave, as files for `vectors`");
+    r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
+    r.add_flag("--json", options.json, "Print JSON");
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     Options options;
-    CLI::App app("Checks the models of matrix hardware against what hardware gave.", "amp-crosscheck");
+    CLI::App app("Checks the models of matrix hardware against hardware.", "amp-crosscheck");
     app.footer(examples);
     app.set_version_flag("--version", "amp-crosscheck " AMPSCOPE_VERSION);
     app.require_subcommand(1);
+    app.add_subcommand("devices", "The CUDA devices of this machine");
+    add_run(app, options);
     CLI::App& v = *app.add_subcommand("vectors", "One row of the table of accumulators against recorded dot products");
     v.add_option("row", options.question.accumulator, "Such as hopper-wgmma-fp8")->required();
     v.add_option("file", options.files, ".npz files, or others with the same arrays")->required();
@@ -59,8 +143,11 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : 2;
     }
+    std::string command = "amp-crosscheck";
+    for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
     try {
-        return vectors(options);
+        if (app.got_subcommand("devices")) return devices();
+        return app.got_subcommand("run") ? run(options, command) : vectors(options);
     } catch (const std::invalid_argument& error) {
         fmt::print(stderr, "amp-crosscheck: {}\n", printable(error.what()));
         return 2;

@@ -84,7 +84,7 @@ void DepartureWatch::note(DepartureKind kind, const Trainer& run, const Pair& pa
 
 void DepartureWatch::look(const Trainer& run, const Trainer& reference, const StepResult& step,
                           double reference_scale) {
-    const Cpu &ours = run.backend(), &theirs = reference.backend();
+    const Backend &ours = run.backend(), &theirs = reference.backend();
     const bool broken = step.found_inf || !std::isfinite(step.loss); // else nothing can be infinite or NaN
     const auto wants = [&](DepartureKind kind) { return !first(kind); };
     for (const Pair& pair : pairs_) {

@@ -4,7 +4,7 @@
 
 #include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/dot.h>
-#include <ampscope/sim/cpu/fma.h>
+#include <ampscope/sim/kernels/fma.h>
 #include <ampscope/sim/cpu/wide.h>
 
 #include <bit>

@@ -1,31 +1,16 @@
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/cpu/wide.h>
+#include <ampscope/sim/kernels/gradient.h>
 
 #include <atomic>
 #include <cmath>
 
 namespace amp {
 
+using namespace kernels;
+
 namespace {
-
-struct SumKernel {
-    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* a, const float* b) {
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = static_cast<double>(a[begin + i]) + b[begin + i];
-    }
-};
-
-struct ProductKernel {
-    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double factor) {
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] * factor;
-    }
-};
-
-struct QuotientKernel {
-    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double divisor) {
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] / divisor;
-    }
-};
 
 struct FiniteKernel {
     AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, bool* finite) {
@@ -37,7 +22,7 @@ struct FiniteKernel {
 
 struct SquaresKernel {
     AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, double* sum) {
-        *sum = cpu::lane_sum(n, [&](std::int64_t i) { return static_cast<double>(x[i]) * x[i]; });
+        *sum = lane_sum(n, [&](std::int64_t i) { return static_cast<double>(x[i]) * x[i]; });
     }
 };
 

@@ -1,7 +1,7 @@
 #include <ampscope/sim/cpu/matmul.h>
 
-#include <ampscope/sim/cpu/fma.h>
 #include <ampscope/sim/cpu/panels.h>
+#include <ampscope/sim/kernels/fma.h>
 #include <ampscope/sim/parallel.h>
 
 #include <algorithm>

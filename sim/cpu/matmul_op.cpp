@@ -1,8 +1,9 @@
 // The op Matmul: operands as the product reads them, scales, bias and the one rounding.
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/cpu/accumulate.h>
-#include <ampscope/sim/cpu/fma.h>
 #include <ampscope/sim/cpu/wide.h>
+#include <ampscope/sim/kernels/fma.h>
+#include <ampscope/sim/kernels/matmul.h>
 
 #include <bit>
 
@@ -28,13 +29,9 @@ const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic
 /// The decode scales of one block along k: of each row of a, or column of b.
 std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows, std::int64_t k,
                              std::int64_t others) {
-    const BlockScaling& s = of.scaling;
-    const std::int64_t rows = k_is_rows ? k : others, columns = k_is_rows ? others : k;
-    const std::int64_t height = s.block_rows(rows), width = s.block_columns(columns), across = s.scale_columns(columns);
+    const kernels::ScaleLines lines(of.scaling, k_is_rows, k, others);
     std::vector<float> scales;
-    for (std::int64_t i = 0; i < others; ++i)
-        scales.push_back(cpu[of.scale][static_cast<std::size_t>((k_is_rows ? l : i) / height * across +
-                                                                (k_is_rows ? i : l) / width)]);
+    for (std::int64_t i = 0; i < others; ++i) scales.push_back(cpu[of.scale][static_cast<std::size_t>(lines.at(i, l))]);
     return scales;
 }
 
@@ -78,13 +75,10 @@ std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k
 
 /// A product of scaled operands: formats/block.h's scaled_dot.
 void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out) {
-    const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };
-    const BlockScaling &sa = op.a_scale.scaling, &sb = op.b_scale.scaling;
-    const std::int64_t block =
-        std::min(along(op.transpose_a ? sa.rows : sa.columns), along(op.transpose_b ? sb.columns : sb.rows));
+    const std::int64_t block = kernels::scaled_block(op);
     const Accumulator& acc = op.arithmetic.accumulate;
     const FormatSpec fa = cpu.info(op.a).format, fb = cpu.info(op.b).format;
-    if (is_mx(sa.rule) && is_mx(sb.rule) && adds_mx_scales(acc, block)) {
+    if (is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule) && adds_mx_scales(acc, block)) {
         const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
         return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, cpu.threads());
@@ -127,17 +121,14 @@ void run(Cpu& cpu, const Matmul& op) {
     const float* const a = read(cpu, op.a, op.arithmetic, rounded_a);
     const float* const b = read(cpu, op.b, op.arithmetic, rounded_b);
     float* const out = cpu[op.out].data();
-    const auto multiplied = [&](TensorId x) {
-        return op.arithmetic.operands == fp32 ? cpu.info(x).format : op.arithmetic.operands;
-    };
     const auto product = [&](std::int64_t i, int threads) {
         const float *x = a + i * op.m * op.k, *y = b + i * op.k * op.n;
         const cpu::MatrixView left = op.transpose_a ? cpu::MatrixView{x, 1, op.m} : cpu::MatrixView{x, op.k, 1};
         const cpu::MatrixView right = op.transpose_b ? cpu::MatrixView{y, 1, op.k} : cpu::MatrixView{y, op.n, 1};
         float* const to = out + i * op.m * op.n;
         if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to);
-        cpu::accumulate(op.arithmetic.accumulate, multiplied(op.a), multiplied(op.b), left, right, to, op.m, op.n, op.k,
-                        threads);
+        cpu::accumulate(op.arithmetic.accumulate, kernels::multiplied(op, cpu.info(op.a).format),
+                        kernels::multiplied(op, cpu.info(op.b).format), left, right, to, op.m, op.n, op.k, threads);
     };
     if (op.batch == 1) {
         product(0, cpu.threads());

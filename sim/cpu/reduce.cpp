@@ -1,6 +1,9 @@
 #include <ampscope/sim/cpu/wide.h>
+#include <ampscope/sim/kernels/reduce.h>
 
 namespace amp {
+
+using namespace kernels;
 
 namespace {
 
@@ -18,13 +21,6 @@ struct SingleKernel {
         for (std::int64_t i = 0; i < rows; ++i)
             for (std::int64_t j = 0; j < n; ++j) sum[j] += in[i * stride + j];
         for (std::int64_t j = 0; j < n; ++j) wide[j] = sum[j];
-    }
-};
-
-struct SpreadKernel {
-    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* grad, std::int64_t period,
-                             double factor) {
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = grad[(begin + i) % period] * factor;
     }
 };
 

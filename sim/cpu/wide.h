@@ -59,18 +59,4 @@ void map_rows(Cpu& cpu, TensorId out, Args... args) {
                    });
 }
 
-/// The sum of term(0) ... term(n - 1) in an order that vectors of any width up to 16 follow: lane i mod 16 adds its
-/// terms in order from +0, then lane i adds lane i + 8, i + 4, i + 2, i + 1.
-template <class Term>
-[[gnu::always_inline]] inline double lane_sum(std::int64_t n, const Term& term) {
-    double lanes[16]{};
-    const std::int64_t whole = n / 16 * 16;
-    for (std::int64_t i = 0; i < whole; i += 16)
-        for (int l = 0; l < 16; ++l) lanes[l] += term(i + l);
-    for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] += term(i);
-    for (int half = 8; half > 0; half /= 2)
-        for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    return lanes[0];
-}
-
 } // namespace amp::cpu

@@ -25,6 +25,7 @@ struct Activation {
 TensorId activation(Graph& g, ActivationKind kind, TensorId in);
 void backward(Graph& g, const Activation& op);
 void run(Cpu& cpu, const Activation& op);
+void run(Cuda& cuda, const Activation& op);
 
 /// grad_in = grad_out * f'(x). tanh and sigmoid take it from `saved`, their result as it was rounded, as PyTorch does;
 /// the others take it from their operand.
@@ -36,5 +37,6 @@ struct ActivationBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
 void run(Cpu& cpu, const ActivationBackward& op);
+void run(Cuda& cuda, const ActivationBackward& op);
 
 } // namespace amp

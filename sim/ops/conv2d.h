@@ -7,10 +7,10 @@ namespace amp {
 
 struct ConvGeometry {
     std::int64_t batch = 0, height = 0, width = 0, channels = 0, kernel = 0, stride = 1, padding = 0;
-    [[nodiscard]] std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
-    [[nodiscard]] std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
-    [[nodiscard]] std::int64_t patches() const { return batch * out_height() * out_width(); }
-    [[nodiscard]] std::int64_t patch_size() const { return kernel * kernel * channels; }
+    [[nodiscard]] constexpr std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
+    [[nodiscard]] constexpr std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
+    [[nodiscard]] constexpr std::int64_t patches() const { return batch * out_height() * out_width(); }
+    [[nodiscard]] constexpr std::int64_t patch_size() const { return kernel * kernel * channels; }
 };
 
 /// out = a row for each position of the kernel: its patch, row by row, channels last; zeros beyond the border.
@@ -26,6 +26,7 @@ TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int6
                 std::int64_t padding);
 void backward(Graph& g, const Im2Col& op);
 void run(Cpu& cpu, const Im2Col& op);
+void run(Cuda& cuda, const Im2Col& op);
 
 /// The transpose of Im2Col: out = the sum of what the patches hold of each pixel, in FP32, in the order of the patches;
 /// one rounding. `in` is FP32: it is the unrounded sums of a product.
@@ -38,5 +39,6 @@ struct Col2Im {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 void run(Cpu& cpu, const Col2Im& op);
+void run(Cuda& cuda, const Col2Im& op);
 
 } // namespace amp

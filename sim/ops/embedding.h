@@ -15,6 +15,7 @@ struct Embedding {
 TensorId embedding(Graph& g, TensorId weight, TensorId indices);
 void backward(Graph& g, const Embedding& op);
 void run(Cpu& cpu, const Embedding& op);
+void run(Cuda& cuda, const Embedding& op);
 
 /// grad_weight = for each entry the sum of the gradients of its uses, in FP32, in their order.
 struct EmbeddingBackward {
@@ -25,5 +26,6 @@ struct EmbeddingBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_weight}; }
 };
 void run(Cpu& cpu, const EmbeddingBackward& op);
+void run(Cuda& cuda, const EmbeddingBackward& op);
 
 } // namespace amp

@@ -18,6 +18,7 @@ struct AccumulateGradient {
     [[nodiscard]] const std::vector<TensorId>& outputs() const { return totals; }
 };
 void run(Cpu& cpu, const AccumulateGradient& op);
+void run(Cuda& cuda, const AccumulateGradient& op);
 
 enum class AllReduceOrder : std::uint8_t {
     ring, ///< chunk c of N (the first get the remainder) is summed from replica c + 1 on, round the ring
@@ -42,6 +43,7 @@ struct AllReduce {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 void run(Cpu& cpu, const AllReduce& op);
+void run(Cuda& cuda, const AllReduce& op);
 
 /// Sets found_inf of the step if an element of a gradient is not finite.
 struct CheckFinite {
@@ -51,6 +53,7 @@ struct CheckFinite {
     [[nodiscard]] auto outputs() const { return std::array<TensorId, 0>{}; }
 };
 void run(Cpu& cpu, const CheckFinite& op);
+void run(Cuda& cuda, const CheckFinite& op);
 
 /// gradient divided by the step's scale, in place, as the framework does it; also in a step that is skipped.
 struct Unscale {
@@ -61,9 +64,10 @@ struct Unscale {
     [[nodiscard]] auto outputs() const { return std::array{gradient}; }
 };
 void run(Cpu& cpu, const Unscale& op);
+void run(Cuda& cuda, const Unscale& op);
 
 /// norm = sqrt of the sum of the squares of the gradients' norms, each rounded to its gradient's format first, as
-/// torch's clip_grad_norm_ has it; squares are summed in double by lane_sum() of sim/cpu/wide.h.
+/// torch's clip_grad_norm_ has it; squares are summed in double by lane_sum() of sim/kernels/kernel.h.
 struct GlobalNorm {
     static constexpr std::string_view name = "global_norm";
     static constexpr std::string_view accumulation = "double, 16 lanes a gradient";
@@ -73,6 +77,7 @@ struct GlobalNorm {
     [[nodiscard]] auto outputs() const { return std::array{norm}; }
 };
 void run(Cpu& cpu, const GlobalNorm& op);
+void run(Cuda& cuda, const GlobalNorm& op);
 
 /// gradient *= min(1, max_norm / (norm + 1e-6)), the sum and the quotient rounded to the norm's format; a NaN norm
 /// makes NaN.
@@ -84,5 +89,6 @@ struct Clip {
     [[nodiscard]] auto outputs() const { return std::array{gradient}; }
 };
 void run(Cpu& cpu, const Clip& op);
+void run(Cuda& cuda, const Clip& op);
 
 } // namespace amp

@@ -17,6 +17,7 @@ struct CrossEntropy {
 TensorId cross_entropy(Graph& g, TensorId logits, TensorId targets);
 void backward(Graph& g, const CrossEntropy& op);
 void run(Cpu& cpu, const CrossEntropy& op);
+void run(Cuda& cuda, const CrossEntropy& op);
 
 /// grad_in = (softmax(x) - [j is the target]) * grad_out / rows that count.
 struct CrossEntropyBackward {
@@ -26,6 +27,7 @@ struct CrossEntropyBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
 void run(Cpu& cpu, const CrossEntropyBackward& op);
+void run(Cuda& cuda, const CrossEntropyBackward& op);
 
 /// out = the mean of (x - target)^2, in double, elements in order.
 struct MseLoss {
@@ -38,6 +40,7 @@ struct MseLoss {
 TensorId mse_loss(Graph& g, TensorId in, TensorId targets);
 void backward(Graph& g, const MseLoss& op);
 void run(Cpu& cpu, const MseLoss& op);
+void run(Cuda& cuda, const MseLoss& op);
 
 /// grad_in = 2 (x - target) * grad_out / elements.
 struct MseLossBackward {
@@ -47,6 +50,7 @@ struct MseLossBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
 void run(Cpu& cpu, const MseLossBackward& op);
+void run(Cuda& cuda, const MseLossBackward& op);
 
 /// out = the gradient that backward begins with: the loss scale of the step, rounded to the format of out as PyTorch
 /// rounds it to the type of the loss, then divided by the number of micro-batches and rounded again.
@@ -57,5 +61,6 @@ struct LossGradient {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 void run(Cpu& cpu, const LossGradient& op);
+void run(Cuda& cuda, const LossGradient& op);
 
 } // namespace amp

@@ -53,5 +53,6 @@ TensorId linear(Graph& g, TensorId x, TensorId weight, TensorId bias);
 TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b = false);
 void backward(Graph& g, const Matmul& op);
 void run(Cpu& cpu, const Matmul& op);
+void run(Cuda& cuda, const Matmul& op);
 
 } // namespace amp

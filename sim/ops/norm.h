@@ -11,7 +11,7 @@ enum class NormKind : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 2> norm_names = {"layer", "rms"};
 
-/// All in double; mean and variance from lane_sum() of sim/cpu/wide.h, the variance from x - mean.
+/// All in double; mean and variance from lane_sum() of sim/kernels/kernel.h, the variance from x - mean.
 struct Norm {
     static constexpr std::string_view name = "norm";
     static constexpr std::string_view accumulation = "double, 16 lanes";
@@ -25,6 +25,7 @@ TensorId layer_norm(Graph& g, TensorId in, TensorId weight, TensorId bias, doubl
 TensorId rms_norm(Graph& g, TensorId in, TensorId weight, double eps = 1e-6);
 void backward(Graph& g, const Norm& op);
 void run(Cpu& cpu, const Norm& op);
+void run(Cuda& cuda, const Norm& op);
 
 /// The gradients of operand, weight and bias. Those of weight and bias are summed in double over blocks of 32 rows in
 /// order, then over the blocks in order.
@@ -38,5 +39,6 @@ struct NormBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in, grad_weight, grad_bias}; }
 };
 void run(Cpu& cpu, const NormBackward& op);
+void run(Cuda& cuda, const NormBackward& op);
 
 } // namespace amp

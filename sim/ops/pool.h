@@ -19,6 +19,7 @@ struct Pool {
 TensorId pool(Graph& g, PoolKind kind, TensorId in, std::int64_t size);
 void backward(Graph& g, const Pool& op);
 void run(Cpu& cpu, const Pool& op);
+void run(Cuda& cuda, const Pool& op);
 
 /// max: grad_out to the first pixel that is the largest, +0 to the others. average: grad_out / size^2 to each.
 struct PoolBackward {
@@ -30,5 +31,6 @@ struct PoolBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
 void run(Cpu& cpu, const PoolBackward& op);
+void run(Cuda& cuda, const PoolBackward& op);
 
 } // namespace amp

@@ -21,7 +21,6 @@ struct DelayedRule {
     int margin = 0;
     bool ms_amp = false;
 };
-float next_scale(const DelayedRule& rule, float amax, float old);
 
 /// out = in scaled and rounded to scaling.element, scale = the decode scales of its blocks: see formats/block.h. The
 /// last axis of `in` is the columns, all others are rows. With delayed scaling there is one block, whose encode scale
@@ -38,6 +37,7 @@ struct Quantize {
     [[nodiscard]] auto outputs() const { return std::array{out, scale, tensor_scale}; }
 };
 void run(Cpu& cpu, const Quantize& op);
+void run(Cuda& cuda, const Quantize& op);
 
 /// Rows in groups of 16, each replaced by its random Hadamard transform, which spreads outliers: row j of a group is
 /// 0.25 * the sum over i of s_i * (-1)^(bits that i and j share) * row i, in double in the order of i, rounded once to
@@ -53,6 +53,7 @@ struct Hadamard {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 void run(Cpu& cpu, const Hadamard& op);
+void run(Cuda& cuda, const Hadamard& op);
 
 /// out = in * the decode scale of its block, exactly, rounded once to the format of out: what a kernel does with a cast
 /// tensor that it computes with in a wider format.
@@ -64,6 +65,7 @@ struct Dequantize {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 void run(Cpu& cpu, const Dequantize& op);
+void run(Cuda& cuda, const Dequantize& op);
 
 /// The end of a step of delayed scaling: the scale follows from the largest of the history, or from its newest; then
 /// the history moves on by one. A tensor that was not cast in this step (history[0] is 0) keeps both.
@@ -76,5 +78,6 @@ struct UpdateScale {
     [[nodiscard]] auto outputs() const { return std::array{scale}; }
 };
 void run(Cpu& cpu, const UpdateScale& op);
+void run(Cuda& cuda, const UpdateScale& op);
 
 } // namespace amp

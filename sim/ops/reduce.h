@@ -22,6 +22,7 @@ TensorId sum(Graph& g, TensorId in);
 TensorId mean(Graph& g, TensorId in);
 void backward(Graph& g, const Reduce& op);
 void run(Cpu& cpu, const Reduce& op);
+void run(Cuda& cuda, const Reduce& op);
 
 /// grad_in = factor * grad_out, repeated over the leading axes.
 struct ReduceBackward {
@@ -32,5 +33,6 @@ struct ReduceBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
 void run(Cpu& cpu, const ReduceBackward& op);
+void run(Cuda& cuda, const ReduceBackward& op);
 
 } // namespace amp

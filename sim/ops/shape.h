@@ -15,6 +15,7 @@ struct View {
 TensorId view(Graph& g, TensorId in, Shape shape);
 void backward(Graph& g, const View& op);
 void run(Cpu& cpu, const View& op);
+void run(Cuda& cuda, const View& op);
 
 /// out's axis i is in's axis order[i]; up to four axes.
 struct Transpose {
@@ -27,5 +28,6 @@ struct Transpose {
 TensorId transpose(Graph& g, TensorId in, std::array<int, 4> order);
 void backward(Graph& g, const Transpose& op);
 void run(Cpu& cpu, const Transpose& op);
+void run(Cuda& cuda, const Transpose& op);
 
 } // namespace amp

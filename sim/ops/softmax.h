@@ -5,8 +5,8 @@
 
 namespace amp {
 
-/// out_j = e^(x_j - max x) / sum of these, in double; the sum is lane_sum() of sim/cpu/wide.h. causal: row i of the
-/// last two axes knows elements 0 ... i, the others are +0.
+/// out_j = e^(x_j - max x) / sum of these, in double; the sum is lane_sum() of sim/kernels/kernel.h. causal: row i of
+/// the last two axes knows elements 0 ... i, the others are +0.
 struct Softmax {
     static constexpr std::string_view name = "softmax";
     static constexpr std::string_view accumulation = "double, 16 lanes";
@@ -18,6 +18,7 @@ struct Softmax {
 TensorId softmax(Graph& g, TensorId in, bool causal = false);
 void backward(Graph& g, const Softmax& op);
 void run(Cpu& cpu, const Softmax& op);
+void run(Cuda& cuda, const Softmax& op);
 
 /// grad_in_j = y_j (g_j - sum of y_k g_k), y the result as it was rounded.
 struct SoftmaxBackward {
@@ -29,5 +30,6 @@ struct SoftmaxBackward {
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
 void run(Cpu& cpu, const SoftmaxBackward& op);
+void run(Cuda& cuda, const SoftmaxBackward& op);
 
 } // namespace amp

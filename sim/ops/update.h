@@ -16,5 +16,6 @@ struct Update {
     [[nodiscard]] auto outputs() const { return std::array{weight, m, v, compensation}; }
 };
 void run(Cpu& cpu, const Update& op);
+void run(Cuda& cuda, const Update& op);
 
 } // namespace amp

@@ -1,0 +1,125 @@
+#include <ampscope/sim/cuda/device.h>
+
+#include <ampscope/sim/cuda/launch.cuh>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace amp {
+
+#if defined(__CUDACC__)
+
+void cuda::check(cudaError_t error, const char* what) {
+    if (error != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
+}
+
+namespace {
+
+/// Makes a device the current one while this lives.
+class Current {
+  public:
+    explicit Current(int device) {
+        cuda::check(cudaGetDevice(&before_), "cudaGetDevice");
+        cuda::check(cudaSetDevice(device), "cudaSetDevice");
+    }
+    ~Current() { cudaSetDevice(before_); }
+    Current(const Current&) = delete;
+
+  private:
+    int before_ = 0;
+};
+
+int attribute(cudaDeviceAttr which, int device) {
+    int value = 0;
+    return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
+}
+
+} // namespace
+
+CudaDevices cuda_devices() {
+    CudaDevices found;
+    int count = 0, driver = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) return {.devices = {}, .reason = cudaGetErrorString(error)};
+    cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    for (int i = 0; i < count; ++i) {
+        cudaDeviceProp p{};
+        cuda::check(cudaGetDeviceProperties(&p, i), "cudaGetDeviceProperties");
+        if (p.major < 8) continue;
+        // Memory that ops give back stays at hand for the next.
+        cudaMemPool_t pool{};
+        std::uint64_t all = ~std::uint64_t{0};
+        cuda::check(cudaDeviceGetDefaultMemPool(&pool, i), "memory pool");
+        cuda::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "memory pool");
+        const double clock = 1000.0 * attribute(cudaDevAttrMemoryClockRate, i); // two transfers a cycle
+        found.devices.push_back({.number = i,
+                                 .name = p.name,
+                                 .major = p.major,
+                                 .minor = p.minor,
+                                 .driver = driver,
+                                 .memory = static_cast<std::int64_t>(p.totalGlobalMem),
+                                 .bandwidth = 2 * clock * attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8});
+    }
+    if (found.devices.empty()) found.reason = "no device of compute capability 8.0 or newer";
+    return found;
+}
+
+void FreeDeviceMemory::operator()(void* data) const {
+    if (device == CudaDevice::host) return std::free(data);
+    const Current current(device);
+    cudaFreeAsync(data, nullptr); // after what is under way
+}
+
+DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t bytes) : bytes_(bytes) {
+    void* data = nullptr;
+    if (device.is_host()) {
+        data = std::malloc(bytes + 1);
+        if (data == nullptr) throw std::bad_alloc();
+    } else {
+        const Current current(device.number);
+        cuda::check(cudaMallocAsync(&data, bytes + 1, nullptr), "memory on the device");
+    }
+    data_ = {data, FreeDeviceMemory{device.number}};
+    clear();
+}
+
+void DeviceMemory::upload(const void* from, std::size_t bytes) const {
+    if (data_.get_deleter().device == CudaDevice::host) std::memcpy(data_.get(), from, bytes);
+    else cuda::check(cudaMemcpy(data_.get(), from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+}
+
+void DeviceMemory::download(void* to, std::size_t bytes) const {
+    if (data_.get_deleter().device == CudaDevice::host) std::memcpy(to, data_.get(), bytes);
+    else cuda::check(cudaMemcpy(to, data_.get(), bytes, cudaMemcpyDeviceToHost), "copy from the device");
+}
+
+void DeviceMemory::clear() const {
+    if (data_.get_deleter().device == CudaDevice::host) std::memset(data_.get(), 0, bytes_);
+    else cuda::check(cudaMemset(data_.get(), 0, bytes_), "cudaMemset");
+}
+
+#else
+
+CudaDevices cuda_devices() { return {.devices = {}, .reason = "built without CUDA (preset cuda builds with it)"}; }
+
+void FreeDeviceMemory::operator()(void* data) const { std::free(data); }
+
+DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t bytes) : bytes_(bytes) {
+    void* const data = std::malloc(bytes + 1);
+    if (data == nullptr) throw std::bad_alloc();
+    data_ = {data, FreeDeviceMemory{device.number}};
+    clear();
+}
+
+void DeviceMemory::upload(const void* from, std::size_t bytes) const {
+    if (bytes != 0) std::memcpy(data_.get(), from, bytes);
+}
+void DeviceMemory::download(void* to, std::size_t bytes) const {
+    if (bytes != 0) std::memcpy(to, data_.get(), bytes);
+}
+void DeviceMemory::clear() const { std::memset(data_.get(), 0, bytes_); }
+
+#endif
+
+} // namespace amp

@@ -1,0 +1,75 @@
+#include <ampscope/sim/cuda/wide.cuh>
+#include <ampscope/sim/kernels/optimizer.h>
+
+namespace amp {
+
+namespace {
+
+/// The operations of sim/optimizer_loops.h on one element.
+struct SingleArithmetic {
+    using Block = float[1];
+    bool contract;
+
+    AMPSCOPE_DEVICE void round(const FormatSpec& f, float* x, std::size_t) const { *x = quantize(f, *x); }
+    AMPSCOPE_DEVICE void round_at_random(const FormatSpec& f, float* x, std::size_t, const RandomKey& key,
+                                         std::uint64_t index) const {
+        *x = quantize(f, *x, {.rounding = Rounding::stochastic}, key.word(index));
+    }
+    AMPSCOPE_DEVICE void add(float* out, const float* a, const float* b, std::size_t) const { *out = *a + *b; }
+    AMPSCOPE_DEVICE void subtract(float* out, const float* a, const float* b, std::size_t) const { *out = *a - *b; }
+    AMPSCOPE_DEVICE void multiply(float* out, const float* a, float factor, std::size_t) const { *out = *a * factor; }
+    AMPSCOPE_DEVICE void divide(float* out, const float* a, float divisor, std::size_t) const { *out = *a / divisor; }
+    AMPSCOPE_DEVICE void add_constant(float* out, const float* a, float x, std::size_t) const { *out = *a + x; }
+    AMPSCOPE_DEVICE void root(float* out, const float* a, std::size_t) const { *out = std::sqrt(*a); }
+    AMPSCOPE_DEVICE void quotient(float* out, const float* a, const float* b, std::size_t) const { *out = *a / *b; }
+    AMPSCOPE_DEVICE void add_scaled(float* out, const float* a, const float* b, float factor, std::size_t n) const {
+        if (contract) kernels::AddScaledKernel<true, false>::run(out, a, b, factor, n);
+        else kernels::AddScaledKernel<false, false>::run(out, a, b, factor, n);
+    }
+    AMPSCOPE_DEVICE void add_square(float* v, const float* g, float factor, std::size_t n) const {
+        if (contract) kernels::AddSquareKernel<true, false>::run(v, g, factor, n);
+        else kernels::AddSquareKernel<false, false>::run(v, g, factor, n);
+    }
+    AMPSCOPE_DEVICE void lerp(float* m, const float* g, float w, std::size_t n) const {
+        if (contract) kernels::LerpKernel<true, false>::run(m, g, w, n);
+        else kernels::LerpKernel<false, false>::run(m, g, w, n);
+    }
+    AMPSCOPE_DEVICE void fused_adam(const kernels::FusedAdam& f, float* weight, const float* gradient, float* m,
+                                    float* v, float* change, std::size_t n) const {
+        if (f.is_apex) kernels::ApexKernel::run(&f, weight, gradient, m, v, change, n);
+        else kernels::TorchFusedKernel::run(&f, weight, gradient, m, v, change, n);
+    }
+};
+
+} // namespace
+
+void run(Cuda& cuda, const Update& op) {
+    const auto count = static_cast<std::size_t>(cuda.info(op.weight).count());
+    const auto data = [&](TensorId id) { return id ? std::span(cuda.out(id), count) : std::span<float>{}; };
+    const auto format_of = [&](TensorId id) { return id ? cuda.info(id).format : format("fp32"); };
+    const StepContext& c = cuda.context;
+    const UpdateStep step{
+        .t = c.update, .learning_rate = c.learning_rate, .key = {.seed = c.seed, .stream = op.stream, .step = c.step}};
+    const ParameterState state{.weight_format = format_of(op.weight),
+                               .m_format = format_of(op.m),
+                               .v_format = format_of(op.v),
+                               .weight = data(op.weight),
+                               .gradient = {cuda.in(op.gradient), count},
+                               .m = data(op.m),
+                               .v = data(op.v),
+                               .compensation = data(op.compensation)};
+    const OptimizerOptions options = op.options;
+    const kernels::Factors factors = kernels::factors_of(options, step.t);
+    const DeviceArray<UpdateCounts> counts(cuda.device(), 1);
+    UpdateCounts* const total = counts.data();
+    cuda::each(cuda.device(), static_cast<std::int64_t>(count), [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const UpdateCounts own = kernels::update_block(
+            options, step, factors, state, SingleArithmetic{options.contract}, static_cast<std::size_t>(i), 1);
+        if (own.lost != 0) cuda::atomic_add(total->lost, own.lost);
+        if (own.changed != 0) cuda::atomic_add(total->changed, own.changed);
+        if (own.nonfinite != 0) cuda::atomic_add(total->nonfinite, own.nonfinite);
+    });
+    cuda.updates += counts.read()[0];
+}
+
+} // namespace amp

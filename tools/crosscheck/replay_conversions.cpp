@@ -1,0 +1,118 @@
+// Conversions of all floats, histograms of them, and how fast they are.
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/cuda/conversion.h>
+#include <ampscope/sim/parallel.h>
+#include <ampscope/tools/crosscheck/replay.h>
+
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+#include <span>
+
+namespace amp {
+
+namespace {
+
+constexpr std::uint64_t all_floats = std::uint64_t{1} << 32, chunk = std::uint64_t{1} << 26;
+
+/// Every `stride`-th float, a chunk at a time: body(first, floats).
+template <class Body>
+void for_floats(std::uint64_t stride, const Body& body) {
+    std::vector<float> x;
+    for (std::uint64_t bits = 0; bits < all_floats;) {
+        const std::uint64_t first = bits;
+        x.clear();
+        for (; bits < all_floats && x.size() < chunk; bits += stride)
+            x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+        body(first, x);
+    }
+}
+
+/// What the processor gives: formats/batch.h on every core.
+void encode_here(const FormatSpec& f, std::span<const float> in, std::span<std::uint32_t> out, BatchOptions options) {
+    const std::uint64_t index = options.first_index;
+    for_each_chunk(in.size(), 1 << 16, 0, [&](std::uint64_t begin, std::uint64_t end) {
+        BatchOptions own = options;
+        own.first_index = index + begin;
+        encode(f, in.subspan(begin, end - begin), out.subspan(begin, end - begin), own);
+    });
+}
+
+/// codes(first, floats, out) against the processor's, over every `stride`-th float.
+template <class Codes>
+ReplayRow compare(std::string name, const FormatSpec& f, const BatchOptions& options, std::uint64_t stride,
+                  bool negative, const Codes& codes) {
+    ReplayRow row{.part = "conversions", .name = std::move(name)};
+    std::vector<std::uint32_t> want, got;
+    for_floats(stride, [&](std::uint64_t first, const std::vector<float>& x) {
+        if (!negative && first >= all_floats / 2) return;
+        want.resize(x.size());
+        got.resize(x.size());
+        BatchOptions here = options;
+        here.first_index = first;
+        encode_here(f, x, want, here);
+        codes(here, x, got);
+        for (std::size_t i = 0; i < x.size(); ++i)
+            row.expect(got[i], want[i],
+                       [&] { return fmt::format("{:#010x} ({:a})", std::bit_cast<std::uint32_t>(x[i]), x[i]); });
+    });
+    return row;
+}
+
+/// An odd number, near enough: a stride through all floats that meets every exponent and many fractions.
+std::uint64_t stride_of(const ReplayOptions& options, bool every) {
+    if (options.quick) return every ? 99991 : 1000003;
+    return every ? 1 : 997;
+}
+
+std::string name_of(const FormatSpec& f, const Policy& p) {
+    return fmt::format("{} {} {}", f.name, amp::name_of(p.rounding), amp::name_of(p.overflow));
+}
+
+} // namespace
+
+void replay_conversions(Replay& replay, const ReplayProgress& progress) {
+    const ReplayOptions& o = replay.options;
+    const auto done = [&](ReplayRow row) {
+        progress(row);
+        replay.rows.push_back(std::move(row));
+    };
+    for (const FormatSpec& f : formats)
+        for (std::size_t r = 0; r < rounding_names.size(); ++r)
+            for (const Overflow overflow : {Overflow::infinity, Overflow::saturate_all}) {
+                const BatchOptions options{.policy = {.rounding = static_cast<Rounding>(r), .overflow = overflow},
+                                           .key = {.seed = 1, .stream = 2, .step = 3}};
+                const bool usual = r == 0 && overflow == Overflow::infinity;
+                done(compare(name_of(f, options.policy), f, options, stride_of(o, usual), true,
+                             [&](const BatchOptions& here, std::span<const float> x, std::span<std::uint32_t> out) {
+                                 encode(o.device, f, x, out, here);
+                             }));
+            }
+    ReplayRow histogram{.part = "conversions", .name = "histogram of all floats"};
+    for_floats(stride_of(o, true), [&](std::uint64_t first, const std::vector<float>& x) {
+        MagnitudeCounter counter(DType::f32);
+        const auto bytes = std::as_bytes(std::span(x));
+        for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
+            counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
+        histogram.cases += static_cast<std::int64_t>(x.size()) - 1;
+        histogram.expect(count_magnitudes(o.device, x) == counter.statistics().histogram, 1,
+                         [&] { return fmt::format("floats from {:#010x} on", first); });
+    });
+    done(histogram);
+    if (o.device.is_host()) return;
+    const std::span<const NativeConversion> conversions = native_conversions();
+    for (std::size_t i = 0; i < conversions.size(); ++i) {
+        const NativeConversion& c = conversions[i];
+        const bool hardware = o.device.capability() >= c.capability;
+        ReplayRow row =
+            compare(fmt::format("{}", c.name), format(c.format), {.policy = c.policy}, stride_of(o, true), c.negative,
+                    [&](const BatchOptions&, std::span<const float> x, std::span<std::uint32_t> out) {
+                        encode_native(o.device, i, x, out);
+                    });
+        row.note = hardware ? "" : "by the header's code: this device has no such instruction";
+        done(row);
+    }
+}
+
+} // namespace amp
