@@ -55,8 +55,9 @@ struct Accumulator {
     int zero_exponent = no_zero_exponent;       ///< of a product with a zero factor, and of a zero sum so far
     bool keeps_negative_zero = false;           ///< a sum of nothing but negative zeros is one
     bool scales_products = false; ///< E8M0 scales of blocks of `products` are added to the exponents of products
-    bool interleaved = false;     ///< a step takes k mod 4 in {0, 1} of 32 products, the next {2, 3}
-    int promote_every = 0;        ///< after so many products the sum is added to a total, nearest-even, and begins anew
+    bool interleaved = false; ///< an instruction's 32 products are two steps, k mod 4 in {0, 1} and {2, 3}, begun at
+                              ///< +0; their sum is then added to the sum so far, to nearest-even
+    int promote_every = 0;    ///< after so many products the sum is added to a total, nearest-even, and begins anew
     Evidence evidence = Evidence::definition;
     std::string_view note{};
 
@@ -64,10 +65,8 @@ struct Accumulator {
     [[nodiscard]] constexpr FormatSpec result() const {
         return method == Accumulation::fused && sum.exponent_bits == 8 ? format("fp32") : sum;
     }
-    /// The format of the total, where sums are promoted: FP32, or the sum's if that is what the instruction adds in.
-    [[nodiscard]] constexpr FormatSpec total() const {
-        return promote_every == 0 || (interleaved && promote_every == 32) ? result() : format("fp32");
-    }
+    /// The format of the total: FP32 where sums are promoted.
+    [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
     /// Products after which nothing but the result is kept: tails of k are filled up with zeros.
     [[nodiscard]] constexpr int period() const {
         return promote_every != 0 ? promote_every : interleaved ? 32 : std::max(products, 1);
@@ -147,7 +146,6 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
                   .rounding = acc16 ? Rounding::nearest_even : Rounding::toward_zero,
                   .scales_products = row.scales_products,
                   .interleaved = row.interleaved,
-                  .promote_every = row.interleaved ? 32 : 0,
                   .evidence = !acc16                    ? row.evidence
                               : row.acc16 == "recorded" ? Evidence::recorded
                                                         : Evidence::stated,

@@ -239,6 +239,26 @@ constexpr float exact_dot(std::span<const float> a, std::span<const float> b, fl
     return sum.rounded(fp32);
 }
 
+/// x + y to nearest-even, as sums are added to sums.
+constexpr float add_sums(const Accumulator& acc, const FormatSpec& f, float x, float y) {
+    Arithmetic math{f, {.nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical}};
+    const NanRule nan = math.policy.nan;
+    return decode(f, math.add(encode(f, x, math.policy), encode(f, y, math.policy)), nan);
+}
+
+/// A fused sum that is not promoted: an instruction after the other.
+constexpr float instructions_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
+                                 std::span<const float> a, std::span<const float> b, float c) {
+    const auto unscaled = [](std::size_t) { return 0; };
+    if (!acc.interleaved) return fused_dot(acc, fa, fb, a, b, c, unscaled);
+    for (std::size_t begin = 0; begin < a.size(); begin += 32) {
+        const std::size_t n = std::min<std::size_t>(32, a.size() - begin);
+        c = add_sums(acc, acc.result(), c,
+                     fused_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0, unscaled));
+    }
+    return c;
+}
+
 /// A sum that is not promoted.
 constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
                           std::span<const float> b, float c) {
@@ -249,7 +269,7 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
     case Accumulation::kahan: return kahan_dot(a, b, c);
     case Accumulation::fused: break;
     }
-    return fused_dot(acc, fa, fb, a, b, c, [](std::size_t) { return 0; });
+    return instructions_dot(acc, fa, fb, a, b, c);
 }
 
 /// dot() of operands in the formats that acc.reads() gives: what a device is handed, since it can look up no names.
@@ -257,15 +277,11 @@ constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const 
                             std::span<const float> a, std::span<const float> b, float c) {
     if (acc.promote_every == 0) return plain_dot(acc, fa, fb, a, b, c);
     const auto every = static_cast<std::size_t>(acc.promote_every);
-    const NanRule nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical;
-    Arithmetic math{acc.total(), {.nan = nan}};
-    std::uint32_t total = encode(acc.total(), c, math.policy);
     for (std::size_t begin = 0; begin < a.size(); begin += every) {
         const std::size_t n = std::min(every, a.size() - begin);
-        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0);
-        total = math.add(total, encode(acc.total(), sum, math.policy));
+        c = add_sums(acc, acc.total(), c, plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0));
     }
-    return decode(acc.total(), total, nan);
+    return c;
 }
 
 } // namespace detail

@@ -20,12 +20,10 @@ namespace {
 
 void expect_equal(const LockstepReport& report) {
     for (const auto& [op, counts] : report.ops) {
-        CAPTURE(op);
-        if (counts.first) {
-            const LockstepMismatch& m = *counts.first;
-            FAIL_CHECK(fmt::format("{} of {} differ; first: {} [{}]: got {:#010x}, expected {:#010x}",
-                                   counts.mismatches, counts.cases, m.tensor, m.index, m.got, m.want));
-        }
+        if (!counts.first) continue;
+        const LockstepMismatch& m = *counts.first;
+        FAIL_CHECK(fmt::format("{}: {} of {} differ; first: {} [{}]: got {:#010x}, expected {:#010x}", op,
+                               counts.mismatches, counts.cases, m.tensor, m.index, m.got, m.want));
     }
 }
 

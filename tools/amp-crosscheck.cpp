@@ -22,6 +22,7 @@ constexpr const char* examples = R"(Examples:
   amp-crosscheck devices
   amp-crosscheck run                                         all of it, on the first device
   amp-crosscheck run --device host --quick                   what devices run, on the processor
+  amp-crosscheck run --device host:90 --quick                and the layouts around Hopper's matrix instructions
   amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
 
@@ -57,9 +58,11 @@ int devices() {
     return 0;
 }
 
-/// "host", a number, or the first there is. Throws std::runtime_error.
+/// "host", "host:90", a number, or the first there is. Throws std::runtime_error.
 CudaDevice device_of(const std::string& text) {
     if (text == "host") return {};
+    for (const int capability : {80, 86, 89, 90, 100, 120})
+        if (text == fmt::format("host:{}", capability)) return {.major = capability / 10, .minor = capability % 10};
     const CudaDevices found = cuda_devices();
     if (found.devices.empty())
         throw std::runtime_error("no CUDA device: " + found.reason +
@@ -83,9 +86,10 @@ class Progress {
 
 int run(Options options, const std::string& command) {
     options.replay.device = device_of(options.device);
-    const std::string name = options.replay.device.is_host() ? "host" : options.replay.device.name;
-    std::string file = "crosscheck-" + name;
-    std::ranges::replace_if(file, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
+    const CudaDevice& d = options.replay.device;
+    std::string file = "crosscheck-" + (options.device.starts_with("host") ? options.device : d.name);
+    std::ranges::replace_if(
+        file, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
     std::filesystem::create_directories(options.output);
     const AtomicFile probe(options.output / (file + ".json")); // fails now, not at the end
     Replay result;
@@ -109,12 +113,16 @@ int run(Options options, const std::string& command) {
 
 void add_run(CLI::App& app, Options& options) {
     CLI::App& r = *app.add_subcommand("run", "A CUDA device against the processor, bit for bit");
-    r.add_option("--device", options.device, "Its number, or host; default: the first");
+    r.add_option("--device", options.device,
+                 "Its number; host; or host:80, 86, 89, 90, 100, 120: the host with models for that\n"
+                 "compute capability's matrix instructions; default: the first device");
     r.add_option("--only", options.replay.parts, fmt::format("Parts: {}", fmt::join(replay_parts, ", ")))
         ->delimiter(',')
         ->check(CLI::IsMember(std::vector<std::string>(replay_parts.begin(), replay_parts.end())));
     r.add_flag("--quick", options.replay.quick, "Samples, shorter runs: a minute instead of many");
-    r.add_option("--steps", options.replay.steps, "Of training runs")->capture_default_str()->check(CLI::PositiveNumber);
+    r.add_option("--steps", options.replay.steps, "Of training runs")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
     r.add_option("--record", options.replay.record, "A folder for what tensor cores gave, as files for `vectors`");
     r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
     r.add_flag("--json", options.json, "Print JSON");

@@ -139,29 +139,46 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
     });
 }
 
+/// to += sums, in the format.
+void add_sums(const FormatSpec& f, float* to, const float* sums, int n) {
+    if (f == format("fp32"))
+        for (int j = 0; j < n; ++j) to[j] += sums[j];
+    else
+        for (int j = 0; j < n; ++j) to[j] = quantize(f, static_cast<double>(to[j]) + sums[j]);
+}
+
 /// c[0 ... columns) = one row's sums with 32 columns, promoted or not.
 template <class Real>
 void sum_columns(const Product& p, const FusedConstants& constants, const Packed<Real>& a, std::int64_t row,
                  const Packed<Real>& b, std::int64_t panel, float* c) {
     constexpr int columns = FusedKernel<Real>::columns;
     const Accumulator& acc = p.accumulator;
-    const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
-    std::fill_n(c, columns, 0.0F);
-    for (std::int64_t l = 0; l < a.k; l += segment) {
-        float part[columns]{};
-        const std::int64_t steps = std::min(segment, a.k - l) / acc.products, x = row * a.k + l,
-                           y = (panel * b.k + l) * columns;
+    /// Adds the products [l, l + n) to `sums`.
+    const auto add_products = [&](std::int64_t l, std::int64_t n, float* sums) {
+        const std::int64_t x = row * a.k + l, y = (panel * b.k + l) * columns;
         const std::int64_t first = l / acc.products, all = a.k / acc.products;
         const bool scaled = p.a_scales != nullptr;
         detail::dispatch<FusedKernel<Real>>(
             p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y, b.exponents.data() + y,
             scaled ? a.scales.data() + row * all + first : nullptr,
-            scaled ? b.scales.data() + (panel * all + first) * columns : nullptr, steps, &part[0]);
+            scaled ? b.scales.data() + (panel * all + first) * columns : nullptr, n / acc.products, sums);
+    };
+    const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
+    std::fill_n(c, columns, 0.0F);
+    for (std::int64_t l = 0; l < a.k; l += segment) {
+        const std::int64_t end = std::min(l + segment, a.k), instruction = acc.interleaved ? 32 : end - l;
+        float part[columns]{};
+        for (std::int64_t i = l; i < end; i += instruction) {
+            if (!acc.interleaved) {
+                add_products(i, instruction, &part[0]);
+                continue;
+            }
+            float own[columns]{}; // such an instruction begins anew
+            add_products(i, instruction, &own[0]);
+            add_sums(acc.result(), &part[0], &own[0], columns);
+        }
         if (acc.promote_every == 0) std::copy_n(part, columns, c);
-        else if (acc.total() == format("fp32"))
-            for (int j = 0; j < columns; ++j) c[j] += part[j];
-        else
-            for (int j = 0; j < columns; ++j) c[j] = quantize(acc.total(), static_cast<double>(c[j]) + part[j]);
+        else add_sums(format("fp32"), c, &part[0], columns);
     }
 }
 

@@ -1,40 +1,24 @@
-// The matrix instructions themselves. Operands come as 32-bit words along k, eight (32 bytes) an instruction: one FP32
-// word, two 16-bit numbers or four FP8 codes each, so that one layout serves all of them.
+// The matrix instructions themselves.
 #pragma once
 
-#include <ampscope/sim/cuda/tensor_core.h>
+#include <ampscope/sim/cuda/tile.cuh>
 
 #if defined(__CUDACC__)
 
 namespace amp::cuda {
 
-inline constexpr int words_per_step = 8;
-
-constexpr bool adds_in_fp16(Mma mma) { return mma == Mma::f16_acc16 || mma >= Mma::e4m3_e4m3_acc16; }
-
-/// A thread's part of a 16 x 8 tile of sums: rows g and g + 8, columns 2 t and 2 t + 1, where g = lane / 4 and
-/// t = lane % 4.
-template <bool fp16>
-struct Sums {
-    float single[4];
-};
-template <>
-struct Sums<true> {
-    std::uint32_t half[2]; ///< two a word
-};
-
 #define AMPSCOPE_MMA_F32(shape, types)                                                                                 \
     asm volatile("mma.sync.aligned." shape ".row.col.f32." types ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
                  "{%0, %1, %2, %3};"                                                                                   \
                  : "+f"(d.single[0]), "+f"(d.single[1]), "+f"(d.single[2]), "+f"(d.single[3])                          \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+                 : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]))
 #define AMPSCOPE_MMA_F16(shape, types)                                                                                 \
     asm volatile("mma.sync.aligned." shape ".row.col.f16." types ".f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, "         \
                  "{%0, %1};"                                                                                           \
                  : "+r"(d.half[0]), "+r"(d.half[1])                                                                    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+                 : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]))
 
-/// d += a b for a warp. a[r]: row g + 8 (r % 2), word t + 4 (r / 2) of the step; b[r]: column g, word t + 4 r.
+/// d += a b for a warp.
 template <Mma mma>
 __device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, const std::uint32_t (&a)[4],
                                     const std::uint32_t (&b)[2]) {
@@ -59,16 +43,12 @@ __device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, const std::uint3
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/// What wgmma is told of an operand in shared memory: lines of k, without swizzle. It lies in cores of 8 lines x 16
-/// bytes, 128 bytes each, of which the two along k are 128 bytes apart and those of the next 8 lines 256 bytes.
+/// What wgmma is told of an operand in shared memory.
 __device__ inline std::uint64_t descriptor(const std::uint32_t* shared) {
     const auto address = static_cast<std::uint64_t>(__cvta_generic_to_shared(shared));
-    constexpr std::uint64_t along_k = 128, next_lines = 256;
-    return (address & 0x3ffff) >> 4 | (along_k >> 4) << 16 | (next_lines >> 4) << 32;
+    return (address & 0x3ffff) >> 4 | static_cast<std::uint64_t>(core_bytes_along_k >> 4) << 16 |
+           static_cast<std::uint64_t>(core_bytes_next_lines >> 4) << 32;
 }
-
-/// Where word w of a line's step is in that layout.
-__device__ inline int place(int line, int word) { return line / 8 * 64 + word / 4 * 32 + line % 8 * 4 + word % 4; }
 
 #define AMPSCOPE_WGMMA_F32(shape, types, rest)                                                                         \
     asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned." shape ".f32." types               \

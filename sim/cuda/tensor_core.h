@@ -34,12 +34,15 @@ struct TensorCoreInstruction {
     bool warpgroup; ///< wgmma
     FormatSpec a, b;
     std::string accumulator; ///< the row of this device
+    /// Products of one instruction: TF32 lies in 32 bits.
+    [[nodiscard]] int k() const { return mma == Mma::tf32 ? 8 : 256 / a.bits(); }
     [[nodiscard]] bool acc16() const { return mma == Mma::f16_acc16 || mma >= Mma::e4m3_e4m3_acc16; }
     /// "mma.sync m16n8k32 f32.e4m3.e5m2"
     [[nodiscard]] std::string name() const;
 };
 
-/// What the device has; nothing on the host.
+/// What a device of that compute capability has; the host has none, unless it is given one: then the model of an
+/// instruction takes its place (tensor_core_host.cuh).
 std::vector<TensorCoreInstruction> tensor_core_instructions(const CudaDevice& device);
 
 /// out = a b + c for each of `batch` matrices, on the device: a is m x k, b is n x k (its columns side by side), c (may

@@ -56,8 +56,6 @@ void compare(const CudaDevice& device, const TensorCoreInstruction& i, const Que
                    [&] { return fmt::format("{}, k {}, sum {}", q.name, q.k, at); });
 }
 
-std::int64_t step_of(const TensorCoreInstruction& i) { return i.mma == Mma::tf32 ? 8 : i.a.bits() == 16 ? 16 : 32; }
-
 Question random_question(const TensorCoreInstruction& i, DotInputs kind, std::int64_t batch, std::int64_t m,
                          std::int64_t n, std::int64_t k, bool adds) {
     const auto seed = static_cast<std::uint32_t>(k);
@@ -91,7 +89,7 @@ void compare_vectors(const CudaDevice& device, const TensorCoreInstruction& i, R
 /// Some sums of every kind of operands, two steps long, as a file that `amp-crosscheck vectors` reads.
 void record(const ReplayOptions& o, const TensorCoreInstruction& i) {
     constexpr std::int64_t each = 32;
-    const std::int64_t k = 2 * step_of(i);
+    const std::int64_t k = 2 * i.k();
     Question all{.name = "", .batch = 0, .m = 1, .n = 1, .k = k, .a = {}, .b = {}, .c = {}};
     for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind) {
         const Question q = random_question(i, static_cast<DotInputs>(kind), each, 1, 1, k, true);
@@ -125,12 +123,13 @@ void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
                       .name = i.name(),
                       .note = fmt::format("{}, {}", i.accumulator, name_of(accumulator(i.accumulator).evidence))};
         compare_vectors(o.device, i, row);
-        const std::int64_t step = step_of(i);
+        const std::int64_t step = i.k();
         for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind)
             for (const std::int64_t k : {step, 2 * step - 3}) // a step; two of them, the second padded with zeros
                 compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k, true), row);
         for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
-            for (const std::int64_t k : {1000, 4096, 16384}) {
+            for (const std::int64_t k :
+                 o.quick ? std::vector<std::int64_t>{1000} : std::vector<std::int64_t>{1000, 4096, 16384}) {
                 Question q = random_question(i, kind, 1, 24, 24, k, false);
                 compare(o.device, i, q, row);
                 q.promote_every = 128;

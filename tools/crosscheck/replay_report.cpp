@@ -34,7 +34,11 @@ std::string verdict(const Replay& replay) {
 } // namespace
 
 std::string subject(const CudaDevice& device) {
-    if (device.is_host()) return "device functions compiled for the host; not measured on hardware";
+    if (device.is_host() && device.capability() > 0)
+        return fmt::format("device functions on the host, matrix instructions of compute capability {}.{} by their "
+                           "model; not measured on hardware",
+                           device.major, device.minor);
+    if (device.is_host()) return "device functions on the host; not measured on hardware";
     return fmt::format("{} (compute capability {}.{}, driver for CUDA {}.{})", device.name, device.major, device.minor,
                        device.driver / 1000, device.driver % 1000 / 10);
 }
