@@ -199,12 +199,18 @@ class ExactSum {
     bool nan_ = false, infinite_[2] = {false, false};
 };
 
-/// A tree of sums: the left part is the largest power of two below the count.
+/// A tree of sums: the left part is the largest power of two below the count. Finished parts wait for one of their size.
 constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a, std::span<const float> b) {
-    if (a.size() == 1) return math.mul(std::bit_cast<std::uint32_t>(a[0]), std::bit_cast<std::uint32_t>(b[0]));
-    const std::size_t left = std::bit_floor(a.size() - 1);
-    const std::uint32_t x = pairwise_sum(math, a.first(left), b.first(left));
-    return math.add(x, pairwise_sum(math, a.subspan(left), b.subspan(left)));
+    std::array<std::uint32_t, 64> parts{};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        std::uint32_t sum = math.mul(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i]));
+        for (std::size_t n = i + 1; n % 2 == 0; n /= 2) sum = math.add(parts[--count], sum);
+        parts[count++] = sum;
+    }
+    std::uint32_t sum = parts[--count];
+    while (count > 0) sum = math.add(parts[--count], sum);
+    return sum;
 }
 
 constexpr float pairwise_dot(std::span<const float> a, std::span<const float> b, float c) {
@@ -246,15 +252,15 @@ constexpr float add_sums(const Accumulator& acc, const FormatSpec& f, float x, f
     return decode(f, math.add(encode(f, x, math.policy), encode(f, y, math.policy)), nan);
 }
 
-/// A fused sum that is not promoted: an instruction after the other.
+/// A fused sum that is not promoted: all of it, or an instruction of 32 products after the other.
 constexpr float instructions_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                  std::span<const float> a, std::span<const float> b, float c) {
-    const auto unscaled = [](std::size_t) { return 0; };
-    if (!acc.interleaved) return fused_dot(acc, fa, fb, a, b, c, unscaled);
-    for (std::size_t begin = 0; begin < a.size(); begin += 32) {
-        const std::size_t n = std::min<std::size_t>(32, a.size() - begin);
-        c = add_sums(acc, acc.result(), c,
-                     fused_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0, unscaled));
+    const std::size_t instruction = acc.interleaved ? 32 : a.size();
+    for (std::size_t begin = 0; begin < a.size(); begin += instruction) {
+        const std::size_t n = std::min(instruction, a.size() - begin);
+        const float sum = fused_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), acc.interleaved ? 0 : c,
+                                    [](std::size_t) { return 0; });
+        c = acc.interleaved ? add_sums(acc, acc.result(), c, sum) : sum;
     }
     return c;
 }
@@ -275,11 +281,13 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
 /// dot() of operands in the formats that acc.reads() gives: what a device is handed, since it can look up no names.
 constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                             std::span<const float> a, std::span<const float> b, float c) {
-    if (acc.promote_every == 0) return plain_dot(acc, fa, fb, a, b, c);
-    const auto every = static_cast<std::size_t>(acc.promote_every);
-    for (std::size_t begin = 0; begin < a.size(); begin += every) {
+    const bool promotes = acc.promote_every != 0;
+    const std::size_t every =
+        promotes ? static_cast<std::size_t>(acc.promote_every) : std::max<std::size_t>(a.size(), 1);
+    for (std::size_t begin = 0; begin < a.size() || (begin == 0 && !promotes); begin += every) {
         const std::size_t n = std::min(every, a.size() - begin);
-        c = add_sums(acc, acc.total(), c, plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0));
+        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), promotes ? 0 : c);
+        c = promotes ? add_sums(acc, acc.total(), c, sum) : sum;
     }
     return c;
 }

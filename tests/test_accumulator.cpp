@@ -271,21 +271,28 @@ TEST_CASE("a chain in a format rounds every sum to it") {
 }
 
 TEST_CASE("promotion is an addition in FP32 after every N products") {
-    prove("hopper-wgmma-fp8-promote128", 200, [](std::uint64_t index, Tally& tally) {
-        Operands operands("e4m3", static_cast<std::uint32_t>(index));
-        const std::vector<float> a = operands.make(Inputs::uniform, 500), b = operands.make(Inputs::uniform, 500);
-        const oracle::Matrix wgmma = {"", "e4m3", "e4m3", 32, 13, "22", 1};
-        float want = 3;
-        for (std::size_t begin = 0; begin < a.size(); begin += 128) {
-            const auto part = [&](const std::vector<float>& x) {
-                return std::vector<float>(x.begin() + static_cast<std::ptrdiff_t>(begin),
-                                          x.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 128, x.size())));
-            };
-            want += std::bit_cast<float>(oracle::dot(wgmma, part(a), part(b), 0));
-        }
-        tally.expect(dot(accumulator("hopper-wgmma-fp8-promote128"), format("e4m3"), format("e4m3"), a, b, 3), want,
-                     [&] { return fmt::format("case {}", index); });
-    });
+    for (const char* name : {"hopper-wgmma-fp8", "hopper-mma-fp8", "hopper-mma-fp8-acc16", "ampere-fp16"}) {
+        const std::string promoted = std::string(name) + "-promote128";
+        std::vector<oracle::Matrix> found;
+        for (const oracle::Matrix& m : oracle::matrices())
+            if (m.name == name) found.push_back(m);
+        REQUIRE(!found.empty());
+        prove(promoted, 200, [&](std::uint64_t index, Tally& tally) {
+            const oracle::Matrix& m = found[index % found.size()];
+            Operands left(m.a, static_cast<std::uint32_t>(index)), right(m.b, static_cast<std::uint32_t>(index + 1000));
+            const std::vector<float> a = left.make(Inputs::uniform, 500), b = right.make(Inputs::uniform, 500);
+            float want = 3;
+            for (std::size_t begin = 0; begin < a.size(); begin += 128) {
+                const auto part = [&](const std::vector<float>& x) {
+                    return std::vector<float>(x.begin() + static_cast<std::ptrdiff_t>(begin),
+                                              x.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 128, x.size())));
+                };
+                want += std::bit_cast<float>(oracle::dot(m, part(a), part(b), 0));
+            }
+            tally.expect(dot(accumulator(promoted), format(m.a), format(m.b), a, b, 3), want,
+                         [&] { return fmt::format("{} x {}, case {}", m.a, m.b, index); });
+        });
+    }
 }
 
 TEST_CASE("names") {

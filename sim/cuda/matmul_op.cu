@@ -13,7 +13,8 @@ namespace {
 /// The products of one Matmul: rows of a and columns of b, each k numbers side by side, matrix after matrix.
 struct Product {
     Accumulator accumulate;
-    FormatSpec a_read, b_read;
+    FormatSpec a_format, b_format; ///< of the operands
+    FormatSpec a_read, b_read;     ///< as what the accumulator reads them
     const float *a, *b;
     std::int64_t batch, m, n, k;
 
@@ -28,10 +29,10 @@ struct Product {
 
 /// Scales of the operands, those of a row or column side by side.
 struct Scales {
-    const float *a, *b;
-    const float *tensor_a, *tensor_b; ///< null: none
-    std::int64_t block, blocks;
-    bool mx;
+    const float *a = nullptr, *b = nullptr; ///< null: none
+    const float *tensor_a = nullptr, *tensor_b = nullptr;
+    std::int64_t block = 0, blocks = 0;
+    bool mx = false;
 };
 
 /// The operand as the product reads it, `others` lines of k; each of op.batch matrices.
@@ -65,45 +66,67 @@ DeviceArray<float> read_scales(Cuda& cuda, const OperandScale& of, bool k_is_row
 
 AMPSCOPE_INLINE float named(float x) { return x != x ? std::bit_cast<float>(0x7fc00000) : x; }
 
-void multiply(const CudaDevice& device, const Product& p, float* out) {
+/// Sums by the definitions of formats/dot.h and block.h, a thread each.
+void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
     const bool fp32_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
-                            p.accumulate.sum == format("fp32");
+                            p.accumulate.sum == format("fp32") && s.a == nullptr;
     cuda::each(device, p.batch * p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
         const std::span<const float> x = p.row(at), y = p.column(at);
-        float sum = 0;
-        if (fp32_chain)
-            for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
-        else sum = detail::dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
-        out[at] = named(sum);
-    });
-}
-
-void multiply_scaled(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
-    cuda::each(device, p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
         const auto blocks = static_cast<std::size_t>(s.blocks);
-        const ScaledNumbers x{p.row(at), {s.a + at / p.n * s.blocks, blocks}},
-            y{p.column(at), {s.b + at % p.n * s.blocks, blocks}};
-        float sum =
-            detail::scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, static_cast<std::size_t>(s.block), s.mx);
-        if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
+        float sum = 0;
+        if (fp32_chain) {
+            for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
+        } else if (s.a == nullptr) {
+            sum = detail::dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
+        } else {
+            sum = detail::scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, {x, {s.a + at / p.n * s.blocks, blocks}},
+                                             {y, {s.b + at % p.n * s.blocks, blocks}},
+                                             static_cast<std::size_t>(s.block), s.mx);
+            if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
+        }
         out[at] = named(sum);
     });
 }
 
-void multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out) {
+/// The same on tensor cores: a product for every block along k, added to the total with its scales. False where the
+/// device has no instruction that adds up so.
+bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
+    if (s.mx && adds_mx_scales(p.accumulate, s.block)) return false;
+    const DeviceArray<float> memory(device, static_cast<std::size_t>(p.m * p.n));
+    const float* const sum = memory.data();
+    for (std::int64_t i = 0; i < s.blocks; ++i) {
+        const std::int64_t l = i * s.block;
+        if (!multiply_on_tensor_cores(
+                device, p.accumulate, p.a_format, p.b_format,
+                {p.a + l, p.b + l, nullptr, memory.data(), 1, p.m, p.n, std::min(s.block, p.k - l), p.k}))
+            return false;
+        const bool last = i + 1 == s.blocks;
+        cuda::each(device, p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
+            const float scale = s.a[at / p.n * s.blocks + i] * s.b[at % p.n * s.blocks + i];
+            float total = i == 0 ? sum[at] * scale : std::fma(sum[at], scale, out[at]);
+            if (last && s.tensor_a != nullptr) total *= *s.tensor_a * *s.tensor_b;
+            out[at] = named(total);
+        });
+    }
+    return true;
+}
+
+/// Whether tensor cores did it.
+bool multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out) {
     const std::int64_t block = kernels::scaled_block(op);
     const DeviceArray<float> a = read_scales(cuda, op.a_scale, op.transpose_a, op.k, op.m, block),
                              b = read_scales(cuda, op.b_scale, !op.transpose_b, op.k, op.n, block);
     const bool tensor = static_cast<bool>(op.a_scale.tensor_scale);
-    multiply_scaled(cuda.device(), p,
-                    {.a = a.data(),
-                     .b = b.data(),
-                     .tensor_a = tensor ? cuda.in(op.a_scale.tensor_scale) : nullptr,
-                     .tensor_b = tensor ? cuda.in(op.b_scale.tensor_scale) : nullptr,
-                     .block = block,
-                     .blocks = (op.k + block - 1) / block,
-                     .mx = is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule)},
-                    out);
+    const Scales scales{.a = a.data(),
+                        .b = b.data(),
+                        .tensor_a = tensor ? cuda.in(op.a_scale.tensor_scale) : nullptr,
+                        .tensor_b = tensor ? cuda.in(op.b_scale.tensor_scale) : nullptr,
+                        .block = block,
+                        .blocks = (op.k + block - 1) / block,
+                        .mx = is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule)};
+    if (cuda.is_native() && multiply_scaled_natively(cuda.device(), p, scales, out)) return true;
+    multiply(cuda.device(), p, scales, out);
+    return false;
 }
 
 /// Adds the bias to unrounded sums and rounds them.
@@ -127,14 +150,18 @@ void run(Cuda& cuda, const Matmul& op) {
     const Accumulator& acc = op.arithmetic.accumulate;
     const FormatSpec fa = kernels::multiplied(op, cuda.info(op.a).format),
                      fb = kernels::multiplied(op, cuda.info(op.b).format);
-    const Product p{acc, acc.reads(fa), acc.reads(fb), a.data(), b.data(), op.batch, op.m, op.n, op.k};
+    const Product p{acc, fa, fb, acc.reads(fa), acc.reads(fb), a.data(), b.data(), op.batch, op.m, op.n, op.k};
     float* const out = cuda.out(op.out);
+    bool native = false;
+    if (op.a_scale.scale) {
+        native = multiply_scaled(cuda, op, p, out);
+    } else {
+        native = cuda.is_native() && multiply_on_tensor_cores(cuda.device(), acc, fa, fb,
+                                                              {p.a, p.b, nullptr, out, p.batch, p.m, p.n, p.k, p.k});
+        if (!native) multiply(cuda.device(), p, {}, out);
+    }
     ++cuda.products;
-    if (op.a_scale.scale) multiply_scaled(cuda, op, p, out);
-    else if (cuda.is_native() &&
-             multiply_on_tensor_cores(cuda.device(), acc, fa, fb, {p.a, p.b, nullptr, out, p.batch, p.m, p.n, p.k}))
-        ++cuda.native_products;
-    else multiply(cuda.device(), p, out);
+    cuda.native_products += native ? 1 : 0;
     finish(cuda, op);
 }
 

@@ -20,8 +20,7 @@ namespace amp::cuda {
 
 /// d += a b for a warp.
 template <Mma mma>
-__device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, const std::uint32_t (&a)[4],
-                                    const std::uint32_t (&b)[2]) {
+__device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, const Fragments& f) {
     if constexpr (mma == Mma::f16) AMPSCOPE_MMA_F32("m16n8k16", "f16.f16");
     if constexpr (mma == Mma::f16_acc16) AMPSCOPE_MMA_F16("m16n8k16", "f16.f16");
     if constexpr (mma == Mma::bf16) AMPSCOPE_MMA_F32("m16n8k16", "bf16.bf16");
@@ -50,15 +49,17 @@ __device__ inline std::uint64_t descriptor(const std::uint32_t* shared) {
            static_cast<std::uint64_t>(core_bytes_next_lines >> 4) << 32;
 }
 
+// One piece of assembly from fence to wait: in between, the registers of the sums are the matrix unit's.
+#define AMPSCOPE_WGMMA(shape, types, sums, a, b, rest)                                                                 \
+    "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned." shape "." types      \
+    " {" sums "}, " a ", " b ", p, 1, 1" rest "; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}"
 #define AMPSCOPE_WGMMA_F32(shape, types, rest)                                                                         \
-    asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned." shape ".f32." types               \
-                 " {%0, %1, %2, %3}, %4, %5, p, 1, 1" rest ";}"                                                        \
+    asm volatile(AMPSCOPE_WGMMA(shape, "f32." types, "%0, %1, %2, %3", "%4", "%5", rest)                               \
                  : "+f"(d.single[0]), "+f"(d.single[1]), "+f"(d.single[2]), "+f"(d.single[3])                          \
                  : "l"(a), "l"(b)                                                                                      \
                  : "memory")
 #define AMPSCOPE_WGMMA_F16(shape, types, rest)                                                                         \
-    asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned." shape ".f16." types               \
-                 " {%0, %1}, %2, %3, p, 1, 1" rest ";}"                                                                \
+    asm volatile(AMPSCOPE_WGMMA(shape, "f16." types, "%0, %1", "%2", "%3", rest)                                       \
                  : "+r"(d.half[0]), "+r"(d.half[1])                                                                    \
                  : "l"(a), "l"(b)                                                                                      \
                  : "memory")
@@ -66,7 +67,6 @@ __device__ inline std::uint64_t descriptor(const std::uint32_t* shared) {
 /// d += a b for a warpgroup: 64 lines of a and 8 of b, as their descriptors say. Warp w has rows 16 w ... 16 w + 15.
 template <Mma mma>
 __device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, std::uint64_t a, std::uint64_t b) {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     if constexpr (mma == Mma::f16) AMPSCOPE_WGMMA_F32("m64n8k16", "f16.f16", ", 0, 0");
     if constexpr (mma == Mma::f16_acc16) AMPSCOPE_WGMMA_F16("m64n8k16", "f16.f16", ", 0, 0");
     if constexpr (mma == Mma::bf16) AMPSCOPE_WGMMA_F32("m64n8k16", "bf16.bf16", ", 0, 0");
@@ -79,12 +79,9 @@ __device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, std::uint64_t a,
     if constexpr (mma == Mma::e4m3_e5m2_acc16) AMPSCOPE_WGMMA_F16("m64n8k32", "e4m3.e5m2", "");
     if constexpr (mma == Mma::e5m2_e4m3_acc16) AMPSCOPE_WGMMA_F16("m64n8k32", "e5m2.e4m3", "");
     if constexpr (mma == Mma::e5m2_e5m2_acc16) AMPSCOPE_WGMMA_F16("m64n8k32", "e5m2.e5m2", "");
-    asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    // The sums are there only now: nothing that reads them may move up.
-    if constexpr (adds_in_fp16(mma)) asm volatile("" : "+r"(d.half[0]), "+r"(d.half[1])::"memory");
-    else asm volatile("" : "+f"(d.single[0]), "+f"(d.single[1]), "+f"(d.single[2]), "+f"(d.single[3])::"memory");
 }
 
+#undef AMPSCOPE_WGMMA
 #undef AMPSCOPE_WGMMA_F32
 #undef AMPSCOPE_WGMMA_F16
 

@@ -72,7 +72,7 @@ __device__ inline float value_of_code(NativeFormat f, std::uint32_t code) {
 #endif
 
 /// x rounded to nearest-even, overflow to infinity: quantize(f, x), by an instruction where there is one.
-AMPSCOPE_DEVICE inline float native_round(const FormatSpec& f, double x) {
+AMPSCOPE_CALL inline float native_round(const FormatSpec& f, double x) {
 #if defined(__CUDA_ARCH__)
     switch (native_format(f)) {
     case NativeFormat::fp32: return canonical(__double2float_rn(x));
@@ -85,7 +85,7 @@ AMPSCOPE_DEVICE inline float native_round(const FormatSpec& f, double x) {
 }
 
 /// x rounded to nearest-even, overflow and infinity to the largest value, by an instruction where there is one.
-AMPSCOPE_DEVICE inline float native_saturate(const FormatSpec& f, float x) {
+AMPSCOPE_CALL inline float native_saturate(const FormatSpec& f, float x) {
 #if defined(__CUDA_ARCH__)
     const NativeFormat native = native_format(f);
     if (native >= NativeFormat::e4m3) return canonical(value_of_code(native, saturating_code(native, x)));

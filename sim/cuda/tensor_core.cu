@@ -87,7 +87,8 @@ namespace {
 
 /// The codes of lines of k numbers.
 DeviceArray<std::uint32_t> pack(const CudaDevice& device, const FormatSpec& format, const float* in, std::int64_t batch,
-                                std::int64_t lines, std::int64_t padded, std::int64_t k, std::int64_t words) {
+                                std::int64_t lines, std::int64_t padded, std::int64_t k, std::int64_t stride,
+                                std::int64_t words) {
     DeviceArray<std::uint32_t> packed(device, static_cast<std::size_t>(batch * padded * words));
     std::uint32_t* const out = packed.data();
     const int bits = format.bits() == 19 ? 32 : format.bits(); // TF32 lies in 32 bits, of which hardware reads 19
@@ -96,7 +97,7 @@ DeviceArray<std::uint32_t> pack(const CudaDevice& device, const FormatSpec& form
         std::uint32_t word = 0;
         for (std::int64_t e = 0; e < 32 / bits; ++e) {
             if (line >= lines || first + e >= k) continue;
-            const float x = in[(matrix * lines + line) * k + first + e];
+            const float x = in[(matrix * lines + line) * stride + first + e];
             word |= (bits == 32 ? std::bit_cast<std::uint32_t>(x) : encode(format, x)) << (e * bits);
         }
         out[at] = word;
@@ -157,8 +158,10 @@ void multiply_on_tensor_cores(const CudaDevice& device, const TensorCoreInstruct
     const std::int64_t bytes = 32 / instruction.k();
     const std::int64_t words = up(p.k * bytes, 32) / 4, a_lines = up(p.m, 64), b_lines = up(p.n, 8);
     if (p.batch * p.m * p.n == 0) return;
-    const DeviceArray<std::uint32_t> a = cuda::pack(device, instruction.a, p.a, p.batch, p.m, a_lines, p.k, words);
-    const DeviceArray<std::uint32_t> b = cuda::pack(device, instruction.b, p.b, p.batch, p.n, b_lines, p.k, words);
+    const DeviceArray<std::uint32_t> a =
+        cuda::pack(device, instruction.a, p.a, p.batch, p.m, a_lines, p.k, p.stride, words);
+    const DeviceArray<std::uint32_t> b =
+        cuda::pack(device, instruction.b, p.b, p.batch, p.n, b_lines, p.k, p.stride, words);
     const cuda::Tiles t{
         a.data(), b.data(), p.c, p.out, p.batch, p.m, p.n, a_lines, b_lines, words, promote_every * bytes / 4};
     if (device.is_host())

@@ -51,6 +51,7 @@ struct TensorCoreProduct {
     const float *a, *b, *c;
     float* out;
     std::int64_t batch, m, n, k;
+    std::int64_t stride; ///< from one line of a, or of b, to the next: at least k
 };
 
 /// Runs it: sums begin at c and run over all of k; with promote_every > 0 (a multiple of the instruction's k) they

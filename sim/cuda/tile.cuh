@@ -101,10 +101,10 @@ struct Thread {
     }
 };
 
-/// All of k: step(w) adds the products of eight words from word w on to the sums of `threads`, which are one on a device
-/// and the whole warp or warpgroup on the host.
+/// All of k: step(w) adds the products of eight words from word w on to the sums of `threads`: one on a device, the
+/// whole warp or warpgroup on the host.
 template <class Threads, class Step>
-AMPSCOPE_DEVICE inline void sum_tile(const Tiles& t, Threads& threads, const Step& step) {
+constexpr void sum_tile(const Tiles& t, Threads& threads, const Step& step) {
     for (auto& thread : threads) thread.begin(t);
     for (std::int64_t w = 0; w < t.words; w += words_per_step) {
         step(w);

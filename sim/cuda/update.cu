@@ -10,7 +10,7 @@ struct SingleArithmetic {
     using Block = float[1];
     bool contract;
 
-    AMPSCOPE_DEVICE void round(const FormatSpec& f, float* x, std::size_t) const { *x = quantize(f, *x); }
+    AMPSCOPE_DEVICE void round(const FormatSpec& f, float* x, std::size_t) const { *x = cuda::rounded(f, *x); }
     AMPSCOPE_DEVICE void round_at_random(const FormatSpec& f, float* x, std::size_t, const RandomKey& key,
                                          std::uint64_t index) const {
         *x = quantize(f, *x, {.rounding = Rounding::stochastic}, key.word(index));

@@ -10,6 +10,9 @@
 
 namespace amp::cuda {
 
+/// x rounded to the format.
+AMPSCOPE_CALL inline float rounded(const FormatSpec& format, double x) { return quantize(format, x); }
+
 /// An op's output on the device.
 struct Output {
     float* data;
@@ -19,9 +22,9 @@ struct Output {
 
     /// Element i = x rounded to the format, once.
     AMPSCOPE_DEVICE void put(std::int64_t i, double x) const {
-        const float rounded = native ? native_round(format, x) : quantize(format, x);
-        data[i] = rounded;
-        if (counts != nullptr) count(x, rounded);
+        const float y = native ? native_round(format, x) : rounded(format, x);
+        data[i] = y;
+        if (counts != nullptr) count(x, y);
     }
 
   private:

@@ -8,13 +8,15 @@
 #include <cstdint>
 
 #if defined(__CUDACC__)
-#define AMPSCOPE_DEVICE __host__ __device__ // before what devices run
+#define AMPSCOPE_DEVICE __host__ __device__            // before what devices run
+#define AMPSCOPE_CALL __host__ __device__ __noinline__ // of what would be copied into too many places
 #define AMPSCOPE_INLINE __host__ __device__ inline
 #define AMPSCOPE_KERNEL __host__ __device__ static inline
 #define AMPSCOPE_INDEPENDENT
 #else
 #include <ampscope/formats/detail/instruction_set.h>
 #define AMPSCOPE_DEVICE
+#define AMPSCOPE_CALL
 #define AMPSCOPE_INLINE [[gnu::always_inline]] inline
 #endif
 

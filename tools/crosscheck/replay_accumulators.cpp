@@ -30,9 +30,9 @@ std::vector<float> ask(const CudaDevice& device, const TensorCoreInstruction& i,
     };
     const DeviceArray<float> a = uploaded(q.a), b = uploaded(q.b), c = uploaded(q.c);
     const DeviceArray<float> out(device, static_cast<std::size_t>(q.batch * q.m * q.n));
-    multiply_on_tensor_cores(device, i,
-                             {a.data(), b.data(), q.c.empty() ? nullptr : c.data(), out.data(), q.batch, q.m, q.n, q.k},
-                             q.promote_every);
+    multiply_on_tensor_cores(
+        device, i, {a.data(), b.data(), q.c.empty() ? nullptr : c.data(), out.data(), q.batch, q.m, q.n, q.k, q.k},
+        q.promote_every);
     return out.read();
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <numeric>
 #include <span>
 
 namespace amp {
@@ -39,11 +40,10 @@ void encode_here(const FormatSpec& f, std::span<const float> in, std::span<std::
     });
 }
 
-/// codes(first, floats, out) against the processor's, over every `stride`-th float.
+/// codes(options, floats, out) against the processor's, over every `stride`-th float.
 template <class Codes>
-ReplayRow compare(std::string name, const FormatSpec& f, const BatchOptions& options, std::uint64_t stride,
-                  bool negative, const Codes& codes) {
-    ReplayRow row{.part = "conversions", .name = std::move(name)};
+void compare(ReplayRow& row, const FormatSpec& f, const BatchOptions& options, std::uint64_t stride, bool negative,
+             const Codes& codes) {
     std::vector<std::uint32_t> want, got;
     for_floats(stride, [&](std::uint64_t first, const std::vector<float>& x) {
         if (!negative && first >= all_floats / 2) return;
@@ -54,20 +54,57 @@ ReplayRow compare(std::string name, const FormatSpec& f, const BatchOptions& opt
         encode_here(f, x, want, here);
         codes(here, x, got);
         for (std::size_t i = 0; i < x.size(); ++i)
-            row.expect(got[i], want[i],
-                       [&] { return fmt::format("{:#010x} ({:a})", std::bit_cast<std::uint32_t>(x[i]), x[i]); });
+            row.expect(got[i], want[i], [&] {
+                return fmt::format("{} of {:#010x} ({:a})", name_of(options.policy.rounding),
+                                   std::bit_cast<std::uint32_t>(x[i]), x[i]);
+            });
     });
-    return row;
 }
 
-/// An odd number, near enough: a stride through all floats that meets every exponent and many fractions.
+/// The step from a float to the next, odd so that every exponent and many fractions are met; `every`: all of them.
 std::uint64_t stride_of(const ReplayOptions& options, bool every) {
     if (options.quick) return every ? 99991 : 1000003;
     return every ? 1 : 997;
 }
 
-std::string name_of(const FormatSpec& f, const Policy& p) {
-    return fmt::format("{} {} {}", f.name, amp::name_of(p.rounding), amp::name_of(p.overflow));
+/// All floats to nearest-even, samples of the other roundings and of saturation; decoding of every code.
+ReplayRow compare_format(const ReplayOptions& o, const FormatSpec& f) {
+    ReplayRow row{.part = "conversions",
+                  .name = f.name,
+                  .note = fmt::format("nearest_even: every {}th float, other roundings and saturation: every {}th",
+                                      stride_of(o, true), stride_of(o, false))};
+    for (std::size_t r = 0; r < rounding_names.size(); ++r)
+        for (const Overflow overflow : {Overflow::infinity, Overflow::saturate_all}) {
+            const BatchOptions options{.policy = {.rounding = static_cast<Rounding>(r), .overflow = overflow},
+                                       .key = {.seed = 1, .stream = 2, .step = 3}};
+            compare(row, f, options, stride_of(o, r == 0 && overflow == Overflow::infinity), true,
+                    [&](const BatchOptions& here, std::span<const float> x, std::span<std::uint32_t> out) {
+                        encode(o.device, f, x, out, here);
+                    });
+        }
+    if (f.bits() > 19) return row;
+    std::vector<std::uint32_t> codes(std::size_t{1} << f.bits());
+    std::iota(codes.begin(), codes.end(), 0U);
+    std::vector<float> got(codes.size());
+    decode(o.device, f, codes, got);
+    for (const std::uint32_t code : codes)
+        row.expect(std::bit_cast<std::uint32_t>(got[code]), std::bit_cast<std::uint32_t>(decode(f, code)),
+                   [&] { return fmt::format("code {:#x}", code); });
+    return row;
+}
+
+ReplayRow compare_histogram(const ReplayOptions& o) {
+    ReplayRow row{.part = "conversions", .name = "histogram of magnitudes"};
+    for_floats(stride_of(o, true), [&](std::uint64_t first, const std::vector<float>& x) {
+        MagnitudeCounter counter(DType::f32);
+        const auto bytes = std::as_bytes(std::span(x));
+        for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
+            counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
+        row.cases += static_cast<std::int64_t>(x.size()) - 1;
+        row.expect(count_magnitudes(o.device, x) == counter.statistics().histogram, 1,
+                   [&] { return fmt::format("floats from {:#010x} on", first); });
+    });
+    return row;
 }
 
 } // namespace
@@ -78,39 +115,18 @@ void replay_conversions(Replay& replay, const ReplayProgress& progress) {
         progress(row);
         replay.rows.push_back(std::move(row));
     };
-    for (const FormatSpec& f : formats)
-        for (std::size_t r = 0; r < rounding_names.size(); ++r)
-            for (const Overflow overflow : {Overflow::infinity, Overflow::saturate_all}) {
-                const BatchOptions options{.policy = {.rounding = static_cast<Rounding>(r), .overflow = overflow},
-                                           .key = {.seed = 1, .stream = 2, .step = 3}};
-                const bool usual = r == 0 && overflow == Overflow::infinity;
-                done(compare(name_of(f, options.policy), f, options, stride_of(o, usual), true,
-                             [&](const BatchOptions& here, std::span<const float> x, std::span<std::uint32_t> out) {
-                                 encode(o.device, f, x, out, here);
-                             }));
-            }
-    ReplayRow histogram{.part = "conversions", .name = "histogram of all floats"};
-    for_floats(stride_of(o, true), [&](std::uint64_t first, const std::vector<float>& x) {
-        MagnitudeCounter counter(DType::f32);
-        const auto bytes = std::as_bytes(std::span(x));
-        for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
-            counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
-        histogram.cases += static_cast<std::int64_t>(x.size()) - 1;
-        histogram.expect(count_magnitudes(o.device, x) == counter.statistics().histogram, 1,
-                         [&] { return fmt::format("floats from {:#010x} on", first); });
-    });
-    done(histogram);
-    if (o.device.is_host()) return;
+    for (const FormatSpec& f : formats) done(compare_format(o, f));
+    done(compare_histogram(o));
     const std::span<const NativeConversion> conversions = native_conversions();
-    for (std::size_t i = 0; i < conversions.size(); ++i) {
+    for (std::size_t i = 0; i < conversions.size() && !o.device.is_host(); ++i) {
         const NativeConversion& c = conversions[i];
-        const bool hardware = o.device.capability() >= c.capability;
-        ReplayRow row =
-            compare(fmt::format("{}", c.name), format(c.format), {.policy = c.policy}, stride_of(o, true), c.negative,
-                    [&](const BatchOptions&, std::span<const float> x, std::span<std::uint32_t> out) {
-                        encode_native(o.device, i, x, out);
-                    });
-        row.note = hardware ? "" : "by the header's code: this device has no such instruction";
+        ReplayRow row{.part = "conversions", .name = std::string(c.name)};
+        if (o.device.capability() < c.capability)
+            row.note = "by the header's code: this device has no such instruction";
+        compare(row, format(c.format), {.policy = c.policy}, stride_of(o, true), c.negative,
+                [&](const BatchOptions&, std::span<const float> x, std::span<std::uint32_t> out) {
+                    encode_native(o.device, i, x, out);
+                });
         done(row);
     }
 }

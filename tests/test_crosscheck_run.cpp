@@ -1,0 +1,124 @@
+// amp-crosscheck run: device functions on the host, and the host with models of matrix instructions.
+#include "sweep.h"
+#include "tool.h"
+
+#include <ampscope/sim/ops.h>
+#include <ampscope/sim/precision.h>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <sstream>
+
+using namespace amp;
+using namespace amp::test;
+using Json = nlohmann::json;
+
+namespace {
+
+Outcome vectors(const std::string& arguments) { return run_command(AMP_CROSSCHECK " vectors " + arguments); }
+
+/// "hopper-fp16.fp16.fp16.safetensors" -> its words.
+std::vector<std::string> words_of(const std::string& name) {
+    std::vector<std::string> words;
+    std::istringstream in(name);
+    for (std::string word; std::getline(in, word, '.');) words.push_back(word);
+    REQUIRE(words.size() == 4);
+    return words;
+}
+
+} // namespace
+
+TEST_CASE("run: what devices run, on the host") {
+    const Scratch scratch;
+    const Outcome run = run_command(fmt::format("{} run --device host --quick --steps 2 --json --output {}",
+                                                AMP_CROSSCHECK, (scratch / "reports").string()));
+    REQUIRE_MESSAGE(run.code == 0, run.out, run.err);
+    const Json json = Json::parse(run.out);
+    CHECK(json["mismatches"] == 0);
+    CHECK(json["cases"] > 5'000'000);
+    CHECK(json["device"] == Json{{"name", "host"}, {"hardware", false}});
+    std::map<std::string, int> parts;
+    for (const Json& row : json["rows"]) ++parts[row["part"]];
+    CHECK(parts == std::map<std::string, int>{{"conversions", static_cast<int>(formats.size()) + 1},
+                                              {"ops", static_cast<int>(std::variant_size_v<Op>)},
+                                              {"training", 3 * static_cast<int>(precisions().size())}});
+    CHECK(Json::parse(read_file(scratch / "reports" / "crosscheck-host.json")) == json);
+    const std::string report = read_file(scratch / "reports" / "crosscheck-host.md");
+    CHECK(report.find("not measured on hardware") != std::string::npos);
+    CHECK(report.find("tools/check --device") != std::string::npos);
+    CHECK(report.find("| softmax |") != std::string::npos);
+}
+
+TEST_CASE("run: the layouts around matrix instructions, and recordings that hold for ever") {
+    for (const std::pair<int, int>& device :
+         std::initializer_list<std::pair<int, int>>{{80, 4}, {89, 8}, {90, 24}, {120, 12}}) {
+        const int capability = device.first, instructions = device.second;
+        CAPTURE(capability);
+        const Scratch scratch;
+        const Outcome run = run_command(
+            fmt::format("{} run --device host:{} --only accumulators --quick --json --output {} --record {}",
+                        AMP_CROSSCHECK, capability, (scratch / "reports").string(), (scratch / "vectors").string()));
+        REQUIRE_MESSAGE(run.code == 0, run.out, run.err);
+        const Json json = Json::parse(run.out);
+        CHECK(json["rows"].size() == instructions);
+        CHECK(json["mismatches"] == 0);
+        int files = 0;
+        for (const auto& file : fs::directory_iterator(scratch / "vectors")) {
+            const std::vector<std::string> words = words_of(file.path().filename().string());
+            const Outcome same =
+                vectors(fmt::format("{} {} --a {} --b {} --json", words[0], file.path().string(), words[1], words[2]));
+            CHECK_MESSAGE(same.code == 0, same.out, same.err);
+            CHECK(Json::parse(same.out)["vectors"][0]["cases"] == 7 * 32);
+            ++files;
+        }
+        CHECK(files == instructions);
+    }
+}
+
+TEST_CASE("products of a training run on tensor cores") {
+    const Scratch scratch;
+    const Outcome run =
+        run_command(fmt::format("{} run --device host:90 --only training --quick --steps 1 --json --output {}",
+                                AMP_CROSSCHECK, (scratch / "reports").string()));
+    REQUIRE_MESSAGE(run.code == 0, run.out, run.err);
+    int native = 0;
+    const Json json = Json::parse(run.out);
+    for (const Json& row : json["rows"]) {
+        const std::string name = row["name"], note = row["note"];
+        if (name.find("native") == std::string::npos) continue;
+        ++native;
+        CHECK_MESSAGE(note.find(" 0 of ") == std::string::npos, name, note);
+    }
+    CHECK(native == 2 * 3 * 5);
+}
+
+TEST_CASE("recordings of our own, if there are any") {
+    const fs::path folder = AMPSCOPE_TEST_DATA "/hardware";
+    int files = 0;
+    if (fs::exists(folder))
+        for (const auto& file : fs::directory_iterator(folder)) {
+            if (file.path().extension() != ".safetensors") continue;
+            const std::vector<std::string> words = words_of(file.path().filename().string());
+            const Outcome same =
+                vectors(fmt::format("{} {} --a {} --b {}", words[0], file.path().string(), words[1], words[2]));
+            CHECK_MESSAGE(same.code == 0, same.out, same.err);
+            ++files;
+        }
+    fmt::print("recordings of our own: {} files\n", files);
+}
+
+TEST_CASE("run: what cannot be had") {
+    const Scratch scratch;
+    const std::string output = " --output " + (scratch / "reports").string();
+    const auto fails = [&](const std::string& arguments, int code, const std::string& text) {
+        const Outcome run = run_command(AMP_CROSSCHECK " run " + arguments);
+        CHECK(run.code == code);
+        CHECK_MESSAGE((run.out + run.err).find(text) != std::string::npos, run.out, run.err);
+    };
+    fails("--device 77" + output, 1, "no CUDA device");
+    fails("--device host:12" + output, 1, "no CUDA device");
+    fails("--only everything" + output, 2, "everything");
+    fails("--device host --output /dev/null/x", 1, "/dev/null");
+}
