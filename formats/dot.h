@@ -199,7 +199,8 @@ class ExactSum {
     bool nan_ = false, infinite_[2] = {false, false};
 };
 
-/// A tree of sums: the left part is the largest power of two below the count. Finished parts wait for one of their size.
+/// A tree of sums: the left part is the largest power of two below the count. Finished parts wait for one of their
+/// size.
 constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a, std::span<const float> b) {
     std::array<std::uint32_t, 64> parts{};
     std::size_t count = 0;

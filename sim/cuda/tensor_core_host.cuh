@@ -20,7 +20,8 @@ inline std::vector<float> numbers_of(const FormatSpec& f, const std::uint32_t* w
     return x;
 }
 
-/// d += a b of one instruction: `lines` lines of a and 8 of b, each of eight words, the sums where the threads have them.
+/// d += a b of one instruction: `lines` lines of a and 8 of b, each of eight words; the sums are where the threads have
+/// them.
 template <bool fp16>
 void model_multiply_add(const TensorCoreInstruction& i, const Accumulator& acc,
                         const std::uint32_t (*a)[words_per_step], int lines, const std::uint32_t (*b)[words_per_step],

@@ -1,6 +1,6 @@
-// How the threads of a warp, or of a warpgroup, share a tile of a matrix product. Operands come as 32-bit words along k,
-// eight (32 bytes) an instruction: one FP32 word, two 16-bit numbers or four FP8 codes each, so that one layout serves
-// all instructions.
+// How the threads of a warp, or of a warpgroup, share a tile of a matrix product. Operands come as 32-bit words along
+// k, eight (32 bytes) an instruction: one FP32 word, two 16-bit numbers or four FP8 codes each, so that one layout
+// serves all instructions.
 #pragma once
 
 #include <ampscope/formats/codec.h>

@@ -118,6 +118,8 @@ void record(const ReplayOptions& o, const TensorCoreInstruction& i) {
 void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
     const ReplayOptions& o = replay.options;
     const std::int64_t side = o.quick ? 32 : 1000;
+    const std::vector<std::int64_t> chains =
+        o.quick ? std::vector<std::int64_t>{300} : std::vector<std::int64_t>{1000, 4096, 16384};
     for (const TensorCoreInstruction& i : tensor_core_instructions(o.device)) {
         ReplayRow row{.part = "accumulators",
                       .name = i.name(),
@@ -128,8 +130,7 @@ void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
             for (const std::int64_t k : {step, 2 * step - 3}) // a step; two of them, the second padded with zeros
                 compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k, true), row);
         for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
-            for (const std::int64_t k :
-                 o.quick ? std::vector<std::int64_t>{1000} : std::vector<std::int64_t>{1000, 4096, 16384}) {
+            for (const std::int64_t k : chains) {
                 Question q = random_question(i, kind, 1, 24, 24, k, false);
                 compare(o.device, i, q, row);
                 q.promote_every = 128;

@@ -67,6 +67,23 @@ std::uint64_t stride_of(const ReplayOptions& options, bool every) {
     return every ? 1 : 997;
 }
 
+/// Stochastic rounding as floats, by 32 and by 16 random bits.
+void compare_rounded(const ReplayOptions& o, const FormatSpec& f, ReplayRow& row) {
+    for (const std::uint8_t bits : {std::uint8_t{16}, std::uint8_t{32}})
+        for_floats(stride_of(o, false), [&](std::uint64_t first, const std::vector<float>& x) {
+            const BatchOptions options{.policy = {.rounding = Rounding::stochastic, .random_bits = bits},
+                                       .key = {.seed = 4, .stream = 5, .step = 6},
+                                       .first_index = first};
+            std::vector<float> want(x.size()), got(x.size());
+            quantize(f, x, want, options);
+            quantize(o.device, f, x, got, options);
+            for (std::size_t i = 0; i < x.size(); ++i)
+                row.expect(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(want[i]), [&] {
+                    return fmt::format("stochastic by {} bits of {:#010x}", bits, std::bit_cast<std::uint32_t>(x[i]));
+                });
+        });
+}
+
 /// All floats to nearest-even, samples of the other roundings and of saturation; decoding of every code.
 ReplayRow compare_format(const ReplayOptions& o, const FormatSpec& f) {
     ReplayRow row{.part = "conversions",
@@ -82,6 +99,7 @@ ReplayRow compare_format(const ReplayOptions& o, const FormatSpec& f) {
                         encode(o.device, f, x, out, here);
                     });
         }
+    compare_rounded(o, f, row);
     if (f.bits() > 19) return row;
     std::vector<std::uint32_t> codes(std::size_t{1} << f.bits());
     std::iota(codes.begin(), codes.end(), 0U);
