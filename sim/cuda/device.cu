@@ -65,61 +65,67 @@ CudaDevices cuda_devices() {
     return found;
 }
 
-void FreeDeviceMemory::operator()(void* data) const {
-    if (device == CudaDevice::host) return std::free(data);
-    const Current current(device);
-    cudaFreeAsync(data, nullptr); // after what is under way
-}
-
-DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t bytes) : bytes_(bytes) {
-    void* data = nullptr;
-    if (device.is_host()) {
-        data = std::malloc(bytes + 1);
-        if (data == nullptr) throw std::bad_alloc();
-    } else {
-        const Current current(device.number);
-        cuda::check(cudaMallocAsync(&data, bytes + 1, nullptr), "memory on the device");
-    }
-    data_ = {data, FreeDeviceMemory{device.number}};
-    clear();
-}
-
-void DeviceMemory::upload(const void* from, std::size_t bytes) const {
-    if (data_.get_deleter().device == CudaDevice::host) std::memcpy(data_.get(), from, bytes);
-    else cuda::check(cudaMemcpy(data_.get(), from, bytes, cudaMemcpyHostToDevice), "copy to the device");
-}
-
-void DeviceMemory::download(void* to, std::size_t bytes) const {
-    if (data_.get_deleter().device == CudaDevice::host) std::memcpy(to, data_.get(), bytes);
-    else cuda::check(cudaMemcpy(to, data_.get(), bytes, cudaMemcpyDeviceToHost), "copy from the device");
-}
-
-void DeviceMemory::clear() const {
-    if (data_.get_deleter().device == CudaDevice::host) std::memset(data_.get(), 0, bytes_);
-    else cuda::check(cudaMemset(data_.get(), 0, bytes_), "cudaMemset");
-}
-
 #else
 
 CudaDevices cuda_devices() { return {.devices = {}, .reason = "built without CUDA (preset cuda builds with it)"}; }
 
-void FreeDeviceMemory::operator()(void* data) const { std::free(data); }
+#endif
+
+void FreeDeviceMemory::operator()(void* data) const {
+#if defined(__CUDACC__)
+    if (device != CudaDevice::host) {
+        const Current current(device);
+        cudaFreeAsync(data, nullptr); // after what is under way
+        return;
+    }
+#endif
+    std::free(data);
+}
 
 DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t bytes) : bytes_(bytes) {
-    void* const data = std::malloc(bytes + 1);
+    void* data = nullptr;
+#if defined(__CUDACC__)
+    if (!device.is_host()) {
+        const Current current(device.number);
+        cuda::check(cudaMallocAsync(&data, bytes + 1, nullptr), "memory on the device");
+    }
+#endif
+    if (device.is_host()) data = std::malloc(bytes + 1);
     if (data == nullptr) throw std::bad_alloc();
     data_ = {data, FreeDeviceMemory{device.number}};
     clear();
 }
 
 void DeviceMemory::upload(const void* from, std::size_t bytes) const {
-    if (bytes != 0) std::memcpy(data_.get(), from, bytes);
-}
-void DeviceMemory::download(void* to, std::size_t bytes) const {
-    if (bytes != 0) std::memcpy(to, data_.get(), bytes);
-}
-void DeviceMemory::clear() const { std::memset(data_.get(), 0, bytes_); }
-
+    if (bytes == 0) return;
+#if defined(__CUDACC__)
+    if (const int device = data_.get_deleter().device; device != CudaDevice::host) {
+        const Current current(device);
+        return cuda::check(cudaMemcpy(data_.get(), from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+    }
 #endif
+    std::memcpy(data_.get(), from, bytes);
+}
+
+void DeviceMemory::download(void* to, std::size_t bytes) const {
+    if (bytes == 0) return;
+#if defined(__CUDACC__)
+    if (const int device = data_.get_deleter().device; device != CudaDevice::host) {
+        const Current current(device);
+        return cuda::check(cudaMemcpy(to, data_.get(), bytes, cudaMemcpyDeviceToHost), "copy from the device");
+    }
+#endif
+    std::memcpy(to, data_.get(), bytes);
+}
+
+void DeviceMemory::clear() const {
+#if defined(__CUDACC__)
+    if (const int device = data_.get_deleter().device; device != CudaDevice::host) {
+        const Current current(device);
+        return cuda::check(cudaMemset(data_.get(), 0, bytes_), "cudaMemset");
+    }
+#endif
+    std::memset(data_.get(), 0, bytes_);
+}
 
 } // namespace amp

@@ -28,8 +28,7 @@ void model_multiply_add(const TensorCoreInstruction& i, const Accumulator& acc,
                         std::vector<Thread<fp16>>& threads) {
     std::vector<std::vector<float>> columns;
     for (int c = 0; c < 8; ++c) columns.push_back(numbers_of(i.b, b[c]));
-    for (int r = 0; r < lines; r += 8) { // a thread has rows r and r + 8
-        if (r % 16 != 0) continue;
+    for (int r = 0; r < lines; r += 16) // of a warp, whose threads have two rows each
         for (int g = 0; g < 8; ++g) {
             const std::vector<float> rows[2] = {numbers_of(i.a, a[r + g]), numbers_of(i.a, a[r + g + 8])};
             for (int t = 0; t < 4; ++t) {
@@ -41,7 +40,6 @@ void model_multiply_add(const TensorCoreInstruction& i, const Accumulator& acc,
                 sums.set(d);
             }
         }
-    }
 }
 
 template <bool fp16>
