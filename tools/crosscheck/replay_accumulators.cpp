@@ -57,21 +57,18 @@ void compare(const CudaDevice& device, const TensorCoreInstruction& i, const Que
 }
 
 Question random_question(const TensorCoreInstruction& i, DotInputs kind, std::int64_t batch, std::int64_t m,
-                         std::int64_t n, std::int64_t k, bool adds) {
+                         std::int64_t n, std::int64_t k) {
     const auto seed = static_cast<std::uint32_t>(k);
     const FormatSpec sum = format(i.acc16() ? "fp16" : "fp32");
-    Question q{.name = std::string(dot_inputs_names[static_cast<std::size_t>(kind)]),
-               .batch = batch,
-               .m = m,
-               .n = n,
-               .k = k,
-               .a = dot_inputs(kind, i.a, seed, static_cast<std::size_t>(batch * m * k)),
-               .b = dot_inputs(kind, i.b, seed + 1, static_cast<std::size_t>(batch * n * k), true),
-               .c = {}};
-    if (!adds) return q;
-    q.c = dot_inputs(kind == DotInputs::random_bits ? DotInputs::normal : kind, sum, seed + 2,
-                     static_cast<std::size_t>(batch * m * n));
-    return q;
+    return {.name = std::string(dot_inputs_names[static_cast<std::size_t>(kind)]),
+            .batch = batch,
+            .m = m,
+            .n = n,
+            .k = k,
+            .a = dot_inputs(kind, i.a, seed, static_cast<std::size_t>(batch * m * k)),
+            .b = dot_inputs(kind, i.b, seed + 1, static_cast<std::size_t>(batch * n * k), true),
+            .c = dot_inputs(kind == DotInputs::random_bits ? DotInputs::normal : kind, sum, seed + 2,
+                            static_cast<std::size_t>(batch * m * n))};
 }
 
 void compare_vectors(const CudaDevice& device, const TensorCoreInstruction& i, ReplayRow& row) {
@@ -92,7 +89,7 @@ void record(const ReplayOptions& o, const TensorCoreInstruction& i) {
     const std::int64_t k = 2 * i.k();
     Question all{.name = "", .batch = 0, .m = 1, .n = 1, .k = k, .a = {}, .b = {}, .c = {}};
     for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind) {
-        const Question q = random_question(i, static_cast<DotInputs>(kind), each, 1, 1, k, true);
+        const Question q = random_question(i, static_cast<DotInputs>(kind), each, 1, 1, k);
         all.batch += each;
         all.a.insert(all.a.end(), q.a.begin(), q.a.end());
         all.b.insert(all.b.end(), q.b.begin(), q.b.end());
@@ -128,10 +125,10 @@ void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
         const std::int64_t step = i.k();
         for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind)
             for (const std::int64_t k : {step, 2 * step - 3}) // a step; two of them, the second padded with zeros
-                compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k, true), row);
+                compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k), row);
         for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
             for (const std::int64_t k : chains) {
-                Question q = random_question(i, kind, 1, 24, 24, k, false);
+                Question q = random_question(i, kind, 1, 24, 24, k);
                 compare(o.device, i, q, row);
                 q.promote_every = 128;
                 compare(o.device, i, q, row);
