@@ -29,6 +29,8 @@ enum class Mma : std::uint8_t {
     e5m2_e5m2_acc16
 };
 
+constexpr bool adds_in_fp16(Mma mma) { return mma == Mma::f16_acc16 || mma >= Mma::e4m3_e4m3_acc16; }
+
 struct TensorCoreInstruction {
     Mma mma;
     bool warpgroup; ///< wgmma
@@ -36,7 +38,7 @@ struct TensorCoreInstruction {
     std::string accumulator; ///< the row of this device
     /// Products of one instruction: TF32 lies in 32 bits.
     [[nodiscard]] int k() const { return mma == Mma::tf32 ? 8 : 256 / a.bits(); }
-    [[nodiscard]] bool acc16() const { return mma == Mma::f16_acc16 || mma >= Mma::e4m3_e4m3_acc16; }
+    [[nodiscard]] bool acc16() const { return adds_in_fp16(mma); }
     /// "mma.sync m16n8k32 f32.e4m3.e5m2"
     [[nodiscard]] std::string name() const;
 };

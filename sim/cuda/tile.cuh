@@ -11,8 +11,6 @@ namespace amp::cuda {
 
 inline constexpr int words_per_step = 8;
 
-constexpr bool adds_in_fp16(Mma mma) { return mma == Mma::f16_acc16 || mma >= Mma::e4m3_e4m3_acc16; }
-
 /// Operands as words, and where the sums go. Lines are padded with zeros to whole tiles and whole steps.
 struct Tiles {
     const std::uint32_t *a, *b; ///< batch x lines x words
