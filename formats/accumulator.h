@@ -101,7 +101,8 @@ struct HardwareRow {
 };
 
 inline constexpr std::string_view fp8_note =
-    "open: the exponent of zero terms (none assumed), which only sums below 2^-121 (FP16: 2^-9) would show";
+    "zero terms have no exponent: those that MMA-Sim states (-132, -133; FP16 -21, -133) cut off no bit of an FP8 "
+    "product";
 
 inline constexpr std::array hardware = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
@@ -150,7 +151,8 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
                               : row.acc16 == "recorded" ? Evidence::recorded
                                                         : Evidence::stated,
                   .note = row.note};
-    // Fits what Khattak and Mikaitis found for 23, 24 and 25 bits; unknown for 13.
+    // What Khattak and Mikaitis found for 23, 24 and 25 bits. MMA-Sim (arXiv:2511.10909, as of 2026) states the same of
+    // FP32 sums, and one less of FP16 sums: only ties broken by bits below 2^-44 would show it. Of 13 bits: fp8_note.
     if (row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
     return a;
 }

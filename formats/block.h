@@ -2,7 +2,7 @@
 // formats, and the rules by which libraries choose the scale.
 //
 // Sources: OCP Microscaling Formats (MX) 1.0; NVIDIA TransformerEngine's recipes and kernels (TE below); torchao's
-// float8 and mx_formats; DeepSeek-V3's released kernels and technical report (arXiv:2412.19437).
+// float8 and mx_formats; MS-AMP's ScalingMeta; DeepSeek-V3's released kernels and technical report (arXiv:2412.19437).
 #pragma once
 
 #include <ampscope/formats/batch.h>
@@ -36,12 +36,13 @@ enum class ScaleRule : std::uint8_t {
     mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max))
     mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); of an infinite amax 2^127
     nvfp4,         ///< TE: d is an E4M3 number under one FP32 scale of the tensor
+    ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)); 1 where amax is 0 or not finite; may be infinite
     one,           ///< s = 1: numbers are cast as they are
 };
 
-inline constexpr std::array<std::string_view, 13> scale_rule_names = {
-    "te",      "te-pow2",  "torchao", "torchao-pow2", "deepseek", "deepseek-pow2", "mx-floor", "mx-even",
-    "mx-ceil", "mx-rceil", "mx-te",   "nvfp4",        "one"};
+inline constexpr std::array<std::string_view, 14> scale_rule_names = {
+    "te",      "te-pow2", "torchao",  "torchao-pow2", "deepseek", "deepseek-pow2", "mx-floor",
+    "mx-even", "mx-ceil", "mx-rceil", "mx-te",        "nvfp4",    "ms-amp",        "one"};
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
@@ -161,6 +162,11 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
     return mx_scale(e - element.max_exponent());
 }
 
+/// Where max / amax overflows MS-AMP's scale is infinite, and what it scales is NaN.
+constexpr BlockScale ms_amp_scale(float max, float amax) {
+    return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(clear_significand(fp32_div(max, amax)));
+}
+
 /// The FP32 scale of an NVFP4 tensor.
 constexpr float nvfp4_tensor_scale(float tensor_amax) {
     const float s = fp32_div(448 * 6, tensor_amax);
@@ -212,6 +218,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::mx_rceil: return detail::ocp_scale(rule, element, amax);
     case ScaleRule::mx_te: return detail::te_mx_scale(element, amax);
     case ScaleRule::nvfp4: return detail::nvfp4_scale(amax, tensor_scale);
+    case ScaleRule::ms_amp: return detail::ms_amp_scale(max, amax);
     case ScaleRule::one: break;
     }
     return {};

@@ -63,6 +63,11 @@ void count_scaled(Backend& backend, const Quantize& op, std::span<const float> i
             {.elements = c.elements, .nonzero = c.nonzero, .underflow = c.underflow, .overflow = c.saturated};
 }
 
+ScaledState scaled_state(const Program& program, const Update& op) {
+    const auto kept = [&](TensorId id) { return id ? program[id].scaled_as : std::nullopt; };
+    return {.weight = kept(op.weight), .m = kept(op.m), .v = kept(op.v)};
+}
+
 void replay(Backend& backend, const Tape& tape) {
     for (const Instruction& i : tape) backend.run(i.op);
 }

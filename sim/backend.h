@@ -96,6 +96,9 @@ class Backend {
 void count_scaled(Backend& backend, const Quantize& op, std::span<const float> in, std::span<const float> out,
                   std::span<const BlockScale> scales, std::span<const float> amax);
 
+/// Which of the tensors of an update are kept under a scale.
+ScaledState scaled_state(const Program& program, const Update& op);
+
 /// Runs the ops of a tape in order.
 void replay(Backend& backend, const Tape& tape);
 

@@ -38,7 +38,12 @@ Json json_of(const Precision& p) {
                            {"activations", p.activations.name},
                            {"gradients", p.gradients.name},
                            {"loss", p.loss.name}};
-    json["state_formats"] = {{"master", p.master.name}, {"m", p.m.name}, {"v", p.v.name}};
+    const auto state = [](const FormatSpec& plain, const std::optional<FormatSpec>& scaled) {
+        return scaled ? std::string(scaled->name) + ":tensor" : std::string(plain.name);
+    };
+    json["state_formats"] = {{"master", state(p.master, p.scaled_state.weight)},
+                             {"m", state(p.m, p.scaled_state.m)},
+                             {"v", state(p.v, p.scaled_state.v)}};
     json["accumulate"] = names_of(p.accumulators);
     if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
     if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}}; // the rest is in the name
@@ -82,6 +87,10 @@ Json data_of(const Dataset& d) {
 }
 
 Json configuration_of(const TrainOptions& o, const Dataset& data) {
+    Json all_reduce = {{"order", word(all_reduce_order_names, o.all_reduce.order)},
+                       {"divide", word(all_reduce_division_names, o.all_reduce.division)},
+                       {"format", o.all_reduce.transport.name}};
+    if (o.all_reduce.scaled) all_reduce["scaling"] = "ms-amp";
     return {{"model", json_of(o.model)},
             {"precision", json_of(o.precision)},
             {"optimizer", json_of(o.optimizer)},
@@ -93,10 +102,7 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
             {"batch", o.batch},
             {"micro_batches", o.micro_batches},
             {"replicas", o.replicas},
-            {"all_reduce",
-             {{"order", word(all_reduce_order_names, o.all_reduce.order)},
-              {"divide", word(all_reduce_division_names, o.all_reduce.division)},
-              {"format", o.all_reduce.transport.name}}},
+            {"all_reduce", all_reduce},
             {"seed", o.seed},
             {"data", data_of(data)}};
 }

@@ -80,7 +80,7 @@ void restore_notes(Run& run, const Json& notes) {
 bool all_fp32(const Precision& p) {
     const FormatSpec fp32 = format("fp32");
     return !p.autocast.enabled && !p.scaling && p.update == UpdateRounding::nearest && p.accumulators.empty() &&
-           p.backward_accumulators.empty() &&
+           p.backward_accumulators.empty() && p.scaled_state == ScaledState{} &&
            std::ranges::all_of(std::initializer_list<FormatSpec>{p.weights, p.activations, p.gradients, p.loss,
                                                                  p.master, p.m, p.v, p.operands},
                                [&](const FormatSpec& f) { return f == fp32; });

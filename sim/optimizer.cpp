@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace amp {
 
@@ -28,6 +29,8 @@ constexpr OptimizerRow rows[] = {
      {.kind = OptimizerKind::adam, .order = OptimizerOrder::apex},
      "apex.optimizers.FusedAdam(adam_w_mode=False), TransformerEngine's"},
     {"apex-adamw", {.order = OptimizerOrder::apex}, "apex.optimizers.FusedAdam, TransformerEngine's"},
+    {"lbadam", {.kind = OptimizerKind::adam, .order = OptimizerOrder::ms_amp}, "msamp.optim.LBAdam"},
+    {"lbadamw", {.order = OptimizerOrder::ms_amp, .weight_decay = 0.01}, "msamp.optim.LBAdamW"},
 };
 
 /// base^n, 0 <= base <= 1, in pairs of doubles: off by some n 2^-104 of itself, then rounded. Python calls the C
@@ -51,7 +54,9 @@ double power(double base, std::int64_t n) {
 } // namespace
 
 kernels::Factors kernels::factors_of(const OptimizerOptions& options, std::int64_t t) {
-    return {1 - power(options.beta1, t), 1 - power(options.beta2, t)};
+    const bool single = options.order == OptimizerOrder::ms_amp;
+    const auto correction = [&](double beta) { return 1 - power(single ? static_cast<float>(beta) : beta, t); };
+    return {correction(options.beta1), correction(options.beta2)};
 }
 
 UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
@@ -61,7 +66,17 @@ UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
     return *this;
 }
 
+void keep_scaled(const FormatSpec& format, std::span<float> x) {
+    float amax = 0;
+    for (const float value : x) amax = std::abs(value) > amax ? std::abs(value) : amax;
+    const BlockScale scale = block_scale(ScaleRule::ms_amp, format, amax);
+    for (float& value : x) value = kernels::scaled_value(format, value, scale);
+}
+
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
+    const ScaledState& scaled = state.scaled;
+    std::vector<float> before;
+    if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());
     const kernels::Factors factors = kernels::factors_of(options, step.t);
     const detail::BlockArithmetic arithmetic(options.contract);
     UpdateCounts counts;
@@ -69,7 +84,11 @@ UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, con
         const std::size_t n = std::min<std::size_t>(detail::block_length, state.weight.size() - begin);
         counts += kernels::update_block(options, step, factors, state, arithmetic, begin, n);
     }
-    return counts;
+    if (scaled.m) keep_scaled(*scaled.m, state.m);
+    if (scaled.v) keep_scaled(*scaled.v, state.v);
+    if (!scaled.weight) return counts;
+    keep_scaled(*scaled.weight, state.weight);
+    return kernels::count(before.data(), state.weight.data(), nullptr, nullptr, state.gradient.data(), before.size());
 }
 
 void check(const OptimizerOptions& o) {

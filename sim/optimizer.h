@@ -10,6 +10,7 @@
 #include <ampscope/formats/spec.h>
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -23,9 +24,11 @@ enum class OptimizerOrder : std::uint8_t {
     torch,       ///< torch.optim, foreach=False, 2.x: every operation rounds to its tensor's type; m by lerp
     torch_1,     ///< the same in 1.x: m * beta1, then + (1 - beta1) g
     torch_fused, ///< fused=True on CUDA: FP32 from loading to storing, some of it in FP64; one rounding of each result
-    apex         ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
+    apex,        ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
+    ms_amp       ///< MS-AMP's LBAdamW: FP32, betas rounded to it before 1 - beta^t; eps after the division by its root
 };
-inline constexpr std::array<std::string_view, 4> optimizer_order_names = {"torch", "torch-1", "torch-fused", "apex"};
+inline constexpr std::array<std::string_view, 5> optimizer_order_names = {"torch", "torch-1", "torch-fused", "apex",
+                                                                          "ms-amp"};
 
 /// How the new weight gets into its format.
 enum class UpdateRounding : std::uint8_t {
@@ -57,6 +60,13 @@ struct UpdateStep {
     RandomKey key{}; ///< of stochastic rounding; an element's index is its position
 };
 
+/// The formats in which tensors are kept under a power-of-two scale of the tensor, where they are: MS-AMP's
+/// ScalingTensor. Their numbers are then FP32, rounded by keep_scaled() at the end of a step.
+struct ScaledState {
+    std::optional<FormatSpec> weight{}, m{}, v{};
+    bool operator==(const ScaledState&) const = default;
+};
+
 /// One parameter and what belongs to it: spans of equal length, those that the optimizer has no use for empty. Values
 /// lie in their formats; gradients in any.
 struct ParameterState {
@@ -66,6 +76,7 @@ struct ParameterState {
     std::span<float> m;            ///< Adam's first moment, SGD's momentum
     std::span<float> v;            ///< Adam's second moment
     std::span<float> compensation; ///< Kahan's, in the weight's format
+    ScaledState scaled{};
 };
 
 struct UpdateCounts {
@@ -79,6 +90,10 @@ struct UpdateCounts {
 /// One step. A NaN is 0x7fc00000. Every result is that of single correctly rounded operations in a stated order, so it
 /// does not depend on compiler or vector width; 1 - beta^t is FP64, as in Python. Needs a FloatEnvironment.
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state);
+
+/// x rounded to the format under the scale that ScaleRule::ms_amp makes of its largest magnitude (NaN are passed over),
+/// and back: what MS-AMP keeps of a tensor. FP8 saturates. Needs a FloatEnvironment.
+void keep_scaled(const FormatSpec& format, std::span<float> x);
 
 /// Throws std::invalid_argument for options outside their ranges.
 void check(const OptimizerOptions& options);

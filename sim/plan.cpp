@@ -11,8 +11,8 @@ namespace {
 
 std::string described(const Program& p, TensorId id) {
     const TensorInfo& t = p[id];
-    return t.shape.empty() ? fmt::format("{} {}", t.name, t.format.name)
-                           : fmt::format("{} {} {}", t.name, t.format.name, fmt::join(t.shape, "x"));
+    return t.shape.empty() ? fmt::format("{} {}", t.name, t.kept_as().name)
+                           : fmt::format("{} {} {}", t.name, t.kept_as().name, fmt::join(t.shape, "x"));
 }
 
 std::string accumulator_of(const Op& op) {
@@ -118,7 +118,7 @@ MemoryAccount memory_of(const TrainingProgram& t) {
     const Program& p = t.program;
     const auto add = [&](std::string purpose, TensorId id, bool per_parameter) {
         if (!id || p[id].storage) return;
-        const FormatSpec f = p[id].format;
+        const FormatSpec f = p[id].kept_as();
         const auto same =
             std::ranges::find_if(account.rows, [&](const auto& r) { return r.purpose == purpose && r.format == f; });
         if (same != account.rows.end()) same->elements += p[id].count();

@@ -57,6 +57,13 @@ Precision deepseek() {
     return p;
 }
 
+/// Optimization level O2.
+Precision ms_amp() {
+    Precision p = scaled("ms-amp");
+    p.scaled_state = {.weight = format("fp16"), .m = format("e4m3"), .v = format("fp16")};
+    return p;
+}
+
 constexpr PrecisionRow rows[] = {
     {"fp32", "everything in FP32", [] { return Precision{}; }},
     {"tf32", "FP32, operands of matrix products rounded to TF32, ties away (cvt.rna)",
@@ -86,6 +93,10 @@ constexpr PrecisionRow rows[] = {
      [] { return scaled("te-nvfp4"); }},
     {"deepseek", "DeepSeek-V3: E4M3, scales for 1 x 128 and 128 x 128, Hopper's sums promoted every 128, m and v BF16",
      deepseek},
+    {"ms-amp",
+     "MS-AMP O2: linear layers in FP8, their master weights FP16, m E4M3, v FP16, a scale a tensor; use --optimizer "
+     "lbadamw and --all-reduce-scaling ms-amp",
+     ms_amp},
 };
 
 struct FormatKey {
@@ -98,11 +109,14 @@ constexpr FormatKey format_keys[] = {
     {"activations", [](Precision& p) -> FormatSpec& { return p.activations; }},
     {"gradients", [](Precision& p) -> FormatSpec& { return p.gradients; }},
     {"loss", [](Precision& p) -> FormatSpec& { return p.loss; }},
-    {"master", [](Precision& p) -> FormatSpec& { return p.master; }},
-    {"m", [](Precision& p) -> FormatSpec& { return p.m; }},
-    {"v", [](Precision& p) -> FormatSpec& { return p.v; }},
     {"operands", [](Precision& p) -> FormatSpec& { return p.operands; }},
 };
+
+FormatSpec tensor_format(std::string_view key, std::string_view value) {
+    const FormatSpec f = format(value);
+    if (!f.is_scale()) return f;
+    throw std::invalid_argument(fmt::format("precision: {}={}: a scale format holds no tensor", key, value));
+}
 
 int whole_number(std::string_view key, std::string_view text, int least, int most) {
     int n = least - 1;
@@ -131,12 +145,36 @@ void set_scaling(Precision& p, std::string_view key, std::string_view value) {
         recipe.history = whole_number(key, value, 1, 1 << 20);
     } else if (key == "amax" && recipe.delayed() && (value == "max" || value == "most-recent")) {
         recipe.most_recent = value == "most-recent";
+    } else if (key == "reduce" && recipe.delayed() && (value == "on" || value == "off")) {
+        recipe.reduces_amax = value == "on";
     } else {
         throw std::invalid_argument(fmt::format(
             "precision: scaling-{}={}: known are scaling-forward, scaling-backward (formats), scaling-rule, "
-            "and for delayed scaling scaling-margin, scaling-history, scaling-amax (max, most-recent)",
+            "and for delayed scaling scaling-margin, scaling-history, scaling-amax (max, most-recent), scaling-reduce "
+            "(on, off)",
             key, value));
     }
+}
+
+/// master, m or v, as FORMAT or FORMAT:tensor. Returns whether the key is one of them.
+bool set_state(Precision& p, std::string_view key, std::string_view value) {
+    struct State {
+        std::string_view key;
+        FormatSpec& plain;
+        std::optional<FormatSpec>& scaled;
+    };
+    for (const State& s : {State{"master", p.master, p.scaled_state.weight}, State{"m", p.m, p.scaled_state.m},
+                           State{"v", p.v, p.scaled_state.v}}) {
+        if (s.key != key) continue;
+        constexpr std::string_view suffix = ":tensor";
+        const bool scales = value.ends_with(suffix);
+        const FormatSpec f = tensor_format(key, scales ? value.substr(0, value.size() - suffix.size()) : value);
+        s.plain = scales ? format("fp32") : f;
+        s.scaled.reset();
+        if (scales) s.scaled = f;
+        return true;
+    }
+    return false;
 }
 
 void set(Precision& p, std::string_view key, std::string_view value) {
@@ -160,18 +198,17 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         if (where.empty() || where == "-backward") p.backward_accumulators = accumulators(value);
         if (where.empty() || where == "-forward" || where == "-backward") return;
     }
+    if (set_state(p, key, value)) return;
     const auto* const known = std::ranges::find(format_keys, key, &FormatKey::name);
     if (known == std::end(format_keys)) {
-        std::vector<std::string_view> names;
+        std::vector<std::string_view> names = {"master", "m", "v"};
         for (const FormatKey& k : format_keys) names.push_back(k.name);
         throw std::invalid_argument(
             fmt::format("precision: unknown key '{}'; known: {}, accumulate, accumulate-forward, accumulate-backward, "
                         "scaling, scaling-..., update, scaler",
                         key, fmt::join(names, ", ")));
     }
-    const FormatSpec f = format(value);
-    if (f.is_scale())
-        throw std::invalid_argument(fmt::format("precision: {}={}: a scale format holds no tensor", key, value));
+    const FormatSpec f = tensor_format(key, value);
     if (p.autocast.enabled && (key == "weights" || key == "activations" || key == "gradients" || key == "loss"))
         throw std::invalid_argument(fmt::format("precision: autocast decides about {}: leave it out", key));
     known->field(p) = f;

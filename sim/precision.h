@@ -26,6 +26,7 @@ struct Precision {
     FormatSpec activations = format("fp32"), gradients = format("fp32"), loss = format("fp32");
     FormatSpec master = format("fp32"); ///< of the parameters and their gradients
     FormatSpec m = format("fp32"), v = format("fp32");
+    ScaledState scaled_state{}; ///< kept so under a scale of each tensor (MS-AMP); weights: those that layers scale
     FormatSpec operands = format("fp32"); ///< of matrix products: see MatmulArithmetic
     Rounding operand_rounding = Rounding::nearest_even;
     /// Of matrix products, in forward and in backward: the first that takes both operands, else FP32 chains.
@@ -54,9 +55,9 @@ struct PrecisionRow {
 std::span<const PrecisionRow> precisions();
 
 /// A preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m, v,
-/// operands (a format each), accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update
+/// operands (a format each; master, m and v also FORMAT:tensor, under a scale of the tensor), accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update
 /// (nearest, stochastic, kahan), scaling (a row of scaling_recipes, or none), scaling-forward, scaling-backward,
-/// scaling-rule, scaling-margin, scaling-history and scaling-amax (what differs from that row) and scaler (a row of
+/// scaling-rule, scaling-margin, scaling-history, scaling-amax and scaling-reduce (what differs from that row) and scaler (a row of
 /// loss_scalers); without a preset fp32 is the base.
 /// Throws std::invalid_argument, naming what is known.
 Precision precision(std::string_view text);

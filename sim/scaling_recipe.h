@@ -37,6 +37,7 @@ struct ScalingRecipe {
     /// The scale of a step follows from the amax of earlier ones: so many, their largest or the last.
     int history = 0; ///< 0: from the tensor itself
     bool most_recent = false;
+    bool reduces_amax = true;              ///< replicas share a history, that of their largest amax
     bool ms_amp = false;                   ///< powers of two by MS-AMP's rule: see UpdateScale
     int margin = 0;                        ///< powers of two between the largest magnitude and the largest value
     bool weight_gradient_unscaled = false; ///< the product that makes it reads the tensors as they were

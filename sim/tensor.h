@@ -4,6 +4,7 @@
 #include <ampscope/formats/spec.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,17 +36,21 @@ enum class TensorRole : std::uint8_t {
     gradient    ///< of any of them
 };
 
-/// Invariant: every element is a value of `format`.
+/// Invariant: every element is a value of `format`; where `scaled_as` is set, of that format under some power-of-two
+/// scale of the tensor.
 struct TensorInfo {
     std::string name; ///< unique; "h.0.mlp.up.linear"; that of a gradient ends in ".grad"
     Shape shape;
     FormatSpec format;
     TensorRole role = TensorRole::activation;
-    TensorId storage{};          ///< a view: the tensor whose numbers it shows; else none
-    TensorId gradient_of{};      ///< of a gradient
-    bool needs_gradient = false; ///< depends on a parameter
+    TensorId storage{};                    ///< a view: the tensor whose numbers it shows; else none
+    TensorId gradient_of{};                ///< of a gradient
+    bool needs_gradient = false;           ///< depends on a parameter
+    std::optional<FormatSpec> scaled_as{}; ///< MS-AMP's ScalingTensor; `format` is FP32
 
     [[nodiscard]] std::int64_t count() const { return element_count(shape); }
+    /// The format in which memory holds it.
+    [[nodiscard]] const FormatSpec& kept_as() const { return scaled_as ? *scaled_as : format; }
 };
 
 } // namespace amp

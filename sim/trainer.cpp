@@ -34,10 +34,12 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBac
         throw std::invalid_argument("[train] " + data.name + ": too few examples");
     for (std::size_t i = 0; i < training_.initial.size(); ++i) {
         const Parameter& parameter = training_.initial[i];
-        std::ranges::copy(initial_values(parameter, i, backend_->info(parameter.weight), options.seed),
-                          (*backend_)[parameter.weight].begin());
+        const TensorInfo& info = backend_->info(parameter.weight);
+        const std::span<float> weight = (*backend_)[parameter.weight];
+        std::ranges::copy(initial_values(parameter, i, info, options.seed), weight.begin());
+        if (info.scaled_as) keep_scaled(*info.scaled_as, weight);
     }
-    for (const DelayedScale& d : training_.delayed_scales) (*backend_)[d.scale][0] = 1;
+    for (const DelayedScale& d : training_.delayed_scales) std::ranges::fill((*backend_)[d.scale], 1.0F);
     backend_->context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
 
@@ -96,6 +98,7 @@ StepResult Trainer::apply(StepResult result) {
 
 Evaluation Trainer::evaluate() {
     backend_->context.training = false;
+    backend_->context.replica = 0;
     return evaluate_network(*backend_, training_.network, data_, options_.batch);
 }
 

@@ -14,6 +14,7 @@ struct AllReduceOptions {
     AllReduceOrder order = AllReduceOrder::ring;
     AllReduceDivision division = AllReduceDivision::before;
     FormatSpec transport = format("fp32");
+    bool scaled = false; ///< see AllReduce; of weights that layers scale, or of all where no recipe scales
 };
 
 struct TrainOptions {

@@ -15,10 +15,20 @@ TensorId add_tensor(Program& p, std::string name, const Shape& shape, const Form
     return {static_cast<std::int32_t>(p.tensors.size() - 1)};
 }
 
+/// Whether tensors of the parameter are kept under a scale, where some are: those of layers that a recipe scales.
+bool has_scale(const TrainingProgram& t, const Precision& precision, TensorId parameter) {
+    const auto casts = [&](const Instruction& i) {
+        const auto* const cast = std::get_if<Quantize>(&i.op);
+        return cast != nullptr && cast->in == parameter;
+    };
+    return !precision.scaling || std::ranges::any_of(t.program.forward, casts);
+}
+
 /// Several micro-batches add up, several replicas meet; else the gradient of backward is the gradient.
 void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradient, ParameterTensors& to) {
     Program& p = t.program;
-    if (o.micro_batches == 1 && o.replicas == 1) {
+    const bool scaled = o.all_reduce.scaled && has_scale(t, o.precision, to.weight);
+    if (o.micro_batches == 1 && o.replicas == 1 && !scaled) {
         to.contributions = {gradient};
         to.gradient = gradient;
         return;
@@ -31,12 +41,13 @@ void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradie
     }
     p.backward.push_back({AccumulateGradient{gradient, to.contributions}, "a gradient has its parameter's format"});
     to.gradient = to.contributions.front();
-    if (o.replicas == 1) return;
+    if (o.replicas == 1 && !scaled) return;
     to.gradient = add_tensor(p, info.name + ".mean", info.shape, info.format, TensorRole::gradient);
     p[to.gradient].gradient_of = to.weight;
+    const FormatSpec transport = o.all_reduce.scaled && !scaled ? format("fp32") : o.all_reduce.transport;
     p.check.push_back(
-        {AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, o.all_reduce.transport},
-         fmt::format("sent as {}", o.all_reduce.transport.name)});
+        {AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, transport, scaled},
+         fmt::format("sent as {}{}", transport.name, scaled ? ", a scale for the tensor of all replicas" : "")});
 }
 
 void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
@@ -52,13 +63,16 @@ Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tens
                   .v = {},
                   .compensation = {},
                   .stream = static_cast<std::uint32_t>(number)};
-    const auto state = [&](std::string_view name, const FormatSpec& f) {
-        return add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
+    const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<FormatSpec>& scaled) {
+        const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
+        p[id].scaled_as = scaled;
+        return id;
     };
+    const Precision& q = o.precision;
     const bool sgd = o.optimizer.kind == OptimizerKind::sgd;
-    if (!sgd || o.optimizer.momentum != 0) update.m = state("m", o.precision.m);
-    if (!sgd) update.v = state("v", o.precision.v);
-    if (o.optimizer.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format);
+    if (!sgd || o.optimizer.momentum != 0) update.m = state("m", q.m, q.scaled_state.m);
+    if (!sgd) update.v = state("v", q.v, q.scaled_state.v);
+    if (o.optimizer.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format, {});
     return update;
 }
 
@@ -107,6 +121,8 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         throw std::invalid_argument(fmt::format("[train] {}: no layer to scale outside {}", o.precision.name,
                                                 fmt::join(o.precision.unscaled, ", ")));
     for (const Parameter& parameter : g.parameters()) {
+        if (has_scale(t, o.precision, parameter.weight))
+            p[parameter.weight].scaled_as = o.precision.scaled_state.weight;
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
         collect_gradient(t, o, g.gradient(parameter.weight), tensors);
@@ -116,9 +132,14 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         if (const TensorId gradient = g.gradient(id)) t.watched_gradients.emplace_back(name + ".out.grad", gradient);
 
     t.delayed_scales = g.delayed_scales();
-    for (const DelayedScale& d : t.delayed_scales)
+    for (const DelayedScale& d : t.delayed_scales) {
+        if (!o.precision.scaling->reduces_amax) { // a scale and a history for each replica
+            p[d.scale].shape = {o.replicas};
+            p[d.history].shape = {o.replicas, p[d.history].count()};
+        }
         p.check.push_back({UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
                            std::string(o.precision.scaling->name)});
+    }
 
     std::vector<TensorId> gradients;
     for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);

@@ -51,6 +51,9 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     case ScaleRule::mx_ceil: return amax == 0 ? power(-127) : power(ceil_log2(amax) - emax);
     case ScaleRule::mx_rceil: return amax / max == 0 ? power(-127) : power(ceil_log2(amax / max));
     case ScaleRule::mx_te: return amax * (1 / max) == 0 ? power(-127) : power(ceil_log2(amax * (1 / max)));
+    case ScaleRule::ms_amp:
+        if (amax == 0) return 1;
+        return std::isinf(max / amax) ? 0 : 1 / floor_pow2(max / amax);
     case ScaleRule::one: return 1;
     case ScaleRule::nvfp4: break;
     }

@@ -26,13 +26,13 @@ struct SquaresKernel {
     }
 };
 
-/// `term` in the format of what is sent; sum of two such.
-void add_to(const FormatSpec& transport, std::span<float> sum, std::span<const float> term) {
-    apply(Operation::add, transport, sum, term, {}, sum);
+/// sum += term, in the format of what is sent.
+void add_to(const Transport& transport, std::span<float> sum, std::span<const float> term) {
+    apply(Operation::add, transport.format, sum, term, {}, sum, {.policy = transport.policy()});
 }
 
 /// Chunk c of N is summed from replica c + 1 on, round the ring.
-void reduce_ring(const FormatSpec& transport, const std::vector<std::vector<float>>& sent, std::span<float> out) {
+void reduce_ring(const Transport& transport, const std::vector<std::vector<float>>& sent, std::span<float> out) {
     const std::size_t n = sent.size(), length = out.size() / n, longer = out.size() % n;
     for (std::size_t c = 0, begin = 0; c < n; ++c) {
         const std::size_t extent = length + (c < longer ? 1 : 0);
@@ -46,7 +46,7 @@ void reduce_ring(const FormatSpec& transport, const std::vector<std::vector<floa
     }
 }
 
-void reduce_tree(const FormatSpec& transport, std::vector<std::vector<float>> sent, std::span<float> out) {
+void reduce_tree(const Transport& transport, std::vector<std::vector<float>> sent, std::span<float> out) {
     while (sent.size() > 1) {
         std::vector<std::vector<float>> next;
         for (std::size_t i = 0; i < sent.size(); i += 2) {
@@ -58,11 +58,19 @@ void reduce_tree(const FormatSpec& transport, std::vector<std::vector<float>> se
     std::ranges::copy(sent.front(), out.begin());
 }
 
-/// values / divisor, in the transport's format.
-void divide(const FormatSpec& transport, std::span<float> values, std::size_t divisor) {
+/// The largest magnitude of all replicas; NaN if one is.
+float amax_of(const Cpu& cpu, const std::vector<TensorId>& gradients) {
+    std::uint32_t most = 0; // bits of magnitudes order as magnitudes do
+    for (const TensorId id : gradients)
+        for (const float x : cpu[id]) most = std::max(most, std::bit_cast<std::uint32_t>(x) & 0x7fffffff);
+    return std::bit_cast<float>(most);
+}
+
+/// values / divisor in the transport's format: what Transport does that is not scaled, vectorised.
+void divide(const FormatSpec& format, std::span<float> values, double divisor) {
     std::vector<double> wide(values.begin(), values.end());
-    for (double& x : wide) x /= static_cast<double>(divisor);
-    cpu::round_wide(transport, wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
+    for (double& x : wide) x /= divisor;
+    cpu::round_wide(format, wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
 }
 
 double rounded(const FormatSpec& f, double x) { return quantize(f, x); }
@@ -77,17 +85,24 @@ void run(Cpu& cpu, const AccumulateGradient& op) {
 }
 
 void run(Cpu& cpu, const AllReduce& op) {
+    const std::size_t replicas = op.in.size();
+    const Transport transport =
+        op.scaled ? Transport::under_scale(op.transport, amax_of(cpu, op.in), static_cast<std::int64_t>(replicas))
+                  : Transport{.format = op.transport};
+    const bool before = op.division == AllReduceDivision::before;
+    const auto number = static_cast<double>(replicas);
     std::vector<std::vector<float>> sent;
     for (const TensorId id : op.in) {
-        const std::span<const float> values = cpu[id];
-        sent.emplace_back(values.begin(), values.end());
-        if (op.division == AllReduceDivision::before) divide(op.transport, sent.back(), op.in.size());
-        else quantize(op.transport, sent.back(), sent.back());
+        sent.emplace_back(cpu[id].begin(), cpu[id].end());
+        if (!op.scaled) divide(op.transport, sent.back(), before ? number : 1);
+        else
+            for (float& x : sent.back()) x = transport.send(x, 1);
     }
     const std::span<float> out = cpu[op.out];
-    if (op.order == AllReduceOrder::ring) reduce_ring(op.transport, sent, out);
-    else reduce_tree(op.transport, std::move(sent), out);
-    if (op.division == AllReduceDivision::after) divide(op.transport, out, op.in.size());
+    if (op.order == AllReduceOrder::ring) reduce_ring(transport, sent, out);
+    else reduce_tree(transport, std::move(sent), out);
+    if (!op.scaled && !before) divide(op.transport, out, number);
+    for (float& x : op.scaled ? out : std::span<float>{}) x = transport.receive(x, number);
     cpu::round_in_place(cpu, op.out, 0, cpu.info(op.out).count());
 }
 

@@ -9,8 +9,10 @@ namespace {
 
 std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const float> amax) {
     if (op.delayed) {
-        return {kernels::delayed_scale(op.rule, amax[0], cpu.context.training, cpu[op.history].data(),
-                                       cpu.info(op.history).count(), cpu[op.delayed][0])};
+        const kernels::DelayedState s = kernels::delayed_state(cpu, op);
+        return {kernels::delayed_scale(op.rule, amax[0], cpu.context.training,
+                                       cpu[op.history].data() + s.row * s.length, s.length,
+                                       cpu[op.delayed].data()[s.row])};
     }
     float tensor_scale = 1;
     if (op.tensor_scale) {
@@ -73,8 +75,10 @@ void run(Cpu& cpu, const Dequantize& op) {
 }
 
 void run(Cpu& cpu, const UpdateScale& op) {
-    kernels::update_scale(op.rule, op.most_recent, cpu[op.history].data(), cpu.info(op.history).count(),
-                          cpu[op.scale][0]);
+    const std::int64_t rows = cpu.info(op.scale).count(), length = cpu.info(op.history).count() / rows;
+    for (std::int64_t row = 0; row < rows; ++row)
+        kernels::update_scale(op.rule, op.most_recent, cpu[op.history].data() + row * length, length,
+                              cpu[op.scale].data()[row]);
 }
 
 } // namespace amp

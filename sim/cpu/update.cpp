@@ -16,10 +16,9 @@ void run(Cpu& cpu, const Update& op) {
          .gradient = cpu[op.gradient],
          .m = data(op.m),
          .v = data(op.v),
-         .compensation = data(op.compensation)});
-    cpu.updates.lost += counts.lost;
-    cpu.updates.changed += counts.changed;
-    cpu.updates.nonfinite += counts.nonfinite;
+         .compensation = data(op.compensation),
+         .scaled = scaled_state(cpu.program(), op)});
+    cpu.updates += counts;
 }
 
 } // namespace amp

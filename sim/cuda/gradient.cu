@@ -9,19 +9,18 @@ using namespace kernels;
 
 namespace {
 
-/// What replicas send, side by side, in the format of transport.
+/// What replicas send, side by side.
 struct Sent {
-    FormatSpec transport;
+    Transport transport;
     float* data;
     std::int64_t count; ///< numbers of a replica
-
-    AMPSCOPE_DEVICE float add(float x, float y) const { return quantize(transport, static_cast<double>(x) + y); }
 };
 
-/// sent[i] / divisor, or sent[i], rounded.
-void round_sent(const CudaDevice& device, const Sent& sent, const float* from, float* to, double divisor) {
-    cuda::each(device, sent.count,
-               [=] AMPSCOPE_DEVICE(std::int64_t i) { to[i] = quantize(sent.transport, from[i] / divisor); });
+/// The bits of the largest magnitude, which order as magnitudes do.
+void find_amax(const CudaDevice& device, const float* x, std::int64_t count, std::uint32_t* amax) {
+    cuda::each(device, count, [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        cuda::atomic_max(*amax, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff);
+    });
 }
 
 /// Chunk c of N is summed from replica c + 1 on, round the ring.
@@ -32,7 +31,7 @@ void reduce_ring(const CudaDevice& device, const Sent& sent, std::int64_t replic
         const std::int64_t chunk = i < head ? i / (length + 1) : longer + (i - head) / length;
         const auto of = [&](std::int64_t r) { return sent.data[(chunk + r) % replicas * sent.count + i]; };
         float sum = of(1);
-        for (std::int64_t r = 2; r <= replicas; ++r) sum = sent.add(sum, of(r));
+        for (std::int64_t r = 2; r <= replicas; ++r) sum = sent.transport.add(sum, of(r));
         out[i] = sum;
     });
 }
@@ -43,7 +42,7 @@ void reduce_tree(const CudaDevice& device, const Sent& sent, std::int64_t replic
         for (std::int64_t step = 1; step < replicas; step *= 2)
             for (std::int64_t r = 0; r + step < replicas; r += 2 * step) {
                 float& left = sent.data[r * sent.count + i];
-                left = sent.add(left, sent.data[(r + step) * sent.count + i]);
+                left = sent.transport.add(left, sent.data[(r + step) * sent.count + i]);
             }
         out[i] = sent.data[i];
     });
@@ -59,17 +58,28 @@ void run(Cuda& cuda, const AccumulateGradient& op) {
 
 void run(Cuda& cuda, const AllReduce& op) {
     const auto replicas = static_cast<std::int64_t>(op.in.size()), count = cuda.info(op.out).count();
+    Transport transport{.format = op.transport};
+    if (op.scaled) {
+        const DeviceArray<std::uint32_t> amax(cuda.device(), 1);
+        for (const TensorId id : op.in) find_amax(cuda.device(), cuda.in(id), count, amax.data());
+        transport = Transport::under_scale(op.transport, std::bit_cast<float>(amax.read()[0]), replicas);
+    }
     const DeviceArray<float> memory(cuda.device(), static_cast<std::size_t>(replicas * count));
-    const Sent sent{op.transport, memory.data(), count};
+    const Sent sent{transport, memory.data(), count};
     const bool before = op.division == AllReduceDivision::before;
-    const auto divisor = static_cast<double>(replicas);
-    for (std::int64_t r = 0; r < replicas; ++r)
-        round_sent(cuda.device(), sent, cuda.in(op.in[static_cast<std::size_t>(r)]), sent.data + r * count,
-                   before ? divisor : 1);
+    const auto number = static_cast<double>(replicas);
+    for (std::int64_t r = 0; r < replicas; ++r) {
+        const float* const from = cuda.in(op.in[static_cast<std::size_t>(r)]);
+        float* const to = sent.data + r * count;
+        cuda::each(cuda.device(), count,
+                   [=] AMPSCOPE_DEVICE(std::int64_t i) { to[i] = transport.send(from[i], before ? number : 1); });
+    }
     float* const out = cuda.out(op.out);
     if (op.order == AllReduceOrder::ring) reduce_ring(cuda.device(), sent, replicas, out);
     else reduce_tree(cuda.device(), sent, replicas, out);
-    if (!before) round_sent(cuda.device(), sent, out, out, divisor);
+    if (op.scaled || !before)
+        cuda::each(cuda.device(), count,
+                   [=] AMPSCOPE_DEVICE(std::int64_t i) { out[i] = transport.receive(out[i], number); });
     cuda::round_in_place(cuda, op.out);
 }
 

@@ -43,8 +43,9 @@ void find_amax(const CudaDevice& device, const Blocks& blocks, bool keeps_nan, c
 
 void find_scales(Cuda& cuda, const Quantize& op, std::int64_t count, const float* amax, BlockScale* scales) {
     if (op.delayed) {
-        float *const history = cuda.out(op.history), *const scale = cuda.out(op.delayed);
-        const std::int64_t length = cuda.info(op.history).count();
+        const kernels::DelayedState s = kernels::delayed_state(cuda, op);
+        const std::int64_t length = s.length;
+        float *const history = cuda.out(op.history) + s.row * length, *const scale = cuda.out(op.delayed) + s.row;
         const DelayedRule rule = op.rule;
         const bool training = cuda.context.training;
         return cuda::each(cuda.device(), 1, [=] AMPSCOPE_DEVICE(std::int64_t) {
@@ -125,11 +126,11 @@ void run(Cuda& cuda, const Dequantize& op) {
 
 void run(Cuda& cuda, const UpdateScale& op) {
     float *const history = cuda.out(op.history), *const scale = cuda.out(op.scale);
-    const std::int64_t length = cuda.info(op.history).count();
+    const std::int64_t rows = cuda.info(op.scale).count(), length = cuda.info(op.history).count() / rows;
     const DelayedRule rule = op.rule;
     const bool most_recent = op.most_recent;
-    cuda::each(cuda.device(), 1, [=] AMPSCOPE_DEVICE(std::int64_t) {
-        kernels::update_scale(rule, most_recent, history, length, *scale);
+    cuda::each(cuda.device(), rows, [=] AMPSCOPE_DEVICE(std::int64_t row) {
+        kernels::update_scale(rule, most_recent, history + row * length, length, scale[row]);
     });
 }
 

@@ -2,6 +2,7 @@
 // and the type Block: the processor's works on 512 elements, a device's on one.
 #pragma once
 
+#include <ampscope/formats/block.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/kernels/optimizer_loops.h>
 #include <ampscope/sim/optimizer.h>
@@ -16,6 +17,12 @@ struct Factors {
     double correction1, correction2;
 };
 Factors factors_of(const OptimizerOptions& options, std::int64_t t);
+
+/// What MS-AMP keeps of x, see keep_scaled().
+AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScale& scale) {
+    const Overflow overflow = f.bits() == 8 ? Overflow::saturate_all : Overflow::infinity;
+    return quantize(detail::fp32, quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode); // names NaN
+}
 
 /// One block of one parameter, from `begin`.
 template <class Arithmetic>
@@ -147,12 +154,12 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
     add_update(b, change);
 }
 
-/// ATen's fused_adam_utils.cuh and Apex's multi_tensor_adam.cu: in FP32 from beginning to end.
+/// ATen's fused_adam_utils.cuh, Apex's multi_tensor_adam.cu and MS-AMP's adamw.cu: in FP32 from beginning to end.
 template <class Arithmetic>
 constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
     typename Arithmetic::Block change;
-    const FusedAdam f{.is_apex = o.order == OptimizerOrder::apex,
+    const FusedAdam f{.order = o.order,
                       .decouples = o.kind == OptimizerKind::adamw,
                       .learning_rate = b.step.learning_rate,
                       .beta1 = o.beta1,

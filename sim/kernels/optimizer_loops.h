@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/kernels/fma.h>
 #include <ampscope/sim/kernels/kernel.h>
+#include <ampscope/sim/optimizer.h>
 
 #include <cmath>
 #include <cstddef>
@@ -95,7 +96,8 @@ struct QuotientKernel {
 
 /// The fused kernels: scalars in FP64 as their callers give them.
 struct FusedAdam {
-    bool is_apex, decouples;
+    OptimizerOrder order;
+    bool decouples;
     double learning_rate, beta1, beta2, eps, weight_decay, correction1, correction2;
 };
 
@@ -133,6 +135,26 @@ struct ApexKernel {
             v[i] = beta2 * v[i] + (1 - beta2) * g * g;
             const float direction = m[i] / correction1 / (std::sqrt(v[i] / correction2) + eps);
             change[i] = -(learning_rate * (f->decouples ? direction + decay * w : direction));
+        }
+    }
+};
+
+/// MS-AMP's msamp/optim/adamw.cu, after the decay that adamw.py does with torch. Whether nvcc contracts is not known.
+struct MsAmpKernel {
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
+                             float* change, std::size_t n) {
+        const auto beta1 = static_cast<float>(f->beta1), beta2 = static_cast<float>(f->beta2);
+        const auto eps = static_cast<float>(f->eps), decay = static_cast<float>(f->weight_decay);
+        const auto kept = static_cast<float>(1 - f->learning_rate * f->weight_decay);
+        const auto step = static_cast<float>(f->learning_rate) / static_cast<float>(f->correction1);
+        const float root = std::sqrt(static_cast<float>(f->correction2));
+        for (std::size_t i = 0; i < n; ++i) {
+            const float w = f->decouples ? weight[i] * kept : weight[i];
+            const float g = f->decouples ? gradient[i] : gradient[i] + decay * w;
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * (g * g);
+            weight[i] = w;
+            change[i] = -(step * (m[i] / (std::sqrt(v[i]) / root + eps)));
         }
     }
 };

@@ -21,6 +21,16 @@ AMPSCOPE_INLINE float next_scale(const DelayedRule& rule, float amax, float old)
     return is_infinite(wanted) ? detail::largest_float : wanted;
 }
 
+/// Which of the scales of an op is this replica's, and how long a history is.
+struct DelayedState {
+    std::int64_t row, length;
+};
+template <class Backend>
+DelayedState delayed_state(const Backend& backend, const Quantize& op) {
+    const std::int64_t rows = backend.info(op.delayed).count();
+    return {.row = rows > 1 ? backend.context.replica : 0, .length = backend.info(op.history).count() / rows};
+}
+
 /// The encode scale of a cast with delayed scaling, which also notes the amax of this step.
 AMPSCOPE_INLINE BlockScale delayed_scale(const DelayedRule& rule, float amax, bool training, float* history,
                                          std::int64_t length, float& scale) {

@@ -32,6 +32,10 @@ enum class AllReduceDivision : std::uint8_t {
 inline constexpr std::array<std::string_view, 2> all_reduce_division_names = {"before", "after"};
 
 /// out = the mean of the replicas' gradients: what is sent is rounded to `transport`, and so is every sum and quotient.
+/// Scaled: as MS-AMP's FP8DistributedDataParallel has it: every replica multiplies by the scale that ScaleRule::ms_amp
+/// makes of the largest magnitude of them all, divided by the root of their number; sums saturate; the scale is taken
+/// out and the mean made by one factor in FP32. Where a magnitude is infinite or NaN it is sent as NaN, for MS-AMP,
+/// which saturates it, notes the amax, and takes the tensor for what is not finite.
 struct AllReduce {
     static constexpr std::string_view name = "all_reduce";
     std::vector<TensorId> in;
@@ -39,6 +43,7 @@ struct AllReduce {
     AllReduceOrder order = AllReduceOrder::ring;
     AllReduceDivision division = AllReduceDivision::before;
     FormatSpec transport = format("fp32");
+    bool scaled = false;
     [[nodiscard]] const std::vector<TensorId>& inputs() const { return in; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };

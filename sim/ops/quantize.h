@@ -24,8 +24,9 @@ struct DelayedRule {
 
 /// out = in scaled and rounded to scaling.element, scale = the decode scales of its blocks: see formats/block.h. The
 /// last axis of `in` is the columns, all others are rows. With delayed scaling there is one block, whose encode scale
-/// is read from `delayed`, and history[0] grows to the largest magnitude (in training; NaN are passed over). In MS-AMP
-/// the first cast of all sets the scale from its own amax.
+/// is read from `delayed`, and history[0] grows to the largest magnitude (in training; NaN are passed over); where
+/// `delayed` has several, each replica has its own, and its own row of `history`. In MS-AMP the first cast of all sets
+/// the scale from its own amax.
 struct Quantize {
     static constexpr std::string_view name = "quantize";
     TensorId in, out, scale, tensor_scale, delayed, history;
@@ -67,7 +68,7 @@ struct Dequantize {
 void run(Cpu& cpu, const Dequantize& op);
 void run(Cuda& cuda, const Dequantize& op);
 
-/// The end of a step of delayed scaling: the scale follows from the largest of the history, or from its newest; then
+/// The end of a step of delayed scaling, for every row of the history: the scale follows from the largest of the history, or from its newest; then
 /// the history moves on by one. A tensor that was not cast in this step (history[0] is 0) keeps both.
 struct UpdateScale {
     static constexpr std::string_view name = "update_scale";

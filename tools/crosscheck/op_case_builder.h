@@ -22,6 +22,12 @@ class Builder {
         if (fill != Fill::zero) case_.operands.push_back({{index}, fill});
         return {index};
     }
+    /// A tensor that is kept in the format under a scale.
+    TensorId scaled_tensor(Shape shape, std::string_view f, Fill fill) {
+        const TensorId id = tensor(std::move(shape), "fp32", fill);
+        case_.program[id].scaled_as = format(f);
+        return id;
+    }
     StepContext& context() { return case_.context; }
     void limit(std::int64_t value) { case_.limit = value; }
     OpCase build(Op op) {
@@ -48,6 +54,7 @@ void loss_cases(Cases& cases);
 // op_cases_training.cpp
 void gradient_cases(Cases& cases);
 void update_cases(Cases& cases);
+void scaled_update_cases(Cases& cases);
 void cast_cases(Cases& cases);
 void product_cases(Cases& cases);
 void scaled_product_cases(Cases& cases);

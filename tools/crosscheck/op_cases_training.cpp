@@ -24,6 +24,15 @@ void gradient_cases(Cases& cases) {
                     op.out = b.tensor({331}, "fp32");
                     cases.push_back(b.build(op));
                 }
+        for (const auto order : {AllReduceOrder::ring, AllReduceOrder::tree})
+            for (const Fill fill : {Fill::finite, Fill::edges})
+                for (const int replicas : {1, 2, 3, 8}) {
+                    Builder b(fmt::format("all_reduce of {} in {}, scaled", replicas, f));
+                    AllReduce op{.in = {}, .out = {}, .order = order, .transport = format(f), .scaled = true};
+                    for (int r = 0; r < replicas; ++r) op.in.push_back(b.tensor({331}, "fp32", fill));
+                    op.out = b.tensor({331}, "fp32");
+                    cases.push_back(b.build(op));
+                }
         for (const auto rule : {UnscaleRule::reciprocal, UnscaleRule::divide})
             for (const double scale : {1.0, 1024.0, 3.7, 0x1p-130}) {
                 Builder b(fmt::format("unscale {} by {}", f, scale));
@@ -68,6 +77,23 @@ void update_cases(Cases& cases) {
                     if (rounding == UpdateRounding::kahan) op.compensation = b.tensor({600}, f, Fill::ordinary);
                     cases.push_back(b.build(op));
                 }
+}
+
+void scaled_update_cases(Cases& cases) {
+    for (const OptimizerRow& row : optimizers())
+        for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::zero, Fill::edges}) {
+            Builder b(fmt::format("update {} scaled", row.name));
+            b.context().update = 4;
+            b.context().learning_rate = 0.01;
+            Update op;
+            op.options = row.options;
+            op.weight = b.scaled_tensor({600}, "fp16", fill);
+            op.gradient = b.tensor({600}, "fp32", fill);
+            op.m = b.scaled_tensor({600}, "e4m3", fill);
+            if (row.options.kind != OptimizerKind::sgd) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
+            if (row.options.kind == OptimizerKind::sgd) op.options.momentum = 0.9;
+            cases.push_back(b.build(op));
+        }
 }
 
 void cast_cases(Cases& cases) {
@@ -119,6 +145,21 @@ void cast_cases(Cases& cases) {
                                                     .most_recent = most_recent}));
             }
         }
+    for (const int replica : {0, 2}) { // scales of their own
+        Builder b("quantize delayed, a replica");
+        b.context().replicas = 3;
+        b.context().replica = replica;
+        Quantize op;
+        op.in = b.tensor({40, 33}, "fp32", Fill::ordinary);
+        op.out = b.tensor({40, 33}, "e4m3");
+        op.scale = b.tensor({1, 1}, "fp32");
+        op.delayed = b.tensor({3}, "fp32", Fill::positive);
+        op.history = b.tensor({3, 4}, "fp32", Fill::positive);
+        cases.push_back(b.build(op));
+        Builder u("update_scale, replicas");
+        const TensorId history = u.tensor({3, 6}, "fp32", Fill::positive);
+        cases.push_back(u.build(UpdateScale{.history = history, .scale = u.tensor({3}, "fp32", Fill::positive)}));
+    }
     for (const std::int64_t height : {16, 37, 5}) {
         Builder b(fmt::format("hadamard {}", height));
         const TensorId in = b.tensor({height, 19}, "bf16", Fill::edges);

@@ -29,7 +29,7 @@ struct Words {
     std::vector<std::string> precisions = {"fp32",     "amp-fp16",  "amp-fp16", "scaler=none",
                                            "amp-bf16", "pure-bf16", "pure-fp16"};
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
-                divide = "before", transport = "fp32";
+                divide = "before", transport, all_reduce_scaling = "none";
     std::string accumulate;
     std::vector<std::string> autocast_off, scaling_off = {"head"};
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
@@ -80,6 +80,18 @@ LossScalerOptions scaling_of(const Words& w, std::string_view name) {
     if (w.hysteresis) o.hysteresis = *w.hysteresis;
     o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.deepspeed_fault;
     return o.scaling == LossScaling::off ? loss_scaler(name).options : o;
+}
+
+AllReduceOptions all_reduce_of(const Words& w) {
+    const bool scaled = w.all_reduce_scaling == "ms-amp";
+    if (!scaled && w.all_reduce_scaling != "none")
+        throw std::invalid_argument(
+            fmt::format("--all-reduce-scaling: '{}' is none of none, ms-amp", w.all_reduce_scaling));
+    const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
+    return {.order = parse_name<AllReduceOrder>("--all-reduce", all_reduce_order_names, w.all_reduce),
+            .division = parse_name<AllReduceDivision>("--divide", all_reduce_division_names, w.divide),
+            .transport = format(transport),
+            .scaled = scaled};
 }
 
 OptimizerOptions optimizer_of(const Words& w) {
@@ -138,9 +150,7 @@ void interpret(const Words& w, TrainToolOptions& options) {
         const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
         o.loss_scaler = scales && !w.loss_scale.empty() ? loss_scaler(w.loss_scale).name : o.precision.loss_scaler;
         o.scaling = scaling_of(w, o.loss_scaler);
-        o.all_reduce = {parse_name<AllReduceOrder>("--all-reduce", all_reduce_order_names, w.all_reduce),
-                        parse_name<AllReduceDivision>("--divide", all_reduce_division_names, w.divide),
-                        format(w.transport)};
+        o.all_reduce = all_reduce_of(w);
         check(o.scaling);
         check(o.optimizer);
         options.runs.push_back(o);
@@ -269,7 +279,11 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->check(CLI::Range(1, 4096))
         ->group(parallel);
     app.add_option("--all-reduce", w.all_reduce, "ring (default) or tree")->group(parallel);
-    app.add_option("--all-reduce-format", w.transport, "Of what is sent and summed; default fp32")->group(parallel);
+    app.add_option("--all-reduce-format", w.transport, "Of what is sent and summed; default fp32, or e4m3 with a scale")
+        ->group(parallel);
+    app.add_option("--all-reduce-scaling", w.all_reduce_scaling,
+                   "none (default), or ms-amp: a power-of-two scale a tensor, for weights of layers in FP8")
+        ->group(parallel);
     app.add_option("--divide", w.divide, "before (default) or after the sum")->group(parallel);
 }
 
