@@ -156,7 +156,7 @@ TEST_CASE("LBAdam and LBAdamW with state in FP8 and FP16") {
 TEST_CASE("MS-AMP's all-reduce: one scale for all replicas, sums in E4M3") {
     const FloatEnvironment environment;
     Tally tally;
-    for (const std::size_t replicas : {1, 2, 3, 8})
+    for (const std::size_t replicas : {1U, 2U, 3U, 8U})
         for (const double size : {1.0, 3e-6}) {
             Program program;
             AllReduce op{.in = {}, .out = {}, .transport = format("e4m3"), .scaled = true};
