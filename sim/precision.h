@@ -55,11 +55,11 @@ struct PrecisionRow {
 std::span<const PrecisionRow> precisions();
 
 /// A preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m, v,
-/// operands (a format each; master, m and v also FORMAT:tensor, under a scale of the tensor), accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update
-/// (nearest, stochastic, kahan), scaling (a row of scaling_recipes, or none), scaling-forward, scaling-backward,
-/// scaling-rule, scaling-margin, scaling-history, scaling-amax and scaling-reduce (what differs from that row) and scaler (a row of
-/// loss_scalers); without a preset fp32 is the base.
-/// Throws std::invalid_argument, naming what is known.
+/// operands (a format each; master, m and v also FORMAT:tensor, under a scale of the tensor), accumulate,
+/// accumulate-forward, accumulate-backward (accumulators, joined by +), update (nearest, stochastic, kahan), scaling (a
+/// row of scaling_recipes, or none), scaling-forward, scaling-backward, scaling-rule, scaling-margin, scaling-history,
+/// scaling-amax and scaling-reduce (what differs from that row) and scaler (a row of loss_scalers); without a preset
+/// fp32 is the base. Throws std::invalid_argument, naming what is known.
 Precision precision(std::string_view text);
 
 /// Accumulators by name, joined by +. Throws std::invalid_argument.

@@ -195,8 +195,8 @@ int check_well_formed(const std::string& xml) {
 } // namespace
 
 TEST_CASE("the SVG is well-formed, self-contained and always the same bytes") {
-    const std::string document = svg_document(magnitudes(-40, 3), rates());
-    CHECK(document == svg_document(magnitudes(-40, 3), rates()));
+    const std::string document = svg_document({magnitudes(-40, 3), rates()});
+    CHECK(document == svg_document({magnitudes(-40, 3), rates()}));
     CHECK(check_well_formed(document) > 100);
     CHECK(document.find("a &lt;b&gt; &amp; &quot;c&quot; \xef\xbf\xbd") != std::string::npos);
     for (const char* needed : {"role=\"img\"", "<desc id=", "<title>", "prefers-color-scheme:dark", "@media print",
@@ -204,14 +204,14 @@ TEST_CASE("the SVG is well-formed, self-contained and always the same bytes") {
         CHECK_MESSAGE(document.find(needed) != std::string::npos, needed);
     for (const char* forbidden : {"<script", "href", "@import", "nan\"", "inf\"", "#ID"})
         CHECK_MESSAGE(document.find(forbidden) == std::string::npos, forbidden);
-    CHECK(svg_document(magnitudes(-40, 3), rates(), "second").find("url(#second-zero)") != std::string::npos);
+    CHECK(svg_document({magnitudes(-40, 3), rates()}, "second").find("url(#second-zero)") != std::string::npos);
 }
 
 TEST_CASE("figures of nothing, of one binade and of every binade of FP64 are drawn") {
     const MagnitudeFigure nothing{"", {}, 0, 0, 0, {}};
     const MagnitudeFigure zeros{"zeros", {}, 7, 0, 0, {format("fp16")}};
     for (const MagnitudeFigure& figure : {nothing, zeros, magnitudes(-3, -3), magnitudes(-1074, 1023)}) {
-        const std::string document = svg_document(figure, {"", 0, 0, {}});
+        const std::string document = svg_document({figure, RateFigure{"", 0, 0, {}}});
         check_well_formed(document);
         CHECK(document.find("nan\"") == std::string::npos);
         CHECK(!magnitude_text(figure, false).empty());
@@ -219,7 +219,7 @@ TEST_CASE("figures of nothing, of one binade and of every binade of FP64 are dra
 }
 
 TEST_CASE("every bar and every band lies inside the picture") {
-    const std::string document = svg_document(magnitudes(-149, 127), rates());
+    const std::string document = svg_document({magnitudes(-149, 127), rates()});
     for (std::size_t at = 0; (at = document.find("<rect class=\"", at)) != std::string::npos; ++at) {
         double x = 0, y = 0, w = 0, h = 0;
         char css[32];

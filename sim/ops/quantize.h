@@ -68,8 +68,9 @@ struct Dequantize {
 void run(Cpu& cpu, const Dequantize& op);
 void run(Cuda& cuda, const Dequantize& op);
 
-/// The end of a step of delayed scaling, for every row of the history: the scale follows from the largest of the history, or from its newest; then
-/// the history moves on by one. A tensor that was not cast in this step (history[0] is 0) keeps both.
+/// The end of a step of delayed scaling, for every row of the history: the scale follows from the largest of the
+/// history, or from its newest; then the history moves on by one. A tensor that was not cast in this step (history[0]
+/// is 0) keeps both.
 struct UpdateScale {
     static constexpr std::string_view name = "update_scale";
     TensorId history, scale;

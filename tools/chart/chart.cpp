@@ -98,6 +98,10 @@ std::string definitions(const std::string& id) {
 .amp-chart .limit{stroke:#57606a;stroke-width:1;stroke-dasharray:2 3}
 .amp-chart .recommended{stroke:#1b1f24;stroke-width:2}
 .amp-chart .pointer{fill:#1b1f24}
+.amp-chart .series{stroke-width:2;fill:none;stroke-linejoin:round}
+.amp-chart .series-0{stroke:#0072b2}.amp-chart .series-1{stroke:#d55e00;stroke-dasharray:7 3}.amp-chart .series-2{stroke:#009e73;stroke-dasharray:2 3}.amp-chart .series-3{stroke:#9b4f96;stroke-dasharray:9 3 2 3}.amp-chart .series-4{stroke:#b87d00;stroke-dasharray:12 4}.amp-chart .series-5{stroke:#56b4e9;stroke-dasharray:4 2}.amp-chart .series-6{stroke:#1b1f24;stroke-dasharray:1 4}
+.amp-chart .compare{stroke:#8c959f;stroke-width:1;fill:none}
+.amp-chart .mark{fill:#d55e00}
 .amp-chart .hit{fill:#888;fill-opacity:0}
 .amp-chart .hit:hover{fill-opacity:.25}
 .amp-chart .tile-zero{fill:#f3b48f}.amp-chart .ink-zero{stroke:#a84600;stroke-width:1.2}
@@ -119,6 +123,8 @@ std::string definitions(const std::string& id) {
 .amp-chart .limit{stroke:#9aa4af}
 .amp-chart .recommended{stroke:#e6edf3}
 .amp-chart .pointer{fill:#e6edf3}
+.amp-chart .series-0{stroke:#56b4e9}.amp-chart .series-1{stroke:#f58a3c}.amp-chart .series-2{stroke:#2fc49a}.amp-chart .series-3{stroke:#d79bd2}.amp-chart .series-4{stroke:#e6b800}.amp-chart .series-5{stroke:#9bd3f5}.amp-chart .series-6{stroke:#e6edf3}
+.amp-chart .mark{fill:#f58a3c}
 .amp-chart .tile-zero{fill:#6b2d08}.amp-chart .ink-zero{stroke:#f58a3c}
 .amp-chart .tile-subnormal{fill:#574108}.amp-chart .ink-subnormal{stroke:#e69f00}
 .amp-chart .tile-overflow{fill:#4f2a4c}.amp-chart .ink-overflow{fill:#d79bd2}
@@ -131,6 +137,8 @@ std::string definitions(const std::string& id) {
 .amp-chart .special{fill:#888}
 .amp-chart .axis,.amp-chart .limit,.amp-chart .recommended,.amp-chart .underflow,.amp-chart .overflow{stroke:#000}
 .amp-chart .grid{stroke:#ccc}
+.amp-chart .series{stroke:#000}
+.amp-chart .mark{fill:#000}
 .amp-chart .break{stroke:#fff}
 .amp-chart .zone-normal{fill:#fff}
 .amp-chart .tile-zero,.amp-chart .tile-subnormal,.amp-chart .tile-overflow{fill:#fff}
@@ -151,16 +159,27 @@ std::string definitions(const std::string& id) {
 
 } // namespace svg
 
-std::string svg_document(const MagnitudeFigure& magnitudes, const RateFigure& rates, const std::string& id) {
+std::string svg_document(const std::vector<Figure>& figures, const std::string& id) {
     constexpr double gap = 28;
-    const double first = svg::draw(nullptr, magnitudes, 0);
-    const double height = first + gap + svg::draw(nullptr, rates, 0);
+    std::vector<double> tops;
+    double height = 0;
+    std::string title, description;
+    for (const Figure& figure : figures) {
+        if (!tops.empty()) height += gap;
+        tops.push_back(height);
+        std::visit(
+            [&](const auto& f) {
+                height += svg::draw(nullptr, f, 0);
+                if (title.empty()) title = f.title;
+                description += (description.empty() ? "" : " ") + svg::description(f);
+            },
+            figure);
+    }
     svg::Canvas canvas(svg::page_width, height);
     canvas.rect(0, 0, svg::page_width, height, "page");
-    svg::draw(&canvas, magnitudes, 0);
-    svg::draw(&canvas, rates, first + gap);
-    return canvas.document(id, magnitudes.title, svg::description(magnitudes) + " " + svg::description(rates),
-                           svg::definitions(id));
+    for (std::size_t i = 0; i < figures.size(); ++i)
+        std::visit([&](const auto& f) { svg::draw(&canvas, f, tops[i]); }, figures[i]);
+    return canvas.document(id, title, description, svg::definitions(id));
 }
 
 } // namespace amp

@@ -1,4 +1,4 @@
-// The pictures of amp-histogram: magnitudes against the zones of number formats, and rates over the loss scale.
+// The pictures of the tools: magnitudes against the zones of number formats, rates over the loss scale, and lines.
 //
 // Hand-written SVG: inline CSS with dark mode and print rules, tooltips, text alternatives, patterns and line styles
 // beside the colours (Okabe and Ito's palette), and the same bytes for the same figures.
@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace amp {
@@ -60,7 +61,30 @@ struct RateFigure {
     std::vector<RateCurve> curves; ///< one panel each, all of the same length
 };
 
-/// One SVG document with both figures, one under the other. `id` prefixes the document's element ids.
-std::string svg_document(const MagnitudeFigure& magnitudes, const RateFigure& rates, const std::string& id = "amp");
+/// Values over steps, or whatever x is. Points that share a pixel column are drawn as their range.
+struct LineSeries {
+    std::string name;
+    std::vector<std::pair<double, double>> points; ///< ascending in x; y that is not finite interrupts the line
+    std::vector<double> marks{};                   ///< where on x something happened that the figure's marks stand for
+    bool holds = false;                            ///< a value lasts until the next point, and the last to the end
+    bool quiet = false;                            ///< for comparison: a thin grey line
+};
+struct LinePanel {
+    std::string name, note; ///< above it; the note may be empty
+    std::vector<LineSeries> series;
+};
+struct LineFigure {
+    std::string title, subtitle, x_label;
+    std::string marks;   ///< what marks stand for; empty: none
+    bool log2_y = false; ///< y is a power of two's exponent
+    double first = 0, last = 1;
+    std::vector<LinePanel> panels; ///< with the same axes
+};
+
+using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure>;
+
+/// One SVG document with the figures, one under the other; its title is the first one's. `id` prefixes the document's
+/// element ids.
+std::string svg_document(const std::vector<Figure>& figures, const std::string& id = "amp");
 
 } // namespace amp

@@ -24,10 +24,12 @@ std::string definitions(const std::string& id);
 /// Draws a figure with its upper edge at `y`; returns its height. With `canvas` null it only measures.
 double draw(Canvas* canvas, const MagnitudeFigure& figure, double y);
 double draw(Canvas* canvas, const RateFigure& figure, double y);
+double draw(Canvas* canvas, const LineFigure& figure, double y);
 
 /// The text alternatives.
 std::string description(const MagnitudeFigure& figure);
 std::string description(const RateFigure& figure);
+std::string description(const LineFigure& figure);
 
 inline constexpr double page_width = 800, left_edge = 88, right_edge = 772;
 

@@ -319,7 +319,7 @@ std::string svg_report(const Findings& findings, const HistogramOptions& options
         }
         rates.curves.push_back(std::move(curve));
     }
-    return svg_document(figure_of(findings, options), rates);
+    return svg_document({figure_of(findings, options), rates});
 }
 
 } // namespace amp

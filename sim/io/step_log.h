@@ -1,0 +1,37 @@
+// What happened in each step of a run: the metrics.jsonl of a run folder, or a CSV or JSONL log of any program.
+#pragma once
+
+#include <ampscope/sim/io/tensor_file.h>
+
+#include <nlohmann/json.hpp>
+
+namespace amp {
+
+/// One step. Magnitudes are those of gradients without the loss scale, finite ones only.
+struct StepMetrics {
+    std::int64_t step = 0;
+    std::optional<double> scale, amax_weight, amax_activation;
+    std::optional<bool> found_inf;
+};
+
+/// Names of a log's columns, where they are not the usual ones.
+struct LogColumns {
+    std::string step, amax, found_inf, scale;
+    bool amax_scaled = false; ///< the magnitudes still contain the scale
+};
+
+struct StepLog {
+    std::vector<StepMetrics> steps; ///< ascending, each once
+    std::vector<std::string> warnings;
+};
+
+/// Reads metrics.jsonl of a run folder, an object a line (.jsonl, .json, .ndjson), or a table whose first line names
+/// its columns (.csv, .tsv). A last line that is not complete is left out, since the run may still be writing it; so
+/// are lines that cannot be read and steps that come again (the last one counts), each with a warning; missing steps
+/// are warned of. Throws FileError where nothing can be read, or no column tells of overflows.
+StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {});
+
+/// run.json of a run folder, as it is; null where there is none. Throws FileError for a file that is no JSON object.
+nlohmann::ordered_json read_run_configuration(const std::filesystem::path& folder);
+
+} // namespace amp

@@ -1,0 +1,169 @@
+// amp-loss-scale as a user runs it: run folders, recorded gradients, logs of other programs, and bad input.
+#include "tool.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+Outcome replay(const std::string& arguments) { return run_command(AMP_LOSS_SCALE " " + arguments); }
+
+Json results(const std::string& arguments) {
+    const Outcome o = replay("--json - " + arguments);
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(o.out);
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
+    const Outcome o = replay(arguments);
+    CAPTURE(arguments);
+    CAPTURE(o.err);
+    CHECK(o.code == code);
+    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
+    for (const std::string_view part : parts) CHECK(contains(o.err, part));
+}
+
+/// A file of that text in the folder; its path, quoted.
+std::string written(const Scratch& scratch, const std::string& name, const std::string& text) {
+    write_file(scratch / name, text);
+    return "'" + (scratch / name).string() + "'";
+}
+
+} // namespace
+
+TEST_CASE("run folders: the recorded scaler comes out as recorded, others are computed") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string();
+    REQUIRE(run_command(AMP_TRAIN " --model mlp --steps 30 --loss-weight 64 --growth-interval 5 --record-every 1 "
+                                  "--precision fp32,amp-fp16 --record " +
+                        runs)
+                .code == 0);
+    const Json json = results(runs + " --scaler torch,interval=5 --scaler constant,init=2^4 --sweep");
+    REQUIRE(json["inputs"].size() == 2);
+    const Json& run = json["inputs"][0];
+    CHECK(run["recorded"] == "amp-fp16, loss scaler torch");
+    CHECK(run["steps"] == 30);
+    CHECK(run["steps_with_magnitudes"] == 30);
+    std::vector<std::int64_t> skipped;
+    for (const Json& s : run["replays"][0]["skipped_steps"]) {
+        skipped.push_back(s["step"]);
+        CHECK(s["known"] == "exact");
+        CHECK(contains(s["tensor"].get<std::string>(), ".grad")); // the step's gradients were recorded
+    }
+    CHECK(!skipped.empty());
+    CHECK(run["recorded_skips"] == skipped);
+    CHECK(run["replays"][0]["known"]["exact"] == 30);
+    CHECK(run["replays"][1]["skipped"] == 0);
+    CHECK(run["sweep"].size() > 5);
+    CHECK(run["replays"][1]["underflow"]["known"] == "bound"); // recorded in FP16
+    CHECK(json["inputs"][1]["replays"][1]["underflow"]["known"] == "exact");
+    // Recorded in FP32: under the scaler of the FP16 run the same steps overflow, up to what was not recorded.
+    CHECK(json["inputs"][1]["replays"][0]["skipped"].get<int>() > 0);
+
+    const Outcome table =
+        replay(runs + "/amp-fp16 --scaler torch,interval=5 --scaler megatron --svg " + (scratch / "s.svg").string());
+    CHECK(table.code == 0);
+    CHECK(table.err.empty());
+    for (const char* part : {"scaler", "skipped", "first good", "underflow", "Advice: ", "What overflows under"})
+        CHECK(contains(table.out, part));
+    for (const std::string& line : lines_of(table.out)) CHECK(line.size() <= 80 + 2 * 3);
+    const std::string svg = read_file(scratch / "s.svg");
+    CHECK(contains(svg, "<svg"));
+    CHECK(contains(svg, "class=\"mark\""));
+    CHECK(contains(svg, "as recorded"));
+    CHECK(replay(runs + " --threads 1 --json -").out == replay(runs + " --threads 3 --json -").out);
+}
+
+TEST_CASE("gradients in files need no log") {
+    const Json json = results(AMP_SAMPLE "/deep_tanh --scaler torch");
+    const Json& input = json["inputs"][0];
+    CHECK(input["steps"] == 2);
+    CHECK(input["steps_with_magnitudes"] == 2);
+    CHECK(input["replays"][0]["steps"] == 51); // steps between are taken for like the one before
+    CHECK(input["replays"][0]["known"]["unknown"] == 49);
+    CHECK(contains(input["advice"].get<std::string>(), "Start at 2^"));
+}
+
+TEST_CASE("logs of other programs") {
+    const Scratch scratch;
+    std::string csv = "iter;loss;\"grad max\";ls\n", jsonl, overflows = "step,overflow\n";
+    for (int i = 0; i < 40; ++i) {
+        const bool inf = i == 7;
+        csv += fmt::format("{};1.5;{};1024\n", i, inf ? "inf" : fmt::format("{}", 1024 * 0.5));
+        jsonl += fmt::format(
+            "{{\"step\":{},\"amax\":{{\"weight\":0.5,\"activation\":0.25}},\"scale\":1024,\"found_inf\":{}}}\n", i,
+            inf);
+        overflows += fmt::format("{},{}\n", i, inf ? "True" : "False");
+    }
+    const std::string of_csv = written(scratch, "log.csv", csv) + " --amax 'grad max' --scale ls --amax-scaled";
+    for (const std::string& log : {of_csv, written(scratch, "log.jsonl", jsonl)}) {
+        const Json replays = results(log + " --scaler torch --scaler constant,init=2^9")["inputs"][0]["replays"];
+        CHECK(replays[0]["skipped"] == 1); // 2^16 * 0.5 is fine, but step 7 overflows at 1024 and above
+        CHECK(replays[0]["skipped_steps"][0]["step"] == 7);
+        CHECK(replays[0]["known"]["bound"] == 39);
+        CHECK(replays[1]["skipped"] == 0);
+        CHECK(replays[1]["known"]["unknown"] == 1);
+        CHECK(replays[1]["known"]["exact"] == 39);
+    }
+    const std::string bare = written(scratch, "overflows.csv", overflows);
+    const Json reconstructed = results(bare + " --scaler torch --scaler torch,init=2^15");
+    CHECK(reconstructed["inputs"][0]["replays"][0]["skipped"] == 1);
+    CHECK(reconstructed["inputs"][0]["replays"][0]["known"]["exact"] == 40);
+    CHECK(reconstructed["inputs"][0]["replays"][1]["known"]["unknown"] == 1);
+    CHECK(contains(reconstructed["inputs"][0]["warnings"].dump(), "has no loss scale"));
+    CHECK(contains(replay(bare).out, "holds no magnitudes"));
+}
+
+TEST_CASE("what is broken is said, and the rest is reported") {
+    const Scratch scratch;
+    const std::string line = "{\"step\":0,\"amax\":1e-3,\"scale\":2}\n";
+    const std::string gaps =
+        written(scratch, "gaps.jsonl",
+                line + "nonsense\n{\"step\":4,\"amax\":1e-3}\n{\"step\":4,\"amax\":2}\n{\"step\":5,\"am");
+    const Outcome o = replay(gaps + " --scaler torch");
+    CHECK(o.code == 0);
+    for (const char* part : {"line 5 is not complete", "1 lines cannot be read, the first is line 2",
+                             "1 steps are logged more than once", "3 of 5 steps are missing"})
+        CHECK(contains(o.err, part));
+    std::filesystem::create_directories(scratch / "run");
+    written(scratch, "run/run.json",
+            "{\"schema_version\": 7, \"precision\": 3, \"loss_scaler\": {\"name\": \"<script>\"}}");
+    written(scratch, "run/metrics.jsonl", line);
+    written(scratch, "run/histograms.jsonl", "{\"step\":0}\nx\n");
+    const std::string run = (scratch / "run").string();
+    const Outcome newer = replay(run + " --scaler torch --svg " + (scratch / "x.svg").string());
+    CHECK(newer.code == 0);
+    CHECK(contains(newer.err, "schema version 7 is newer"));
+    CHECK(contains(newer.err, "histograms.jsonl: line 1 cannot be read"));
+    CHECK(!contains(read_file(scratch / "x.svg"), "<script"));
+
+    // One bad input among good ones: an exit code of 1, the others are reported.
+    const Outcome mixed = replay(gaps + " /nonexistent --json -");
+    CHECK(mixed.code == 1);
+    CHECK(Json::parse(mixed.out)["inputs"].size() == 1);
+    CHECK(Json::parse(mixed.out)["errors"].size() == 1);
+    check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
+    check_error(written(scratch, "empty.csv", ""), 1, {"holds no step"});
+    check_error(written(scratch, "head.csv", "step,amax\n"), 1, {"holds no step"});
+    check_error(written(scratch, "loss.csv", "step,loss\n0,1\n"), 1, {"neither a column of largest gradients"});
+    check_error(written(scratch, "other.csv", "step,amax\n0,1\n") + " --amax big", 1,
+                {"no column 'big'", "step, amax"});
+    std::filesystem::create_directories(scratch / "nothing");
+    check_error((scratch / "nothing").string(), 1, {"no .safetensors, .npy"});
+    written(scratch, "run/run.json", "[1");
+    check_error(run, 1, {"run.json", "is no JSON object"});
+    check_error("", 2, {"PATH is required"});
+    check_error(gaps + " --scaler torhc", 2, {"'torhc' is none of"});
+    check_error(gaps + " --format e8m0", 2, {"holds scales"});
+    check_error(gaps + " --json - --svg -", 2, {"only one of"});
+    check_error(written(scratch, "far.csv", "step,amax\n0,1\n99999999999,1\n"), 1, {"more than 20000000 steps"});
+}

@@ -1,0 +1,208 @@
+#include <ampscope/tools/chart/figure.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+
+namespace amp::svg {
+
+namespace {
+
+constexpr double header = 56, legend_row = 18, panel_height = 84, panel_pitch = 136, footer = 34;
+constexpr std::size_t styles = 7;
+
+struct Axes {
+    Scale x, y;
+};
+
+/// The names of all series, in the order of their first appearance: each has one style in every panel.
+std::vector<std::string> names_of(const LineFigure& figure) {
+    std::vector<std::string> names;
+    for (const LinePanel& panel : figure.panels)
+        for (const LineSeries& series : panel.series)
+            if (!series.quiet && std::ranges::find(names, series.name) == names.end()) names.push_back(series.name);
+    return names;
+}
+
+std::string quiet_name(const LineFigure& figure) {
+    for (const LinePanel& panel : figure.panels)
+        for (const LineSeries& series : panel.series)
+            if (series.quiet) return series.name;
+    return "";
+}
+
+/// The values that all panels show, with a little room.
+std::pair<double, double> range_of(const LineFigure& figure) {
+    double low = std::numeric_limits<double>::infinity(), high = -low;
+    for (const LinePanel& panel : figure.panels)
+        for (const LineSeries& series : panel.series)
+            for (const auto& [x, y] : series.points) {
+                if (!std::isfinite(y)) continue;
+                low = std::min(low, y);
+                high = std::max(high, y);
+            }
+    if (!(low <= high)) return {0, 1};
+    const double room = figure.log2_y ? 1 : high > low ? 0.05 * (high - low) : std::max(0.05 * std::abs(high), 0.5);
+    return {low - room, high + room};
+}
+
+/// Path data of a line. Of the points in one pixel column the first, the extremes and the last are drawn.
+class Path {
+  public:
+    Path(const Axes& axes, bool holds) : axes_(axes), holds_(holds) {}
+
+    void add(double x, double y) {
+        if (!std::isfinite(y)) {
+            finish_column();
+            broken_ = true;
+            return;
+        }
+        const double at = std::round(axes_.x(x) * 2) / 2;
+        if (count_ > 0 && at != column_) finish_column();
+        if (count_++ == 0) first_ = low_ = high_ = y;
+        column_ = at;
+        last_ = y;
+        low_ = std::min(low_, y);
+        high_ = std::max(high_, y);
+    }
+    std::string data(double end) {
+        const bool open = count_ > 0 || !d_.empty();
+        finish_column();
+        if (holds_ && open && !broken_) fmt::format_to(std::back_inserter(d_), "H{}", number(axes_.x(end)));
+        return d_;
+    }
+
+  private:
+    void finish_column() {
+        if (count_ == 0) return;
+        point(first_);
+        if (low_ < std::min(first_, last_)) point(low_);
+        if (high_ > std::max(first_, last_)) point(high_);
+        if (count_ > 1) point(last_);
+        count_ = 0;
+    }
+    void point(double y) {
+        const bool begins = d_.empty() || broken_;
+        if (holds_ && !begins) fmt::format_to(std::back_inserter(d_), "H{}V{}", number(column_), number(axes_.y(y)));
+        else fmt::format_to(std::back_inserter(d_), "{}{} {}", begins ? "M" : "L", number(column_), number(axes_.y(y)));
+        broken_ = false;
+    }
+
+    const Axes& axes_;
+    bool holds_, broken_ = false;
+    std::string d_;
+    int count_ = 0;
+    double column_ = 0, first_ = 0, last_ = 0, low_ = 0, high_ = 0;
+};
+
+void draw_axes(Canvas& canvas, const Axes& axes, bool log2_y) {
+    const auto y_step =
+        log2_y ? std::max(1.0, tick_step(axes.y.to - axes.y.from, 4)) : tick_step(axes.y.to - axes.y.from, 4);
+    for (double tick = std::ceil(axes.y.from / y_step) * y_step; tick <= axes.y.to; tick += y_step) {
+        canvas.line(axes.x.begin, axes.y(tick), axes.x.end, axes.y(tick), "grid");
+        canvas.text(axes.x.begin - 6, axes.y(tick) + 4, "small quiet", Anchor::end,
+                    log2_y ? power_label(static_cast<int>(tick))
+                           : fmt::format("{:.4g}", std::abs(tick) < 1e-12 ? 0 : tick));
+    }
+    canvas.line(axes.x.begin, axes.y.begin, axes.x.end, axes.y.begin, "axis");
+    const double x_step = std::max(1.0, tick_step(axes.x.to - axes.x.from, 10));
+    for (double tick = std::ceil(axes.x.from / x_step) * x_step; tick <= axes.x.to; tick += x_step) {
+        canvas.line(axes.x(tick), axes.y.begin, axes.x(tick), axes.y.begin + 4, "axis");
+        canvas.text(axes.x(tick), axes.y.begin + 16, "small", Anchor::middle, fmt::format("{:.10g}", tick));
+    }
+}
+
+std::string style_of(std::size_t index) { return fmt::format("series series-{}", index % styles); }
+
+void draw_marks(Canvas& canvas, const Axes& axes, const LineSeries& series) {
+    double last = -10;
+    for (const double x : series.marks) {
+        const double at = axes.x(x);
+        if (at - last < 3) continue; // they would cover each other
+        last = at;
+        canvas.path(fmt::format("M{} {}l-4 -7h8z", number(at), number(axes.y.end)), "mark", fmt::format("{:.10g}", x));
+    }
+}
+
+void draw_panel(Canvas& canvas, const Axes& axes, const LineFigure& figure, const LinePanel& panel,
+                const std::vector<std::string>& names) {
+    canvas.open_group(panel.name + (panel.note.empty() ? "" : ": " + panel.note));
+    const std::string name = clipped(printable(panel.name), 44);
+    canvas.text(16, axes.y.end - 12, "mono", Anchor::start, name);
+    const double note_at = std::max(left_edge, 16 + 8.0 * static_cast<double>(width(name)) + 12);
+    const auto room = static_cast<std::size_t>((right_edge - note_at) / 6.2);
+    canvas.text(note_at, axes.y.end - 12, "quiet", Anchor::start, clipped(printable(panel.note), room));
+    draw_axes(canvas, axes, figure.log2_y);
+    for (const bool quiet : {true, false}) // what is compared with lies below
+        for (const LineSeries& series : panel.series) {
+            if (series.quiet != quiet) continue;
+            Path path(axes, series.holds);
+            for (const auto& [x, y] : series.points) path.add(x, y);
+            const auto index = static_cast<std::size_t>(std::ranges::find(names, series.name) - names.begin());
+            canvas.path(path.data(figure.last), quiet ? "compare" : style_of(index), series.name);
+            draw_marks(canvas, axes, series);
+        }
+    canvas.close_group();
+}
+
+/// What the lines and marks are; returns the rows it takes.
+int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std::string>& names, double y) {
+    double x = left_edge;
+    int rows = 0;
+    const auto entry = [&](std::string_view css, const std::string& label) {
+        const double text_width = 6.4 * static_cast<double>(width(label));
+        if (rows == 0) rows = 1;
+        if (x + 30 + text_width > right_edge && x > left_edge) {
+            x = left_edge;
+            ++rows;
+        }
+        const double at = y + legend_row * (rows - 1);
+        if (canvas != nullptr && css == "mark")
+            canvas->path(fmt::format("M{} {}l-4 -7h8z", number(x + 12), number(at - 1)), css);
+        else if (canvas != nullptr) canvas->line(x, at - 4, x + 24, at - 4, css);
+        if (canvas != nullptr) canvas->text(x + 30, at, "small", Anchor::start, label);
+        x += 30 + text_width + 18;
+    };
+    if (names.size() > 1)
+        for (std::size_t i = 0; i < names.size(); ++i) entry(style_of(i), clipped(printable(names[i]), 40));
+    if (const std::string compared = quiet_name(figure); !compared.empty()) entry("compare", compared);
+    if (!figure.marks.empty()) entry("mark", figure.marks);
+    return rows;
+}
+
+} // namespace
+
+double draw(Canvas* canvas, const LineFigure& figure, double y) {
+    const std::vector<std::string> names = names_of(figure);
+    const double legend = legend_row * draw_legend(nullptr, figure, names, 0);
+    const double height = header + legend + panel_pitch * static_cast<double>(figure.panels.size()) + footer - 26;
+    if (canvas == nullptr) return height;
+    canvas->open_group(figure.title);
+    canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
+    canvas->text(16, y + 38, "quiet", Anchor::start, figure.subtitle);
+    draw_legend(canvas, figure, names, y + header);
+    const auto [low, high] = range_of(figure);
+    double top = y + header + legend + 12;
+    for (const LinePanel& panel : figure.panels) {
+        const Axes axes{{figure.first, std::max(figure.last, figure.first + 1), left_edge, right_edge},
+                        {low, high, top + 8 + panel_height, top + 8}};
+        draw_panel(*canvas, axes, figure, panel, names);
+        top += panel_pitch;
+    }
+    canvas->text((left_edge + right_edge) / 2, y + height - 8, "small quiet", Anchor::middle, figure.x_label);
+    canvas->close_group();
+    return height;
+}
+
+std::string description(const LineFigure& figure) {
+    std::string text = figure.title + ".";
+    for (const LinePanel& panel : figure.panels)
+        text += fmt::format(" {}{}{}.", panel.name, panel.note.empty() ? "" : ": ", panel.note);
+    return text;
+}
+
+} // namespace amp::svg

@@ -1,0 +1,214 @@
+#include <ampscope/tools/loss-scale/collect.h>
+
+#include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/recording.h>
+#include <ampscope/tools/chart/terminal.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// The format of gradients in backward, from run.json; empty where it does not say.
+std::string gradient_format(const Json& run) {
+    const Json precision = run.is_object() ? run.value("precision", Json()) : Json();
+    if (!precision.is_object()) return "";
+    const auto text = [](const Json& from, const char* key) {
+        return from.is_object() && from.contains(key) && from[key].is_string() ? from[key].get<std::string>() : "";
+    };
+    const std::string autocast = text(precision.value("autocast", Json()), "format");
+    return autocast.empty() ? text(precision.value("formats", Json()), "gradients") : autocast;
+}
+
+std::string described(const Json& run) {
+    std::string text;
+    const auto name = [&](const char* part) {
+        const Json json = run.is_object() ? run.value(part, Json()) : Json();
+        return json.is_object() && json.contains("name") && json["name"].is_string() ? json["name"].get<std::string>()
+                                                                                     : "";
+    };
+    text = name("precision");
+    if (const std::string scaler = name("loss_scaler"); !scaler.empty())
+        text += (text.empty() ? "" : ", ") + ("loss scaler " + scaler);
+    return text;
+}
+
+/// What one step's log says. `same_format`: gradients were recorded in the format of the replay.
+GradientStep step_of(const StepMetrics& m, bool same_format) {
+    GradientStep step;
+    step.step = m.step;
+    const double weight = m.amax_weight.value_or(0), activation = m.amax_activation.value_or(0);
+    step.amax = std::max(weight, activation);
+    if (m.amax_activation) step.largest = activation > weight ? "activations' gradients" : "weights' gradients";
+    if (m.found_inf && *m.found_inf && m.scale) step.overflow_scale = *m.scale;
+    if (m.found_inf && !*m.found_inf && m.scale && same_format) step.clean_scale = *m.scale;
+    return step;
+}
+
+/// A log of overflows without a scale: that of the scaler it was made under.
+void reconstruct_scales(std::vector<StepMetrics>& steps, const NamedScaler& under, GradientLog& log) {
+    LossScalerState state = initial_state(under.options);
+    for (StepMetrics& m : steps) {
+        m.scale = state.scale;
+        state = update_scale(under.options, state, m.found_inf.value_or(false)).state;
+    }
+    log.warnings.push_back(
+        fmt::format("{}: has no loss scale; taken for that of {} over these overflows", log.name, under.name));
+}
+
+struct RecordedHistogram {
+    std::string tensor, format;
+    double scale = 1;
+    MagnitudeHistogram magnitudes; ///< of the values as recorded
+};
+
+/// One line of histograms.jsonl. Throws for anything else.
+RecordedHistogram histogram_of(const Json& line) {
+    RecordedHistogram h{line.at("tensor"), line.at("format"), line.at("loss_scale"), {}};
+    h.magnitudes.zero = line.at("zero");
+    h.magnitudes.nan = line.at("nan");
+    h.magnitudes.inf = line.at("inf");
+    if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
+    for (const auto& [exponent, counts] : line.at("rows").items()) {
+        MantissaRow row{};
+        if (counts.size() > row.size()) throw std::runtime_error("too many mantissa classes");
+        for (std::size_t i = 0; i < counts.size(); ++i) row[i] = counts[i].get<std::uint64_t>();
+        h.magnitudes.rows[std::stoi(exponent)] = row;
+    }
+    return h;
+}
+
+/// Adds a tensor's recorded magnitudes to its step.
+void add_histogram(GradientStep& step, const RecordedHistogram& h, double& most, GradientLog& log) {
+    const std::optional<int> log2 = exact_log2(h.scale);
+    if (!log2) {
+        log.warnings.push_back(
+            fmt::format("{}: step {}, {}: recorded under {}, no power of two: its histogram is left out", log.name,
+                        step.step, h.tensor, h.scale));
+        return;
+    }
+    const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
+    step.magnitudes.merge(magnitudes);
+    step.flushed = step.flushed || h.format != "fp32";
+    // Who is the largest, to a binade; what overflowed is larger than all.
+    const double top = h.magnitudes.inf + h.magnitudes.nan > 0 ? HUGE_VAL
+                       : magnitudes.rows.empty()               ? 0
+                                                               : std::ldexp(1.0, magnitudes.rows.rbegin()->first);
+    if (top <= most) return;
+    most = top;
+    step.largest = h.tensor;
+}
+
+void read_histograms(const fs::path& folder, GradientLog& log) {
+    std::ifstream in(folder / "histograms.jsonl", std::ios::binary);
+    std::map<std::int64_t, double> most;
+    std::int64_t number = 0, broken = 0;
+    for (std::string text; std::getline(in, text);) {
+        ++number;
+        try {
+            const Json line = Json::parse(text);
+            const auto at =
+                std::ranges::lower_bound(log.steps, line.at("step").get<std::int64_t>(), {}, &GradientStep::step);
+            if (at == log.steps.end() || at->step != line.at("step").get<std::int64_t>()) continue;
+            add_histogram(*at, histogram_of(line), most[at->step], log);
+        } catch (const std::exception&) {
+            if (++broken == 1 && !in.eof())
+                log.warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it",
+                                                   (folder / "histograms.jsonl").string(), number));
+        }
+    }
+}
+
+void note_scales(const std::vector<StepMetrics>& steps, GradientLog& log) {
+    for (const StepMetrics& m : steps) {
+        if (m.scale && (log.scales.empty() || log.scales.back().scale != *m.scale))
+            log.scales.push_back({m.step, *m.scale});
+        if (m.found_inf.value_or(false)) log.skipped.push_back(m.step);
+    }
+}
+
+GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
+    GradientLog log{.name = path.string(), .recorded = {}, .steps = {}, .scales = {}, .skipped = {}, .warnings = {}};
+    std::error_code none;
+    const bool folder = fs::is_directory(path, none);
+    const Json run = folder ? read_run_configuration(path) : Json();
+    StepLog read = read_step_log(path, options.columns);
+    log.warnings = std::move(read.warnings);
+    log.recorded = described(run);
+    const bool has_inf = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.found_inf.has_value(); });
+    const bool has_scale = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.scale.has_value(); });
+    if (has_inf && !has_scale) reconstruct_scales(read.steps, options.recorded_under, log);
+    const std::string format = gradient_format(run);
+    const bool same = folder ? format == options.format.name : has_scale || has_inf;
+    for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same));
+    note_scales(read.steps, log);
+    if (folder) read_histograms(path, log);
+    return log;
+}
+
+/// Gradients in files: everything is measured.
+GradientLog read_recording(const fs::path& path, const LossScaleOptions& options) {
+    GradientLog log{.name = path.string(),
+                    .recorded = "gradients in files",
+                    .steps = {},
+                    .scales = {},
+                    .skipped = {},
+                    .warnings = {}};
+    const Recording recording = find_tensors({path});
+    log.warnings = recording.warnings;
+    log.warnings.insert(log.warnings.end(), recording.errors.begin(), recording.errors.end());
+    std::uint64_t bytes = 0;
+    for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
+    ProgressBar bar(bytes);
+    std::map<std::int64_t, GradientStep> steps;
+    std::unique_ptr<TensorFile> file;
+    for (const RecordedTensor& t : recording.tensors) {
+        try {
+            if (!file || file->path() != t.file) file = open_tensor_file(t.file);
+            const MagnitudeStatistics m = measure_divided(*file, t.index, t.recorded_scale, options.threads,
+                                                          [&](std::uint64_t n) { bar.add(n); });
+            GradientStep& step = steps[t.step.value_or(0)];
+            step.step = t.step.value_or(0);
+            step.magnitudes.merge(m.histogram);
+            step.flushed = step.flushed || info(t.entry.dtype).bits < 32;
+            const bool overflowed = m.histogram.inf + m.histogram.nan > 0;
+            if (overflowed && t.recorded_scale < step.overflow_scale) {
+                step.overflow_scale = t.recorded_scale;
+                step.largest = t.entry.name;
+            }
+            if (m.max <= step.amax) continue;
+            step.amax = m.max;
+            if (!std::isfinite(step.overflow_scale)) step.largest = t.entry.name;
+        } catch (const FileError& error) {
+            log.warnings.emplace_back(error.what());
+        }
+    }
+    for (auto& [number, step] : steps) log.steps.push_back(std::move(step));
+    if (log.steps.empty() && !recording.errors.empty()) throw std::runtime_error(recording.errors.front());
+    if (log.steps.empty()) throw FileError(path, "holds no gradients and no log of steps");
+    return log;
+}
+
+} // namespace
+
+GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& options) {
+    std::error_code none;
+    if (!fs::exists(path, none)) throw FileError(path, "does not exist");
+    const std::string extension = path.extension();
+    const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
+                      extension == ".ndjson";
+    if (text || fs::exists(path / "metrics.jsonl", none)) return read_log(path, options);
+    return read_recording(path, options);
+}
+
+} // namespace amp
