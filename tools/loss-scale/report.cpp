@@ -119,15 +119,16 @@ std::string alarms_text(const ReplayedLog& log, const LossScaleOptions& options)
 
 std::string sweep_text(const ReplayedLog& log, bool color) {
     if (log.swept.empty()) return "";
-    Table table({"settings", "lost", "skipped", "final scale", "underflow"});
+    Table table({"settings", "lost", "skipped", "underflow"});
     for (std::size_t i = 0; i < std::min(rows_of_sweep, log.swept.size()); ++i) {
         const SweptScaler& s = log.swept[i];
-        table.add({s.name, percent(s.lost()), std::to_string(s.replay.skipped.size()), scale_text(s.replay.final_scale),
-                   underflow_text(s.replay)});
+        table.add({s.name, percent(s.lost()), std::to_string(s.replay.skipped.size()), underflow_text(s.replay)});
     }
-    return fmt::format(
-        "\nThe best of {} settings. lost: the share of steps skipped and that of gradients that underflow.\n{}",
-        log.swept.size(), table.text(color));
+    return "\n" +
+           wrapped(fmt::format("The best of {} settings. lost: the share of steps skipped and that of gradients that "
+                               "underflow.",
+                               log.swept.size())) +
+           table.text(color);
 }
 
 std::string report_of(const ReplayedLog& log, const LossScaleOptions& options, bool color) {
@@ -286,7 +287,7 @@ std::string advice(const ReplayedLog& log, const LossScaleOptions& options) {
     else {
         const int start = measured && r.log2_scale ? *r.log2_scale : r.highest_safe - options.recommendation.margin;
         text = fmt::format(
-            "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start), start, highest,
+            "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start), highest,
             measured ? fmt::format(", and from {} on less than {} of the non-zero gradients underflow", lowest, limit)
                      : std::string());
         if (!measured) text += " How much underflows is not known: record gradients or their histograms.";
