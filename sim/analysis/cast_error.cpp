@@ -34,17 +34,6 @@ CastError errors_of(const Cast& cast, std::span<const double> values, std::span<
     return result;
 }
 
-double value_of(const Unpacked& x) {
-    switch (x.kind) {
-    case Kind::zero: return 0;
-    case Kind::infinity: return INFINITY;
-    case Kind::nan: return NAN;
-    case Kind::finite: break;
-    }
-    const double magnitude = std::ldexp(static_cast<double>(x.significand), x.exponent);
-    return x.sign ? -magnitude : magnitude;
-}
-
 } // namespace
 
 double CastError::sqnr() const { return noise == 0 && signal > 0 ? INFINITY : 10 * std::log10(signal / noise); }

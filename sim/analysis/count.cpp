@@ -25,6 +25,17 @@ int number_bits(DType dtype) { return info(dtype).bits / info(dtype).numbers(); 
 
 } // namespace
 
+double value_of(const Unpacked& x) {
+    switch (x.kind) {
+    case Kind::zero: return x.sign ? -0.0 : 0.0;
+    case Kind::infinity: return x.sign ? -INFINITY : INFINITY;
+    case Kind::nan: return NAN;
+    case Kind::finite: break;
+    }
+    const double magnitude = std::ldexp(static_cast<double>(x.significand), x.exponent);
+    return x.sign ? -magnitude : magnitude;
+}
+
 std::uint64_t packed_number(std::span<const std::byte> data, std::size_t index, int width) {
     std::uint64_t word = 0;
     if (width % 8 == 0) { // the machine is little-endian, as the files are

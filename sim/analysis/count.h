@@ -14,6 +14,9 @@ namespace amp {
 /// One number of a tensor, given its bits (for complex elements, one of the two parts), exactly.
 Unpacked unpack_number(DType dtype, std::uint64_t bits);
 
+/// The nearest double, with the sign of zeros and infinities.
+double value_of(const Unpacked& x);
+
 /// The bits of number `index` in packed numbers of `width` bits, lowest bits first.
 std::uint64_t packed_number(std::span<const std::byte> data, std::size_t index, int width);
 

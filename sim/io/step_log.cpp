@@ -146,6 +146,7 @@ class Reader {
     [[nodiscard]] StepMetrics read(const Json& line, std::int64_t number) const {
         StepMetrics m;
         m.step = static_cast<std::int64_t>(number_in(line, step_).value_or(static_cast<double>(number)));
+        m.loss = number_in(line, "loss");
         m.scale = number_in(line, scale_);
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
         const auto nested = line.find(amax_);

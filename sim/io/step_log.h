@@ -10,7 +10,7 @@ namespace amp {
 /// One step. Magnitudes are those of gradients without the loss scale, finite ones only.
 struct StepMetrics {
     std::int64_t step = 0;
-    std::optional<double> scale, amax_weight, amax_activation;
+    std::optional<double> loss, scale, amax_weight, amax_activation;
     std::optional<bool> found_inf;
 };
 

@@ -1,6 +1,7 @@
 #include <ampscope/tools/chart/chart.h>
 
 #include <ampscope/tools/chart/figure.h>
+#include <ampscope/tools/chart/text.h>
 
 #include <ampscope/formats/codec.h>
 
@@ -68,6 +69,18 @@ std::string power_label(int log2) {
     std::string out = "2";
     for (const char c : std::to_string(log2)) out += c == '-' ? "⁻" : digits[static_cast<std::size_t>(c - '0')];
     return out;
+}
+
+std::string panel_label(const std::string& name, const std::string& note) {
+    return note.empty() ? name : name + ": " + note;
+}
+
+void draw_heading(Canvas& canvas, const std::string& name, const std::string& note, double y) {
+    const std::string shown = clipped(printable(name), 44);
+    canvas.text(16, y, "mono", Anchor::start, shown);
+    const double note_at = std::max(left_edge, 16 + 8.0 * static_cast<double>(width(shown)) + 12);
+    const auto room = static_cast<std::size_t>((right_edge - note_at) / 6.2);
+    canvas.text(note_at, y, "quiet", Anchor::start, clipped(printable(note), room));
 }
 
 // librsvg knows no CSS variables, so each mode states its colours. `#ID` stands for the id prefix.

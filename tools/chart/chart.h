@@ -81,7 +81,18 @@ struct LineFigure {
     std::vector<LinePanel> panels; ///< with the same axes
 };
 
-using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure>;
+/// Counts by powers of two, as shares of each panel's elements.
+struct BarPanel {
+    std::string name, note;
+    std::map<int, std::uint64_t> bins; ///< by exponent
+    std::uint64_t elements = 0;        ///< of which the bins are a part
+};
+struct BarFigure {
+    std::string title, subtitle, x_label;
+    std::vector<BarPanel> panels; ///< with the same axes
+};
+
+using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure>;
 
 /// One SVG document with the figures, one under the other; its title is the first one's. `id` prefixes the document's
 /// element ids.

@@ -25,11 +25,18 @@ std::string definitions(const std::string& id);
 double draw(Canvas* canvas, const MagnitudeFigure& figure, double y);
 double draw(Canvas* canvas, const RateFigure& figure, double y);
 double draw(Canvas* canvas, const LineFigure& figure, double y);
+double draw(Canvas* canvas, const BarFigure& figure, double y);
 
 /// The text alternatives.
 std::string description(const MagnitudeFigure& figure);
 std::string description(const RateFigure& figure);
 std::string description(const LineFigure& figure);
+std::string description(const BarFigure& figure);
+
+/// "name: note", or the name alone; what a panel is called.
+std::string panel_label(const std::string& name, const std::string& note);
+/// The heading of a panel: its name, then its note, clipped to the page.
+void draw_heading(Canvas& canvas, const std::string& name, const std::string& note, double y);
 
 inline constexpr double page_width = 800, left_edge = 88, right_edge = 772;
 

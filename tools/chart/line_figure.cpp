@@ -130,12 +130,8 @@ void draw_marks(Canvas& canvas, const Axes& axes, const LineSeries& series) {
 
 void draw_panel(Canvas& canvas, const Axes& axes, const LineFigure& figure, const LinePanel& panel,
                 const std::vector<std::string>& names) {
-    canvas.open_group(panel.name + (panel.note.empty() ? "" : ": " + panel.note));
-    const std::string name = clipped(printable(panel.name), 44);
-    canvas.text(16, axes.y.end - 12, "mono", Anchor::start, name);
-    const double note_at = std::max(left_edge, 16 + 8.0 * static_cast<double>(width(name)) + 12);
-    const auto room = static_cast<std::size_t>((right_edge - note_at) / 6.2);
-    canvas.text(note_at, axes.y.end - 12, "quiet", Anchor::start, clipped(printable(panel.note), room));
+    canvas.open_group(panel_label(panel.name, panel.note));
+    draw_heading(canvas, panel.name, panel.note, axes.y.end - 12);
     draw_axes(canvas, axes, figure.log2_y);
     for (const bool quiet : {true, false}) // what is compared with lies below
         for (const LineSeries& series : panel.series) {
@@ -200,8 +196,7 @@ double draw(Canvas* canvas, const LineFigure& figure, double y) {
 
 std::string description(const LineFigure& figure) {
     std::string text = figure.title + ".";
-    for (const LinePanel& panel : figure.panels)
-        text += fmt::format(" {}{}{}.", panel.name, panel.note.empty() ? "" : ": ", panel.note);
+    for (const LinePanel& panel : figure.panels) text += " " + panel_label(panel.name, panel.note) + ".";
     return text;
 }
 

@@ -1,0 +1,134 @@
+// amp-diff as a user runs it: files of any mix, runs, gates, bad input.
+#include "tool.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+Outcome diff(const std::string& arguments) { return run_command(AMP_DIFF " " + arguments); }
+
+Json results(const std::string& arguments) {
+    const Outcome o = diff("--json - " + arguments);
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(o.out);
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
+    const Outcome o = diff(arguments);
+    CAPTURE(arguments);
+    CAPTURE(o.err);
+    CHECK(o.code == code);
+    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
+    for (const std::string_view part : parts) CHECK(contains(o.err, part));
+}
+
+/// A raw file of FP32 numbers; compared with --dtype F32.
+std::string raw(const Scratch& scratch, const std::string& name, const std::vector<float>& values) {
+    write_file(scratch / name, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    return (scratch / name).string();
+}
+
+} // namespace
+
+TEST_CASE("two runs: local error in the step where the state is the same, drift afterwards") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string();
+    REQUIRE(run_command(AMP_TRAIN " --model mlp --steps 25 --record-every 10 --record-state --precision "
+                                  "fp32,amp-bf16,amp-fp16 --record " +
+                        runs)
+                .code == 0);
+    const Json json = results(runs + "/fp32 " + runs + "/amp-bf16");
+    REQUIRE(json["steps"].size() == 3);
+    CHECK(json["steps"][0]["origin"] == "local");
+    CHECK(json["steps"][0]["state_distance"] == 0);
+    CHECK(json["steps"][1]["origin"] == "drift");
+    CHECK(json["steps"][1]["state_distance"].get<double>() > 0);
+    CHECK(json["steps"][2]["state_distance"] > json["steps"][1]["state_distance"]);
+    CHECK(json["first"]["step"] == 0);
+    CHECK(json["first"]["tensor"] == json["tensors"][0]["tensor"]);
+    CHECK(contains(json["notes"].dump(), "loss first differs in step 0"));
+    CHECK(contains(json["notes"].dump(), "/precision/name"));
+    std::uint64_t elements = 0, classes = 0;
+    for (const Json& t : json["tensors"]) {
+        elements += t["elements"].get<std::uint64_t>();
+        for (const Json& n : t["classes"]) classes += n.get<std::uint64_t>();
+    }
+    CHECK(elements == json["total"]["elements"]);
+    CHECK(classes == elements);
+    // FP16 gradients contain their loss scale, which is taken out.
+    const Json scaled = results(runs + "/fp32 " + runs + "/amp-fp16");
+    CHECK(scaled["steps"][0]["relative_norm"].get<double>() < 0.02);
+
+    const Outcome table = diff(runs + "/fp32 " + runs + "/amp-bf16 --worst 3 --svg " + (scratch / "d.svg").string());
+    CHECK(table.code == 0);
+    for (const char* part : {"First: step 0", "local error", "drift, state", "Farthest apart", "|a-b|/|a|", "DOES"})
+        CHECK(contains(table.out, part) == (std::string_view(part) != "DOES"));
+    for (const std::string& line : lines_of(table.out)) CHECK(line.size() <= 84);
+    CHECK(contains(read_file(scratch / "d.svg"), "how far apart"));
+    const Outcome same = diff(runs + "/fp32 " + runs + "/fp32");
+    CHECK(same.code == 0);
+    CHECK(contains(same.out, "The same: "));
+    CHECK(contains(same.out, "loss never differs"));
+    CHECK(diff(runs + "/fp32 " + runs + "/amp-bf16 --json - --threads 1").out ==
+          diff(runs + "/fp32 " + runs + "/amp-bf16 --json - --threads 3").out);
+}
+
+TEST_CASE("two files of one tensor are compared whatever their names, and gates judge them") {
+    const Scratch scratch;
+    std::vector<float> values(100, 1), others = values;
+    others[7] = 1 + 0x1p-22F; // two ulps
+    const std::string files = raw(scratch, "a.bin", values) + " " + raw(scratch, "b.bin", others) + " --dtype F32";
+    const Json json = results(files);
+    CHECK(json["first"]["index"] == 7);
+    CHECK(json["first"]["b_bits"] == "0x3f800002");
+    CHECK(json["first"]["b"] == "0x1.000004p+0");
+    CHECK(json["total"]["max_ulps"] == 2);
+    CHECK(json["total"]["ulps"] == Json{{"1", 1}});
+    for (const char* holds : {"max-ulps<=2", "max-ulps < 2.5", "differ<=1%", "norm<1e-6", "nan<=0", "sign<1",
+                              "missing<=0", "max-relative<1e-6", "inf<=0", "zero<=0"})
+        CHECK_MESSAGE(diff(files + " --gate '" + holds + "'").code == 0, holds);
+    for (const char* fails : {"max-ulps<2", "differ<1%", "norm<1e-9", "max-relative<1e-8"}) {
+        const Outcome o = diff(files + " --gate '" + fails + "'");
+        CHECK_MESSAGE(o.code == 3, fails);
+        CHECK(contains(o.out, "DOES NOT HOLD"));
+        CHECK(contains(diff(files + " --json - --gate '" + fails + "'").err, "gate does not hold"));
+    }
+    others[9] = NAN;
+    const std::string nan = raw(scratch, "a.bin", values) + " " + raw(scratch, "c.bin", others) + " --dtype F32";
+    CHECK(diff(nan + " --gate 'max-ulps<1e30'").code == 3);
+    CHECK(diff(nan + " --gate 'nan<=1'").code == 0);
+    CHECK(contains(diff(nan).out, "1 NaN in one"));
+    CHECK(results(files + " --a-scale 2 --b-scale 2")["total"]["max_ulps"] == 2);
+    CHECK(results(files + " --a-scale 2")["total"]["differing"] == 100);
+}
+
+TEST_CASE("what is missing or broken is said") {
+    const Scratch scratch;
+    const std::string a = raw(scratch, "a.bin", {1, 2}), b = raw(scratch, "b.bin", {1, 2, 3});
+    check_error(a + " " + b + " --dtype F32", 1, {"b.bin", "3 elements, the other has 2"});
+    check_error(a + " /nonexistent --dtype F32", 1, {"/nonexistent"});
+    check_error(a, 2, {"B is required"});
+    check_error(a + " " + b + " --gate 'ulps<1'", 2, {"'ulps' is none of differ"});
+    check_error(a + " " + b + " --gate 'nan<1%'", 2, {"a number without %"});
+    check_error(a + " " + b + " --gate nan", 2, {"FIGURE<LIMIT"});
+    check_error(a + " " + b + " --tensor '['", 2, {"no regular expression"});
+    const std::string sample = AMP_SAMPLE;
+    const Outcome other = diff(sample + "/deep_tanh " + sample + "/digits_cnn");
+    CHECK(other.code == 1);
+    CHECK(contains(other.err, "no tensor of one name and step"));
+    const Json one = results(sample + "/deep_tanh " + sample + "/deep_tanh/step_000050.safetensors");
+    CHECK(one["only_a"].size() > 0);
+    CHECK(one["only_b"].empty());
+    CHECK(one["total"]["differing"] == 0);
+    CHECK(diff(sample + "/deep_tanh " + sample + "/deep_tanh/step_000050.safetensors --gate 'missing<=0'").code == 3);
+}

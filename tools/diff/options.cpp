@@ -1,0 +1,109 @@
+#include <ampscope/tools/diff/options.h>
+
+#include <ampscope/formats/policy.h>
+#include <ampscope/sim/analysis/gate.h>
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+
+namespace amp {
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  amp-diff a.safetensors b.safetensors            first difference, tables by tensor, worst elements
+  amp-diff runs/fp32 runs/amp-bf16                two runs: where they part, step by step
+  amp-diff gpu.npy cpu.npy --gate max-ulps<=1     exit with 3 where they differ by more
+  amp-diff fp16.pt fp32.pt --a-scale 65536        fp16.pt still contains the loss scale
+  amp-diff a.npz b.npz --tensor weight --worst 0 --json -
+
+Tensors are paired by name and step; two files of one tensor each in any case. Gates: differ, norm and max-relative < a
+number or percentage; max-ulps, nan, inf, sign, zero and missing < or <= a number.
+Exit codes: 0 fine (also where things differ), 1 bad input, 2 wrong usage, 3 a gate does not hold.)";
+
+DiffGate parse_diff_gate(const std::string& text) {
+    DiffGate gate;
+    gate.text = text;
+    const std::size_t less = text.find('<');
+    const auto fail = [&](const char* expected) {
+        throw std::invalid_argument("gate '" + text + "': expected " + expected);
+    };
+    if (less == std::string::npos) fail("FIGURE<LIMIT or FIGURE<=LIMIT");
+    const auto trimmed = [](std::string word) {
+        word.erase(0, word.find_first_not_of(' '));
+        word.erase(word.find_last_not_of(' ') + 1);
+        return word;
+    };
+    gate.figure = parse_name<DiffGate::Figure>("gate", diff_gate_names, trimmed(text.substr(0, less)));
+    gate.or_equal = less + 1 < text.size() && text[less + 1] == '=';
+    std::string limit = trimmed(text.substr(less + (gate.or_equal ? 2 : 1)));
+    const bool percent = limit.ends_with('%');
+    if (percent) limit.pop_back();
+    char* end = nullptr;
+    gate.limit = std::strtod(limit.c_str(), &end);
+    if (limit.empty() || end != limit.c_str() + limit.size() || !(gate.limit >= 0))
+        fail("a limit such as 1, 1e-3 or 0.1%");
+    if (percent) gate.limit /= 100;
+    const bool share = gate.figure == DiffGate::Figure::differ || gate.figure == DiffGate::Figure::norm ||
+                       gate.figure == DiffGate::Figure::max_relative;
+    if (percent && !share) fail("a number without %: this figure is a count");
+    return gate;
+}
+
+struct Words {
+    std::string a, b, tensor, dtype, as, a_scale, b_scale;
+    std::vector<std::string> gates;
+};
+
+void interpret(const Words& words, DiffOptions& options) {
+    options.a = words.a;
+    options.b = words.b;
+    try {
+        if (!words.tensor.empty()) options.tensor.emplace(words.tensor, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+        throw std::invalid_argument("--tensor: '" + words.tensor + "' is no regular expression: " + error.what());
+    }
+    if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
+    if (!words.as.empty()) options.open.as = parse_dtype(words.as);
+    if (!words.a_scale.empty()) options.a_scale = parse_scale(words.a_scale);
+    if (!words.b_scale.empty()) options.b_scale = parse_scale(words.b_scale);
+    for (const std::string& gate : words.gates) options.gates.push_back(parse_diff_gate(gate));
+    if (options.json == "-" && options.svg == "-")
+        throw std::invalid_argument("only one of --json and --svg can be standard output");
+}
+
+} // namespace
+
+std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& options) {
+    Words words;
+    CLI::App app("Where two recordings part: first difference, distances in ulps, worst elements.", "amp-diff");
+    app.footer(examples);
+    app.set_version_flag("--version", "amp-diff " AMPSCOPE_VERSION);
+    app.add_option("A", words.a, "A file, a folder of files or a run folder: what B is measured by")->required();
+    app.add_option("B", words.b, "Likewise")->required();
+    app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
+    app.add_option("--a-scale", words.a_scale, "Loss scale that the values of A still contain; overrides the file's");
+    app.add_option("--b-scale", words.b_scale, "The same for B");
+    app.add_option("--worst", options.worst, "Rows in tables of tensors and elements; 0: all tensors; default 10")
+        ->check(CLI::Range(0, 1'000'000));
+    app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated")->allow_extra_args(false);
+    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
+    app.add_option("--svg", options.svg, "Draw distances over steps and by tensor ('-': standard output)");
+    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
+        ->check(CLI::Range(0, 4096));
+    app.add_option("--dtype", words.dtype, "Element type of raw files");
+    app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
+    try {
+        app.parse(argc, argv);
+        interpret(words, options);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::invalid_argument& error) {
+        std::cerr << "amp-diff: " << error.what() << "\nRun with --help for more information.\n";
+        return 2;
+    }
+    return std::nullopt;
+}
+
+} // namespace amp
