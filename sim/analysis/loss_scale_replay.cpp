@@ -134,8 +134,7 @@ std::vector<SweptScaler> sweep_scalers(std::span<const GradientStep> steps, cons
     for (int log2 = 0; log2 <= 32; log2 += 4)
         for (const int interval : {50, 100, 200, 500, 1000, 2000})
             for (const char* backoff : {"0.5", "0.25"})
-                names.push_back(
-                    fmt::format("torch,init=2^{},interval={},backoff={}", log2, interval, backoff));
+                names.push_back(fmt::format("torch,init=2^{},interval={},backoff={}", log2, interval, backoff));
     std::vector<SweptScaler> swept;
     for (const std::string& name : names) {
         const LossScalerOptions options = scaler_options(name);
@@ -170,8 +169,7 @@ LossScalerOptions scaler_options(std::string_view text) {
         const std::string_view value = item.size() > key.size() ? item.substr(key.size() + 1) : std::string_view();
         const auto* const number = std::ranges::find(numbers, key, &Number::key);
         if (key == "backoff" && o.backoff == BackoffRule::divide)
-            throw std::invalid_argument(
-                "loss scaler: this one backs off by growth: backoff changes nothing");
+            throw std::invalid_argument("loss scaler: this one backs off by growth: backoff changes nothing");
         if (number != std::end(numbers)) number->value = key == "min" && value == "0" ? 0 : parse_scale(value);
         else if (key == "interval") o.growth_interval = whole<std::int64_t>(key, value);
         else if (key == "hysteresis") o.hysteresis = whole<std::int64_t>(key, value);

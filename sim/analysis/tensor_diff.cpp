@@ -1,17 +1,12 @@
 #include <ampscope/sim/analysis/tensor_diff.h>
 
-#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/analysis/number_reader.h>
 
 #include <cmath>
 
 namespace amp {
 
 namespace {
-
-struct Number {
-    std::uint64_t bits;
-    double value;
-};
 
 /// Digits after the leading one, and the smallest unit in the last place.
 struct Precision {
@@ -46,7 +41,7 @@ class BlockDiff {
   public:
     BlockDiff(const Precision& precision, std::size_t keep) : precision_(precision), keep_(keep) {}
 
-    void add(std::uint64_t index, const Number& a, const Number& b) {
+    void add(std::uint64_t index, const StoredNumber& a, const StoredNumber& b) {
         const DiffClass c = class_of(a.value, b.value);
         ++diff_.counts[static_cast<std::size_t>(c)];
         const bool finite = std::isfinite(a.value) && std::isfinite(b.value);
@@ -88,37 +83,6 @@ class BlockDiff {
     Precision precision_;
     std::size_t keep_;
     TensorDiff diff_;
-};
-
-/// Reads one of the two, block by block; a stream in order.
-class Side {
-  public:
-    explicit Side(const DiffSide& side)
-        : side_(side), dtype_(side.file.tensors()[side.tensor].dtype),
-          stream_(side.file.random_access(side.tensor) ? nullptr : side.file.stream(side.tensor)) {}
-
-    [[nodiscard]] bool is_stream() const { return stream_ != nullptr; }
-    [[nodiscard]] std::uint64_t numbers() const {
-        return side_.file.tensors()[side_.tensor].count * static_cast<std::uint64_t>(info(dtype_).numbers());
-    }
-    [[nodiscard]] Precision precision() const { return precision_of(dtype_, side_.recorded_scale); }
-
-    [[nodiscard]] std::vector<Number> read(std::uint64_t begin, std::uint64_t end) const {
-        std::vector<std::byte> data(bytes_of(dtype_, end) - bytes_of(dtype_, begin));
-        if (stream_) stream_->read(data);
-        else side_.file.read_at(side_.tensor, bytes_of(dtype_, begin), data);
-        std::vector<Number> numbers;
-        numbers.reserve(end - begin);
-        for_each_number(dtype_, data, [&](std::size_t, std::uint64_t bits) {
-            numbers.push_back({bits, value_of(unpack_number(dtype_, bits)) / side_.recorded_scale});
-        });
-        return numbers;
-    }
-
-  private:
-    DiffSide side_;
-    DType dtype_;
-    std::unique_ptr<ByteStream> stream_;
 };
 
 void check_pair(const DiffSide& a, const DiffSide& b) {
@@ -165,16 +129,19 @@ void TensorDiff::merge(const TensorDiff& later, std::size_t keep) {
 TensorDiff compare_tensors(const DiffSide& a, const DiffSide& b, std::size_t keep, int threads,
                            const Progress& progress) {
     check_pair(a, b);
-    const Side x(a), y(b);
-    const Precision precision = coarser(x.precision(), y.precision());
+    const NumberReader x(a.file, a.tensor), y(b.file, b.tensor);
+    const Precision precision =
+        coarser(precision_of(x.dtype(), a.recorded_scale), precision_of(y.dtype(), b.recorded_scale));
     const std::uint64_t numbers = x.numbers();
     std::vector<TensorDiff> blocks((numbers + sum_block - 1) / sum_block);
     std::mutex mutex;
     for_each_chunk(numbers, sum_block, x.is_stream() || y.is_stream() ? 1 : threads,
                    [&](std::uint64_t begin, std::uint64_t end) {
-                       const std::vector<Number> from = x.read(begin, end), to = y.read(begin, end);
+                       const std::vector<StoredNumber> from = x.read(begin, end), to = y.read(begin, end);
                        BlockDiff block(precision, keep);
-                       for (std::size_t i = 0; i < from.size(); ++i) block.add(begin + i, from[i], to[i]);
+                       for (std::size_t i = 0; i < from.size(); ++i)
+                           block.add(begin + i, {from[i].bits, from[i].value / a.recorded_scale},
+                                     {to[i].bits, to[i].value / b.recorded_scale});
                        blocks[begin / sum_block] = block.result();
                        if (!progress) return;
                        const std::lock_guard lock(mutex);

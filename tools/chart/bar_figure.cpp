@@ -30,7 +30,8 @@ void draw_panel(Canvas& canvas, const BarPanel& panel, const Scale& x, double to
     for (const auto& [bin, n] : panel.bins) most = std::max(most, n);
     const double base = top + panel_height;
     canvas.line(x.begin, base, x.end, base, "axis");
-    canvas.text(x.begin - 6, top + 8, "small quiet", Anchor::end, percent(most, panel.elements));
+    if (!panel.bins.empty())
+        canvas.text(x.begin - 6, top + 8, "small quiet", Anchor::end, percent(most, panel.elements));
     const double step = std::max(1.0, tick_step(x.to - x.from, 12));
     for (double tick = std::ceil(x.from / step) * step; tick <= x.to - 1; tick += step) {
         const double at = (x(tick) + x(tick + 1)) / 2;

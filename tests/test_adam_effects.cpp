@@ -1,0 +1,154 @@
+// What eps and state formats do to Adam: against closed forms, and against what is known of FP16 and BF16.
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/analysis/adam_effects.h>
+
+#include <doctest/doctest.h>
+
+#include <climits>
+#include <cmath>
+
+using namespace amp;
+
+namespace {
+
+AdamQuestion question(std::vector<double> eps = {1e-8}) {
+    AdamQuestion q;
+    q.options = optimizer("adam").options;
+    q.eps = std::move(eps);
+    for (const char* f : {"fp32", "bf16", "fp16"}) {
+        q.states.push_back(format(f));
+        q.weights.push_back(format(f));
+    }
+    return q;
+}
+
+/// So many steps with one gradient.
+AdamHistory held(std::vector<float> gradient, std::int64_t steps) {
+    AdamHistory h;
+    h.gradients = {std::move(gradient)};
+    h.repeats = {steps};
+    return h;
+}
+
+AdamEffects effects(const AdamQuestion& q, const AdamHistory& h) {
+    const FloatEnvironment environment;
+    return adam_effects(q, h);
+}
+
+} // namespace
+
+TEST_CASE("a gradient that stays: sqrt(v_hat) is its magnitude, so eps decides below it") {
+    std::vector<float> gradient;
+    for (int k = 0; k < 40; ++k) gradient.push_back((k % 2 == 0 ? 1 : -1) * std::ldexp(1.5F, -k));
+    gradient.push_back(0);
+    const AdamQuestion q = question({1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 0});
+    const AdamEffects e = effects(q, held(gradient, 50));
+    CHECK(e.elements == 41);
+    CHECK(e.nonzero == 40);
+    for (std::size_t i = 0; i < q.eps.size(); ++i) {
+        CAPTURE(q.eps[i]);
+        std::uint64_t below = 0;
+        for (const float g : gradient) below += g != 0 && std::fabs(g) < q.eps[i];
+        CHECK(e.states[0].eps[i].dominated == below);
+        CHECK(e.states[0].eps[i].ratio.count() == 40);
+    }
+    CHECK(e.states[0].eps[5].nonfinite == 1); // eps 0: the zero gradient makes 0 / 0
+    CHECK(e.states[0].eps[3].nonfinite == 0);
+    CHECK(e.root.bins.size() == 40);
+    CHECK(e.root.median() == -20);
+    CHECK(e.states[0].v_underflow == 0);
+    // rate: lr / (sqrt(v_hat) + eps): 1e-3 / 1.5 and up
+    CHECK(e.rate.bins.begin()->first == -11);
+    CHECK(e.updated == 0);
+    CHECK(e.lost.empty());
+}
+
+TEST_CASE("FP16: eps is stored as 0, and v is 0 for gradients up to 5.46e-3") {
+    const AdamEffects e = effects(question({1e-4, 1e-7, 1e-8}), held({5.45e-3F, 5.47e-3F, 1e-5F, 0}, 1));
+    const StateEffects& half = e.states[2];
+    CHECK(half.v_underflow == 2);
+    CHECK(half.eps[2].nonfinite == 3); // m / 0 and 0 / 0
+    CHECK(half.eps[1].nonfinite == 0); // 1e-7 is 2^-23
+    CHECK(half.eps[1].dominated == 2);
+    CHECK(half.eps[2].dominated == 0); // nothing is below 0
+    CHECK(half.eps[2].ratio.infinite == 3);
+    CHECK(e.states[0].v_underflow == 0);
+    CHECK(e.states[0].eps[2].nonfinite == 0);
+}
+
+TEST_CASE("BF16: v cannot decay by 0.999, by 0.99 it can") {
+    std::vector<float> gradient;
+    for (int i = 0; i < 128; ++i) gradient.push_back(0.01F * static_cast<float>(i + 1));
+    AdamQuestion q = question();
+    CHECK(effects(q, held(gradient, 20)).states[1].v_stuck == 128);
+    CHECK(effects(q, held(gradient, 20)).states[0].v_stuck == 0);
+    q.options.beta2 = 0.99;
+    CHECK(effects(q, held(gradient, 20)).states[1].v_stuck == 0);
+}
+
+TEST_CASE("updates are lost where they are below half a last place of the weight") {
+    // Of a gradient that stays the step is the learning rate. 1 has ulps of 2^-7 (below: 2^-8) in BF16.
+    struct Row {
+        double rate;
+        std::uint64_t fp32, bf16, fp16;
+    };
+    for (const Row& row : {Row{1e-3, 0, 1, 0}, Row{2e-3, 0, 0, 0}, Row{2e-4, 0, 1, 1}, Row{1e-9, 1, 1, 1}}) {
+        CAPTURE(row.rate);
+        AdamQuestion q = question();
+        q.options.learning_rate = row.rate;
+        AdamHistory h = held({0.5F, 0}, 10);
+        h.weight = {1, 1};
+        const AdamEffects e = effects(q, h);
+        CHECK(e.updated == 1); // the one with a gradient
+        CHECK(e.lost == std::vector<std::uint64_t>{row.fp32, row.bf16, row.fp16});
+    }
+}
+
+TEST_CASE("a history may begin from a state, and gradients may repeat") {
+    const AdamQuestion q = question({1e-3, 1e-8});
+    AdamHistory whole = held({0.5F, 1e-3F, 0}, 3), parts = whole;
+    whole.gradients.push_back({0.25F, 1e-5F, 1e-6F});
+    whole.repeats.push_back(2);
+    parts.gradients.clear();
+    parts.repeats.clear();
+    for (int i = 0; i < 5; ++i) {
+        parts.gradients.push_back(whole.gradients[i < 3 ? 0 : 1]);
+        parts.repeats.push_back(1);
+    }
+    const AdamEffects a = effects(q, whole), b = effects(q, parts);
+    CHECK(a.root.bins == b.root.bins);
+    for (std::size_t s = 0; s < 3; ++s) CHECK(a.states[s].eps[0].ratio.bins == b.states[s].eps[0].ratio.bins);
+
+    // The same from the state after four of the steps, by the formulas.
+    AdamHistory state;
+    state.first = 5;
+    state.gradients = {whole.gradients.back()};
+    state.repeats = {1};
+    state.m = state.v = {0, 0, 0};
+    for (int t = 0; t < 4; ++t)
+        for (std::size_t i = 0; i < 3; ++i) {
+            const float g = whole.gradients[t < 3 ? 0 : 1][i];
+            state.m[i] += 0.1F * (g - state.m[i]);
+            state.v[i] = 0.999F * state.v[i] + 0.001F * g * g;
+        }
+    CHECK(effects(q, state).root.bins == a.root.bins);
+}
+
+TEST_CASE("counts by binade") {
+    BinadeCounts c;
+    for (const double x : {1.0, 1.9, 2.0, 0.0, HUGE_VAL}) c.add(x);
+    CHECK(c.count() == 5);
+    CHECK(c.bins == std::map<int, std::uint64_t>{{0, 2}, {1, 1}});
+    CHECK(c.median() == 0);
+    c.add(HUGE_VAL);
+    c.add(HUGE_VAL);
+    c.add(HUGE_VAL);
+    c.add(HUGE_VAL);
+    CHECK(c.median() == INT_MAX);
+    AdamEffects none = effects(question(), {}), sum;
+    sum.merge(none);
+    CHECK(sum.elements == 0);
+    AdamQuestion wrong = question();
+    wrong.options.beta2 = 1;
+    CHECK_THROWS_AS(effects(wrong, held({1}, 1)), std::invalid_argument);
+}

@@ -1,0 +1,111 @@
+// amp-adam as a user runs it: run folders with and without state, series, single gradients, bad input.
+#include "tool.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+Outcome adam(const std::string& arguments) { return run_command(AMP_ADAM " " + arguments); }
+
+Json results(const std::string& arguments) {
+    const Outcome o = adam("--json - " + arguments);
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(o.out)["inputs"][0];
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
+    const Outcome o = adam(arguments);
+    CAPTURE(arguments);
+    CAPTURE(o.err);
+    CHECK(o.code == code);
+    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
+    for (const std::string_view part : parts) CHECK(contains(o.err, part));
+}
+
+} // namespace
+
+TEST_CASE("a run with its state is replayed exactly, and so is one whose every gradient is there") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string();
+    REQUIRE(run_command(AMP_TRAIN
+                        " --model mlp --steps 20 --record-every 1 --record-state --lr 0.002 --precision fp32,pure-bf16 "
+                        "--record " +
+                        runs)
+                .code == 0);
+    const Json recorded = results(runs + "/fp32");
+    CHECK(recorded["basis"] == "recorded");
+    CHECK(recorded["exact"] == true);
+    CHECK(recorded["step"] == 19);
+    CHECK(recorded["lr"] == 0.002);
+    CHECK(recorded["kind"] == "adamw");
+    // What the trainer itself counted in that step.
+    const auto counted = [&](const std::string& run) {
+        return Json::parse(lines_of(read_file(runs + "/" + run + "/metrics.jsonl")).back())["updates"]["lost"];
+    };
+    CHECK(recorded["total"]["lost"]["fp32"] == counted("fp32"));
+    const Json brain = results(runs + "/pure-bf16");
+    CHECK(counted("pure-bf16").get<int>() > 0);
+    CHECK(brain["total"]["lost"]["bf16"].get<double>() ==
+          doctest::Approx(counted("pure-bf16").get<double>()).epsilon(0.1));
+
+    std::filesystem::rename(runs + "/fp32/state", runs + "/fp32/kept");
+    const Json contiguous = results(runs + "/fp32");
+    CHECK(contiguous["basis"] == "contiguous");
+    CHECK(contiguous["exact"] == true);
+    CHECK(contiguous["total"]["states"][0] == recorded["total"]["states"][0]);
+    CHECK(contiguous["total"]["sqrt_v_hat"] == recorded["total"]["sqrt_v_hat"]);
+    CHECK(contiguous["total"]["lost"].empty()); // no weights
+    std::filesystem::remove(runs + "/fp32/gradients/step_000007.safetensors");
+    const Json held = results(runs + "/fp32");
+    CHECK(held["basis"] == "held");
+    CHECK(held["exact"] == false);
+    CHECK(results(runs + "/fp32 --step 6")["basis"] == "contiguous");
+    CHECK(adam(runs + "/fp32 --json - --threads 1").out == adam(runs + "/fp32 --json - --threads 3").out);
+
+    const Outcome table = adam(runs + "/pure-bf16 --worst 2 --svg " + (scratch / "a.svg").string());
+    CHECK(table.code == 0);
+    for (const char* part :
+         {"exact: the state", "fp16 decides", "eps in fp16: ", "v cannot decay", "2 of 6 tensors", "Advice: eps 1e-08"})
+        CHECK(contains(table.out, part));
+    for (const std::string& line : lines_of(table.out)) CHECK(line.size() <= 82);
+    CHECK(contains(read_file(scratch / "a.svg"), "The sweep of eps"));
+}
+
+TEST_CASE("one gradient is taken for that of every step") {
+    const std::string file = AMP_SAMPLE "/deep_tanh/step_000050.safetensors";
+    const Json one = results(file + " --eps 1e-8,1e-12 --at 1e-10 --tensor weight --beta2 0.99 --assume-steps 20");
+    CHECK(one["basis"] == "stationary");
+    CHECK(one["eps"] == 1e-10);
+    CHECK(one["total"]["states"][0]["eps"].size() == 3);
+    CHECK(one["total"]["states"][1]["v_stuck"].get<double>() < 0.01 * one["total"]["elements"].get<double>());
+    CHECK(contains(one["advice"].get<std::string>(), "It mutes") == false);
+    for (const Json& t : one["tensors"]) CHECK(contains(t["tensor"].get<std::string>(), "weight"));
+    const Json usual = results(file);
+    CHECK(contains(usual["advice"].get<std::string>(), "mutes h.0.weight.grad"));
+    CHECK(usual["total"]["states"][2]["eps"][4]["stored"] == 0); // 1e-8 in FP16
+    CHECK(results(AMP_SAMPLE "/deep_tanh")["basis"] == "held");
+}
+
+TEST_CASE("bad input") {
+    const Scratch scratch;
+    check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
+    check_error((scratch / "").string() + " --tensor x", 1, {"holds no weights' gradients"});
+    check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients"});
+    check_error("", 2, {"PATH is required"});
+    check_error(AMP_SAMPLE " --optimizer sgd", 2, {"sgd has no eps"});
+    check_error(AMP_SAMPLE " --state e8m0", 2, {"holds scales"});
+    check_error(AMP_SAMPLE " --eps 2", 2, {"numbers in [0, 1]"});
+    check_error(AMP_SAMPLE " --eps 1e-8 --json - --svg -", 2, {"only one of"});
+    const Outcome mixed = adam(AMP_SAMPLE "/deep_tanh /nonexistent --json -");
+    CHECK(mixed.code == 1);
+    CHECK(Json::parse(mixed.out)["inputs"].size() == 1);
+}

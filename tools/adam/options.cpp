@@ -1,0 +1,105 @@
+#include <ampscope/tools/adam/options.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace amp {
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  amp-adam runs/fp32                            a run folder; exact if it recorded its state (amp-train --record-state)
+  amp-adam gradients/                           gradients in files: exact from step 0 on without gaps, else an estimate
+  amp-adam gradient.safetensors --lr 3e-4       one gradient, taken for that of every step
+  amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
+  amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
+
+Each state format holds Adam's m and v; weights are the formats in which an update may be lost, m and v then in FP32.
+Exit codes: 0 fine, 1 an input could not be read, 2 wrong usage.)";
+
+std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
+    std::vector<FormatSpec> specs;
+    for (const std::string& name : names) {
+        specs.push_back(format(name));
+        if (specs.back().is_scale())
+            throw std::invalid_argument(std::string(option) + ": '" + name + "' holds scales, not tensors");
+    }
+    return specs;
+}
+
+struct Words {
+    std::vector<std::string> paths, states = {"fp32", "bf16", "fp16"}, weights = {"fp32", "bf16", "fp16"};
+    std::string optimizer, tensor;
+};
+
+void interpret(const Words& words, AdamToolOptions& options) {
+    options.paths.assign(words.paths.begin(), words.paths.end());
+    options.states = formats_of("--state", words.states);
+    options.weights = formats_of("--weights", words.weights);
+    std::erase(options.states, format("fp32")); // what the others are compared with is always there
+    options.states.insert(options.states.begin(), format("fp32"));
+    if (!words.optimizer.empty()) {
+        options.optimizer = optimizer(words.optimizer).options;
+        if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
+    }
+    if (options.eps.empty())
+        for (int k = 4; k <= 15; ++k) options.eps.push_back(std::stod("1e-" + std::to_string(k)));
+    for (const double eps : options.eps)
+        if (!(eps >= 0) || eps > 1) throw std::invalid_argument("--eps: expected numbers in [0, 1]");
+    std::ranges::sort(options.eps, std::greater<>());
+    try {
+        if (!words.tensor.empty()) options.tensor.emplace(words.tensor, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+        throw std::invalid_argument("--tensor: '" + words.tensor + "' is no regular expression: " + error.what());
+    }
+    if (options.json == "-" && options.svg == "-")
+        throw std::invalid_argument("only one of --json and --svg can be standard output");
+}
+
+} // namespace
+
+std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options) {
+    Words words;
+    CLI::App app("What eps and the formats of its state do to Adam, on recorded gradients.", "amp-adam");
+    app.footer(examples);
+    app.set_version_flag("--version", "amp-adam " AMPSCOPE_VERSION);
+    app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required();
+    app.add_option("--eps", options.eps, "Default: 1e-4 to 1e-15")->delimiter(',')->allow_extra_args(false);
+    app.add_option("--at", options.usual_eps, "The eps that advice is about; default: the run's, else 1e-8")
+        ->check(CLI::Range(0.0, 1.0));
+    app.add_option("--state", words.states, "Formats of m and v; default fp32,bf16,fp16")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--weights", words.weights, "Formats of the weights; default fp32,bf16,fp16")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--optimizer", words.optimizer, "A row of amp-train --list; default: the run's, else adamw");
+    app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3");
+    app.add_option("--beta1", options.beta1);
+    app.add_option("--beta2", options.beta2);
+    app.add_option("--step", options.step, "The step that is asked about; default: the last one recorded");
+    app.add_option("--assume-steps", options.assumed_steps,
+                   "Steps with the same gradient, of a single one; default 200")
+        ->check(CLI::Range(1, 1'000'000));
+    app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
+    app.add_option("--worst", options.worst, "Rows in the table of tensors; 0: all; default 10")
+        ->check(CLI::Range(0, 1'000'000));
+    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
+    app.add_option("--svg", options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps ('-': standard output)");
+    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
+        ->check(CLI::Range(0, 4096));
+    try {
+        app.parse(argc, argv);
+        interpret(words, options);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::invalid_argument& error) {
+        std::cerr << "amp-adam: " << error.what() << "\nRun with --help for more information.\n";
+        return 2;
+    }
+    return std::nullopt;
+}
+
+} // namespace amp

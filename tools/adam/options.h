@@ -1,0 +1,28 @@
+// What the command line of amp-adam says.
+#pragma once
+
+#include <ampscope/sim/io/recording.h>
+#include <ampscope/sim/optimizer.h>
+
+#include <regex>
+
+namespace amp {
+
+struct AdamToolOptions {
+    std::vector<std::filesystem::path> paths;
+    std::vector<double> eps;
+    std::vector<FormatSpec> states, weights;   ///< FP32 is the first of the states
+    std::optional<OptimizerOptions> optimizer; ///< none: as run.json says, else AdamW
+    std::optional<double> learning_rate, beta1, beta2, usual_eps;
+    std::optional<std::int64_t> step; ///< that is asked about; none: the last one recorded
+    std::int64_t assumed_steps = 200; ///< of a single gradient
+    std::optional<std::regex> tensor;
+    std::size_t worst = 10;
+    std::string json, svg; ///< empty: none; "-": standard output
+    int threads = 0;
+};
+
+/// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
+std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options);
+
+} // namespace amp

@@ -1,0 +1,19 @@
+// What amp-adam says.
+#pragma once
+
+#include <ampscope/tools/adam/collect.h>
+
+namespace amp {
+
+std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color);
+
+/// Schema version 1. No time, no host: the same inputs give the same bytes.
+std::string json_report(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors);
+
+/// sqrt(v_hat) / eps by state format, and what each eps of the sweep does.
+std::string svg_report(const std::vector<AdamFindings>& inputs);
+
+/// Which eps, which state, which weights, and whose steps eps mutes, in a few sentences.
+std::string advice(const AdamFindings& findings);
+
+} // namespace amp

@@ -1,0 +1,40 @@
+// amp-adam: what eps and the formats of its state do to Adam. Build: tools/demo; then amp-adam --help.
+#include <ampscope/tools/adam/report.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/output.h>
+
+namespace {
+
+using namespace amp;
+
+int run(const AdamToolOptions& options, const Complain& complain) {
+    std::vector<AdamFindings> inputs;
+    std::vector<std::string> errors;
+    for (const std::filesystem::path& path : options.paths) {
+        try {
+            inputs.push_back(collect(path, options));
+            for (const std::string& warning : inputs.back().warnings) complain("warning: " + warning);
+        } catch (const std::exception& error) {
+            errors.emplace_back(error.what());
+            complain(errors.back());
+        }
+    }
+    if (!options.json.empty()) write_report(options.json, json_report(inputs, errors));
+    if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
+    if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));
+    return errors.empty() ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const Complain complain{"amp-adam"};
+    AdamToolOptions options;
+    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+    try {
+        return run(options, complain);
+    } catch (const std::exception& error) {
+        complain(error.what());
+        return 1;
+    }
+}
