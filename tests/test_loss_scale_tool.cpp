@@ -161,6 +161,8 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     check_error((scratch / "nothing").string(), 1, {"no .safetensors, .npy"});
     written(scratch, "run/run.json", "[1");
     check_error(run, 1, {"run.json", "is no JSON object"});
+    CHECK(contains(replay(written(scratch, "steps.csv", "step,amax\n1e300,1\nnan,1\n3,1\n")).err,
+                   "2 lines without a whole number"));
     check_error("", 2, {"PATH is required"});
     check_error(gaps + " --scaler torhc", 2, {"'torhc' is none of"});
     check_error(gaps + " --format e8m0", 2, {"holds scales"});

@@ -69,7 +69,8 @@ std::vector<std::string> fields_of(std::string_view line, char separator) {
 /// Reads lines, as objects; what cannot be read is warned of.
 class Lines {
   public:
-    Lines(const fs::path& path, StepLog& log) : path_(path), log_(log), in_(path, std::ios::binary) {
+    Lines(const fs::path& path, StepLog& log, const std::function<void(std::uint64_t)>& progress)
+        : path_(path), log_(log), progress_(progress), in_(path, std::ios::binary) {
         if (!in_) throw FileError(path, "cannot be read");
         const std::string extension = path.extension();
         table_ = extension == ".csv" || extension == ".tsv";
@@ -104,6 +105,7 @@ class Lines {
     bool next_line() {
         if (!std::getline(in_, line_)) return false;
         ++number_;
+        if (progress_) progress_(line_.size() + 1);
         if (line_.size() > longest_line)
             throw FileError(path_, fmt::format("line {} is longer than 16 MiB: no log of steps", number_));
         return true;
@@ -119,6 +121,7 @@ class Lines {
 
     fs::path path_;
     StepLog& log_;
+    const std::function<void(std::uint64_t)>& progress_;
     std::ifstream in_;
     bool table_ = false;
     char separator_ = ',';
@@ -143,9 +146,12 @@ class Reader {
                                   "it by --amax or --found-inf");
     }
 
-    [[nodiscard]] StepMetrics read(const Json& line, std::int64_t number) const {
+    /// Nothing for a line without a sensible step.
+    [[nodiscard]] std::optional<StepMetrics> read(const Json& line, std::int64_t number) const {
+        const double step = number_in(line, step_).value_or(static_cast<double>(number));
+        if (!(std::abs(step) < 0x1p53)) return std::nullopt;
         StepMetrics m;
-        m.step = static_cast<std::int64_t>(number_in(line, step_).value_or(static_cast<double>(number)));
+        m.step = static_cast<std::int64_t>(step);
         m.loss = number_in(line, "loss");
         m.scale = number_in(line, scale_);
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
@@ -163,6 +169,7 @@ class Reader {
             }
             if (*amax && found_inf_.empty() && !m.found_inf) m.found_inf = false; // the largest was finite
             if (*amax) *amax = std::abs(**amax) / (scaled_ ? m.scale.value_or(1) : 1);
+            if (*amax && !std::isfinite(**amax)) amax->reset(); // a scale of 0
         }
         return m;
     }
@@ -202,7 +209,8 @@ Json read_run_configuration(const fs::path& folder) {
     return json;
 }
 
-StepLog read_step_log(const fs::path& path, const LogColumns& columns) {
+StepLog read_step_log(const fs::path& path, const LogColumns& columns,
+                      const std::function<void(std::uint64_t)>& progress) {
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const fs::path file = folder ? path / "metrics.jsonl" : path;
@@ -216,13 +224,19 @@ StepLog read_step_log(const fs::path& path, const LogColumns& columns) {
                             "not know is left out",
                             (path / "run.json").string(), *version, schema_version));
     }
-    Lines lines(file, log);
+    Lines lines(file, log, progress);
     std::optional<Reader> reader;
+    std::int64_t without = 0;
     while (std::optional<Json> line = lines.next()) {
         if (!reader) reader.emplace(file, columns, *line);
-        log.steps.push_back(reader->read(*line, static_cast<std::int64_t>(log.steps.size())));
+        std::optional<StepMetrics> step = reader->read(*line, static_cast<std::int64_t>(log.steps.size()));
+        if (step) log.steps.push_back(*std::move(step));
+        else ++without;
     }
     if (log.steps.empty()) throw FileError(file, "holds no step");
+    if (without > 0)
+        log.warnings.push_back(
+            fmt::format("{}: {} lines without a whole number of a step; left out", file.string(), without));
     put_in_order(log, file);
     return log;
 }

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <functional>
+
 namespace amp {
 
 /// One step. Magnitudes are those of gradients without the loss scale, finite ones only.
@@ -28,8 +30,9 @@ struct StepLog {
 /// Reads metrics.jsonl of a run folder, an object a line (.jsonl, .json, .ndjson), or a table whose first line names
 /// its columns (.csv, .tsv). A last line that is not complete is left out, since the run may still be writing it; so
 /// are lines that cannot be read and steps that come again (the last one counts), each with a warning; missing steps
-/// are warned of. Throws FileError where nothing can be read, or no column tells of overflows.
-StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {});
+/// are warned of. `progress` is told of bytes read since the last call. Throws FileError where nothing can be read, or no column tells of overflows.
+StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {},
+                      const std::function<void(std::uint64_t bytes)>& progress = {});
 
 /// run.json of a run folder, as it is; null where there is none. Throws FileError for a file that is no JSON object.
 nlohmann::ordered_json read_run_configuration(const std::filesystem::path& folder);

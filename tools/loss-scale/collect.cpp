@@ -66,6 +66,8 @@ void reconstruct_scales(std::vector<StepMetrics>& steps, const NamedScaler& unde
         fmt::format("{}: has no loss scale; taken for that of {} over these overflows", log.name, under.name));
 }
 
+constexpr int most_exponent = 20'000; // of a magnitude
+
 struct RecordedHistogram {
     std::string tensor, format;
     double scale = 1;
@@ -80,10 +82,12 @@ RecordedHistogram histogram_of(const Json& line) {
     h.magnitudes.inf = line.at("inf");
     if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
     for (const auto& [exponent, counts] : line.at("rows").items()) {
+        const int e = std::stoi(exponent);
+        if (std::abs(e) > most_exponent) throw std::runtime_error("an exponent that no type has");
         MantissaRow row{};
         if (counts.size() > row.size()) throw std::runtime_error("too many mantissa classes");
         for (std::size_t i = 0; i < counts.size(); ++i) row[i] = counts[i].get<std::uint64_t>();
-        h.magnitudes.rows[std::stoi(exponent)] = row;
+        h.magnitudes.rows[e] = row;
     }
     return h;
 }
@@ -109,12 +113,13 @@ void add_histogram(GradientStep& step, const RecordedHistogram& h, double& most,
     step.largest = h.tensor;
 }
 
-void read_histograms(const fs::path& folder, GradientLog& log) {
+void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar) {
     std::ifstream in(folder / "histograms.jsonl", std::ios::binary);
     std::map<std::int64_t, double> most;
     std::int64_t number = 0, broken = 0;
     for (std::string text; std::getline(in, text);) {
         ++number;
+        bar.add(text.size() + 1);
         try {
             const Json line = Json::parse(text);
             const auto at =
@@ -142,7 +147,9 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const Json run = folder ? read_run_configuration(path) : Json();
-    StepLog read = read_step_log(path, options.columns);
+    const auto size_of = [&](const fs::path& file) { return fs::exists(file, none) ? fs::file_size(file, none) : 0; };
+    ProgressBar bar(folder ? size_of(path / "metrics.jsonl") + size_of(path / "histograms.jsonl") : size_of(path));
+    StepLog read = read_step_log(path, options.columns, [&](std::uint64_t n) { bar.add(n); });
     log.warnings = std::move(read.warnings);
     log.recorded = described(run);
     const bool has_inf = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.found_inf.has_value(); });
@@ -152,7 +159,7 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
     const bool same = folder ? format == options.format.name : has_scale || has_inf;
     for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same));
     note_scales(read.steps, log);
-    if (folder) read_histograms(path, log);
+    if (folder) read_histograms(path, log, bar);
     return log;
 }
 
