@@ -64,8 +64,6 @@ DeviceArray<float> read_scales(Cuda& cuda, const OperandScale& of, bool k_is_row
     return packed;
 }
 
-AMPSCOPE_INLINE float named(float x) { return x != x ? std::bit_cast<float>(0x7fc00000) : x; }
-
 /// Sums by the definitions of formats/dot.h and block.h, a thread each.
 void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
     const bool fp32_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
@@ -84,7 +82,7 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
                                              static_cast<std::size_t>(s.block), s.mx);
             if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
         }
-        out[at] = named(sum);
+        out[at] = kernels::named(sum);
     });
 }
 
@@ -105,7 +103,7 @@ bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const 
             const float scale = s.a[at / p.n * s.blocks + i] * s.b[at % p.n * s.blocks + i];
             float total = i == 0 ? sum[at] * scale : std::fma(sum[at], scale, out[at]);
             if (last && s.tensor_a != nullptr) total *= *s.tensor_a * *s.tensor_b;
-            out[at] = named(total);
+            out[at] = kernels::named(total);
         });
     }
     return true;

@@ -50,7 +50,7 @@ struct Transport {
         return quantize(format, static_cast<double>(x) + y, policy());
     }
     [[nodiscard]] AMPSCOPE_INLINE float receive(float sum, double divisor) const {
-        return scaled ? quantize(detail::fp32, sum * decode) : quantize(format, sum / divisor);
+        return scaled ? named(sum * decode) : quantize(format, sum / divisor);
     }
 };
 

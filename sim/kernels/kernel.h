@@ -5,6 +5,7 @@
 // thread for one) and round what it returns, once.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -21,6 +22,9 @@
 #endif
 
 namespace amp::kernels {
+
+/// x, a NaN by its one name: hardware propagates payloads and signs as it likes.
+AMPSCOPE_INLINE float named(float x) { return x != x ? std::bit_cast<float>(0x7fc00000) : x; }
 
 /// The lanes of a sum added up: lane i takes lane i + 8, i + 4, i + 2, i + 1.
 AMPSCOPE_INLINE double lane_total(double (&lanes)[16]) {

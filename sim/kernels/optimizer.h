@@ -21,7 +21,7 @@ Factors factors_of(const OptimizerOptions& options, std::int64_t t);
 /// What MS-AMP keeps of x, see keep_scaled().
 AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScale& scale) {
     const Overflow overflow = f.bits() == 8 ? Overflow::saturate_all : Overflow::infinity;
-    return quantize(detail::fp32, quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode); // names NaN
+    return named(quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode);
 }
 
 /// One block of one parameter, from `begin`.
