@@ -30,7 +30,8 @@ struct StepLog {
 /// Reads metrics.jsonl of a run folder, an object a line (.jsonl, .json, .ndjson), or a table whose first line names
 /// its columns (.csv, .tsv). A last line that is not complete is left out, since the run may still be writing it; so
 /// are lines that cannot be read and steps that come again (the last one counts), each with a warning; missing steps
-/// are warned of. `progress` is told of bytes read since the last call. Throws FileError where nothing can be read, or no column tells of overflows.
+/// are warned of. `progress` is told of bytes read since the last call. Throws FileError where nothing can be read, or
+/// no column tells of overflows.
 StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {},
                       const std::function<void(std::uint64_t bytes)>& progress = {});
 
