@@ -80,6 +80,25 @@ TEST_CASE("a run with its state is replayed exactly, and so is one whose every g
     CHECK(contains(read_file(scratch / "a.svg"), "The sweep of eps"));
 }
 
+TEST_CASE("steps that a loss scaler skipped are no updates") {
+    const Scratch scratch;
+    const std::string run = (scratch / "runs/amp-fp16").string();
+    REQUIRE(run_command(AMP_TRAIN
+                        " --model mlp --steps 24 --record-every 1 --record-state --loss-weight 64 --growth-interval 5 "
+                        "--precision amp-fp16 --record " +
+                        (scratch / "runs").string())
+                .code == 0);
+    int skipped = 0;
+    for (const std::string& line : lines_of(read_file(run + "/metrics.jsonl")))
+        skipped += Json::parse(line)["skipped"].get<bool>();
+    CHECK(skipped > 3);
+    const Json recorded = results(run + " --step 21");
+    std::filesystem::remove_all(run + "/state");
+    const Json contiguous = results(run + " --step 21");
+    CHECK(contiguous["basis"] == "contiguous");
+    CHECK(contiguous["total"]["states"][0] == recorded["total"]["states"][0]);
+}
+
 TEST_CASE("one gradient is taken for that of every step") {
     const std::string file = AMP_SAMPLE "/deep_tanh/step_000050.safetensors";
     const Json one = results(file + " --eps 1e-8,1e-12 --at 1e-10 --tensor weight --beta2 0.99 --assume-steps 20");

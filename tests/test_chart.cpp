@@ -268,3 +268,68 @@ TEST_CASE("the zones of the terminal stand under their binades") {
     CHECK(zones.find('-') == bar + 16);
     CHECK(zones.find('!') == bar + 46);
 }
+
+namespace {
+
+/// One panel with a long line, a gap, a line that holds, and one for comparison.
+LineFigure lines(int points) {
+    LineFigure figure{.title = "a <b>",
+                      .subtitle = "below",
+                      .x_label = "step",
+                      .marks = "skipped",
+                      .log2_y = true,
+                      .first = 0,
+                      .last = static_cast<double>(points),
+                      .panels = {{.name = "<script>", .note = "n & m", .series = {}}}};
+    LineSeries noisy{.name = "noisy", .points = {}}, held{.name = "held", .points = {{0, 16}, {2, 15}}};
+    for (int i = 0; i < points; ++i) noisy.points.emplace_back(i, i == points / 2 ? std::nan("") : i % 7);
+    noisy.marks = {1, 2, 3, static_cast<double>(points)};
+    held.holds = held.quiet = true;
+    figure.panels.front().series = {noisy, held};
+    return figure;
+}
+
+std::size_t occurrences(const std::string& text, std::string_view part) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
+    return n;
+}
+
+} // namespace
+
+TEST_CASE("lines: every value is in range, gaps interrupt, a million points stay small") {
+    const std::string few = svg_document({lines(40)}), many = svg_document({lines(1'000'000)});
+    for (const std::string& document : {few, many}) {
+        check_well_formed(document);
+        CHECK(document.find("nan") == std::string::npos);
+        CHECK(document.find("<script>") == std::string::npos);
+        CHECK(document.find("&lt;script&gt;: n &amp; m") != std::string::npos);
+        CHECK(document.size() < 200'000);
+        CHECK(document.find("<path class=\"compare\" d=\"M88") != std::string::npos); // begins at the left edge
+        CHECK(document.find(">2\xc2\xb9\xe2\x81\xb0<") != std::string::npos);         // a tick at 2^10
+    }
+    // What holds ends at the right edge; a gap begins a second stroke; of marks side by side one is drawn.
+    CHECK(few.find("H772\"><title>held") != std::string::npos);
+    const std::size_t at = few.find("<path class=\"series series-0\"");
+    REQUIRE(at != std::string::npos);
+    CHECK(occurrences(few.substr(at, few.find('>', at) - at), "M") == 2);
+    CHECK(occurrences(many, "class=\"mark\"") == 3); // the first, the last, and the legend's
+    CHECK(occurrences(few, "class=\"mark\"") == 5);
+    const LineFigure nothing{
+        .title = "", .subtitle = "", .x_label = "", .marks = {}, .panels = {{.name = "p", .note = {}, .series = {}}}};
+    check_well_formed(svg_document({nothing}));
+}
+
+TEST_CASE("bars: one for each bin, the highest as high as the panel") {
+    const BarFigure figure{.title = "bars",
+                           .subtitle = "",
+                           .x_label = "ulps",
+                           .panels = {{.name = "a", .note = "b", .bins = {{-3, 10}, {0, 40}, {5, 1}}, .elements = 80},
+                                      {.name = "none", .note = {}, .bins = {}, .elements = 0}}};
+    const std::string document = svg_document({figure, rates()});
+    check_well_formed(document);
+    CHECK(occurrences(document, "<rect class=\"bar\"") == 3);
+    CHECK(document.find("height=\"64\"><title>1: 40 (50.0 %)") != std::string::npos);
+    CHECK(document.find("height=\"16\"><title>2\xe2\x81\xbb\xc2\xb3: 10 (12.5 %)") != std::string::npos);
+    check_well_formed(svg_document({BarFigure{.title = "", .subtitle = "", .x_label = "", .panels = {}}}));
+}

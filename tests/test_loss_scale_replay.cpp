@@ -157,6 +157,11 @@ TEST_CASE("underflow is that of every element, cast one by one") {
     CHECK(replay.counted == 6);
     steps[2].flushed = true;
     CHECK(replay_scaler(o, steps, fp16).underflow_known == Known::bound);
+    steps[2].flushed = false;
+    LossScalerOptions between = o; // no powers of two: counted at the one below, which loses as much or more
+    between.init_scale = 5;
+    CHECK(replay_scaler(between, steps, fp16).underflow == underflow);
+    CHECK(replay_scaler(between, steps, fp16).underflow_known == Known::bound);
 }
 
 TEST_CASE("what goes wrong is said, with the step") {

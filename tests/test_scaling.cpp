@@ -3,8 +3,8 @@
 
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/kernels/quantize.h>
 #include <ampscope/sim/graph.h>
+#include <ampscope/sim/kernels/quantize.h>
 #include <ampscope/sim/trainer.h>
 
 #include <doctest/doctest.h>

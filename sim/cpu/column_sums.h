@@ -4,8 +4,8 @@
 
 #include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/dot.h>
-#include <ampscope/sim/kernels/fma.h>
 #include <ampscope/sim/cpu/wide.h>
+#include <ampscope/sim/kernels/fma.h>
 
 #include <bit>
 #include <cstdint>

@@ -19,8 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t block = 1 << 16; // elements at a time
-
 /// The optimizer of a run, as far as run.json says.
 OptimizerOptions optimizer_of(const Json& run, const AdamToolOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
@@ -49,27 +47,37 @@ OptimizerOptions optimizer_of(const Json& run, const AdamToolOptions& options) {
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// Where a part of a history is read from.
-struct Source {
-    std::vector<std::unique_ptr<TensorFile>> files; ///< of the gradients
-    std::vector<NumberReader> gradients;
-    std::vector<double> scales;
-    std::vector<std::int64_t> repeats;
-    std::unique_ptr<TensorFile> state;
-    std::vector<NumberReader> weight, m, v; ///< one each, or none
-    std::int64_t first = 1;
+/// A tensor of a file that is opened when it is read: a run may have thousands of files.
+struct Place {
+    fs::path file;
+    std::size_t tensor;
+    double scale = 1; ///< that its values contain
 
-    [[nodiscard]] bool is_stream() const {
-        const auto stream = [](const NumberReader& r) { return r.is_stream(); };
-        return std::ranges::any_of(gradients, stream) || std::ranges::any_of(weight, stream);
+    [[nodiscard]] std::vector<float> read(std::uint64_t begin, std::uint64_t end) const {
+        const auto opened = open_tensor_file(file);
+        std::vector<float> values;
+        for (const StoredNumber& n : NumberReader(*opened, tensor).read(begin, end))
+            values.push_back(static_cast<float>(n.value / scale));
+        return values;
     }
+    [[nodiscard]] bool is_stream() const { return !open_tensor_file(file)->random_access(tensor); }
 };
 
-std::vector<float> floats(const NumberReader& reader, std::uint64_t begin, std::uint64_t end, double scale) {
-    std::vector<float> values;
-    for (const StoredNumber& n : reader.read(begin, end)) values.push_back(static_cast<float>(n.value / scale));
-    return values;
-}
+/// Where the history of one parameter is read from.
+struct Source {
+    std::vector<Place> gradients;
+    std::vector<std::int64_t> repeats;
+    std::optional<Place> weight, m, v;
+    std::int64_t first = 1;
+
+    /// How many elements are worked on at a time, so that all their gradients fit into memory; a compressed file is
+    /// read in one go.
+    [[nodiscard]] std::uint64_t block(std::uint64_t numbers) const {
+        if (std::ranges::any_of(gradients, &Place::is_stream)) return std::max<std::uint64_t>(numbers, 1);
+        constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24;
+        return std::clamp(room / gradients.size() / least * least, least, most);
+    }
+};
 
 /// "h.0.weight" of "h.0.weight.grad".
 std::string parameter_of(const std::string& gradient) {
@@ -77,18 +85,29 @@ std::string parameter_of(const std::string& gradient) {
 }
 
 /// The state before a step: weight, m and v of one parameter, where the folder has them.
-void open_state(const fs::path& folder, std::int64_t step, const std::string& parameter, Source& source) {
-    source.state = open_tensor_file(folder / fmt::format("state/step_{:06}.safetensors", step));
-    const auto reader = [&](const std::string& name, std::vector<NumberReader>& to) {
-        const auto& tensors = source.state->tensors();
-        const auto found = std::ranges::find(tensors, name, &TensorEntry::name);
-        if (found == tensors.end() || found->count != source.gradients.back().numbers()) return;
-        to.emplace_back(*source.state, static_cast<std::size_t>(found - tensors.begin()));
+void find_state(const fs::path& folder, std::int64_t step, const std::string& parameter, std::uint64_t count,
+                Source& source) {
+    const fs::path path = folder / fmt::format("state/step_{:06}.safetensors", step);
+    const auto file = open_tensor_file(path);
+    const auto place = [&](const std::string& name) -> std::optional<Place> {
+        const auto found = std::ranges::find(file->tensors(), name, &TensorEntry::name);
+        if (found == file->tensors().end() || found->count != count) return std::nullopt;
+        return Place{path, static_cast<std::size_t>(found - file->tensors().begin())};
     };
-    reader(parameter, source.weight);
-    reader(parameter + ".m", source.m);
-    reader(parameter + ".v", source.v);
-    if (source.m.empty() || source.v.empty()) throw FileError(source.state->path(), "holds no state of " + parameter);
+    source.weight = place(parameter);
+    source.m = place(parameter + ".m");
+    source.v = place(parameter + ".v");
+    if (!source.m || !source.v) throw FileError(path, "holds no state of " + parameter);
+}
+
+/// Steps of a run that its loss scaler skipped, by its log; none where there is no log.
+std::vector<std::int64_t> skipped_steps(const fs::path& path) {
+    std::vector<std::int64_t> steps;
+    std::error_code none;
+    if (!fs::exists(path / "metrics.jsonl", none)) return steps;
+    for (const StepMetrics& m : read_step_log(path).steps)
+        if (m.found_inf.value_or(false)) steps.push_back(m.step);
+    return steps;
 }
 
 class Collector {
@@ -96,7 +115,12 @@ class Collector {
     Collector(const fs::path& path, const AdamToolOptions& options) : path_(path), options_(options) {
         findings_.name = path.string();
         const Json run = read_run_configuration(path);
-        const OptimizerOptions o = optimizer_of(run, options);
+        OptimizerOptions o = optimizer_of(run, options);
+        if (o.kind == OptimizerKind::adam && o.weight_decay != 0) {
+            findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
+            o.weight_decay = 0;
+        }
+        skipped_ = skipped_steps(path);
         findings_.question = {.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
         std::vector<double>& eps = findings_.question.eps;
         if (std::ranges::find(eps, o.eps) == eps.end())
@@ -106,8 +130,8 @@ class Collector {
 
     AdamFindings run() {
         const Recording recording = find_tensors({path_});
-        findings_.warnings = recording.warnings;
-        findings_.warnings.insert(findings_.warnings.end(), recording.errors.begin(), recording.errors.end());
+        for (const auto* lines : {&recording.warnings, &recording.errors})
+            findings_.warnings.insert(findings_.warnings.end(), lines->begin(), lines->end());
         std::map<std::string, Series> by_name;
         std::vector<std::string> names;
         for (const RecordedTensor& t : recording.tensors) {
@@ -142,65 +166,73 @@ class Collector {
             last = std::max(last, series.back()->step.value_or(-1));
         }
         if (last >= 0) findings_.step = last;
-        const Series& series = by_name.begin()->second;
-        const auto count = static_cast<std::int64_t>(series.size());
+        if (std::ranges::find(skipped_, last) != skipped_.end())
+            findings_.warnings.push_back(
+                fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, last));
+        const auto whole = [](const auto& item) {
+            const Series& series = item.second;
+            return series.front()->step == 0 && series.back()->step == static_cast<std::int64_t>(series.size()) - 1;
+        };
+        const bool one = std::ranges::all_of(by_name, [](const auto& item) { return item.second.size() == 1; });
         std::error_code none;
         if (last >= 0 && fs::exists(path_ / fmt::format("state/step_{:06}.safetensors", last), none))
             findings_.basis = AdamBasis::recorded;
-        else if (series.front()->step == 0 && last == count - 1) findings_.basis = AdamBasis::contiguous;
-        else findings_.basis = count > 1 ? AdamBasis::held : AdamBasis::stationary;
+        else if (std::ranges::all_of(by_name, whole)) findings_.basis = AdamBasis::contiguous;
+        else findings_.basis = one ? AdamBasis::stationary : AdamBasis::held;
     }
 
-    Source open(const std::string& name, const Series& series) const {
+    /// The updates in steps [begin, end).
+    [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const {
+        return end - begin - std::ranges::count_if(skipped_, [&](std::int64_t s) { return begin <= s && s < end; });
+    }
+
+    /// How many updates have the gradient of a series' element i.
+    [[nodiscard]] std::int64_t repeats(const Series& series, std::size_t i) const {
+        if (findings_.basis == AdamBasis::stationary) return options_.assumed_steps;
+        if (i + 1 == series.size()) return 1;
+        const std::optional<std::int64_t> step = series[i]->step, next = series[i + 1]->step;
+        return step && next ? updates(*step, *next) : 1;
+    }
+
+    [[nodiscard]] Source find(const std::string& name, const Series& series) const {
         Source source;
         const bool recorded = findings_.basis == AdamBasis::recorded;
+        const RecordedTensor& last = *series.back();
+        if (recorded && last.step != findings_.step)
+            throw FileError(last.file, fmt::format("{}: no gradient in step {}", name, *findings_.step));
         for (std::size_t i = recorded ? series.size() - 1 : 0; i < series.size(); ++i) {
             const RecordedTensor& t = *series[i];
-            if (t.entry.count != series.back()->entry.count)
+            if (t.entry.count != last.entry.count)
                 throw FileError(t.file, name + ": its size changes from step to step");
-            source.files.push_back(open_tensor_file(t.file));
-            source.gradients.emplace_back(*source.files.back(), t.index);
-            source.scales.push_back(t.recorded_scale);
-            const bool last = i + 1 == series.size();
-            source.repeats.push_back(findings_.basis == AdamBasis::stationary ? options_.assumed_steps
-                                     : last                                   ? 1
-                                                                              : *series[i + 1]->step - *t.step);
+            source.gradients.push_back({t.file, t.index, t.recorded_scale});
+            source.repeats.push_back(repeats(series, i));
         }
-        if (recorded) {
-            source.first = updates_before(*findings_.step) + 1;
-            open_state(path_, *findings_.step, parameter_of(name), source);
-        }
+        if (!recorded) return source;
+        source.first = updates(0, *findings_.step) + 1;
+        find_state(path_, *findings_.step, parameter_of(name), last.entry.count, source);
         return source;
     }
 
-    /// Steps that were not skipped before one.
-    [[nodiscard]] std::int64_t updates_before(std::int64_t step) const {
-        std::int64_t skipped = 0;
-        try {
-            for (const StepMetrics& m : read_step_log(path_).steps)
-                skipped += m.step < step && m.found_inf.value_or(false);
-        } catch (const FileError&) { // no log: no step was skipped as far as is known
-        }
-        return step - skipped;
-    }
-
     void measure(const std::string& name, const Series& series, ProgressBar& bar) {
-        const Source source = open(name, series);
-        const std::uint64_t numbers = source.gradients.back().numbers();
+        const Source source = find(name, series);
+        const TensorEntry& entry = series.back()->entry;
+        const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
+        const std::uint64_t block = source.block(numbers);
         std::vector<AdamEffects> parts((numbers + block - 1) / block);
-        for_each_chunk(numbers, block, source.is_stream() ? 1 : options_.threads,
-                       [&](std::uint64_t begin, std::uint64_t end) {
-                           AdamHistory h;
-                           h.first = source.first;
-                           h.repeats = source.repeats;
-                           for (std::size_t i = 0; i < source.gradients.size(); ++i)
-                               h.gradients.push_back(floats(source.gradients[i], begin, end, source.scales[i]));
-                           if (!source.weight.empty()) h.weight = floats(source.weight.front(), begin, end, 1);
-                           if (!source.m.empty()) h.m = floats(source.m.front(), begin, end, 1);
-                           if (!source.v.empty()) h.v = floats(source.v.front(), begin, end, 1);
-                           parts[begin / block] = adam_effects(findings_.question, h);
-                           bar.add(end - begin);
-                       });
+        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
+            const auto read = [&](const std::optional<Place>& place) {
+                return place ? place->read(begin, end) : std::vector<float>();
+            };
+            AdamHistory h{.weight = read(source.weight),
+                          .m = read(source.m),
+                          .v = read(source.v),
+                          .first = source.first,
+                          .gradients = {},
+                          .repeats = source.repeats};
+            for (const Place& place : source.gradients) h.gradients.push_back(place.read(begin, end));
+            parts[begin / block] = adam_effects(findings_.question, h);
+            bar.add(end - begin);
+        });
         AdamTensor tensor{name, {}};
         for (const AdamEffects& part : parts) tensor.effects.merge(part);
         findings_.total.merge(tensor.effects);
@@ -209,6 +241,7 @@ class Collector {
 
     fs::path path_;
     const AdamToolOptions& options_;
+    std::vector<std::int64_t> skipped_; ///< ascending
     AdamFindings findings_;
 };
 

@@ -285,7 +285,8 @@ std::string advice(const ReplayedLog& log, const LossScaleOptions& options) {
     else if (r.highest_safe < 0)
         text = fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
     else {
-        const int start = measured && r.log2_scale ? *r.log2_scale : r.highest_safe - options.recommendation.margin;
+        const int start =
+            measured && r.log2_scale ? *r.log2_scale : std::max(0, r.highest_safe - options.recommendation.margin);
         text = fmt::format(
             "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start), highest,
             measured ? fmt::format(", and from {} on less than {} of the non-zero gradients underflow", lowest, limit)
