@@ -9,16 +9,10 @@ using namespace amp;
 
 int run(const AdamToolOptions& options, const Complain& complain) {
     std::vector<AdamFindings> inputs;
-    std::vector<std::string> errors;
-    for (const std::filesystem::path& path : options.paths) {
-        try {
-            inputs.push_back(collect(path, options));
-            for (const std::string& warning : inputs.back().warnings) complain("warning: " + warning);
-        } catch (const std::exception& error) {
-            errors.emplace_back(error.what());
-            complain(errors.back());
-        }
-    }
+    const auto errors = for_each_input(options.paths, complain, [&](const std::filesystem::path& path) {
+        inputs.push_back(collect(path, options));
+        for (const std::string& warning : inputs.back().warnings) complain("warning: " + warning);
+    });
     if (!options.json.empty()) write_report(options.json, json_report(inputs, errors));
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
     if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));
@@ -31,10 +25,5 @@ int main(int argc, char** argv) {
     const Complain complain{"amp-adam"};
     AdamToolOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    try {
-        return run(options, complain);
-    } catch (const std::exception& error) {
-        complain(error.what());
-        return 1;
-    }
+    return exit_code(complain, [&] { return run(options, complain); });
 }

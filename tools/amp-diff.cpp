@@ -31,10 +31,5 @@ int main(int argc, char** argv) {
     const Complain complain{"amp-diff"};
     DiffOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    try {
-        return run(options, complain);
-    } catch (const std::exception& error) {
-        complain(error.what());
-        return 1;
-    }
+    return exit_code(complain, [&] { return run(options, complain); });
 }

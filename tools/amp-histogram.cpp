@@ -39,10 +39,5 @@ int run(const HistogramOptions& options) {
 int main(int argc, char** argv) {
     HistogramOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    try {
-        return run(options);
-    } catch (const std::exception& error) {
-        complain(error.what());
-        return 1;
-    }
+    return exit_code(complain, [&] { return run(options); });
 }

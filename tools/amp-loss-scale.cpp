@@ -27,16 +27,10 @@ std::vector<fs::path> expanded(const std::vector<fs::path>& paths) {
 
 int run(const LossScaleOptions& options, const Complain& complain) {
     std::vector<ReplayedLog> logs;
-    std::vector<std::string> errors;
-    for (const fs::path& path : expanded(options.paths)) {
-        try {
-            logs.push_back(replay_log(read_gradient_log(path, options), options));
-            for (const std::string& warning : logs.back().log.warnings) complain("warning: " + warning);
-        } catch (const std::exception& error) {
-            errors.emplace_back(error.what());
-            complain(errors.back());
-        }
-    }
+    const auto errors = for_each_input(expanded(options.paths), complain, [&](const fs::path& path) {
+        logs.push_back(replay_log(read_gradient_log(path, options), options));
+        for (const std::string& warning : logs.back().log.warnings) complain("warning: " + warning);
+    });
     if (!options.json.empty()) write_report(options.json, json_report(logs, errors, options));
     if (!options.svg.empty() && !logs.empty()) write_report(options.svg, svg_report(logs, options));
     if (options.json != "-" && options.svg != "-") print_text(terminal_report(logs, options, wants_color(stdout)));
@@ -49,10 +43,5 @@ int main(int argc, char** argv) {
     const Complain complain{"amp-loss-scale"};
     LossScaleOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    try {
-        return run(options, complain);
-    } catch (const std::exception& error) {
-        complain(error.what());
-        return 1;
-    }
+    return exit_code(complain, [&] { return run(options, complain); });
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace amp {
 
@@ -37,5 +38,32 @@ struct Complain {
     std::string_view tool;
     void operator()(const std::string& line) const { fmt::print(stderr, "{}: {}\n", tool, printable(line)); }
 };
+
+/// body(path) for every input. What it throws is told to the user, and returned as lines; the others go on.
+template <class Body>
+std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Complain& complain,
+                                        const Body& body) {
+    std::vector<std::string> errors;
+    for (const std::filesystem::path& path : paths) {
+        try {
+            body(path);
+        } catch (const std::exception& error) {
+            errors.emplace_back(error.what());
+            complain(errors.back());
+        }
+    }
+    return errors;
+}
+
+/// The exit code of run(), or 1 after a line with what it throws.
+template <class Run>
+int exit_code(const Complain& complain, const Run& run) {
+    try {
+        return run();
+    } catch (const std::exception& error) {
+        complain(error.what());
+        return 1;
+    }
+}
 
 } // namespace amp

@@ -5,6 +5,7 @@
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/parallel.h>
 #include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/command_line.h>
 
 #include <fmt/format.h>
 
@@ -135,9 +136,8 @@ class Collector {
         std::map<std::string, Series> by_name;
         std::vector<std::string> names;
         for (const RecordedTensor& t : recording.tensors) {
-            const bool asked = !options_.tensor || std::regex_search(t.entry.name.substr(0, 1000), *options_.tensor);
-            if (t.kind != GradientKind::weight || !asked || (options_.step && t.step && *t.step > *options_.step))
-                continue;
+            const bool later = options_.step && t.step && *t.step > *options_.step;
+            if (t.kind != GradientKind::weight || later || !matches(options_.tensor, t.entry.name)) continue;
             if (by_name[t.entry.name].empty()) names.push_back(t.entry.name);
             by_name[t.entry.name].push_back(&t);
         }

@@ -1,9 +1,7 @@
 #include <ampscope/tools/adam/options.h>
-
-#include <CLI/CLI.hpp>
+#include <ampscope/tools/command_line.h>
 
 #include <algorithm>
-#include <iostream>
 
 namespace amp {
 
@@ -49,13 +47,8 @@ void interpret(const Words& words, AdamToolOptions& options) {
     for (const double eps : options.eps)
         if (!(eps >= 0) || eps > 1) throw std::invalid_argument("--eps: expected numbers in [0, 1]");
     std::ranges::sort(options.eps, std::greater<>());
-    try {
-        if (!words.tensor.empty()) options.tensor.emplace(words.tensor, std::regex::ECMAScript);
-    } catch (const std::regex_error& error) {
-        throw std::invalid_argument("--tensor: '" + words.tensor + "' is no regular expression: " + error.what());
-    }
-    if (options.json == "-" && options.svg == "-")
-        throw std::invalid_argument("only one of --json and --svg can be standard output");
+    options.tensor = tensor_pattern(words.tensor);
+    check_outputs(options.json, options.svg);
 }
 
 } // namespace
@@ -90,16 +83,7 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_option("--svg", options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps ('-': standard output)");
     app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
         ->check(CLI::Range(0, 4096));
-    try {
-        app.parse(argc, argv);
-        interpret(words, options);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::invalid_argument& error) {
-        std::cerr << "amp-adam: " << error.what() << "\nRun with --help for more information.\n";
-        return 2;
-    }
-    return std::nullopt;
+    return parse_with(app, argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

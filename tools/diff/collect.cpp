@@ -3,6 +3,7 @@
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/command_line.h>
 
 #include <fmt/format.h>
 
@@ -73,10 +74,7 @@ Recording read(const fs::path& path, const DiffOptions& options, DiffFindings& f
     Recording recording = find_tensors({path}, options.open);
     findings.errors.insert(findings.errors.end(), recording.errors.begin(), recording.errors.end());
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
-    if (options.tensor)
-        std::erase_if(recording.tensors, [&](const RecordedTensor& t) {
-            return !std::regex_search(t.entry.name.substr(0, 1000), *options.tensor);
-        });
+    std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !matches(options.tensor, t.entry.name); });
     return recording;
 }
 

@@ -2,10 +2,7 @@
 
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/gate.h>
-
-#include <CLI/CLI.hpp>
-
-#include <iostream>
+#include <ampscope/tools/command_line.h>
 
 namespace amp {
 
@@ -59,18 +56,13 @@ struct Words {
 void interpret(const Words& words, DiffOptions& options) {
     options.a = words.a;
     options.b = words.b;
-    try {
-        if (!words.tensor.empty()) options.tensor.emplace(words.tensor, std::regex::ECMAScript);
-    } catch (const std::regex_error& error) {
-        throw std::invalid_argument("--tensor: '" + words.tensor + "' is no regular expression: " + error.what());
-    }
+    options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     if (!words.a_scale.empty()) options.a_scale = parse_scale(words.a_scale);
     if (!words.b_scale.empty()) options.b_scale = parse_scale(words.b_scale);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_diff_gate(gate));
-    if (options.json == "-" && options.svg == "-")
-        throw std::invalid_argument("only one of --json and --svg can be standard output");
+    check_outputs(options.json, options.svg);
 }
 
 } // namespace
@@ -94,16 +86,7 @@ std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& option
         ->check(CLI::Range(0, 4096));
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
-    try {
-        app.parse(argc, argv);
-        interpret(words, options);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::invalid_argument& error) {
-        std::cerr << "amp-diff: " << error.what() << "\nRun with --help for more information.\n";
-        return 2;
-    }
-    return std::nullopt;
+    return parse_with(app, argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/cast_count.h>
 #include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/command_line.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,12 +12,9 @@ namespace amp {
 
 namespace {
 
-/// std::regex recurses for each character; a name longer than this is judged by its beginning.
-constexpr std::size_t longest_matched_name = 1000;
-
 bool selected(const std::string& name, const std::optional<std::int64_t>& step, const HistogramOptions& options) {
     if (options.steps && (!step || *step < options.steps->first || *step > options.steps->second)) return false;
-    return !options.tensor || std::regex_search(name.substr(0, longest_matched_name), *options.tensor);
+    return matches(options.tensor, name);
 }
 
 Entry describe(const RecordedTensor& tensor, const HistogramOptions& options) {

@@ -1,3 +1,4 @@
+#include <ampscope/tools/command_line.h>
 #include <ampscope/tools/histogram/options.h>
 
 #include <CLI/CLI.hpp>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iostream>
 #include <limits>
 
 namespace amp {
@@ -130,11 +130,7 @@ void interpret(const Words& words, HistogramOptions& options) {
     if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
     options.by = parse_name<Grouping>("--by", groupings, words.by);
     if (!words.step.empty()) options.steps = parse_steps(words.step);
-    try {
-        if (!words.tensor.empty()) options.tensor.emplace(words.tensor, std::regex::ECMAScript);
-    } catch (const std::regex_error& error) {
-        throw std::invalid_argument("--tensor: '" + words.tensor + "' is no regular expression: " + error.what());
-    }
+    options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
@@ -202,16 +198,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     app.get_option("--shape")->needs(app.get_option("--dtype"));
     for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
-    try {
-        app.parse(argc, argv);
-        interpret(words, options);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::invalid_argument& error) {
-        std::cerr << "amp-histogram: " << error.what() << "\nRun with --help for more information.\n";
-        return 2;
-    }
-    return std::nullopt;
+    return parse_with(app, argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

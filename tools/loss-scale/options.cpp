@@ -1,8 +1,5 @@
+#include <ampscope/tools/command_line.h>
 #include <ampscope/tools/loss-scale/options.h>
-
-#include <CLI/CLI.hpp>
-
-#include <iostream>
 
 namespace amp {
 
@@ -37,8 +34,7 @@ void interpret(const Words& words, LossScaleOptions& options) {
     if (words.scalers.empty())
         for (const LossScalerRow& row : loss_scalers)
             if (row.options.scaling == LossScaling::dynamic) options.scalers.push_back(named(std::string(row.name)));
-    if (options.json == "-" && options.svg == "-")
-        throw std::invalid_argument("only one of --json and --svg can be standard output");
+    check_outputs(options.json, options.svg);
     if (!(options.recommendation.limit > 0 && options.recommendation.limit <= 1))
         throw std::invalid_argument("--limit: expected a rate in (0, 1], such as 0.001");
 }
@@ -74,16 +70,7 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleOptions& o
     app.add_option("--recorded-under", words.recorded_under,
                    "The scaler that a log without scales was made under; default torch")
         ->group(logs);
-    try {
-        app.parse(argc, argv);
-        interpret(words, options);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::invalid_argument& error) {
-        std::cerr << "amp-loss-scale: " << error.what() << "\nRun with --help for more information.\n";
-        return 2;
-    }
-    return std::nullopt;
+    return parse_with(app, argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

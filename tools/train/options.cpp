@@ -1,10 +1,8 @@
+#include <ampscope/tools/command_line.h>
 #include <ampscope/tools/train/options.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <iostream>
 
 namespace amp {
 
@@ -355,20 +353,12 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_output_options(app, words, options);
     for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
-    try {
-        app.parse(argc, argv);
-        if (words.list) {
-            fmt::print("{}", list_of_names());
-            return 0;
-        }
-        interpret(words, options);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::invalid_argument& error) {
-        std::cerr << "amp-train: " << error.what() << "\nRun with --help for more information.\n";
-        return 2;
-    }
-    return std::nullopt;
+    const auto exit = parse_with(app, argc, argv, [&] {
+        if (!words.list) interpret(words, options);
+    });
+    if (exit || !words.list) return exit;
+    fmt::print("{}", list_of_names());
+    return 0;
 }
 
 nlohmann::ordered_json origin() {
