@@ -114,6 +114,9 @@ TEST_CASE("logs of other programs") {
         CHECK(replays[1]["known"]["unknown"] == 1);
         CHECK(replays[1]["known"]["exact"] == 39);
     }
+    const std::string unsaid = written(scratch, "log.csv", csv) + " --amax 'grad max' --scale ls --format e4m3";
+    CHECK(contains(replay(unsaid).err, "step 0: 512 times the scale overflows, but the step did not"));
+    CHECK(!contains(replay(of_csv).err, "times the scale"));
     const std::string bare = written(scratch, "overflows.csv", overflows);
     const Json reconstructed = results(bare + " --scaler torch --scaler torch,init=2^15");
     CHECK(reconstructed["inputs"][0]["replays"][0]["skipped"] == 1);

@@ -1,5 +1,6 @@
 #include <ampscope/tools/loss-scale/collect.h>
 
+#include <ampscope/formats/codec.h>
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/recording.h>
@@ -158,6 +159,13 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
     const std::string format = gradient_format(run);
     const bool same = folder ? format == options.format.name : has_scale || has_inf;
     for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same));
+    const auto contradicts = [&](const GradientStep& step) {
+        return step.clean_scale > 0 && !std::isfinite(quantize(options.format, step.clean_scale * step.amax));
+    };
+    if (const auto found = std::ranges::find_if(log.steps, contradicts); found != log.steps.end())
+        log.warnings.push_back(fmt::format("{}: step {}: {} times the scale overflows, but the step did not: do the "
+                                           "magnitudes still contain the scale (--amax-scaled)?",
+                                           log.name, found->step, found->amax));
     note_scales(read.steps, log);
     if (folder) read_histograms(path, log, bar);
     return log;
