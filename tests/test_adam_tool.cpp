@@ -11,25 +11,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-Outcome adam(const std::string& arguments) { return run_command(AMP_ADAM " " + arguments); }
+const Tool adam{AMP_ADAM};
 
-Json results(const std::string& arguments) {
-    const Outcome o = adam("--json - " + arguments);
-    CAPTURE(o.err);
-    REQUIRE(o.code == 0);
-    return Json::parse(o.out)["inputs"][0];
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
-    const Outcome o = adam(arguments);
-    CAPTURE(arguments);
-    CAPTURE(o.err);
-    CHECK(o.code == code);
-    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
-    for (const std::string_view part : parts) CHECK(contains(o.err, part));
-}
+Json results(const std::string& arguments) { return adam.json(arguments)["inputs"][0]; }
 
 } // namespace
 
@@ -116,14 +100,14 @@ TEST_CASE("one gradient is taken for that of every step") {
 
 TEST_CASE("bad input") {
     const Scratch scratch;
-    check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
-    check_error((scratch / "").string() + " --tensor x", 1, {"holds no weights' gradients"});
-    check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients"});
-    check_error("", 2, {"PATH is required"});
-    check_error(AMP_SAMPLE " --optimizer sgd", 2, {"sgd has no eps"});
-    check_error(AMP_SAMPLE " --state e8m0", 2, {"holds scales"});
-    check_error(AMP_SAMPLE " --eps 2", 2, {"numbers in [0, 1]"});
-    check_error(AMP_SAMPLE " --eps 1e-8 --json - --svg -", 2, {"only one of"});
+    adam.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
+    adam.check_error((scratch / "").string() + " --tensor x", 1, {"holds no weights' gradients"});
+    adam.check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients"});
+    adam.check_error("", 2, {"PATH is required"});
+    adam.check_error(AMP_SAMPLE " --optimizer sgd", 2, {"sgd has no eps"});
+    adam.check_error(AMP_SAMPLE " --state e8m0", 2, {"holds scales"});
+    adam.check_error(AMP_SAMPLE " --eps 2", 2, {"numbers in [0, 1]"});
+    adam.check_error(AMP_SAMPLE " --eps 1e-8 --json - --svg -", 2, {"only one of"});
     const Outcome mixed = adam(AMP_SAMPLE "/deep_tanh /nonexistent --json -");
     CHECK(mixed.code == 1);
     CHECK(Json::parse(mixed.out)["inputs"].size() == 1);

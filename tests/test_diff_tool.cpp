@@ -12,25 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Outcome diff(const std::string& arguments) { return run_command(AMP_DIFF " " + arguments); }
-
-Json results(const std::string& arguments) {
-    const Outcome o = diff("--json - " + arguments);
-    CAPTURE(o.err);
-    REQUIRE(o.code == 0);
-    return Json::parse(o.out);
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
-    const Outcome o = diff(arguments);
-    CAPTURE(arguments);
-    CAPTURE(o.err);
-    CHECK(o.code == code);
-    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
-    for (const std::string_view part : parts) CHECK(contains(o.err, part));
-}
+const Tool diff{AMP_DIFF};
 
 /// A raw file of FP32 numbers; compared with --dtype F32.
 std::string raw(const Scratch& scratch, const std::string& name, const std::vector<float>& values) {
@@ -47,7 +29,7 @@ TEST_CASE("two runs: local error in the step where the state is the same, drift 
                                   "fp32,amp-bf16,amp-fp16 --record " +
                         runs)
                 .code == 0);
-    const Json json = results(runs + "/fp32 " + runs + "/amp-bf16");
+    const Json json = diff.json(runs + "/fp32 " + runs + "/amp-bf16");
     REQUIRE(json["steps"].size() == 3);
     CHECK(json["steps"][0]["origin"] == "local");
     CHECK(json["steps"][0]["state_distance"] == 0);
@@ -66,7 +48,7 @@ TEST_CASE("two runs: local error in the step where the state is the same, drift 
     CHECK(elements == json["total"]["elements"]);
     CHECK(classes == elements);
     // FP16 gradients contain their loss scale, which is taken out.
-    const Json scaled = results(runs + "/fp32 " + runs + "/amp-fp16");
+    const Json scaled = diff.json(runs + "/fp32 " + runs + "/amp-fp16");
     CHECK(scaled["steps"][0]["relative_norm"].get<double>() < 0.02);
 
     const Outcome table = diff(runs + "/fp32 " + runs + "/amp-bf16 --worst 3 --svg " + (scratch / "d.svg").string());
@@ -88,7 +70,7 @@ TEST_CASE("two files of one tensor are compared whatever their names, and gates 
     std::vector<float> values(100, 1), others = values;
     others[7] = 1 + 0x1p-22F; // two ulps
     const std::string files = raw(scratch, "a.bin", values) + " " + raw(scratch, "b.bin", others) + " --dtype F32";
-    const Json json = results(files);
+    const Json json = diff.json(files);
     CHECK(json["first"]["index"] == 7);
     CHECK(json["first"]["b_bits"] == "0x3f800002");
     CHECK(json["first"]["b"] == "0x1.000004p+0");
@@ -108,25 +90,25 @@ TEST_CASE("two files of one tensor are compared whatever their names, and gates 
     CHECK(diff(nan + " --gate 'max-ulps<1e30'").code == 3);
     CHECK(diff(nan + " --gate 'nan<=1'").code == 0);
     CHECK(contains(diff(nan).out, "1 NaN in one"));
-    CHECK(results(files + " --a-scale 2 --b-scale 2")["total"]["max_ulps"] == 2);
-    CHECK(results(files + " --a-scale 2")["total"]["differing"] == 100);
+    CHECK(diff.json(files + " --a-scale 2 --b-scale 2")["total"]["max_ulps"] == 2);
+    CHECK(diff.json(files + " --a-scale 2")["total"]["differing"] == 100);
 }
 
 TEST_CASE("what is missing or broken is said") {
     const Scratch scratch;
     const std::string a = raw(scratch, "a.bin", {1, 2}), b = raw(scratch, "b.bin", {1, 2, 3});
-    check_error(a + " " + b + " --dtype F32", 1, {"b.bin", "3 elements, the other has 2"});
-    check_error(a + " /nonexistent --dtype F32", 1, {"/nonexistent"});
-    check_error(a, 2, {"B is required"});
-    check_error(a + " " + b + " --gate 'ulps<1'", 2, {"'ulps' is none of differ"});
-    check_error(a + " " + b + " --gate 'nan<1%'", 2, {"a number without %"});
-    check_error(a + " " + b + " --gate nan", 2, {"FIGURE<LIMIT"});
-    check_error(a + " " + b + " --tensor '['", 2, {"no regular expression"});
+    diff.check_error(a + " " + b + " --dtype F32", 1, {"b.bin", "3 elements, the other has 2"});
+    diff.check_error(a + " /nonexistent --dtype F32", 1, {"/nonexistent"});
+    diff.check_error(a, 2, {"B is required"});
+    diff.check_error(a + " " + b + " --gate 'ulps<1'", 2, {"'ulps' is none of differ"});
+    diff.check_error(a + " " + b + " --gate 'nan<1%'", 2, {"a number without %"});
+    diff.check_error(a + " " + b + " --gate nan", 2, {"FIGURE<LIMIT"});
+    diff.check_error(a + " " + b + " --tensor '['", 2, {"no regular expression"});
     const std::string sample = AMP_SAMPLE;
     const Outcome other = diff(sample + "/deep_tanh " + sample + "/digits_cnn");
     CHECK(other.code == 1);
     CHECK(contains(other.err, "no tensor of one name and step"));
-    const Json one = results(sample + "/deep_tanh " + sample + "/deep_tanh/step_000050.safetensors");
+    const Json one = diff.json(sample + "/deep_tanh " + sample + "/deep_tanh/step_000050.safetensors");
     CHECK(one["only_a"].size() > 0);
     CHECK(one["only_b"].empty());
     CHECK(one["total"]["differing"] == 0);

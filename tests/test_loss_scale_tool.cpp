@@ -12,25 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Outcome replay(const std::string& arguments) { return run_command(AMP_LOSS_SCALE " " + arguments); }
-
-Json results(const std::string& arguments) {
-    const Outcome o = replay("--json - " + arguments);
-    CAPTURE(o.err);
-    REQUIRE(o.code == 0);
-    return Json::parse(o.out);
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
-    const Outcome o = replay(arguments);
-    CAPTURE(arguments);
-    CAPTURE(o.err);
-    CHECK(o.code == code);
-    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
-    for (const std::string_view part : parts) CHECK(contains(o.err, part));
-}
+const Tool replay{AMP_LOSS_SCALE};
 
 /// A file of that text in the folder; its path, quoted.
 std::string written(const Scratch& scratch, const std::string& name, const std::string& text) {
@@ -47,7 +29,7 @@ TEST_CASE("run folders: the recorded scaler comes out as recorded, others are co
                                   "--precision fp32,amp-fp16 --record " +
                         runs)
                 .code == 0);
-    const Json json = results(runs + " --scaler torch,interval=5 --scaler constant,init=2^4 --sweep");
+    const Json json = replay.json(runs + " --scaler torch,interval=5 --scaler constant,init=2^4 --sweep");
     REQUIRE(json["inputs"].size() == 2);
     const Json& run = json["inputs"][0];
     CHECK(run["recorded"] == "amp-fp16, loss scaler torch");
@@ -84,7 +66,7 @@ TEST_CASE("run folders: the recorded scaler comes out as recorded, others are co
 }
 
 TEST_CASE("gradients in files need no log") {
-    const Json json = results(AMP_SAMPLE "/deep_tanh --scaler torch");
+    const Json json = replay.json(AMP_SAMPLE "/deep_tanh --scaler torch");
     const Json& input = json["inputs"][0];
     CHECK(input["steps"] == 2);
     CHECK(input["steps_with_magnitudes"] == 2);
@@ -106,7 +88,7 @@ TEST_CASE("logs of other programs") {
     }
     const std::string of_csv = written(scratch, "log.csv", csv) + " --amax 'grad max' --scale ls --amax-scaled";
     for (const std::string& log : {of_csv, written(scratch, "log.jsonl", jsonl)}) {
-        const Json replays = results(log + " --scaler torch --scaler constant,init=2^9")["inputs"][0]["replays"];
+        const Json replays = replay.json(log + " --scaler torch --scaler constant,init=2^9")["inputs"][0]["replays"];
         CHECK(replays[0]["skipped"] == 1); // 2^16 * 0.5 is fine, but step 7 overflows at 1024 and above
         CHECK(replays[0]["skipped_steps"][0]["step"] == 7);
         CHECK(replays[0]["known"]["bound"] == 39);
@@ -118,7 +100,7 @@ TEST_CASE("logs of other programs") {
     CHECK(contains(replay(unsaid).err, "step 0: 512 times the scale overflows, but the step did not"));
     CHECK(!contains(replay(of_csv).err, "times the scale"));
     const std::string bare = written(scratch, "overflows.csv", overflows);
-    const Json reconstructed = results(bare + " --scaler torch --scaler torch,init=2^15");
+    const Json reconstructed = replay.json(bare + " --scaler torch --scaler torch,init=2^15");
     CHECK(reconstructed["inputs"][0]["replays"][0]["skipped"] == 1);
     CHECK(reconstructed["inputs"][0]["replays"][0]["known"]["exact"] == 40);
     CHECK(reconstructed["inputs"][0]["replays"][1]["known"]["unknown"] == 1);
@@ -154,21 +136,21 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     CHECK(mixed.code == 1);
     CHECK(Json::parse(mixed.out)["inputs"].size() == 1);
     CHECK(Json::parse(mixed.out)["errors"].size() == 1);
-    check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
-    check_error(written(scratch, "empty.csv", ""), 1, {"holds no step"});
-    check_error(written(scratch, "head.csv", "step,amax\n"), 1, {"holds no step"});
-    check_error(written(scratch, "loss.csv", "step,loss\n0,1\n"), 1, {"neither a column of largest gradients"});
-    check_error(written(scratch, "other.csv", "step,amax\n0,1\n") + " --amax big", 1,
-                {"no column 'big'", "step, amax"});
+    replay.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
+    replay.check_error(written(scratch, "empty.csv", ""), 1, {"holds no step"});
+    replay.check_error(written(scratch, "head.csv", "step,amax\n"), 1, {"holds no step"});
+    replay.check_error(written(scratch, "loss.csv", "step,loss\n0,1\n"), 1, {"neither a column of largest gradients"});
+    replay.check_error(written(scratch, "other.csv", "step,amax\n0,1\n") + " --amax big", 1,
+                       {"no column 'big'", "step, amax"});
     std::filesystem::create_directories(scratch / "nothing");
-    check_error((scratch / "nothing").string(), 1, {"no .safetensors, .npy"});
+    replay.check_error((scratch / "nothing").string(), 1, {"no .safetensors, .npy"});
     written(scratch, "run/run.json", "[1");
-    check_error(run, 1, {"run.json", "is no JSON object"});
+    replay.check_error(run, 1, {"run.json", "is no JSON object"});
     CHECK(contains(replay(written(scratch, "steps.csv", "step,amax\n1e300,1\nnan,1\n3,1\n")).err,
                    "2 lines without a whole number"));
-    check_error("", 2, {"PATH is required"});
-    check_error(gaps + " --scaler torhc", 2, {"'torhc' is none of"});
-    check_error(gaps + " --format e8m0", 2, {"holds scales"});
-    check_error(gaps + " --json - --svg -", 2, {"only one of"});
-    check_error(written(scratch, "far.csv", "step,amax\n0,1\n99999999999,1\n"), 1, {"more than 20000000 steps"});
+    replay.check_error("", 2, {"PATH is required"});
+    replay.check_error(gaps + " --scaler torhc", 2, {"'torhc' is none of"});
+    replay.check_error(gaps + " --format e8m0", 2, {"holds scales"});
+    replay.check_error(gaps + " --json - --svg -", 2, {"only one of"});
+    replay.check_error(written(scratch, "far.csv", "step,amax\n0,1\n99999999999,1\n"), 1, {"more than 20000000 steps"});
 }

@@ -4,6 +4,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/kernels/quantize.h>
 #include <ampscope/sim/plan.h>
 #include <ampscope/sim/trainer.h>
 
@@ -102,6 +103,15 @@ void compare(const std::vector<float>& got, const Kept& want, const char* what, 
 constexpr std::size_t count = 700;
 
 } // namespace
+
+TEST_CASE("scales are powers of two, and an infinite amax turns the scale over") {
+    const DelayedRule rule{.max = 448, .margin = 0, .ms_amp = true};
+    CHECK(kernels::next_scale(rule, 1, 5) == 256); // 2^floor(log2 448)
+    CHECK(kernels::next_scale(rule, 500, 5) == 0.5F);
+    CHECK(kernels::next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1, 5) == 64);
+    CHECK(kernels::next_scale(rule, 0, 5) == 5);
+    CHECK(kernels::next_scale(rule, std::numeric_limits<float>::infinity(), 4) == 0.25F);
+}
 
 TEST_CASE("LBAdam and LBAdamW with state in FP8 and FP16") {
     const FloatEnvironment environment;

@@ -12,27 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Outcome train(const std::string& arguments) { return run_command(AMP_TRAIN " " + arguments); }
-
-Json results(const std::string& arguments) {
-    const Outcome o = train("--json - " + arguments);
-    CAPTURE(o.err);
-    REQUIRE(o.code == 0);
-    return Json::parse(o.out);
-}
-
-/// Fails with `code` and one line on standard error that contains all of these.
-void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) {
-    const Outcome o = train(arguments);
-    CAPTURE(arguments);
-    CAPTURE(o.err);
-    CHECK(o.code == code);
-    CHECK(o.out.empty());
-    CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2)); // wrong usage points to --help
-    for (const std::string_view part : parts) CHECK(o.err.find(part) != std::string::npos);
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+const Tool train{AMP_TRAIN};
 
 } // namespace
 
@@ -53,7 +33,7 @@ TEST_CASE("a table at the end, and where each run left FP32") {
 }
 
 TEST_CASE("JSON tells all that the table does, and how to run it again") {
-    const Json json = results("--model cnn --steps 12 --precision fp32,amp-bf16 --seed 3");
+    const Json json = train.json("--model cnn --steps 12 --precision fp32,amp-bf16 --seed 3");
     CHECK(json["schema_version"] == 1);
     REQUIRE(json["runs"].size() == 2);
     const Json& run = json["runs"][1];
@@ -132,11 +112,11 @@ TEST_CASE("options from a file") {
     const std::string file = (scratch / "run.toml").string();
     write_file(file, "model = \"mlp\"\nprecision = [\"fp32\", \"amp-fp16\"]\nsteps = 7\nloss-scale = "
                      "\"constant\"\ninit-scale = 128\n");
-    const Json json = results("--config " + file);
+    const Json json = train.json("--config " + file);
     CHECK(json["steps"] == 7);
     REQUIRE(json["runs"].size() == 2);
     CHECK(json["runs"][1]["scale"] == 128);
-    CHECK(results("--steps 3 --config " + file)["steps"] == 3); // the command line wins
+    CHECK(train.json("--steps 3 --config " + file)["steps"] == 3); // the command line wins
     write_file(file, "modle = \"mlp\"\n");
     const Outcome o = train("--config " + file);
     CHECK(o.code == 2);
@@ -193,7 +173,8 @@ TEST_CASE("every name of the lists and every option trains") {
 TEST_CASE("a trained network as it is served") {
     const Scratch scratch;
     const std::string runs = (scratch / "runs").string(), run = runs + "/amp-bf16";
-    const Json trained = results("--precision amp-bf16 --steps 60 --modulus 7 --checkpoint-every 60 --record " + runs);
+    const Json trained =
+        train.json("--precision amp-bf16 --steps 60 --modulus 7 --checkpoint-every 60 --record " + runs);
     const auto served = [&](const std::string& options) {
         const Outcome o = train("--evaluate " + run + " --modulus 7 --json - " + options);
         REQUIRE_MESSAGE(o.code == 0, o.err);
@@ -220,7 +201,7 @@ TEST_CASE("a trained network as it is served") {
                                      "--kv-cache e4m3 --evaluate " + runs})
         CHECK(train(wrong).code == 1);
     CHECK(contains(train("--kv-cache e4m3 --evaluate " + run).err, "other data"));
-    results("--model mlp --precision fp32 --steps 2 --record " + (scratch / "m").string());
+    train.json("--model mlp --precision fp32 --steps 2 --record " + (scratch / "m").string());
     CHECK(contains(train("--weights-as e4m3 --evaluate " + (scratch / "m/fp32").string()).err, "--checkpoint-every"));
     CHECK(contains(train("--kv-cache e4m3 --evaluate " + (scratch / "m/fp32").string()).err, "no cache"));
 }
@@ -231,7 +212,7 @@ TEST_CASE("one's own data") {
     std::string words;
     for (int i = 0; i < 400; ++i) words += "the quick brown fox ";
     write_file(text, words);
-    const Json json = results("--steps 30 --context 16 --precision fp32 --lr 0.01 --text " + text);
+    const Json json = train.json("--steps 30 --context 16 --precision fp32 --lr 0.01 --text " + text);
     CHECK(json["runs"][0]["configuration"]["data"]["name"] == "t.txt");
     CHECK(json["runs"][0]["final_loss"].get<double>() < 1.5); // of ln 20 at first
 }
@@ -239,27 +220,27 @@ TEST_CASE("one's own data") {
 TEST_CASE("mistakes cost one line") {
     const Scratch scratch;
     const std::string here = (scratch / ".").string();
-    check_error("--precision fp17", 2, {"fp17", "amp-fp16", "pure-bf16-kahan"});
-    check_error("--precision v=fp17", 2, {"fp17", "bf16"});
-    check_error("--precision w=bf16", 2, {"'w'", "weights, activations"});
-    check_error("--precision amp-fp16,gradients=fp32", 2, {"autocast decides about gradients"});
-    check_error("--precision fp32,fp32", 1, {"fp32 is asked for twice"});
-    check_error("--model rnn", 2, {"rnn", "linear, mlp, cnn, gpt"});
-    check_error("--optimizer lion", 2, {"lion", "adamw"});
-    check_error("--loss-scale thing", 2, {"thing", "deepspeed"});
-    check_error("--activation swish", 2, {"swish", "gelu_tanh"});
-    check_error("--growth-factor 0.5", 2, {"growth"});
-    check_error("--resume", 2, {"--record"});
-    check_error("--model mlp --text x", 2, {"--text is for --model gpt"});
-    check_error("--width 10 --heads 4", 1, {"width", "multiple of the number of heads"});
-    check_error("--precision pure-fp16,scaler=torch", 1, {"GradScaler refuses"});
-    check_error("--text /no/such/file", 1, {"/no/such/file"});
+    train.check_error("--precision fp17", 2, {"fp17", "amp-fp16", "pure-bf16-kahan"});
+    train.check_error("--precision v=fp17", 2, {"fp17", "bf16"});
+    train.check_error("--precision w=bf16", 2, {"'w'", "weights, activations"});
+    train.check_error("--precision amp-fp16,gradients=fp32", 2, {"autocast decides about gradients"});
+    train.check_error("--precision fp32,fp32", 1, {"fp32 is asked for twice"});
+    train.check_error("--model rnn", 2, {"rnn", "linear, mlp, cnn, gpt"});
+    train.check_error("--optimizer lion", 2, {"lion", "adamw"});
+    train.check_error("--loss-scale thing", 2, {"thing", "deepspeed"});
+    train.check_error("--activation swish", 2, {"swish", "gelu_tanh"});
+    train.check_error("--growth-factor 0.5", 2, {"growth"});
+    train.check_error("--resume", 2, {"--record"});
+    train.check_error("--model mlp --text x", 2, {"--text is for --model gpt"});
+    train.check_error("--width 10 --heads 4", 1, {"width", "multiple of the number of heads"});
+    train.check_error("--precision pure-fp16,scaler=torch", 1, {"GradScaler refuses"});
+    train.check_error("--text /no/such/file", 1, {"/no/such/file"});
     write_file(here + "/short.txt", "too short");
-    check_error("--text " + here + "/short.txt", 1, {"short.txt", "9 bytes", "context of 64"});
+    train.check_error("--text " + here + "/short.txt", 1, {"short.txt", "9 bytes", "context of 64"});
     write_file(here + "/bad.npz", "PK\x03\x04 and no more");
-    check_error("--model mlp --data " + here + "/bad.npz", 1, {"bad.npz"});
-    check_error("--record " + here + "/short.txt/runs", 1, {"short.txt"});
-    check_error("--steps 1000000 --json " + here + "/none/x.json", 1, {"none/x.json", "cannot be"});
+    train.check_error("--model mlp --data " + here + "/bad.npz", 1, {"bad.npz"});
+    train.check_error("--record " + here + "/short.txt/runs", 1, {"short.txt"});
+    train.check_error("--steps 1000000 --json " + here + "/none/x.json", 1, {"none/x.json", "cannot be"});
 }
 
 TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resumed run must be the same one") {
@@ -269,9 +250,9 @@ TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resu
     const std::string metrics = (scratch / "runs/fp32/metrics.jsonl").string();
     REQUIRE(train("--steps 10 " + runs).code == 0);
     const std::string before = read_file(metrics);
-    check_error("--steps 10 " + runs, 1, {"holds a run already", "--resume"});
-    check_error("--steps 20 --lr 0.5 --resume " + runs, 1, {"run.json", "/optimizer/lr"});
-    check_error("--steps 20 --seed 1 --resume " + runs, 1, {"/seed"});
+    train.check_error("--steps 10 " + runs, 1, {"holds a run already", "--resume"});
+    train.check_error("--steps 20 --lr 0.5 --resume " + runs, 1, {"run.json", "/optimizer/lr"});
+    train.check_error("--steps 20 --seed 1 --resume " + runs, 1, {"/seed"});
     CHECK(read_file(metrics) == before);
     const std::string limited =
         "bash -c \"trap '' XFSZ; ulimit -f 16; " AMP_TRAIN " --steps 20 --resume " + runs + "\"";
@@ -281,11 +262,11 @@ TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resu
     CHECK(contains(full.err, "cannot be written"));
     CHECK(read_file(metrics).starts_with(before));
     // More room, and on to more steps than at first; as if nothing had happened.
-    const Json resumed = results("--steps 20 --resume " + runs);
-    const Json whole = results("--steps 20 --model mlp --precision fp32");
+    const Json resumed = train.json("--steps 20 --resume " + runs);
+    const Json whole = train.json("--steps 20 --model mlp --precision fp32");
     CHECK(resumed["runs"][0]["fingerprint"] == whole["runs"][0]["fingerprint"]);
-    check_error("--steps 15 --resume " + runs, 1, {"at step 20 already", "15"});
+    train.check_error("--steps 15 --resume " + runs, 1, {"at step 20 already", "15"});
     // A checkpoint that somebody has damaged.
     write_file(scratch / "runs/fp32/checkpoints/step_000020.safetensors", "damaged");
-    check_error("--steps 30 --resume " + runs, 1, {"step_000020.safetensors"});
+    train.check_error("--steps 30 --resume " + runs, 1, {"step_000020.safetensors"});
 }

@@ -3,6 +3,10 @@
 
 #include "io_files.h"
 
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <initializer_list>
 #include <sstream>
 
 #include <sys/wait.h>
@@ -28,5 +32,33 @@ inline std::vector<std::string> lines_of(const std::string& text) {
     for (std::string line; std::getline(in, line);) lines.push_back(line);
     return lines;
 }
+
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+/// One of the tools.
+struct Tool {
+    std::string path;
+
+    [[nodiscard]] Outcome operator()(const std::string& arguments) const { return run_command(path + " " + arguments); }
+
+    /// What --json prints.
+    nlohmann::json json(const std::string& arguments) const {
+        const Outcome o = (*this)("--json - " + arguments);
+        CAPTURE(o.err);
+        REQUIRE(o.code == 0);
+        return nlohmann::json::parse(o.out);
+    }
+
+    /// Fails with `code` and one line on standard error that contains all of these; wrong usage also points to --help.
+    void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) const {
+        const Outcome o = (*this)(arguments);
+        CAPTURE(arguments);
+        CAPTURE(o.err);
+        CHECK(o.code == code);
+        CHECK(o.out.empty());
+        CHECK(lines_of(o.err).size() == (code == 1 ? 1 : 2));
+        for (const std::string_view part : parts) CHECK(contains(o.err, part));
+    }
+};
 
 } // namespace amp::test
