@@ -128,6 +128,7 @@ RunFolder RunFolder::reopen(const fs::path& path, const Json& configuration, std
     const Json recorded = parse_file(path / "run.json");
     if (const std::string where = difference(recorded, configuration); !where.empty())
         throw FileError(path / "run.json", where + " differs from this run's: resume with the options it began with");
+    fs::remove(path / "result.json"); // it goes on, and will end otherwise
     if (step == 0) return {path, 0, 0};
     const fs::path checkpoint = path / "checkpoints" / step_file(step);
     return with_state(checkpoint, *open_tensor_file(checkpoint), [&](const Json& state) {
@@ -224,6 +225,10 @@ void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64
     write_tensors(path_ / "checkpoints" / step_file(step), trainer, tensors, {{"state", text.dump()}}, true);
     for (const std::int64_t earlier : checkpoints(path_))
         if (earlier < oldest) fs::remove(path_ / "checkpoints" / step_file(earlier));
+}
+
+void RunFolder::write_result(const Json& result) const {
+    write_text_file(path_ / "result.json", result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Json RunFolder::restore(Trainer& trainer, std::int64_t step) const {

@@ -7,6 +7,7 @@
 // metadata
 //     state/step_000100.safetensors       optional: parameters and optimizer before the step
 //     checkpoints/step_000100.safetensors the same before step 100, with how long the files above were
+//     result.json            what came of it, once it has ended
 #pragma once
 
 #include <ampscope/sim/io/tensor_file.h>
@@ -52,6 +53,8 @@ class RunFolder {
     /// removed.
     void checkpoint(const Trainer& trainer, const nlohmann::ordered_json& notes, std::int64_t step,
                     std::int64_t oldest);
+    /// Atomic; replaces what an earlier end left.
+    void write_result(const nlohmann::ordered_json& result) const;
     /// Puts the trainer where checkpoint `step` was. Returns its notes. Throws FileError.
     nlohmann::ordered_json restore(Trainer& trainer, std::int64_t step) const;
 

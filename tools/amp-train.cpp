@@ -85,8 +85,7 @@ int run(const TrainToolOptions& options) {
                       tokens ? "tokens" : "examples");
     }
     progress.end();
-    std::vector<Outcome> outcomes;
-    for (Run& r : experiment.runs()) outcomes.push_back({&r, r.trainer->evaluate(), experiment.distance(r)});
+    const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
     if (options.json == "-") fmt::print("{}", outcome_json(outcomes, data, options.experiment));
     else if (!options.json.empty()) write_text_file(options.json, outcome_json(outcomes, data, options.experiment));
     if (options.json != "-")

@@ -1,7 +1,7 @@
 #include <ampscope/tools/loss-scale/collect.h>
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/tools/chart/terminal.h>
@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 
 namespace amp {
@@ -67,34 +66,8 @@ void reconstruct_scales(std::vector<StepMetrics>& steps, const NamedScaler& unde
         fmt::format("{}: has no loss scale; taken for that of {} over these overflows", log.name, under.name));
 }
 
-constexpr int most_exponent = 20'000; // of a magnitude
-
-struct RecordedHistogram {
-    std::string tensor, format;
-    double scale = 1;
-    MagnitudeHistogram magnitudes; ///< of the values as recorded
-};
-
-/// One line of histograms.jsonl. Throws for anything else.
-RecordedHistogram histogram_of(const Json& line) {
-    RecordedHistogram h{line.at("tensor"), line.at("format"), line.at("loss_scale"), {}};
-    h.magnitudes.zero = line.at("zero");
-    h.magnitudes.nan = line.at("nan");
-    h.magnitudes.inf = line.at("inf");
-    if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
-    for (const auto& [exponent, counts] : line.at("rows").items()) {
-        const int e = std::stoi(exponent);
-        if (std::abs(e) > most_exponent) throw std::runtime_error("an exponent that no type has");
-        MantissaRow row{};
-        if (counts.size() > row.size()) throw std::runtime_error("too many mantissa classes");
-        for (std::size_t i = 0; i < counts.size(); ++i) row[i] = counts[i].get<std::uint64_t>();
-        h.magnitudes.rows[e] = row;
-    }
-    return h;
-}
-
 /// Adds a tensor's recorded magnitudes to its step.
-void add_histogram(GradientStep& step, const RecordedHistogram& h, double& most, GradientLog& log) {
+void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most, GradientLog& log) {
     const std::optional<int> log2 = exact_log2(h.scale);
     if (!log2) {
         log.warnings.push_back(
@@ -115,24 +88,12 @@ void add_histogram(GradientStep& step, const RecordedHistogram& h, double& most,
 }
 
 void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar) {
-    std::ifstream in(folder / "histograms.jsonl", std::ios::binary);
     std::map<std::int64_t, double> most;
-    std::int64_t number = 0, broken = 0;
-    for (std::string text; std::getline(in, text);) {
-        ++number;
-        bar.add(text.size() + 1);
-        try {
-            const Json line = Json::parse(text);
-            const auto at =
-                std::ranges::lower_bound(log.steps, line.at("step").get<std::int64_t>(), {}, &GradientStep::step);
-            if (at == log.steps.end() || at->step != line.at("step").get<std::int64_t>()) continue;
-            add_histogram(*at, histogram_of(line), most[at->step], log);
-        } catch (const std::exception&) {
-            if (++broken == 1 && !in.eof())
-                log.warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it",
-                                                   (folder / "histograms.jsonl").string(), number));
-        }
-    }
+    const auto add = [&](const RecordedMagnitudes& h) {
+        const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
+        if (at != log.steps.end() && at->step == h.step) add_histogram(*at, h, most[at->step], log);
+    };
+    read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
 }
 
 void note_scales(const std::vector<StepMetrics>& steps, GradientLog& log) {

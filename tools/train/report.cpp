@@ -74,6 +74,36 @@ Json json_of(const RoundingCounts& c) {
 
 Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
+Json outcome_of(const Outcome& o) {
+    const Run& run = *o.run;
+    Json departures = Json::object();
+    for (std::size_t i = 0; run.departures && i < departure_names.size(); ++i)
+        if (const auto& d = run.departures->first(static_cast<DepartureKind>(i)))
+            departures[std::string(departure_names[i])] = {
+                {"step", d->step}, {"op", d->op}, {"tensor", d->tensor}, {"error", finite_or_null(d->error)}};
+    return {{"precision", run.precision().name},
+            {"final_loss", finite_or_null(run.final_loss())},
+            {"validation_loss", finite_or_null(o.validation.loss)},
+            {"accuracy", o.validation.accuracy ? Json(*o.validation.accuracy) : Json(nullptr)},
+            {"skipped", run.skipped},
+            {"scale", run.trainer->state().scaler.scale},
+            {"roundings",
+             {{"gradients", json_of(run.gradients)},
+              {"activations", json_of(run.activations)},
+              {"weights", json_of(run.weights)}}},
+            {"updates",
+             {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
+            {"gradient_error", run.gradient_error ? finite_or_null(*run.gradient_error) : Json(nullptr)},
+            {"distance_from_reference", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
+            {"departures", departures},
+            {"stopped", run.stopped},
+            {"fingerprint", fingerprint_of(*run.trainer)}};
+}
+
+std::string reference_of(const ExperimentOptions& options) {
+    return options.reference.empty() ? "fp32" : options.reference;
+}
+
 } // namespace
 
 std::string plan_report(const TrainOptions& options, const TrainingProgram& training) {
@@ -195,36 +225,33 @@ std::string served_json(const std::filesystem::path& run, std::span<const Served
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options) {
     Json json = origin();
     json["steps"] = options.steps;
-    json["reference"] = options.reference.empty() ? "fp32" : options.reference;
+    json["reference"] = reference_of(options);
     json["runs"] = Json::array();
     for (const Outcome& o : outcomes) {
-        const Run& run = *o.run;
-        Json departures = Json::object();
-        for (std::size_t i = 0; run.departures && i < departure_names.size(); ++i)
-            if (const auto& d = run.departures->first(static_cast<DepartureKind>(i)))
-                departures[std::string(departure_names[i])] = {
-                    {"step", d->step}, {"op", d->op}, {"tensor", d->tensor}, {"error", finite_or_null(d->error)}};
-        json["runs"].push_back(
-            {{"precision", run.precision().name},
-             {"final_loss", finite_or_null(run.final_loss())},
-             {"validation_loss", finite_or_null(o.validation.loss)},
-             {"accuracy", o.validation.accuracy ? Json(*o.validation.accuracy) : Json(nullptr)},
-             {"skipped", run.skipped},
-             {"scale", run.trainer->state().scaler.scale},
-             {"roundings",
-              {{"gradients", json_of(run.gradients)},
-               {"activations", json_of(run.activations)},
-               {"weights", json_of(run.weights)}}},
-             {"updates",
-              {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
-             {"gradient_error", run.gradient_error ? finite_or_null(*run.gradient_error) : Json(nullptr)},
-             {"distance_from_reference", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
-             {"departures", departures},
-             {"stopped", run.stopped},
-             {"fingerprint", fingerprint_of(*run.trainer)},
-             {"configuration", configuration_of(run.trainer->options(), data)}});
+        Json run = outcome_of(o);
+        run["configuration"] = configuration_of(o.run->trainer->options(), data);
+        json["runs"].push_back(run);
     }
     return json.dump(1) + "\n";
+}
+
+Json result_json(const Outcome& outcome, const ExperimentOptions& options) {
+    Json json = origin();
+    json["steps"] = outcome.run->losses.size();
+    json["reference"] = outcome.run->departures ? Json(reference_of(options)) : Json(nullptr);
+    json.update(outcome_of(outcome));
+    const MemoryAccount memory = memory_of(outcome.run->trainer->training());
+    json["memory"] = {{"parameters", memory.parameters}, {"bytes_per_parameter", memory.bytes_per_parameter()}};
+    return json;
+}
+
+std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& options) {
+    std::vector<Outcome> outcomes;
+    for (Run& run : experiment.runs()) {
+        outcomes.push_back({&run, run.trainer->evaluate(), experiment.distance(run)});
+        if (run.folder) run.folder->write_result(result_json(outcomes.back(), options));
+    }
+    return outcomes;
 }
 
 } // namespace amp

@@ -13,6 +13,9 @@ struct Outcome {
     std::optional<double> distance{};
 };
 
+/// All runs of an experiment at its end, in its order; run folders get their result.json. Throws FileError.
+std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& options);
+
 /// The ops of a step of one run with their formats and rules.
 std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
 std::string memory_report(const TrainingProgram& training);
@@ -20,6 +23,8 @@ std::string memory_report(const TrainingProgram& training);
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
 std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
 std::string served_table(const std::filesystem::path& run, std::span<const ServedResult> results);
+/// What result.json of a run folder says.
+nlohmann::ordered_json result_json(const Outcome& outcome, const ExperimentOptions& options);
 std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
 
