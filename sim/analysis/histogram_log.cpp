@@ -29,6 +29,7 @@ RecordedMagnitudes parsed(const std::string& text) {
     r.magnitudes.zero = line.at("zero");
     r.magnitudes.nan = line.at("nan");
     r.magnitudes.inf = line.at("inf");
+    if (!r.format.empty()) format(r.format); // throws for a name that is none
     if (!(r.scale > 0) || !std::isfinite(r.scale)) throw std::runtime_error("no loss scale");
     if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
     for (const auto& [exponent, counts] : line.at("rows").items()) {
@@ -56,8 +57,8 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
             line = parsed(text);
         } catch (const std::exception&) {
             if (!in.eof() && ++broken == 1)
-                warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it",
-                                               file.string(), number));
+                warnings.push_back(
+                    fmt::format("{}: line {} cannot be read; left out, as are others like it", file.string(), number));
         }
         if (line) sink(*line);
     }

@@ -141,7 +141,7 @@ class Reader {
           found_inf_(ColumnNames{columns.found_inf, {"found_inf", "overflow", "is_overflow", "skipped", "skip"}}.in(
               first, path)),
           scale_(ColumnNames{columns.scale, {"scale", "loss_scale", "grad_scale"}}.in(first, path)) {
-        if (amax_.empty() && found_inf_.empty())
+        if (amax_.empty() && found_inf_.empty() && !columns.losses_suffice)
             throw FileError(path, "has neither a column of largest gradients (amax) nor of overflows (found_inf): name "
                                   "it by --amax or --found-inf");
     }
@@ -153,6 +153,8 @@ class Reader {
         StepMetrics m;
         m.step = static_cast<std::int64_t>(step);
         m.loss = number_in(line, "loss");
+        if (const auto what = line.find("loss_class"); !m.loss && what != line.end())
+            m.loss = *what == "inf" ? HUGE_VAL : std::nan(""); // which are no numbers in JSON
         m.scale = number_in(line, scale_);
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
         const auto nested = line.find(amax_);
@@ -210,7 +212,7 @@ Json read_run_configuration(const fs::path& folder) {
 }
 
 StepLog read_step_log(const fs::path& path, const LogColumns& columns,
-                      const std::function<void(std::uint64_t)>& progress) {
+                      const std::function<void(std::uint64_t)>& progress, const StepSink& sink) {
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const fs::path file = folder ? path / "metrics.jsonl" : path;
@@ -230,6 +232,7 @@ StepLog read_step_log(const fs::path& path, const LogColumns& columns,
     while (std::optional<Json> line = lines.next()) {
         if (!reader) reader.emplace(file, columns, *line);
         std::optional<StepMetrics> step = reader->read(*line, static_cast<std::int64_t>(log.steps.size()));
+        if (step && sink) sink(*step, *line);
         if (step) log.steps.push_back(*std::move(step));
         else ++without;
     }

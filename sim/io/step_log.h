@@ -9,7 +9,7 @@
 
 namespace amp {
 
-/// One step. Magnitudes are those of gradients without the loss scale, finite ones only.
+/// One step. Magnitudes are those of gradients without the loss scale, finite ones only; a loss may be infinite or NaN.
 struct StepMetrics {
     std::int64_t step = 0;
     std::optional<double> loss, scale, amax_weight, amax_activation;
@@ -19,8 +19,12 @@ struct StepMetrics {
 /// Names of a log's columns, where they are not the usual ones.
 struct LogColumns {
     std::string step, amax, found_inf, scale;
-    bool amax_scaled = false; ///< the magnitudes still contain the scale
+    bool amax_scaled = false;    ///< the magnitudes still contain the scale
+    bool losses_suffice = false; ///< a log that tells nothing of overflows will do
 };
+
+/// Told of every step as it is read, with all that its line says.
+using StepSink = std::function<void(const StepMetrics& step, const nlohmann::ordered_json& line)>;
 
 struct StepLog {
     std::vector<StepMetrics> steps; ///< ascending, each once
@@ -33,7 +37,7 @@ struct StepLog {
 /// are warned of. `progress` is told of bytes read since the last call. Throws FileError where nothing can be read, or
 /// no column tells of overflows.
 StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {},
-                      const std::function<void(std::uint64_t bytes)>& progress = {});
+                      const std::function<void(std::uint64_t bytes)>& progress = {}, const StepSink& sink = {});
 
 /// run.json of a run folder, as it is; null where there is none. Throws FileError for a file that is no JSON object.
 nlohmann::ordered_json read_run_configuration(const std::filesystem::path& folder);

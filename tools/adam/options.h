@@ -22,6 +22,9 @@ struct AdamToolOptions {
     int threads = 0;
 };
 
+/// What amp-adam asks by default: eps from 1e-4 to 1e-15, state and weights in FP32, BF16 and FP16.
+AdamToolOptions standard_question();
+
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
 std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options);
 

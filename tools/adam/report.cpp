@@ -201,49 +201,6 @@ std::string note_of(const AdamFindings& f, std::size_t state) {
                        percent(e.ratio.zero, f.total.nonzero));
 }
 
-BarFigure ratios_of(const AdamFindings& f) {
-    BarFigure figure{
-        .title = fmt::format("Adam on {}: sqrt(v_hat) / eps", f.name),
-        .subtitle = fmt::format(
-            "elements with a gradient, eps {:g} as each format stores it; below 1 eps sets the step", usual_eps(f)),
-        .x_label = "sqrt(v_hat) / eps",
-        .panels = {}};
-    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
-        const EpsEffects& e = f.total.states[s].eps[f.question.usual_eps];
-        figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name),
-                                 .note = note_of(f, s),
-                                 .bins = e.ratio.bins,
-                                 .elements = f.total.nonzero});
-    }
-    return figure;
-}
-
-LineFigure sweep_of(const AdamFindings& f) {
-    LineFigure figure{
-        .title = "The sweep of eps",
-        .subtitle = "percent of the elements with a gradient whose step eps decides; of all, steps that are not finite",
-        .x_label = "log10 eps",
-        .marks = {},
-        .panels = {}};
-    std::vector<double> at;
-    for (const double eps : f.question.eps)
-        if (eps > 0) at.push_back(std::log10(eps));
-    figure.first = *std::ranges::min_element(at);
-    figure.last = *std::ranges::max_element(at);
-    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
-        LineSeries decided{.name = "eps decides", .points = {}}, broken{.name = "NaN or infinite", .points = {}};
-        for (std::size_t i = f.question.eps.size(); i-- > 0;) {
-            if (f.question.eps[i] <= 0) continue;
-            const double x = std::log10(f.question.eps[i]);
-            decided.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].dominated, f.total.nonzero));
-            broken.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].nonfinite, f.total.elements));
-        }
-        figure.panels.push_back(
-            {.name = fmt::format("state in {}", f.question.states[s].name), .note = {}, .series = {decided, broken}});
-    }
-    return figure;
-}
-
 } // namespace
 
 std::string advice(const AdamFindings& f) {
@@ -324,11 +281,54 @@ std::string json_report(const std::vector<AdamFindings>& inputs, const std::vect
     return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+BarFigure ratio_figure(const AdamFindings& f) {
+    BarFigure figure{
+        .title = fmt::format("Adam on {}: sqrt(v_hat) / eps", f.name),
+        .subtitle = fmt::format(
+            "elements with a gradient, eps {:g} as each format stores it; below 1 eps sets the step", usual_eps(f)),
+        .x_label = "sqrt(v_hat) / eps",
+        .panels = {}};
+    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
+        const EpsEffects& e = f.total.states[s].eps[f.question.usual_eps];
+        figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name),
+                                 .note = note_of(f, s),
+                                 .bins = e.ratio.bins,
+                                 .elements = f.total.nonzero});
+    }
+    return figure;
+}
+
+LineFigure sweep_figure(const AdamFindings& f) {
+    LineFigure figure{
+        .title = "The sweep of eps",
+        .subtitle = "percent of the elements with a gradient whose step eps decides; of all, steps that are not finite",
+        .x_label = "log10 eps",
+        .marks = {},
+        .panels = {}};
+    std::vector<double> at;
+    for (const double eps : f.question.eps)
+        if (eps > 0) at.push_back(std::log10(eps));
+    figure.first = *std::ranges::min_element(at);
+    figure.last = *std::ranges::max_element(at);
+    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
+        LineSeries decided{.name = "eps decides", .points = {}}, broken{.name = "NaN or infinite", .points = {}};
+        for (std::size_t i = f.question.eps.size(); i-- > 0;) {
+            if (f.question.eps[i] <= 0) continue;
+            const double x = std::log10(f.question.eps[i]);
+            decided.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].dominated, f.total.nonzero));
+            broken.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].nonfinite, f.total.elements));
+        }
+        figure.panels.push_back(
+            {.name = fmt::format("state in {}", f.question.states[s].name), .note = {}, .series = {decided, broken}});
+    }
+    return figure;
+}
+
 std::string svg_report(const std::vector<AdamFindings>& inputs) {
     std::vector<Figure> figures;
     for (const AdamFindings& f : inputs) {
-        figures.emplace_back(ratios_of(f));
-        figures.emplace_back(sweep_of(f));
+        figures.emplace_back(ratio_figure(f));
+        figures.emplace_back(sweep_figure(f));
     }
     return svg_document(figures);
 }

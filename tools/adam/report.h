@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/tools/adam/collect.h>
+#include <ampscope/tools/chart/chart.h>
 
 namespace amp {
 
@@ -9,6 +10,10 @@ std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamT
 
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
 std::string json_report(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors);
+
+/// The pictures of one input: sqrt(v_hat) / eps by state format, and the sweep of eps.
+BarFigure ratio_figure(const AdamFindings& findings);
+LineFigure sweep_figure(const AdamFindings& findings);
 
 /// sqrt(v_hat) / eps by state format, and what each eps of the sweep does.
 std::string svg_report(const std::vector<AdamFindings>& inputs);

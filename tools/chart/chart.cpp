@@ -112,11 +112,13 @@ std::string definitions(const std::string& id) {
 .amp-chart .recommended{stroke:#1b1f24;stroke-width:2}
 .amp-chart .pointer{fill:#1b1f24}
 .amp-chart .series{stroke-width:2;fill:none;stroke-linejoin:round}
-.amp-chart .series-0{stroke:#0072b2}.amp-chart .series-1{stroke:#d55e00;stroke-dasharray:7 3}.amp-chart .series-2{stroke:#009e73;stroke-dasharray:2 3}.amp-chart .series-3{stroke:#9b4f96;stroke-dasharray:9 3 2 3}.amp-chart .series-4{stroke:#b87d00;stroke-dasharray:12 4}.amp-chart .series-5{stroke:#56b4e9;stroke-dasharray:4 2}.amp-chart .series-6{stroke:#1b1f24;stroke-dasharray:1 4}
+.amp-chart .series-0{stroke:#0072b2}.amp-chart .series-1{stroke:#d55e00;stroke-dasharray:7 3}.amp-chart .series-2{stroke:#009e73;stroke-dasharray:2 3}.amp-chart .series-3{stroke:#9b4f96;stroke-dasharray:9 3 2 3}.amp-chart .series-4{stroke:#b87d00;stroke-dasharray:12 4}.amp-chart .series-5{stroke:#56b4e9;stroke-dasharray:4 2}.amp-chart .series-6{stroke:#1b1f24;stroke-dasharray:1 4}.amp-chart .series-7{stroke:#0072b2;stroke-dasharray:3 2}.amp-chart .series-8{stroke:#d55e00;stroke-dasharray:16 3}.amp-chart .series-9{stroke:#009e73;stroke-dasharray:10 2 2 2 2 2}
 .amp-chart .compare{stroke:#8c959f;stroke-width:1;fill:none}
 .amp-chart .mark{fill:#d55e00}
 .amp-chart .hit{fill:#888;fill-opacity:0}
 .amp-chart .hit:hover{fill-opacity:.25}
+.amp-chart .heat-0{fill:#eef1f4}.amp-chart .heat-1{fill:#fde3b8}.amp-chart .heat-2{fill:#fdbb6b}.amp-chart .heat-3{fill:#ee7d2f}.amp-chart .heat-4{fill:#b73a0c}.amp-chart .heat-5{fill:#5c1600}
+.amp-chart .guide{stroke:#0072b2;stroke-width:1.5;stroke-dasharray:4 3}
 .amp-chart .tile-zero{fill:#f3b48f}.amp-chart .ink-zero{stroke:#a84600;stroke-width:1.2}
 .amp-chart .tile-subnormal{fill:#fbe3ad}.amp-chart .ink-subnormal{stroke:#b87d00;stroke-width:1.2}
 .amp-chart .tile-overflow{fill:#e4c3df}.amp-chart .ink-overflow{fill:#7d3a78}
@@ -136,8 +138,10 @@ std::string definitions(const std::string& id) {
 .amp-chart .limit{stroke:#9aa4af}
 .amp-chart .recommended{stroke:#e6edf3}
 .amp-chart .pointer{fill:#e6edf3}
-.amp-chart .series-0{stroke:#56b4e9}.amp-chart .series-1{stroke:#f58a3c}.amp-chart .series-2{stroke:#2fc49a}.amp-chart .series-3{stroke:#d79bd2}.amp-chart .series-4{stroke:#e6b800}.amp-chart .series-5{stroke:#9bd3f5}.amp-chart .series-6{stroke:#e6edf3}
+.amp-chart .series-0{stroke:#56b4e9}.amp-chart .series-1{stroke:#f58a3c}.amp-chart .series-2{stroke:#2fc49a}.amp-chart .series-3{stroke:#d79bd2}.amp-chart .series-4{stroke:#e6b800}.amp-chart .series-5{stroke:#9bd3f5}.amp-chart .series-6{stroke:#e6edf3}.amp-chart .series-7{stroke:#56b4e9}.amp-chart .series-8{stroke:#f58a3c}.amp-chart .series-9{stroke:#2fc49a}
 .amp-chart .mark{fill:#f58a3c}
+.amp-chart .heat-0{fill:#1c232c}.amp-chart .heat-1{fill:#4a2508}.amp-chart .heat-2{fill:#853d0a}.amp-chart .heat-3{fill:#c9620f}.amp-chart .heat-4{fill:#f79c42}.amp-chart .heat-5{fill:#ffe0b0}
+.amp-chart .guide{stroke:#56b4e9}
 .amp-chart .tile-zero{fill:#6b2d08}.amp-chart .ink-zero{stroke:#f58a3c}
 .amp-chart .tile-subnormal{fill:#574108}.amp-chart .ink-subnormal{stroke:#e69f00}
 .amp-chart .tile-overflow{fill:#4f2a4c}.amp-chart .ink-overflow{fill:#d79bd2}
@@ -171,6 +175,25 @@ std::string definitions(const std::string& id) {
 }
 
 } // namespace svg
+
+std::string description_of(const Figure& figure) {
+    return std::visit([](const auto& f) { return svg::description(f); }, figure);
+}
+
+std::string svg_definitions() {
+    return fmt::format("<svg class=\"amp-chart\" width=\"0\" height=\"0\" aria-hidden=\"true\">\n{}</svg>\n",
+                       svg::definitions("amp"));
+}
+
+std::string svg_fragment(const Figure& figure, const std::string& id) {
+    return std::visit(
+        [&](const auto& f) {
+            svg::Canvas canvas(svg::page_width, svg::draw(nullptr, f, 0));
+            svg::draw(&canvas, f, 0);
+            return canvas.document(id, f.title, svg::description(f), "");
+        },
+        figure);
+}
 
 std::string svg_document(const std::vector<Figure>& figures, const std::string& id) {
     constexpr double gap = 28;

@@ -78,6 +78,7 @@ struct LineFigure {
     std::string marks;   ///< what marks stand for; empty: none
     bool log2_y = false; ///< y is a power of two's exponent
     double first = 0, last = 1;
+    double panel_height = 84;      ///< pixels
     std::vector<LinePanel> panels; ///< with the same axes
 };
 
@@ -92,10 +93,33 @@ struct BarFigure {
     std::vector<BarPanel> panels; ///< with the same axes
 };
 
-using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure>;
+/// Shares of 0 ... 1 by row and column, as shades. NaN: not known, and left out.
+struct HeatRow {
+    std::string name;
+    std::string note; ///< its tooltip
+    std::vector<double> values;
+};
+struct HeatFigure {
+    std::string title, subtitle, x_label;
+    std::vector<std::string> columns; ///< what each begins at
+    std::vector<HeatRow> rows;
+    std::vector<double> levels; ///< ascending, at most 5: the shades change where a value reaches them
+    /// Lines before the columns of these ascending indices, with what they mean.
+    std::vector<std::pair<std::size_t, std::string>> guides{};
+};
+
+using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure, HeatFigure>;
 
 /// One SVG document with the figures, one under the other; its title is the first one's. `id` prefixes the document's
 /// element ids.
 std::string svg_document(const std::vector<Figure>& figures, const std::string& id = "amp");
+
+/// For a page of several pictures: one without a style sheet of its own, and the style sheet that all of them share, as
+/// an SVG element that takes no room.
+std::string svg_fragment(const Figure& figure, const std::string& id);
+std::string svg_definitions();
+
+/// What the figure shows, in words: its text alternative.
+std::string description_of(const Figure& figure);
 
 } // namespace amp

@@ -26,12 +26,14 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y);
 double draw(Canvas* canvas, const RateFigure& figure, double y);
 double draw(Canvas* canvas, const LineFigure& figure, double y);
 double draw(Canvas* canvas, const BarFigure& figure, double y);
+double draw(Canvas* canvas, const HeatFigure& figure, double y);
 
 /// The text alternatives.
 std::string description(const MagnitudeFigure& figure);
 std::string description(const RateFigure& figure);
 std::string description(const LineFigure& figure);
 std::string description(const BarFigure& figure);
+std::string description(const HeatFigure& figure);
 
 /// "name: note", or the name alone; what a panel is called.
 std::string panel_label(const std::string& name, const std::string& note);

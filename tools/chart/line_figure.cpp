@@ -7,13 +7,14 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 namespace amp::svg {
 
 namespace {
 
-constexpr double header = 56, legend_row = 18, panel_height = 84, panel_pitch = 136, footer = 34;
-constexpr std::size_t styles = 7;
+constexpr double header = 56, legend_row = 18, above_panel = 52, footer = 34;
+constexpr std::size_t styles = 10;
 
 struct Axes {
     Scale x, y;
@@ -175,7 +176,8 @@ int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std:
 double draw(Canvas* canvas, const LineFigure& figure, double y) {
     const std::vector<std::string> names = names_of(figure);
     const double legend = legend_row * draw_legend(nullptr, figure, names, 0);
-    const double height = header + legend + panel_pitch * static_cast<double>(figure.panels.size()) + footer - 26;
+    const double height =
+        header + legend + (figure.panel_height + above_panel) * static_cast<double>(figure.panels.size()) + footer - 26;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
     canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
@@ -185,9 +187,9 @@ double draw(Canvas* canvas, const LineFigure& figure, double y) {
     double top = y + header + legend + 12;
     for (const LinePanel& panel : figure.panels) {
         const Axes axes{{figure.first, std::max(figure.last, figure.first + 1), left_edge, right_edge},
-                        {low, high, top + 8 + panel_height, top + 8}};
+                        {low, high, top + 8 + figure.panel_height, top + 8}};
         draw_panel(*canvas, axes, figure, panel, names);
-        top += panel_pitch;
+        top += figure.panel_height + above_panel;
     }
     canvas->text((left_edge + right_edge) / 2, y + height - 8, "small quiet", Anchor::middle, figure.x_label);
     canvas->close_group();
@@ -196,7 +198,19 @@ double draw(Canvas* canvas, const LineFigure& figure, double y) {
 
 std::string description(const LineFigure& figure) {
     std::string text = figure.title + ".";
-    for (const LinePanel& panel : figure.panels) text += " " + panel_label(panel.name, panel.note) + ".";
+    for (const LinePanel& panel : figure.panels) {
+        text += " " + panel_label(panel.name, panel.note);
+        const char* separator = ": ";
+        for (const LineSeries& series : panel.series) {
+            if (series.points.empty() || series.quiet) continue;
+            const auto value = [&](double y) {
+                return figure.log2_y ? fmt::format("2^{:.3g}", y) : fmt::format("{:.3g}", y);
+            };
+            text += fmt::format("{}{} from {} to {}", std::exchange(separator, ", "), series.name,
+                                value(series.points.front().second), value(series.points.back().second));
+        }
+        text += ".";
+    }
     return text;
 }
 

@@ -1,0 +1,96 @@
+// amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/output.h>
+#include <ampscope/tools/report/report.h>
+#include <ampscope/tools/report/standard.h>
+
+#include <cstdlib>
+
+namespace {
+
+using namespace amp;
+namespace fs = std::filesystem;
+
+/// A folder that is gone with this object.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        std::string name = fs::temp_directory_path() / "amp-report-XXXXXX";
+        if (::mkdtemp(name.data()) == nullptr)
+            throw FileError(name, std::string("cannot be made: ") + std::strerror(errno));
+        path_ = name;
+    }
+    ~TemporaryFolder() {
+        std::error_code none;
+        fs::remove_all(path_, none);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    [[nodiscard]] const fs::path& path() const { return path_; }
+
+  private:
+    fs::path path_;
+};
+
+std::vector<std::string> train(const fs::path& folder, int threads) {
+    std::optional<ProgressBar> bar;
+    return train_standard_comparison(folder, threads, [&](std::int64_t, std::int64_t of) {
+        if (!bar) bar.emplace(static_cast<std::uint64_t>(of));
+        bar->add(1);
+    });
+}
+
+/// Adds what is below `path` to the report; runs are called by their paths from `base`, without one as they are given.
+void read(const fs::path& path, const fs::path& base, const ReportOptions& options, const Complain& complain,
+          Report& report) {
+    const auto found = find_runs(path);
+    const auto errors = for_each_input(found, complain, [&](const fs::path& run) {
+        const std::string name = base.empty() ? run : run.lexically_relative(base);
+        report.runs.push_back(read_run(run, name, options.threads));
+        for (const std::string& warning : report.runs.back().warnings) complain("warning: " + warning);
+    });
+    report.errors.insert(report.errors.end(), errors.begin(), errors.end());
+}
+
+void ask_adam(Group& group, const ReportOptions& options) {
+    if (group.evidence == nullptr) return;
+    AdamToolOptions asked = standard_question();
+    asked.threads = options.threads;
+    try {
+        group.adam = collect(group.evidence->path, asked);
+        group.adam->name = group.evidence->name;
+    } catch (const std::exception& error) {
+        group.notes.push_back(fmt::format("Adam is left out: {}", error.what()));
+    }
+}
+
+int run(const ReportOptions& options, const Complain& complain) {
+    Report report;
+    std::optional<TemporaryFolder> scratch;
+    if (options.paths.empty()) {
+        const fs::path folder = options.keep.empty() ? scratch.emplace().path() : options.keep;
+        report.commands = train(folder, options.threads);
+        read(folder, folder, options, complain, report);
+    }
+    const auto errors = for_each_input(options.paths, complain,
+                                       [&](const fs::path& path) { read(path, {}, options, complain, report); });
+    report.errors.insert(report.errors.begin(), errors.begin(), errors.end());
+    if (report.runs.empty()) return 1;
+    report.groups = compare(report.runs);
+    for (Group& group : report.groups) ask_adam(group, options);
+    const Document document = document_of(report, options);
+    if (!options.html.empty()) write_report(options.html, html_of(document));
+    if (!options.markdown.empty()) write_report(options.markdown, markdown_of(document));
+    if (!options.json.empty()) write_report(options.json, json_report(report, options));
+    if (options.html.empty() && options.markdown.empty() && options.json.empty()) print_text(markdown_of(document));
+    return report.errors.empty() ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const Complain complain{"amp-report"};
+    ReportOptions options;
+    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+    return exit_code(complain, [&] { return run(options, complain); });
+}

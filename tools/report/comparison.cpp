@@ -1,0 +1,229 @@
+#include <ampscope/tools/report/comparison.h>
+
+#include <ampscope/formats/spec.h>
+#include <ampscope/sim/configuration.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace amp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A final loss may exceed the reference's by so many deviations between the reference's seeds, and by that share of it.
+constexpr double deviations = 2, least_share = 0.01, share_of_one_seed = 0.02;
+
+Json without(Json configuration, std::initializer_list<const char*> keys) {
+    if (configuration.is_object())
+        for (const char* key : keys) configuration.erase(key);
+    return configuration;
+}
+
+/// Runs of the same key train the same network on the same data.
+std::string group_key(const RecordedRun& run) {
+    const Json& c = run.configuration;
+    if (run.steps.empty() && c.is_null()) return run.name; // gradients without a run
+    return c.is_object() ? c.value("model", Json()).dump() + c.value("data", Json()).dump() : "";
+}
+
+std::string group_name(const RecordedRun& run) {
+    const std::string model = text_at(run.configuration, "/model/name"),
+                      data = text_at(run.configuration, "/data/name");
+    if (run.steps.empty() && run.configuration.is_null()) return run.name;
+    if (model.empty()) return "runs";
+    return data.empty() ? model : model + " on " + data;
+}
+
+/// Runs of the same key differ in the seed only.
+std::string row_key(const RecordedRun& run) {
+    const Json same = without(run.configuration, {"seed", "tool", "version", "schema_version", "recording"});
+    return run.configuration.is_object() ? same.dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
+}
+
+int bits_of(const std::string& name) {
+    const auto found = std::ranges::find(formats, name, [](const FormatSpec& f) { return std::string_view(f.name); });
+    return found == formats.end() ? 0 : found->bits();
+}
+
+int operand_bits(const Json& c) {
+    if (const std::string recipe = text_at(c, "/precision/scaling/recipe"); !recipe.empty())
+        return recipe.find("fp4") != std::string::npos ? 4 : 8;
+    if (const std::string cast = text_at(c, "/precision/autocast/format"); !cast.empty()) return bits_of(cast);
+    const int stored = bits_of(text_at(c, "/precision/formats/activations"));
+    const std::string operands = text_at(c, "/precision/operands");
+    return stored == 32 && !operands.empty() ? bits_of(operands) : stored;
+}
+
+bool scales_loss(const Json& c) {
+    const std::string scaler = text_at(c, "/loss_scaler/name");
+    return !scaler.empty() && scaler != "none";
+}
+
+template <class Value>
+std::optional<Spread> spread_over(const Row& row, const Value& value) {
+    std::vector<double> values;
+    for (const RecordedRun* run : row.runs) {
+        const std::optional<double> x = value(*run);
+        if (!x || !std::isfinite(*x)) return std::nullopt;
+        values.push_back(*x);
+    }
+    return spread_of(values);
+}
+
+void summarize(Row& row) {
+    row.loss = spread_over(row, [](const RecordedRun& r) { return r.final_loss(); });
+    row.validation = spread_over(row, [](const RecordedRun& r) { return number_at(r.result, "/validation_loss"); });
+    row.accuracy = spread_over(row, [](const RecordedRun& r) { return number_at(r.result, "/accuracy"); });
+    const RecordedRun& first = *row.runs.front();
+    row.bytes_per_parameter = number_at(first.result, "/memory/bytes_per_parameter");
+    row.distance = number_at(first.result, "/distance_from_reference");
+    row.operand_bits = operand_bits(first.configuration);
+    row.scales_loss = scales_loss(first.configuration);
+    for (const RecordedRun* run : row.runs) {
+        row.skipped += static_cast<double>(run->skipped.size()) / static_cast<double>(row.runs.size());
+        row.lost_updates += run->lost_updates;
+        const auto part = number_at(run->result, "/roundings/gradients/underflow"),
+                   whole = number_at(run->result, "/roundings/gradients/nonzero");
+        if (!part || !whole || !(*part >= 0 && *part <= *whole && *whole < 0x1p63)) continue;
+        if (!row.underflow) row.underflow.emplace();
+        *row.underflow += {static_cast<std::uint64_t>(*part), static_cast<std::uint64_t>(*whole)};
+    }
+}
+
+std::optional<double> seed_of(const RecordedRun& run) { return number_at(run.configuration, "/seed"); }
+
+/// The mean difference to the reference's runs of the same seeds; without any, of the means.
+double excess_of(const Row& row, const Row& reference) {
+    double sum = 0;
+    int pairs = 0;
+    for (const RecordedRun* run : row.runs)
+        for (const RecordedRun* other : reference.runs)
+            if (seed_of(*run) == seed_of(*other) && other->final_loss()) {
+                sum += run->final_loss().value_or(0) - *other->final_loss();
+                ++pairs;
+            }
+    return pairs > 0 ? sum / pairs : row.loss->mean - reference.loss->mean;
+}
+
+bool is_broken(const Row& row) {
+    return std::ranges::any_of(row.runs, [](const RecordedRun* r) {
+        const std::optional<double> loss = r->final_loss();
+        return loss && !std::isfinite(*loss);
+    });
+}
+
+void judge(Group& group) {
+    const auto is_fp32 = [](const Row& r) { return r.label == "fp32" && r.loss; };
+    std::ranges::stable_partition(group.rows, is_fp32);
+    const auto reference = std::ranges::find_if(group.rows, is_fp32);
+    if (reference != group.rows.end()) {
+        group.reference = &*reference;
+        const Spread& s = *reference->loss;
+        const bool seeds = s.count > 1;
+        group.bound = seeds ? std::max(deviations * s.deviation, least_share * std::abs(s.mean))
+                            : share_of_one_seed * std::abs(s.mean);
+        group.bound_basis =
+            seeds
+                ? fmt::format("the larger of {:g} deviations between {} seeds of FP32 ({:.3g} each) and {:g} % of its "
+                              "final loss",
+                              deviations, s.count, s.deviation, 100 * least_share)
+                : fmt::format("{:g} % of FP32's final loss: with one seed the spread is not known",
+                              100 * share_of_one_seed);
+    }
+    for (Row& row : group.rows) {
+        if (is_broken(row)) row.standing = Standing::broken;
+        if (group.reference == nullptr || !row.loss) continue;
+        if (row.runs.front()->steps.back().step != group.reference->runs.front()->steps.back().step) {
+            group.notes.push_back(fmt::format("{} ends at step {}, FP32 at {}: their final losses are not compared",
+                                              row.label, row.runs.front()->steps.back().step,
+                                              group.reference->runs.front()->steps.back().step));
+            continue;
+        }
+        row.excess = excess_of(row, *group.reference);
+        row.standing = &row == group.reference     ? Standing::reference
+                       : row.excess <= group.bound ? Standing::holds
+                                                   : Standing::worse;
+    }
+}
+
+/// The run whose gradients tell most: of FP32's range, not gone wrong, with most elements.
+const RecordedRun* evidence_of(const Group& group) {
+    const RecordedRun* best = nullptr;
+    const auto rank = [](const RecordedRun& r) {
+        const MagnitudeHistogram all = r.magnitudes();
+        return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32",
+                          ~all.nonzero());
+    };
+    for (const Row& row : group.rows)
+        for (const RecordedRun* run : row.runs)
+            if (!run->tensors.empty() && (best == nullptr || rank(*run) < rank(*best))) best = run;
+    return best;
+}
+
+void note_differences(Group& group) {
+    const auto rest = [](const Row& row) {
+        return without(row.runs.front()->configuration,
+                       {"seed", "tool", "version", "schema_version", "recording", "precision", "loss_scaler"});
+    };
+    for (const Row& row : group.rows)
+        if (const std::string where = difference(rest(group.rows.front()), rest(row)); !where.empty())
+            group.notes.push_back(
+                fmt::format("{} differs from {} in {} also", row.label, group.rows.front().label, where));
+}
+
+/// Rows of the same precision that differ in something else are told apart by their paths.
+void make_labels_unique(Group& group) {
+    for (Row& row : group.rows) {
+        const auto same = [&](const Row& r) { return r.runs.front()->label == row.runs.front()->label; };
+        if (std::ranges::count_if(group.rows, same) > 1)
+            row.label = fmt::format("{} ({})", row.label, row.runs.front()->name);
+    }
+}
+
+} // namespace
+
+Spread spread_of(const std::vector<double>& values) {
+    Spread s{.count = values.size()};
+    for (const double x : values) s.mean += x / static_cast<double>(values.size());
+    for (const double x : values) s.deviation += (x - s.mean) * (x - s.mean);
+    s.deviation = values.size() < 2 ? 0 : std::sqrt(s.deviation / static_cast<double>(values.size() - 1));
+    return s;
+}
+
+std::vector<Group> compare(const std::vector<RecordedRun>& runs) {
+    std::vector<Group> groups;
+    std::vector<std::string> group_keys;
+    std::vector<std::vector<std::string>> row_keys;
+    for (const RecordedRun& run : runs) {
+        const std::string key = group_key(run);
+        const auto g = static_cast<std::size_t>(std::ranges::find(group_keys, key) - group_keys.begin());
+        if (g == groups.size()) {
+            groups.emplace_back().name = group_name(run);
+            group_keys.push_back(key);
+            row_keys.emplace_back();
+        }
+        const std::string same = row_key(run);
+        const auto r = static_cast<std::size_t>(std::ranges::find(row_keys[g], same) - row_keys[g].begin());
+        if (r == row_keys[g].size()) {
+            groups[g].rows.emplace_back().label = run.label;
+            row_keys[g].push_back(same);
+        }
+        groups[g].rows[r].runs.push_back(&run);
+    }
+    for (Group& group : groups) {
+        std::ranges::for_each(group.rows, summarize);
+        make_labels_unique(group);
+        judge(group);
+        note_differences(group);
+        group.evidence = evidence_of(group);
+    }
+    return groups;
+}
+
+} // namespace amp

@@ -1,0 +1,26 @@
+// What the command line of amp-report says.
+#pragma once
+
+#include <ampscope/sim/analysis/histogram.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace amp {
+
+struct ReportOptions {
+    std::vector<std::filesystem::path> paths; ///< empty: train the standard comparison
+    std::string html, markdown, json;         ///< empty: none; "-": standard output
+    std::filesystem::path keep;               ///< where the standard comparison's runs stay; empty: nowhere
+    RecommendationOptions recommendation;
+    std::size_t worst = 10;
+    int threads = 0;
+    std::string command; ///< as it was typed
+};
+
+/// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
+std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& options);
+
+} // namespace amp

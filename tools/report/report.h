@@ -1,0 +1,30 @@
+// The precision comparison report: one document, as HTML, Markdown or JSON.
+#pragma once
+
+#include <ampscope/tools/page/document.h>
+#include <ampscope/tools/report/comparison.h>
+#include <ampscope/tools/report/options.h>
+
+namespace amp {
+
+struct Report {
+    std::vector<RecordedRun> runs;
+    std::vector<Group> groups;         ///< of these runs
+    std::vector<std::string> commands; ///< that trained them, where they are known
+    std::vector<std::string> errors;   ///< inputs of which nothing could be read
+};
+
+Document document_of(const Report& report, const ReportOptions& options);
+
+/// Schema version 1. No time, no host: the same inputs give the same bytes.
+std::string json_report(const Report& report, const ReportOptions& options);
+
+/// The pictures of a group's section, in their order; those of which nothing is known are left out.
+std::optional<FigureBlock> loss_figure(const Group& group);
+std::optional<FigureBlock> scale_figure(const Group& group);
+std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);
+std::vector<FigureBlock> zeroed_figures(const RecordedRun& run);
+FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options);
+std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run);
+
+} // namespace amp
