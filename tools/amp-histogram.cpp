@@ -22,7 +22,8 @@ int run(const HistogramOptions& options) {
     if (!options.json.empty()) write_report(options.json, json_document(findings, options));
     if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
-    const bool piped = options.json == "-" || options.csv == "-" || options.svg == "-";
+    if (!options.html.empty()) write_report(options.html, html_report(findings, options));
+    const bool piped = options.json == "-" || options.csv == "-" || options.svg == "-" || options.html == "-";
     if (!piped && !findings.tensors.empty()) print_text(terminal_report(findings, options, wants_color(stdout)));
 
     if (!findings.errors.empty()) return 1;

@@ -3,11 +3,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <regex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace amp {
 
@@ -42,6 +46,25 @@ inline std::optional<std::regex> tensor_pattern(const std::string& text) {
 inline bool matches(const std::optional<std::regex>& pattern, const std::string& name) {
     constexpr std::size_t longest = 1000;
     return !pattern || std::regex_search(name.substr(0, longest), *pattern);
+}
+
+/// The command as one would type it again: words with spaces or signs in quotes, the program without its folder.
+inline std::string command_text(int argc, char** argv) {
+    std::string text = std::filesystem::path(argv[0]).filename();
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        const auto is_plain = [](unsigned char c) {
+            return std::isalnum(c) != 0 || std::string_view("_-+=./,:@%^").find(char(c)) != std::string_view::npos;
+        };
+        if (!word.empty() && std::ranges::all_of(word, is_plain)) {
+            (text += ' ') += word;
+            continue;
+        }
+        text += " '";
+        for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+        text += '\'';
+    }
+    return text;
 }
 
 /// Throws std::invalid_argument where both reports were to be standard output.

@@ -1,5 +1,5 @@
-// The magnitudes of recorded gradients, tensor by tensor and step by step: from the histograms.jsonl of a run folder, or
-// measured from gradients in files.
+// The magnitudes of recorded gradients, tensor by tensor and step by step: from the histograms.jsonl of a run folder,
+// or measured from gradients in files.
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
@@ -24,8 +24,8 @@ struct RecordedMagnitudes {
 using MagnitudesSink = std::function<void(const RecordedMagnitudes&)>;
 
 /// histograms.jsonl, a line at a time; nothing where there is no such file. Lines that cannot be read are left out with
-/// a warning; a last line that is not complete without a word, since the run may still be writing it. `progress` is told
-/// of bytes read since the last call.
+/// a warning; a last line that is not complete without a word, since the run may still be writing it. `progress` is
+/// told of bytes read since the last call.
 void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink& sink,
                         std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress = {});
 

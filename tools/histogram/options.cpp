@@ -135,8 +135,8 @@ void interpret(const Words& words, HistogramOptions& options) {
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_gate(gate));
-    if ((options.json == "-") + (options.csv == "-") + (options.svg == "-") > 1)
-        throw std::invalid_argument("only one of --json, --csv and --svg can be standard output");
+    if ((options.json == "-") + (options.csv == "-") + (options.svg == "-") + (options.html == "-") > 1)
+        throw std::invalid_argument("only one of --json, --csv, --svg and --html can be standard output");
     if (!(options.recommendation.limit > 0 && options.recommendation.limit <= 1))
         throw std::invalid_argument("--limit: expected a rate in (0, 1], such as 0.001");
 }
@@ -185,6 +185,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     app.add_option("--json", options.json, "Write the full report ('-': standard output)");
     app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)");
     app.add_option("--svg", options.svg, "Draw the histogram and the rates over the scale ('-': standard output)");
+    app.add_option("--html", options.html, "Write a page with pictures, tables and definitions ('-': standard output)");
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
     app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
         ->check(CLI::Range(0, 4096));
@@ -198,6 +199,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     app.get_option("--shape")->needs(app.get_option("--dtype"));
     for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
+    options.command = command_text(argc, argv);
     return parse_with(app, argc, argv, [&] { interpret(words, options); });
 }
 

@@ -37,9 +37,10 @@ struct HistogramOptions {
     Grouping by = Grouping::tensor;
     std::size_t worst = 10;
 
-    std::string json, csv, svg; ///< empty: none; "-": standard output
+    std::string json, csv, svg, html; ///< empty: none; "-": standard output
     std::vector<Gate> gates;
     int threads = 0;
+    std::string command; ///< as it was typed
 
     [[nodiscard]] CastRule rule() const { return {policy.rounding, policy.flushes_output()}; }
     /// Whether counts follow from the histograms; if not they take a pass of their own.

@@ -27,20 +27,6 @@ std::string share(double n, std::uint64_t whole) { return whole == 0 ? "-" : per
 
 std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})", x, std::log2(x)) : "none"; }
 
-MagnitudeFigure figure_of(const Findings& findings, const HistogramOptions& options) {
-    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
-    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"),
-                           {},
-                           histogram.zero,
-                           histogram.nan,
-                           histogram.inf,
-                           options.formats,
-                           options.policy};
-    for (const auto& [exponent, row] : histogram.rows)
-        figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
-    return figure;
-}
-
 std::string heading(const Findings& findings, const HistogramOptions& options, bool color) {
     const Entry& total = findings.total;
     const MagnitudeHistogram& histogram = total.magnitudes.histogram;
@@ -88,30 +74,6 @@ std::string format_table(const Findings& findings, const HistogramOptions& optio
                              random ? ", expected counts" : ""),
                  Ink::bold, color) +
            "\n" + table.text(color);
-}
-
-/// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
-/// how large it is.
-std::vector<double> badness(const Entry& entry, const HistogramOptions& options) {
-    std::vector<double> rates;
-    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
-    for (const FormatSpec& format : options.formats) {
-        const CastCounts counts = counts_at(entry, format, 1, options);
-        rates.push_back((counts.underflow + counts.overflow) / nonzero);
-    }
-    rates.push_back(nonzero);
-    return rates;
-}
-
-/// The entries, worst first: by the first format, among equals by the next, then the larger ones.
-std::vector<const Entry*> worst_first(const std::vector<Entry>& entries, const HistogramOptions& options) {
-    std::vector<std::pair<std::vector<double>, const Entry*>> ranked;
-    for (const Entry& entry : entries) ranked.emplace_back(badness(entry, options), &entry);
-    std::ranges::stable_sort(
-        ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
-    std::vector<const Entry*> out;
-    for (const auto& item : ranked) out.push_back(item.second);
-    return out;
 }
 
 /// "name" or, where that leaves tensors of several steps apart, "name @step".
@@ -283,12 +245,49 @@ std::pair<int, int> scale_range(const Findings& findings, const HistogramOptions
     return {std::max(low - 8, -140), std::min(high + 8, 140)};
 }
 
+/// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
+/// how large it is.
+std::vector<double> badness(const Entry& entry, const HistogramOptions& options) {
+    std::vector<double> rates;
+    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
+    for (const FormatSpec& format : options.formats) {
+        const CastCounts counts = counts_at(entry, format, 1, options);
+        rates.push_back((counts.underflow + counts.overflow) / nonzero);
+    }
+    rates.push_back(nonzero);
+    return rates;
+}
+
 } // namespace
+
+MagnitudeFigure magnitude_figure(const Findings& findings, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
+    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"),
+                           {},
+                           histogram.zero,
+                           histogram.nan,
+                           histogram.inf,
+                           options.formats,
+                           options.policy};
+    for (const auto& [exponent, row] : histogram.rows)
+        figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
+    return figure;
+}
+
+std::vector<const Entry*> worst_first(const std::vector<Entry>& entries, const HistogramOptions& options) {
+    std::vector<std::pair<std::vector<double>, const Entry*>> ranked;
+    for (const Entry& entry : entries) ranked.emplace_back(badness(entry, options), &entry);
+    std::ranges::stable_sort(
+        ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
+    std::vector<const Entry*> out;
+    for (const auto& item : ranked) out.push_back(item.second);
+    return out;
+}
 
 std::string terminal_report(const Findings& findings, const HistogramOptions& options, bool color) {
     std::string out = heading(findings, options, color) + "\n";
     if (findings.total.magnitudes.histogram.count() == 0) return out + "No elements.\n" + gate_lines(findings, color);
-    out += magnitude_text(figure_of(findings, options), color) + "\n";
+    out += magnitude_text(magnitude_figure(findings, options), color) + "\n";
     out += format_table(findings, options, color) + "\n";
     for (const FormatSpec& format : options.formats) out += wrapped(advice(findings, format, options), 2);
     out += nonfinite_table(findings.tensors, options, color);
@@ -299,7 +298,7 @@ std::string terminal_report(const Findings& findings, const HistogramOptions& op
     return out + "\n" + footnotes(options);
 }
 
-std::string svg_report(const Findings& findings, const HistogramOptions& options) {
+RateFigure rate_figure(const Findings& findings, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
     const auto [low, high] = scale_range(findings, options);
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(histogram.nonzero(), 1));
@@ -319,7 +318,11 @@ std::string svg_report(const Findings& findings, const HistogramOptions& options
         }
         rates.curves.push_back(std::move(curve));
     }
-    return svg_document({figure_of(findings, options), rates});
+    return rates;
+}
+
+std::string svg_report(const Findings& findings, const HistogramOptions& options) {
+    return svg_document({magnitude_figure(findings, options), rate_figure(findings, options)});
 }
 
 } // namespace amp

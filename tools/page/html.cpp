@@ -15,19 +15,23 @@ namespace {
 using svg::escaped;
 
 constexpr std::string_view style = R"(
-:root{color-scheme:light dark;--ink:#1b1f24;--quiet:#57606a;--paper:#fff;--line:#d8dee4;--band:#f6f8fa;--link:#0060a0;--good:#d5efe4;--fair:#fdeccb;--bad:#f9d5c2}
-@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--quiet:#9aa4af;--paper:#0d1117;--line:#30363d;--band:#161b22;--link:#6cb8f0;--good:#12402f;--fair:#4a3a08;--bad:#5c2608}}
+:root{color-scheme:light dark;
+--ink:#1b1f24;--quiet:#57606a;--paper:#fff;--line:#d8dee4;--band:#f6f8fa;--link:#0060a0;
+--good:#d5efe4;--fair:#fdeccb;--bad:#f9d5c2}
+@media (prefers-color-scheme:dark){:root{
+--ink:#e6edf3;--quiet:#9aa4af;--paper:#0d1117;--line:#30363d;--band:#161b22;--link:#6cb8f0;
+--good:#12402f;--fair:#4a3a08;--bad:#5c2608}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:1080px;padding:24px 20px 64px;font:16px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;color:var(--ink);background:var(--paper);overflow-wrap:anywhere}
+body{margin:0 auto;max-width:1080px;padding:24px 20px 64px;color:var(--ink);background:var(--paper);
+font:16px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 4px}
 h2{font-size:1.3rem;margin:44px 0 8px;padding-top:10px;border-top:1px solid var(--line)}
 h3{font-size:1.05rem;margin:28px 0 6px}
 p,ul{margin:8px 0;max-width:52rem}
-figcaption{max-width:58rem}
-summary{cursor:pointer;color:var(--link)}
-a{color:var(--link)}
-.note,figcaption{color:var(--quiet);font-size:.875rem}
+a,summary{color:var(--link)}
+summary{cursor:pointer}
 sup{line-height:0}
+.note,figcaption{color:var(--quiet);font-size:.875rem}
 .lead{font-size:1.1rem}
 nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;list-style:none;font-size:.9rem}
 .scroll{overflow-x:auto;margin:12px 0}
@@ -35,16 +39,29 @@ table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nu
 th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{background:var(--band);vertical-align:bottom;white-space:normal;overflow-wrap:normal}
 .t{text-align:left}
-td.t{max-width:34em;min-width:11em;white-space:normal;overflow-wrap:anywhere}
-.good{background:var(--good)}.fair{background:var(--fair)}.bad{background:var(--bad);font-weight:600}
+td.t{max-width:34em;min-width:11em;white-space:normal}
+.good{background:var(--good)}
+.fair{background:var(--fair)}
+.bad{background:var(--bad);font-weight:600}
 th button{all:unset;cursor:pointer}
 th button:hover{text-decoration:underline}
 th button:focus-visible{outline:2px solid var(--link)}
 th[aria-sort=ascending] button::after{content:" \25b2"}
 th[aria-sort=descending] button::after{content:" \25bc"}
 figure{margin:18px 0}
+figcaption{max-width:58rem}
 figure svg{display:block;width:100%;min-width:680px;max-width:900px;height:auto}
-@media print{:root{--ink:#000;--quiet:#333;--paper:#fff;--line:#999;--band:#eee;--good:#fff;--fair:#eee;--bad:#ddd}body{max-width:none;padding:0;font-size:11pt}nav{display:none}.scroll{overflow:visible}th,td{white-space:normal;padding:2px 6px}figure svg{min-width:0}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}}
+@media print{
+:root{--ink:#000;--quiet:#333;--paper:#fff;--line:#999;--band:#eee;--good:#fff;--fair:#eee;--bad:#ddd}
+body{max-width:none;padding:0;font-size:11pt}
+nav{display:none}
+.scroll{overflow:visible}
+th,td{white-space:normal;padding:2px 6px}
+td.t{min-width:0}
+figure svg{min-width:0}
+tr,.picture{break-inside:avoid}
+h2,h3{break-after:avoid}
+}
 )";
 
 // Headers become buttons that sort their table; without script it stays as it is.
@@ -139,7 +156,8 @@ class Writer {
         if (table.folded) put("</details>\n");
     }
     void write(const FigureBlock& figure) {
-        put("<figure><div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"figure\">\n{}</div>\n",
+        put("<figure class=\"picture\"><div class=\"scroll\" tabindex=\"0\" role=\"group\" "
+            "aria-label=\"figure\">\n{}</div>\n",
             svg_fragment(figure.figure, fmt::format("figure-{}", ++figures_)));
         if (!figure.caption.empty()) put("<figcaption>{}</figcaption>", marked(figure.caption));
         put("</figure>\n");
@@ -161,7 +179,8 @@ std::string html_of(const Document& document) {
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 <link rel="icon" href="data:,">
 <title>{0}</title>
 <style>{1}</style>

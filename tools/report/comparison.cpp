@@ -158,7 +158,7 @@ const RecordedRun* evidence_of(const Group& group) {
     const auto rank = [](const RecordedRun& r) {
         const MagnitudeHistogram all = r.magnitudes();
         return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32",
-                          ~all.nonzero());
+                          ~all.count());
     };
     for (const Row& row : group.rows)
         for (const RecordedRun* run : row.runs)

@@ -1,4 +1,4 @@
-// Runs side by side: those of one network on the same data are a group, those that differ in nothing but the seed a row.
+// Runs side by side: those of one network on the same data are a group, those that differ in the seed alone a row.
 #pragma once
 
 #include <ampscope/tools/adam/collect.h>

@@ -120,8 +120,7 @@ HeatFigure layer_figure(const RecordedRun& run) {
         const FormatZones zones = zones_of(format(name));
         const int edge = static_cast<int>(zones.subnormal);
         if (edge > low && edge <= high)
-            figure.guides.emplace_back(static_cast<std::size_t>(edge - low),
-                                       upper_case(name) + ": zero to the left");
+            figure.guides.emplace_back(static_cast<std::size_t>(edge - low), upper_case(name) + ": zero to the left");
     }
     return figure;
 }

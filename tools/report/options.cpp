@@ -18,21 +18,6 @@ Runs of one network on the same data are compared; other networks get a section 
 and --json the report is printed as Markdown.
 Exit codes: 0 fine, 1 an input could not be read (the report holds the others), 2 wrong usage.)";
 
-/// As one would type it again: words with spaces or signs in quotes, the program without its folder.
-std::string command_of(int argc, char** argv) {
-    std::string text = std::filesystem::path(argv[0]).filename();
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        const bool plain =
-            !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                    "0123456789_-+=./,:@%^") == std::string::npos;
-        std::string quoted;
-        for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-        text += plain ? " " + word : " '" + quoted + "'";
-    }
-    return text;
-}
-
 void interpret(const std::vector<std::string>& paths, ReportOptions& options) {
     options.paths.assign(paths.begin(), paths.end());
     if (std::ranges::count(std::array{options.html, options.markdown, options.json}, "-") > 1)
@@ -67,7 +52,7 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
         ->check(CLI::Range(0, 4096));
     const auto exit = parse_with(app, argc, argv, [&] { interpret(paths, options); });
-    options.command = command_of(argc, argv);
+    options.command = command_text(argc, argv);
     return exit;
 }
 

@@ -4,7 +4,7 @@
 
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/io/step_log.h>
-#include <ampscope/tools/report/provenance.h>
+#include <ampscope/tools/page/provenance.h>
 
 #include <array>
 #include <limits>

@@ -75,8 +75,35 @@ std::string fault_of(const Candidate& c) {
     return "";
 }
 
-std::string about_format(const std::vector<Group>& groups) {
+MagnitudeHistogram evidence(const std::vector<Group>& groups) {
+    MagnitudeHistogram all;
+    for (const Group& group : groups)
+        if (group.evidence != nullptr) all.merge(group.evidence->magnitudes());
+    return all;
+}
+
+/// Of gradients without a run: which formats hold them, and at what scale.
+std::string about_range(const MagnitudeHistogram& all, const RecommendationOptions& options) {
+    std::vector<std::string> plain, scaled, none;
+    for (const char* name : {"bf16", "fp16", "e5m2", "e4m3"}) {
+        const Recommendation r = recommend(all, format(name), options);
+        if (!r.log2_scale) none.emplace_back(name);
+        else if (*r.log2_scale == 0) plain.emplace_back(name);
+        else scaled.push_back(fmt::format("{} at {}", name, power_of_two(*r.log2_scale)));
+    }
+    std::string text = "Format: no run is among these, so only the range of the gradients tells.";
+    if (!plain.empty()) text += fmt::format(" As they are: {}.", listed(plain));
+    if (!scaled.empty()) text += fmt::format(" Under a loss scale: {}.", listed(scaled));
+    if (!none.empty()) text += fmt::format(" At no single scale: {}.", listed(none));
+    return text;
+}
+
+std::string about_format(const std::vector<Group>& groups, const RecommendationOptions& options) {
     const std::vector<Candidate> candidates = candidates_of(groups);
+    const auto trains = [](const Group& g) {
+        return std::ranges::any_of(g.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
+    };
+    if (std::ranges::none_of(groups, trains)) return about_range(evidence(groups), options);
     const bool compared = std::ranges::any_of(groups, [](const Group& g) { return g.reference != nullptr; });
     if (!compared)
         return "Format: there is no FP32 run among these, so whether one trains as well is not known; add one (fp32).";
@@ -105,13 +132,9 @@ std::string about_format(const std::vector<Group>& groups) {
 }
 
 std::string about_scale(const std::vector<Group>& groups, const RecommendationOptions& options) {
-    MagnitudeHistogram all;
-    bool flushed = false;
-    for (const Group& group : groups) {
-        if (group.evidence == nullptr) continue;
-        all.merge(group.evidence->magnitudes());
-        flushed = flushed || group.evidence->flushed();
-    }
+    const MagnitudeHistogram all = evidence(groups);
+    const bool flushed =
+        std::ranges::any_of(groups, [](const Group& g) { return g.evidence != nullptr && g.evidence->flushed(); });
     if (all.nonzero() == 0) return "Loss scale: no gradients were recorded, so what it must be is not known.";
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation r = recommend(all, fp16, options);
@@ -184,7 +207,7 @@ std::string about_adam(const std::vector<Group>& groups) {
 } // namespace
 
 std::vector<std::string> verdict(const std::vector<Group>& groups, const RecommendationOptions& options) {
-    return {about_format(groups), about_scale(groups, options), about_adam(groups)};
+    return {about_format(groups, options), about_scale(groups, options), about_adam(groups)};
 }
 
 } // namespace amp

@@ -1,4 +1,4 @@
-#include <ampscope/tools/report/provenance.h>
+#include <ampscope/tools/page/provenance.h>
 
 #include <ampscope/sim/io/tensor_file.h>
 

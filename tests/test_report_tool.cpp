@@ -1,0 +1,224 @@
+// amp-report as a user runs it: real runs of two seeds, gradients without runs, and inputs that went wrong.
+#include "tool.h"
+
+#include <cmath>
+#include <fstream>
+#include <map>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const Tool report{AMP_REPORT};
+
+Json json_file(const fs::path& path) { return Json::parse(read_file(path)); }
+
+void train(const std::string& arguments) {
+    const Outcome o = run_command(AMP_TRAIN " --model cnn --steps 40 " + arguments);
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+}
+
+Json row_of(const Json& group, const std::string& precision) {
+    for (const Json& row : group["rows"])
+        if (row["precision"] == precision) return row;
+    FAIL("no row " << precision);
+    return {};
+}
+
+/// The mean of the last ten losses, as metrics.jsonl has them.
+double final_loss(const fs::path& run) {
+    std::vector<double> losses;
+    for (const std::string& line : lines_of(read_file(run / "metrics.jsonl")))
+        losses.push_back(Json::parse(line)["loss"].get<double>());
+    double sum = 0;
+    for (std::size_t i = losses.size() - 10; i < losses.size(); ++i) sum += losses[i];
+    return sum / 10;
+}
+
+/// A run folder of so many steps, and gradients of so many tensors in each, all 2^exponent.
+void write_run(const fs::path& folder, const std::string& configuration, int steps, int tensors, int exponent,
+               const std::string& tensor = "layer") {
+    fs::create_directories(folder);
+    std::ofstream(folder / "run.json") << configuration;
+    std::ofstream metrics(folder / "metrics.jsonl"), histograms(folder / "histograms.jsonl");
+    for (int step = 0; step < steps; ++step) {
+        metrics << Json{{"step", step}, {"loss", 2.0 / (step + 1)}, {"scale", 1}, {"found_inf", false}}.dump() << "\n";
+        for (int t = 0; t < tensors; ++t)
+            histograms << Json{{"step", step},
+                               {"tensor", tensor + "." + std::to_string(t) + ".weight.grad"},
+                               {"kind", "weight"},
+                               {"loss_scale", 1},
+                               {"format", "fp32"},
+                               {"zero", 1},
+                               {"nan", 0},
+                               {"inf", 0},
+                               {"mantissa_classes", 28},
+                               {"rows", {{std::to_string(exponent - t), {3, 5}}}}}
+                              .dump()
+                       << "\n";
+    }
+}
+
+std::string configuration(const std::string& precision, const std::string& model = "net") {
+    return Json{{"schema_version", 1},
+                {"model", {{"name", model}}},
+                {"data", {{"name", "data"}}},
+                {"precision", {{"name", precision}}},
+                {"seed", 0}}
+        .dump();
+}
+
+} // namespace
+
+TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
+    const Scratch scratch;
+    const fs::path runs = scratch / "runs";
+    for (const char* seed : {"0", "1"})
+        train("--precision fp32,amp-fp16,pure-fp16,fp8-current --record-every 20 --record-state --seed " +
+              std::string(seed) + " --record " + (runs / seed).string());
+    const Json json = report.json(runs.string());
+    REQUIRE(json["groups"].size() == 1);
+    const Json& group = json["groups"][0];
+    CHECK(group["name"] == "cnn on digits");
+    REQUIRE(group["rows"].size() == 4);
+    CHECK(group["rows"][0]["precision"] == "fp32");
+
+    const double fp32[] = {final_loss(runs / "0/fp32"), final_loss(runs / "1/fp32")},
+                 fp16[] = {final_loss(runs / "0/amp-fp16"), final_loss(runs / "1/amp-fp16")};
+    const double deviation = std::abs(fp32[0] - fp32[1]) / std::sqrt(2.0), mean = (fp32[0] + fp32[1]) / 2;
+    CHECK(row_of(group, "fp32")["final_loss"]["mean"].get<double>() == doctest::Approx(mean).epsilon(1e-12));
+    CHECK(row_of(group, "fp32")["final_loss"]["deviation"].get<double>() == doctest::Approx(deviation).epsilon(1e-9));
+    CHECK(group["bound"].get<double>() == doctest::Approx(std::max(2 * deviation, 0.01 * mean)).epsilon(1e-9));
+    CHECK(row_of(group, "amp-fp16")["excess"].get<double>() ==
+          doctest::Approx((fp16[0] - fp32[0] + fp16[1] - fp32[1]) / 2).epsilon(1e-9));
+    CHECK(row_of(group, "fp32")["standing"] == "reference");
+    CHECK(row_of(group, "amp-fp16")["standing"] == "holds");
+    CHECK(row_of(group, "pure-fp16")["standing"] == "broken");
+    CHECK(row_of(group, "pure-fp16")["final_loss"].is_null());
+    CHECK(row_of(group, "pure-fp16")["runs"][0]["not_finite_from"] == 1);
+    CHECK(row_of(group, "pure-fp16")["skipped_a_run"] == 0); // it has no scaler: steps that overflow are taken
+    CHECK(row_of(group, "fp8-current")["runs"][0]["scaled_tensors"].size() > 4);
+    CHECK(row_of(group, "fp8-current")["distance_from_reference"].get<double>() > 0.01);
+
+    std::uint64_t lost = 0, updated = 0;
+    double accuracy = 0;
+    for (const char* seed : {"0", "1"}) {
+        const Json result = json_file(runs / seed / "amp-fp16/result.json");
+        lost += result["updates"]["lost"].get<std::uint64_t>();
+        updated += result["updates"]["lost"].get<std::uint64_t>() + result["updates"]["changed"].get<std::uint64_t>();
+        accuracy += result["accuracy"].get<double>() / 2;
+    }
+    CHECK(row_of(group, "amp-fp16")["lost_updates"] == Json{{"part", lost}, {"whole", updated}});
+    CHECK(row_of(group, "amp-fp16")["accuracy"]["mean"].get<double>() == doctest::Approx(accuracy).epsilon(1e-12));
+    CHECK(row_of(group, "amp-fp16")["bytes_per_parameter"].get<double>() > 16);
+    CHECK(contains(json["verdict"][0].get<std::string>(), "Not: pure-fp16 (its loss is not finite from step 1 on)"));
+    CHECK(contains(json["verdict"][2].get<std::string>(), "in fp16 eps is stored as 0"));
+    CHECK(group["adam"]["basis"] == "recorded");
+
+    // The gradients: as amp-histogram counts the recorded files, by another way.
+    CHECK(group["gradients"]["run"] == (runs / "0/fp32").string());
+    const Json counted = Tool{AMP_HISTOGRAM}.json((runs / "0/fp32").string() + " --format fp16,bf16,e4m3,e5m2");
+    std::map<std::string, std::map<std::string, std::uint64_t>> zeroed;
+    for (const Json& tensor : counted["tensors"])
+        for (const auto& [format, result] : tensor["formats"].items())
+            zeroed[tensor["name"]][format] += result["scales"][0]["underflow"].get<std::uint64_t>();
+    REQUIRE(group["gradients"]["tensors"].size() == zeroed.size());
+    for (const Json& tensor : group["gradients"]["tensors"])
+        for (const auto& [format, n] : tensor["underflow"].items()) CHECK(n == zeroed[tensor["tensor"]][format]);
+
+    // The same bytes again, with any number of threads; each file names its hash as sha256sum does.
+    const std::string page = (scratch / "page.html").string();
+    REQUIRE(report(runs.string() + " --html - --threads 1 >" + page).code == 0);
+    CHECK(report(runs.string() + " --html - --threads 3").out.size() > 10'000);
+    const Json& file = json["files"][0];
+    CHECK(run_command("sha256sum '" + file["file"].get<std::string>() + "'").out.substr(0, 64) == file["sha256"]);
+}
+
+TEST_CASE("a report is one page of the same bytes, with a text for every figure") {
+    const Scratch scratch;
+    for (int r = 0; r < 10; ++r)
+        write_run(scratch / "runs" / std::to_string(r), configuration("p" + std::to_string(r)), 60, 100, -10);
+    const std::string arguments = (scratch / "runs").string() + " --html " + (scratch / "page.html").string() +
+                                  " --markdown " + (scratch / "page.md").string();
+    REQUIRE(report(arguments).code == 0);
+    const std::string page = read_file(scratch / "page.html"), text = read_file(scratch / "page.md");
+    CHECK(page.size() < 1'000'000); // ten runs of 100 tensors
+    REQUIRE(report(arguments + " --threads 3").code == 0);
+    CHECK(read_file(scratch / "page.md").substr(0, 2000) == text.substr(0, 2000));
+    for (const char* part : {"src=", "href=\"http", "@import", "url(http"}) CHECK(!contains(page, part));
+    std::size_t figures = 0, descriptions = 0;
+    for (std::size_t at = 0; (at = page.find("<svg xmlns", at)) != std::string::npos; ++at) ++figures;
+    for (std::size_t at = 0; (at = page.find("<desc id=", at)) != std::string::npos; ++at) ++descriptions;
+    CHECK(figures >= 5);
+    CHECK(figures == descriptions);
+    // 48 of 100 layers, those that FP16 zeroes most; tensor t holds 2^(-10 - t), so that it zeroes all from 16 on.
+    CHECK(contains(page, "48 of 100 rows"));
+    for (const auto& [layer, shown] : {std::pair{15, false}, {16, true}, {63, true}, {64, false}})
+        CHECK(contains(page, "layer." + std::to_string(layer) + ", weights") == shown);
+    const Json tensor = report.json((scratch / "runs").string())["groups"][0]["gradients"]["tensors"][15];
+    CHECK(tensor["nonzero"] == 480);
+    CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself, a tie, goes to zero; what is above it does not
+    CHECK(contains(text, "Format: there is no FP32 run among these"));
+    // Without an output it is Markdown.
+    CHECK(contains(report((scratch / "runs").string()).out, "# Precision comparison"));
+}
+
+TEST_CASE("gradients without a run") {
+    const Json json = report.json(AMP_SAMPLE "/deep_tanh");
+    CHECK(json["groups"][0]["rows"][0]["final_loss"].is_null());
+    CHECK(contains(json["verdict"][0].get<std::string>(), "no run is among these"));
+    CHECK(contains(json["verdict"][0].get<std::string>(), "As they are: bf16. Under a loss scale: fp16 at 2^17."));
+    CHECK(contains(json["verdict"][1].get<std::string>(), "start FP16 at 2^17: nothing recorded overflows up to 2^19"));
+    CHECK(json["groups"][0]["adam"]["basis"] == "held");
+    CHECK(json["groups"][0]["gradients"]["tensors"].size() == 49);
+}
+
+TEST_CASE("what went wrong is said, and everything else reported") {
+    const Scratch scratch;
+    const fs::path runs = scratch / "runs";
+    write_run(runs / "good", configuration("fp32"), 30, 3, -10);
+    write_run(runs / "other", configuration("fp32", "another"), 30, 3, -10);
+    write_run(runs / "empty", configuration("bf16"), 0, 0, 0);
+    write_run(runs / "short", configuration("amp-fp16"), 20, 3, -10);
+    std::ofstream(runs / "short/metrics.jsonl", std::ios::app) << "{\"step\":20,\"lo"; // still being written
+    write_run(runs / "newer", Json{{"schema_version", 9}, {"precision", 3}}.dump(), 12, 1, -10);
+    write_run(runs / "markup", configuration("<script>alert(1)</script>"), 30, 2, -10, "<script>alert(2)</script>|`");
+    std::ofstream(runs / "markup/metrics.jsonl") << R"({"step":0,"loss":1,"amax":1}
+{"step":5,"loss":null,"loss_class":"nan","amax":1}
+)";
+    std::ofstream(runs / "markup/histograms.jsonl", std::ios::app) << "nonsense\n";
+    std::ofstream(runs / "markup/result.json") << "[3";
+    const std::string outputs =
+        " --html " + (scratch / "p.html").string() + " --markdown " + (scratch / "p.md").string();
+    const Outcome o = report(runs.string() + " /nonexistent --json -" + outputs);
+    CHECK(o.code == 1);
+    const Json json = Json::parse(o.out);
+    CHECK(json["errors"].size() == 2);
+    CHECK(json["groups"].size() == 3); // net, another, and the run without a configuration
+    for (const char* part : {"/nonexistent: does not exist", "empty: holds neither steps nor gradients",
+                             "metrics.jsonl: line 21 is not", "schema version 9 is newer", "4 of 6 steps are missing",
+                             "histograms.jsonl: line 61 cannot be read", "result.json: is no JSON object"}) {
+        CAPTURE(part);
+        CHECK(contains(o.err, part));
+        CHECK(contains(read_file(scratch / "p.md"), std::string_view(part).substr(0, 12)));
+    }
+    const Json& net = json["groups"][1]["name"] == "net on data" ? json["groups"][1] : json["groups"][0];
+    CHECK(contains(net["notes"].dump(), "amp-fp16 ends at step 19, FP32 at 29: their final losses are not compared"));
+    CHECK(row_of(net, "amp-fp16")["standing"] == "unknown");
+    CHECK(row_of(net, "<script>alert(1)</script>")["standing"] == "broken");
+    CHECK(!contains(read_file(scratch / "p.html"), "<script>alert"));
+    CHECK(contains(read_file(scratch / "p.html"), "&lt;script&gt;alert(1)"));
+    CHECK(!contains(read_file(scratch / "p.md"), "<script>alert"));
+
+    report.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
+    report.check_error((runs / "empty").string(), 1, {"holds neither steps nor gradients"});
+    report.check_error((runs / "good").string() + " --json - --html -", 2, {"only one of --html"});
+    report.check_error((runs / "good").string() + " --limit 2", 2, {"--limit"});
+    report.check_error((runs / "good").string() + " --keep x", 2, {"--keep"});
+    CHECK(report((runs / "good").string() + " --html /nonexistent/x.html").code == 1);
+}
