@@ -53,8 +53,7 @@ double draw(Canvas* canvas, const BarFigure& figure, double y) {
     const double height = header + panel_pitch * static_cast<double>(figure.panels.size()) + footer;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
-    canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(16, y + 38, "quiet", Anchor::start, figure.subtitle);
+    draw_title(*canvas, figure.title, figure.subtitle, y);
     const auto [from, to] = range_of(figure);
     const Scale x{static_cast<double>(from), static_cast<double>(to), left_edge, right_edge};
     double top = y + header + 24;

@@ -75,6 +75,11 @@ std::string panel_label(const std::string& name, const std::string& note) {
     return note.empty() ? name : name + ": " + note;
 }
 
+void draw_title(Canvas& canvas, const std::string& title, const std::string& subtitle, double y) {
+    canvas.text(16, y + 20, "title", Anchor::start, clipped(printable(title), 76));
+    canvas.text(16, y + 38, "quiet", Anchor::start, clipped(printable(subtitle), 124));
+}
+
 void draw_heading(Canvas& canvas, const std::string& name, const std::string& note, double y) {
     const std::string shown = clipped(printable(name), 44);
     canvas.text(16, y, "mono", Anchor::start, shown);

@@ -37,6 +37,8 @@ std::string description(const HeatFigure& figure);
 
 /// "name: note", or the name alone; what a panel is called.
 std::string panel_label(const std::string& name, const std::string& note);
+/// The title of a figure and what it shows, clipped to the page.
+void draw_title(Canvas& canvas, const std::string& title, const std::string& subtitle, double y);
 /// The heading of a panel: its name, then its note, clipped to the page.
 void draw_heading(Canvas& canvas, const std::string& name, const std::string& note, double y);
 

@@ -102,8 +102,7 @@ double draw(Canvas* canvas, const HeatFigure& figure, double y) {
     const double height = header + legend + guides + body + footer;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
-    canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(16, y + 38, "quiet", Anchor::start, figure.subtitle);
+    draw_title(*canvas, figure.title, figure.subtitle, y);
     draw_legend(*canvas, figure, y + header + 4);
     const double top = y + header + legend + guides;
     const Scale x{0, static_cast<double>(std::max<std::size_t>(figure.columns.size(), 1)), name_width, right_edge};

@@ -180,8 +180,7 @@ double draw(Canvas* canvas, const LineFigure& figure, double y) {
         header + legend + (figure.panel_height + above_panel) * static_cast<double>(figure.panels.size()) + footer - 26;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
-    canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(16, y + 38, "quiet", Anchor::start, figure.subtitle);
+    draw_title(*canvas, figure.title, figure.subtitle, y);
     draw_legend(canvas, figure, names, y + header);
     const auto [low, high] = range_of(figure);
     double top = y + header + legend + 12;

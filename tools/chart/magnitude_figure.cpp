@@ -123,11 +123,11 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
     if (canvas == nullptr) return height;
 
     canvas->open_group(figure.title);
-    canvas->text(16, y + 24, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(
-        16, y + 42, "quiet", Anchor::start,
+    draw_title(
+        *canvas, figure.title,
         fmt::format("share of all {} elements in each binade; below, what becomes of it in each format ({}, scale 1)",
-                    grouped(figure.count()), zones_name(figure.policy)));
+                    grouped(figure.count()), zones_name(figure.policy)),
+        y + 4);
     const bool nonfinite = figure.nan + figure.inf > 0;
     draw_axes(*canvas, at, nonfinite ? at.x.end : right_edge);
     draw_special(*canvas, at, at.zero_x, "zero", figure.zero, percent(figure.zero, figure.count()), figure);

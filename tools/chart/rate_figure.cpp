@@ -128,10 +128,10 @@ double draw(Canvas* canvas, const RateFigure& figure, double y) {
     const double height = header + panel_pitch * static_cast<double>(figure.curves.size()) + 8;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
-    canvas->text(16, y + 20, "title", Anchor::start, clipped(printable(figure.title), 90));
-    canvas->text(16, y + 38, "quiet", Anchor::start,
-                 "share of the finite non-zero elements that become zero, or overflow, when the tensor is multiplied "
-                 "by the scale");
+    draw_title(*canvas, figure.title,
+               "share of the finite non-zero elements that become zero, or overflow, when the tensor is multiplied by "
+               "the scale",
+               y);
     draw_legend(*canvas, figure, y + 58);
     const int base = lowest_decade(figure) - 1;
     double top = y + header;

@@ -157,8 +157,7 @@ const RecordedRun* evidence_of(const Group& group) {
     const RecordedRun* best = nullptr;
     const auto rank = [](const RecordedRun& r) {
         const MagnitudeHistogram all = r.magnitudes();
-        return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32",
-                          ~all.count());
+        return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32", ~all.count());
     };
     for (const Row& row : group.rows)
         for (const RecordedRun* run : row.runs)

@@ -56,8 +56,8 @@ auto rank(const Candidate& c) {
 std::string losses_of(const Candidate& c, bool named) {
     std::vector<std::string> parts;
     for (const auto& [group, row] : c.rows)
-        parts.push_back(fmt::format("{}{:.4g} against {:.4g}", named ? group->name + ": " : "", row->loss->mean,
-                                    group->reference->loss->mean));
+        parts.push_back(fmt::format("{}{:.4g} against {:.4g}, bound {:.2g}", named ? group->name + ": " : "",
+                                    row->loss->mean, group->reference->loss->mean, group->bound));
     return fmt::format("{}", fmt::join(parts, "; "));
 }
 
@@ -120,9 +120,9 @@ std::string about_format(const std::vector<Group>& groups, const RecommendationO
     } else {
         std::ranges::stable_sort(holding, [](const auto& a, const auto& b) { return rank(a) < rank(b); });
         const Candidate& best = holding.front();
-        text = fmt::format("Format: {}; its final loss differs from FP32's by no more than seeds do ({}){}.",
-                           best.label, losses_of(best, groups.size() > 1),
-                           best.first().scales_loss ? "" : ", and it needs no loss scale");
+        text =
+            fmt::format("Format: {}, which ends as FP32 does ({}){}.", best.label, losses_of(best, groups.size() > 1),
+                        best.first().scales_loss ? "" : " and needs no loss scale");
         std::vector<std::string> others;
         for (std::size_t i = 1; i < holding.size(); ++i) others.push_back(holding[i].label);
         if (!others.empty()) text += fmt::format(" Also: {}.", listed(others));
