@@ -116,7 +116,7 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     CHECK(row_of(group, "amp-fp16")["lost_updates"] == Json{{"part", lost}, {"whole", updated}});
     CHECK(row_of(group, "amp-fp16")["accuracy"]["mean"].get<double>() == doctest::Approx(accuracy).epsilon(1e-12));
     CHECK(row_of(group, "amp-fp16")["bytes_per_parameter"].get<double>() > 16);
-    CHECK(contains(json["verdict"][0].get<std::string>(), "Not: pure-fp16 (its loss is not finite from step 1 on)"));
+    CHECK(contains(json["verdict"][0].get<std::string>(), "; not pure-fp16 (its loss is not finite from step 1 on)."));
     CHECK(contains(json["verdict"][2].get<std::string>(), "in fp16 eps is stored as 0"));
     CHECK(group["adam"]["basis"] == "recorded");
 
@@ -163,7 +163,7 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
     const Json tensor = report.json((scratch / "runs").string())["groups"][0]["gradients"]["tensors"][15];
     CHECK(tensor["nonzero"] == 480);
     CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself, a tie, goes to zero; what is above it does not
-    CHECK(contains(text, "Format: there is no FP32 run among these"));
+    CHECK(contains(text, "Format: none of these runs is in FP32"));
     // Without an output it is Markdown.
     CHECK(contains(report((scratch / "runs").string()).out, "# Precision comparison"));
 }
@@ -172,7 +172,8 @@ TEST_CASE("gradients without a run") {
     const Json json = report.json(AMP_SAMPLE "/deep_tanh");
     CHECK(json["groups"][0]["rows"][0]["final_loss"].is_null());
     CHECK(contains(json["verdict"][0].get<std::string>(), "no run is among these"));
-    CHECK(contains(json["verdict"][0].get<std::string>(), "As they are: bf16. Under a loss scale: fp16 at 2^17."));
+    CHECK(contains(json["verdict"][0].get<std::string>(),
+                   "bf16 as they are, under a loss scale fp16 at 2^17, at no single scale e5m2 and e4m3."));
     CHECK(contains(json["verdict"][1].get<std::string>(), "start FP16 at 2^17: nothing recorded overflows up to 2^19"));
     CHECK(json["groups"][0]["adam"]["basis"] == "held");
     CHECK(json["groups"][0]["gradients"]["tensors"].size() == 49);

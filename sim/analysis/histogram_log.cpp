@@ -17,18 +17,25 @@ using Json = nlohmann::ordered_json;
 
 constexpr int most_exponent = 20'000; // of a magnitude
 
+/// A count; a number with a fraction or a sign is none.
+std::uint64_t count_of(const Json& number) {
+    if (!number.is_number_unsigned()) throw std::runtime_error("no count");
+    return number.get<std::uint64_t>();
+}
+
 /// Throws for anything that is no line of histograms.jsonl.
 RecordedMagnitudes parsed(const std::string& text) {
     const Json line = Json::parse(text);
-    RecordedMagnitudes r{.step = line.at("step"),
+    if (!line.at("step").is_number_integer()) throw std::runtime_error("no step");
+    RecordedMagnitudes r{.step = line["step"],
                          .tensor = line.at("tensor"),
                          .kind = line.value("kind", "weight") == "activation" ? GradientKind::activation
                                                                               : GradientKind::weight,
                          .format = line.at("format"),
                          .scale = line.at("loss_scale")};
-    r.magnitudes.zero = line.at("zero");
-    r.magnitudes.nan = line.at("nan");
-    r.magnitudes.inf = line.at("inf");
+    r.magnitudes.zero = count_of(line.at("zero"));
+    r.magnitudes.nan = count_of(line.at("nan"));
+    r.magnitudes.inf = count_of(line.at("inf"));
     if (!r.format.empty()) format(r.format); // throws for a name that is none
     if (!(r.scale > 0) || !std::isfinite(r.scale)) throw std::runtime_error("no loss scale");
     if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
@@ -37,7 +44,7 @@ RecordedMagnitudes parsed(const std::string& text) {
         if (std::abs(e) > most_exponent) throw std::runtime_error("an exponent that no type has");
         MantissaRow row{};
         if (counts.size() > row.size()) throw std::runtime_error("too many mantissa classes");
-        for (std::size_t i = 0; i < counts.size(); ++i) row[i] = counts[i].get<std::uint64_t>();
+        for (std::size_t i = 0; i < counts.size(); ++i) row[i] = count_of(counts[i]);
         r.magnitudes.rows[e] = row;
     }
     return r;

@@ -176,6 +176,14 @@ void note_differences(Group& group) {
                 fmt::format("{} differs from {} in {} also", row.label, group.rows.front().label, where));
 }
 
+/// Runs that their loss scaler ended.
+void note_stops(Group& group) {
+    for (const Row& row : group.rows)
+        for (const RecordedRun* run : row.runs)
+            if (const std::string why = text_at(run->result, "/stopped"); !why.empty())
+                group.notes.push_back(fmt::format("{} stopped at {}", run->name, why));
+}
+
 /// Rows of the same precision that differ in something else are told apart by their paths.
 void make_labels_unique(Group& group) {
     for (Row& row : group.rows) {
@@ -220,6 +228,7 @@ std::vector<Group> compare(const std::vector<RecordedRun>& runs) {
         make_labels_unique(group);
         judge(group);
         note_differences(group);
+        note_stops(group);
         group.evidence = evidence_of(group);
     }
     return groups;

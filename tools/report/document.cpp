@@ -8,193 +8,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace amp {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Cell none() { return {"-"}; }
-
 Cell number(double x, int digits) { return {fmt::format("{:.{}g}", x, digits), x}; }
-
-Cell share(const Share& s) {
-    if (s.whole == 0) return none();
-    return {percent(s.part, s.whole), s.rate()};
-}
-
-Cell spread(const std::optional<Spread>& s, Tone tone) {
-    if (!s) return {"not finite", std::nullopt, tone};
-    const std::string mean = fmt::format("{:.4g}", s->mean);
-    return {s->count < 2 ? mean : fmt::format("{} ± {:.2g}", mean, s->deviation), s->mean, tone};
-}
-
-Tone tone_of(const Row& row) {
-    switch (row.standing) {
-    case Standing::holds: return Tone::good;
-    case Standing::worse:
-    case Standing::broken: return Tone::bad;
-    default: return Tone::plain;
-    }
-}
-
-/// Which columns the rows of a group have something for.
-struct Columns {
-    bool accuracy, validation, underflow, updates, memory, distance, scale;
-
-    explicit Columns(const Group& g)
-        : accuracy(any(g, [](const Row& r) { return r.accuracy.has_value(); })),
-          validation(any(g, [](const Row& r) { return r.validation.has_value(); })),
-          underflow(any(g, [](const Row& r) { return r.underflow.has_value(); })),
-          updates(any(g, [](const Row& r) { return r.lost_updates.whole > 0; })),
-          memory(any(g, [](const Row& r) { return r.bytes_per_parameter.has_value(); })),
-          distance(any(g, [](const Row& r) { return r.distance.has_value(); })),
-          scale(any(g, [](const Row& r) { return r.scales_loss || r.skipped > 0; })) {}
-
-  private:
-    template <class Has>
-    static bool any(const Group& g, const Has& has) {
-        return std::ranges::any_of(g.rows, has);
-    }
-};
-
-std::vector<Cell> cells_of(const Row& row, const Columns& columns, const Group& group, double limit) {
-    const bool logged = row.runs.front()->final_loss().has_value();
-    std::vector<Cell> cells = {{row.label}};
-    cells.push_back(logged ? spread(row.loss, tone_of(row)) : none());
-    if (group.reference != nullptr) {
-        const bool compared = row.standing == Standing::holds || row.standing == Standing::worse;
-        cells.push_back(compared ? Cell{fmt::format("{:+.2g}", row.excess), row.excess} : none());
-    }
-    if (columns.validation) cells.push_back(row.validation ? spread(row.validation, Tone::plain) : none());
-    if (columns.accuracy)
-        cells.push_back(row.accuracy ? Cell{percent(row.accuracy->mean), row.accuracy->mean} : none());
-    if (columns.scale)
-        cells.push_back(row.scales_loss || row.skipped > 0 ? Cell{fmt::format("{:.3g}", row.skipped), row.skipped}
-                                                           : none());
-    if (columns.underflow) {
-        cells.push_back(row.underflow ? share(*row.underflow) : none());
-        if (row.underflow && row.underflow->rate() >= limit) cells.back().tone = Tone::fair;
-    }
-    if (columns.updates) cells.push_back(share(row.lost_updates));
-    if (columns.memory) cells.push_back(row.bytes_per_parameter ? number(*row.bytes_per_parameter, 3) : none());
-    if (columns.distance) cells.push_back(row.distance ? number(*row.distance, 2) : none());
-    return cells;
-}
-
-TableBlock comparison_table(const Group& group, double limit) {
-    const Columns columns(group);
-    TableBlock table{.caption = {}, .header = {"precision", "final loss"}, .rows = {}};
-    if (group.reference != nullptr) table.header.emplace_back("over FP32");
-    if (columns.validation) table.header.emplace_back("validation");
-    if (columns.accuracy) table.header.emplace_back("accuracy");
-    if (columns.scale) table.header.emplace_back("skipped");
-    if (columns.underflow) table.header.emplace_back("underflow");
-    if (columns.updates) table.header.emplace_back("lost updates");
-    if (columns.memory) table.header.emplace_back("bytes per parameter");
-    if (columns.distance) table.header.emplace_back("off FP32");
-    std::size_t seeds = 0;
-    for (const Row& row : group.rows) {
-        table.rows.push_back(cells_of(row, columns, group, limit));
-        seeds = std::max(seeds, row.runs.size());
-    }
-    table.caption = fmt::format("Final loss: mean of the last tenth of the steps{}.",
-                                seeds > 1 ? fmt::format(", and ± its deviation between seeds (up to {})", seeds) : "");
-    if (group.reference != nullptr)
-        table.caption += fmt::format(" Green: over FP32's of the same seeds by less than {:.2g}; red: by more, or not "
-                                     "finite. The bound is {}.",
-                                     group.bound, group.bound_basis);
-    if (columns.underflow)
-        table.caption += fmt::format(" Underflow: of the non-zero gradients that training rounded, those that became "
-                                     "zero; yellow from {} on, the limit of the safe window.",
-                                     fmt::format("{:g} %", 100 * limit));
-    if (columns.updates)
-        table.caption += " Lost updates: of weights with a gradient, those that a step left as they were.";
-    if (columns.memory) table.caption += " Bytes: weights, gradients and optimizer, without activations.";
-    if (columns.distance) table.caption += " Off FP32: |w - w0| / |w0| at the end, of the first seed.";
-    return table;
-}
-
-std::optional<TableBlock> departure_table(const Group& group) {
-    TableBlock table{.caption =
-                         "The first tensor, in the order of the ops of a step, that is far from FP32's in the same "
-                         "step, infinite, NaN, or a gradient of zeros where FP32's is not. error: |x - y| / |y|, "
-                         "gradients unscaled; the bound is that of run.json (departure). Of the first seed.",
-                     .header = {"precision", "what", "tensor", "op", "step", "error"},
-                     .rows = {},
-                     .text_columns = 4};
-    for (const Row& row : group.rows) {
-        const Json& result = row.runs.front()->result;
-        const Json departures = result.is_object() ? result.value("departures", Json()) : Json();
-        if (!departures.is_object()) continue;
-        for (const auto& [kind, d] : departures.items()) {
-            const std::optional<double> step = number_at(d, "/step"), error = number_at(d, "/error");
-            if (kind == "error" && !error) continue; // the first inf and NaN tell
-            table.rows.push_back({{row.label},
-                                  {kind},
-                                  {text_at(d, "/tensor")},
-                                  {text_at(d, "/op")},
-                                  step ? Cell{fmt::format("{:.0f}", *step), *step} : none(),
-                                  kind == "error" ? number(*error, 3) : none()});
-        }
-    }
-    return table.rows.empty() ? std::nullopt : std::optional(table);
-}
-
-std::string range_text(const MagnitudeHistogram& h) {
-    return h.rows.empty() ? "-" : fmt::format("2^{} to 2^{}", h.rows.begin()->first, h.rows.rbegin()->first + 1);
-}
-
-TableBlock worst_tensors(const RecordedRun& run, const ReportOptions& options) {
-    const std::vector<FormatSpec> shown = {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")};
-    const auto zeroed = [](const TensorRecord& t, const FormatSpec& f) {
-        return Share{t.magnitudes.classify(f, 0).underflow, t.magnitudes.nonzero()};
-    };
-    std::vector<const TensorRecord*> tensors;
-    for (const TensorRecord& t : run.tensors) tensors.push_back(&t);
-    std::ranges::stable_sort(tensors, [&](const TensorRecord* a, const TensorRecord* b) {
-        return zeroed(*a, shown.front()).rate() > zeroed(*b, shown.front()).rate();
-    });
-    TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
-    for (const FormatSpec& f : shown) table.header.emplace_back(f.name);
-    const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
-    for (std::size_t i = 0; i < rows; ++i) {
-        const TensorRecord& t = *tensors[i];
-        table.rows.push_back({{t.name},
-                              {grouped(t.magnitudes.nonzero()), static_cast<double>(t.magnitudes.nonzero())},
-                              {range_text(t.magnitudes)}});
-        for (const FormatSpec& f : shown) table.rows.back().push_back(share(zeroed(t, f)));
-    }
-    table.caption =
-        fmt::format("Non-zero elements that become zero unscaled, over all recorded steps; {} of {} tensors, "
-                    "by FP16.",
-                    rows, tensors.size());
-    return table;
-}
-
-std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options) {
-    std::vector<const ScaledTensor*> tensors;
-    for (const ScaledTensor& t : run.scaled_tensors)
-        if (t.saturated + t.underflow > 0) tensors.push_back(&t);
-    if (tensors.empty()) return std::nullopt;
-    const auto rank = [](const ScaledTensor* t) {
-        return std::pair(Share{t->saturated, t->nonzero}.rate(), Share{t->underflow, t->nonzero}.rate());
-    };
-    std::ranges::stable_sort(tensors, [&](const auto* a, const auto* b) { return rank(a) > rank(b); });
-    TableBlock table{.caption = {}, .header = {"cast", "amax", "saturated", "underflow"}, .rows = {}};
-    const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
-    for (std::size_t i = 0; i < rows; ++i)
-        table.rows.push_back({{tensors[i]->name},
-                              number(tensors[i]->amax, 3),
-                              share({tensors[i]->saturated, tensors[i]->nonzero}),
-                              share({tensors[i]->underflow, tensors[i]->nonzero})});
-    table.caption = fmt::format("{}: casts that saturate or lose most, of the non-zero elements of all steps; {} of {} "
-                                "that lose any.",
-                                run.label, rows, tensors.size());
-    return table;
-}
 
 /// Writes the sections of a report.
 class Writer {
@@ -239,6 +59,11 @@ class Writer {
             if (group.adam)
                 list.items.insert(list.items.end(), group.adam->warnings.begin(), group.adam->warnings.end());
         if (list.items.empty()) return;
+        constexpr std::size_t most = 40;
+        if (const std::size_t all = list.items.size(); all > most) {
+            list.items.resize(most);
+            list.items.push_back(fmt::format("... and {} more lines like these; --json holds all", all - most));
+        }
         heading("What could not be read, or is missing", 3);
         document_.blocks.emplace_back(std::move(list));
     }
@@ -248,7 +73,7 @@ class Writer {
             std::ranges::any_of(group.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
         heading(group.name);
         if (trains) {
-            document_.blocks.emplace_back(comparison_table(group, options_.recommendation.limit));
+            document_.blocks.emplace_back(comparison_table(group, options_));
             if (!group.notes.empty()) document_.blocks.emplace_back(Bullets{group.notes});
             add(loss_figure(group));
             add(scale_figure(group));
@@ -277,7 +102,7 @@ class Writer {
         document_.blocks.emplace_back(rate_figure(run, options_.recommendation));
         add(zeroed_figures(run));
         heading("Worst tensors", 3);
-        document_.blocks.emplace_back(worst_tensors(run, options_));
+        document_.blocks.emplace_back(worst_tensor_table(run, options_));
     }
 
     void adam(const Group& group) {
@@ -301,8 +126,8 @@ class Writer {
 
     void formats_section() {
         heading("Formats");
-        TableBlock table{.caption = "Relative step: the distance from 1 to the next value. Below half the smallest "
-                                    "subnormal a value rounds to zero.",
+        TableBlock table{.caption = "Relative step: the distance from 1 to the next value. Half the smallest "
+                                    "subnormal and what lies below it round to zero.",
                          .header = {"format", "bits", "exponent", "fraction", "largest", "smallest normal",
                                     "smallest subnormal", "relative step"},
                          .rows = {}};
@@ -337,8 +162,9 @@ class Writer {
                  "power of two {} below overflow (--margin), room for gradients larger than those recorded.",
                  fmt::format("{:g} %", 100 * options_.recommendation.limit),
                  plural(static_cast<std::uint64_t>(options_.recommendation.margin), "binade")),
-             "Shades of the heat maps change at 0.1, 1, 10, 50 and 90 %: orders of magnitude, then half and nearly "
-             "all.",
+             "Shades of what a format zeroes change at 0.1, 1, 10, 50 and 90 %: orders of magnitude from the usual "
+             "limit on, then half and nearly all. Those of magnitudes by layer, at 0.1, 1, 3, 10 and 20 %, show a "
+             "shape and judge nothing.",
              "eps decides a step: sqrt(v_hat), with v as its format holds it, is below eps as that format holds it. "
              "v cannot decay: v is not zero, and v times beta2 rounds to v.",
              "Skipped: steps in which a gradient overflowed, so that the loss scaler left the weights alone."}});
@@ -348,7 +174,7 @@ class Writer {
         heading("Provenance");
         document_.blocks.emplace_back(Bullets{{"This report: " + options_.command}});
         if (!report_.commands.empty()) {
-            paragraph("The runs, each command from the folder that the names below start from:");
+            paragraph("The runs, by these commands in the folder that the names below start from:");
             document_.blocks.emplace_back(Bullets{report_.commands});
         }
         TableBlock runs{.caption = "As run.json says; steps as logged.",
@@ -361,7 +187,7 @@ class Writer {
                          .text_columns = 2,
                          .folded = true};
         for (const RecordedRun& run : report_.runs) {
-            const Json& c = run.configuration;
+            const nlohmann::ordered_json& c = run.configuration;
             const std::optional<double> seed = number_at(c, "/seed"), lr = number_at(c, "/optimizer/lr"),
                                         eps = number_at(c, "/optimizer/eps");
             std::string optimizer = text_at(c, "/optimizer/kind");

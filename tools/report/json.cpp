@@ -108,8 +108,10 @@ std::string json_report(const Report& report, const ReportOptions& options) {
         for (const Row& row : group.rows) g["rows"].push_back(json_of(row));
         g["gradients"] =
             group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);
-        g["adam"] =
-            group.adam ? Json{{"basis", name_of(group.adam->basis)}, {"advice", advice(*group.adam)}} : Json(nullptr);
+        g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
+                                      {"advice", advice(*group.adam)},
+                                      {"warnings", group.adam->warnings}}
+                               : Json(nullptr);
         json["groups"].push_back(g);
     }
     for (const RecordedRun& run : report.runs)

@@ -19,7 +19,13 @@ Document document_of(const Report& report, const ReportOptions& options);
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
 std::string json_report(const Report& report, const ReportOptions& options);
 
-/// The pictures of a group's section, in their order; those of which nothing is known are left out.
+/// The tables of a group's section; those of which nothing is known are left out.
+TableBlock comparison_table(const Group& group, const ReportOptions& options);
+std::optional<TableBlock> departure_table(const Group& group);
+TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
+std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);
+
+/// Its pictures, likewise.
 std::optional<FigureBlock> loss_figure(const Group& group);
 std::optional<FigureBlock> scale_figure(const Group& group);
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);

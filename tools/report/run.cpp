@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <unordered_map>
+#include <utility>
 
 namespace amp {
 
@@ -181,9 +182,13 @@ class RunReader {
 
     void add(const RecordedMagnitudes& m) {
         const std::optional<int> log2 = exact_log2(m.scale);
-        if (!log2)
-            return run_.warnings.push_back(fmt::format("{}: step {}, {}: recorded under {}, no power of two: left out",
-                                                       run_.name, m.step, m.tensor, m.scale));
+        if (!log2) {
+            if (!std::exchange(scale_is_odd_, true))
+                run_.warnings.push_back(
+                    fmt::format("{}: step {}, {}: recorded under {}, no power of two; left out, as are others like it",
+                                run_.name, m.step, m.tensor, m.scale));
+            return;
+        }
         const auto [found, is_new] = index_.try_emplace(m.tensor, run_.tensors.size());
         if (is_new)
             run_.tensors.push_back(
@@ -228,6 +233,7 @@ class RunReader {
     fs::path path_;
     int threads_;
     RecordedRun run_;
+    bool scale_is_odd_ = false; ///< a histogram was left out
     std::unordered_map<std::string, std::size_t> index_, scaled_index_;
     std::unordered_map<std::string, double> largest_log2_; ///< by format
 };
@@ -238,8 +244,9 @@ std::size_t StepColumns::count() const { return static_cast<std::size_t>(std::mi
 
 std::size_t StepColumns::of(std::int64_t step) const {
     const std::int64_t at = std::clamp(step, first, last) - first;
-    return static_cast<std::size_t>(static_cast<double>(at) * static_cast<double>(count()) /
-                                    static_cast<double>(last - first + 1));
+    const auto column = static_cast<std::size_t>(static_cast<double>(at) * static_cast<double>(count()) /
+                                                 static_cast<double>(last - first + 1));
+    return std::min(column, count() - 1); // the quotient may round up
 }
 
 std::int64_t StepColumns::begin(std::size_t column) const {

@@ -91,11 +91,12 @@ std::string about_range(const MagnitudeHistogram& all, const RecommendationOptio
         else if (*r.log2_scale == 0) plain.emplace_back(name);
         else scaled.push_back(fmt::format("{} at {}", name, power_of_two(*r.log2_scale)));
     }
-    std::string text = "Format: no run is among these, so only the range of the gradients tells.";
-    if (!plain.empty()) text += fmt::format(" As they are: {}.", listed(plain));
-    if (!scaled.empty()) text += fmt::format(" Under a loss scale: {}.", listed(scaled));
-    if (!none.empty()) text += fmt::format(" At no single scale: {}.", listed(none));
-    return text;
+    std::vector<std::string> parts;
+    if (!plain.empty()) parts.push_back(listed(plain) + " as they are");
+    if (!scaled.empty()) parts.push_back("under a loss scale " + listed(scaled));
+    if (!none.empty()) parts.push_back("at no single scale " + listed(none));
+    return fmt::format("Format: no run is among these, so only their range tells what holds these gradients: {}.",
+                       fmt::join(parts, ", "));
 }
 
 std::string about_format(const std::vector<Group>& groups, const RecommendationOptions& options) {
@@ -106,7 +107,7 @@ std::string about_format(const std::vector<Group>& groups, const RecommendationO
     if (std::ranges::none_of(groups, trains)) return about_range(evidence(groups), options);
     const bool compared = std::ranges::any_of(groups, [](const Group& g) { return g.reference != nullptr; });
     if (!compared)
-        return "Format: there is no FP32 run among these, so whether one trains as well is not known; add one (fp32).";
+        return "Format: none of these runs is in FP32, so which one trains as well is not known; add one (fp32).";
     std::vector<Candidate> holding;
     std::vector<std::string> failing;
     for (const Candidate& c : candidates) {
@@ -114,21 +115,18 @@ std::string about_format(const std::vector<Group>& groups, const RecommendationO
         else if (c.any(Standing::broken) || c.any(Standing::worse))
             failing.push_back(fmt::format("{} ({})", c.label, fault_of(c)));
     }
-    std::string text;
-    if (holding.empty()) {
-        text = "Format: stay in FP32; no other run ends within the bound of its loss.";
-    } else {
+    std::string text = "Format: stay in FP32; no other run ends within the bound of its loss";
+    if (!holding.empty()) {
         std::ranges::stable_sort(holding, [](const auto& a, const auto& b) { return rank(a) < rank(b); });
         const Candidate& best = holding.front();
-        text =
-            fmt::format("Format: {}, which ends as FP32 does ({}){}.", best.label, losses_of(best, groups.size() > 1),
-                        best.first().scales_loss ? "" : " and needs no loss scale");
-        std::vector<std::string> others;
-        for (std::size_t i = 1; i < holding.size(); ++i) others.push_back(holding[i].label);
-        if (!others.empty()) text += fmt::format(" Also: {}.", listed(others));
+        text = fmt::format("Format: {}, which ends as FP32 does ({}){}", best.label, losses_of(best, groups.size() > 1),
+                           best.first().scales_loss ? "" : " and needs no loss scale");
     }
-    if (!failing.empty()) text += fmt::format(" Not: {}.", listed(failing));
-    return text;
+    std::vector<std::string> others;
+    for (std::size_t i = 1; i < holding.size(); ++i) others.push_back(holding[i].label);
+    if (!others.empty()) text += fmt::format("; so do{} {}", others.size() == 1 ? "es" : "", listed(others));
+    if (!failing.empty()) text += fmt::format("; not {}", listed(failing));
+    return text + ".";
 }
 
 std::string about_scale(const std::vector<Group>& groups, const RecommendationOptions& options) {

@@ -1,0 +1,45 @@
+#include "harness.h"
+
+#include <ampscope/tools/report/report.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace {
+
+/// A run folder whose files are the parts of the input, which byte 0x1e separates.
+std::filesystem::path run_folder(std::string_view input) {
+    static const std::filesystem::path folder = [] {
+        std::string pattern = (std::filesystem::temp_directory_path() / "ampscope-fuzz-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) == nullptr) std::abort();
+        return std::filesystem::path(pattern);
+    }();
+    for (const char* name : {"metrics.jsonl", "histograms.jsonl", "run.json", "result.json"}) {
+        const std::size_t end = std::min(input.find('\x1e'), input.size());
+        std::ofstream(folder / name, std::ios::binary) << input.substr(0, end);
+        input.remove_prefix(std::min(end + 1, input.size()));
+    }
+    return folder;
+}
+
+} // namespace
+
+// A run folder, as amp-report reads it, twice with a run in FP32 for comparison: all that a page may say of it.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::filesystem::path folder = run_folder({reinterpret_cast<const char*>(data), size});
+    const amp::ReportOptions options;
+    amp::Report report;
+    try {
+        for (const char* name : {"run", "other"}) report.runs.push_back(amp::read_run(folder, name, 1));
+    } catch (const amp::FileError&) {
+        return 0;
+    }
+    report.runs.back().label = "fp32";
+    if (report.runs.back().configuration.is_object()) report.runs.back().configuration["precision"] = "fp32";
+    report.groups = amp::compare(report.runs);
+    const amp::Document document = amp::document_of(report, options);
+    amp::html_of(document);
+    amp::markdown_of(document);
+    amp::json_report(report, options);
+    return 0;
+}

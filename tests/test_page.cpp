@@ -1,0 +1,127 @@
+// Pages: text that stays text, in HTML and in Markdown; heat maps that show each cell in its shade; hashes.
+#include "io_files.h"
+
+#include <ampscope/tools/page/document.h>
+#include <ampscope/tools/page/provenance.h>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <regex>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::size_t count(const std::string& text, std::string_view part) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
+    return n;
+}
+
+HeatFigure heat_map() {
+    return {.title = "Heat",
+            .subtitle = "",
+            .x_label = "step",
+            .columns = {"0", "10", "20", "30"},
+            .rows = {{"a", "first", {0, 0.001, 0.0099, 0.01}}, {"b", "", {0.95, std::nan(""), 1, 0.9}}},
+            .levels = {0.001, 0.01, 0.1, 0.5, 0.9},
+            .guides = {{1, "here"}}};
+}
+
+} // namespace
+
+TEST_CASE("blocks become HTML, and nothing in them becomes markup") {
+    const std::string hostile = "<b>&\"'</b>\x01";
+    const Document document{
+        .title = hostile,
+        .subtitle = hostile,
+        .blocks = {Heading{hostile}, Heading{hostile, 3}, Paragraph{"Label: " + hostile, true}, Paragraph{hostile},
+                   Bullets{{hostile}},
+                   TableBlock{.caption = hostile,
+                              .header = {hostile, "n"},
+                              .rows = {{{hostile}, {"1", 1.0, Tone::good}}, {{"x"}, {"2", 2.0, Tone::bad}}}},
+                   TableBlock{.caption = {}, .header = {"h"}, .rows = {{{"folded"}}}, .folded = true}}};
+    const std::string page = html_of(document);
+    CHECK(!contains(page, "<b>"));
+    CHECK(count(page, "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;\xef\xbf\xbd") == 12); // <title> and the contents, too
+    CHECK(contains(page, "<p class=\"lead\"><strong>Label:</strong> &lt;b&gt;"));
+    CHECK(contains(page, "<td class=\"good\" data-v=\"1\">1</td>"));
+    CHECK(contains(page, "<td class=\"bad\" data-v=\"2\">2</td>"));
+    CHECK(contains(page, "<details><summary>1 row</summary>"));
+    CHECK(contains(page, "href=\"#s1\""));
+    CHECK(contains(page, "<h2 id=\"s1\">"));
+    CHECK(count(page, "<script>") == 1);
+    CHECK(page == html_of(document));
+}
+
+TEST_CASE("powers of two are superscripts in HTML") {
+    const std::string page = html_of({.title = "t", .subtitle = "", .blocks = {Paragraph{"2^-24, 2^17; 2^k, x^2"}}});
+    CHECK(contains(page, "<p>2<sup>\u221224</sup>, 2<sup>17</sup>; 2^k, x^2</p>"));
+}
+
+TEST_CASE("Markdown holds the same, and shows text as it is") {
+    const Document document{
+        .title = "T_1",
+        .subtitle = "s",
+        .blocks = {Heading{"H*"}, Bullets{{"a|b <c> `d`"}},
+                   TableBlock{.caption = "under", .header = {"a|b", "n"}, .rows = {{{"[x]"}, {"1", 1.0, Tone::bad}}}},
+                   FigureBlock{heat_map(), "Look."}}};
+    CHECK(markdown_of(document) == R"(# T\_1
+
+s
+
+## H\*
+
+- a\|b &lt;c&gt; \`d\`
+
+| a\|b | n |
+| :-- | --: |
+| \[x\] | **1** |
+
+under
+
+Figure: Heat. a: first. b. Look.
+)");
+}
+
+TEST_CASE("a heat map shows each cell in the shade of its value, and what is not known not at all") {
+    const std::string svg = svg_document({heat_map()});
+    const auto cells = [&](int shade) {
+        std::smatch found;
+        const std::regex path("<path class=\"heat-" + std::to_string(shade) + "\" d=\"([^\"]*)\"");
+        return std::regex_search(svg, found, path) ? found[1].str() : std::string();
+    };
+    // Columns are (772 - 210) / 4 = 140.5 wide from 210 on, cells 13 high; equal neighbours are one rectangle.
+    CHECK(cells(0).starts_with("M210 "));
+    CHECK(cells(0).ends_with("h140.5v13h-140.5z"));
+    CHECK(cells(1).starts_with("M350.5 ")); // 0.001 and 0.0099
+    CHECK(cells(1).ends_with("h281v13h-281z"));
+    CHECK(cells(2).starts_with("M631.5 ")); // 0.01
+    CHECK(count(cells(0) + cells(1) + cells(2), "M") == 3);
+    CHECK(cells(3).empty());
+    CHECK(cells(4).empty());
+    CHECK(cells(5).starts_with("M210 ")); // 0.95, a gap, then 1 and 0.9
+    CHECK(contains(cells(5), "zM491 "));
+    CHECK(cells(5).ends_with("h281v13h-281z"));
+    CHECK(contains(svg, ">here</text>"));
+    CHECK(contains(svg, "<title>a: first</title>"));
+    CHECK(description_of(heat_map()) == "Heat. a: first. b.");
+}
+
+TEST_CASE("files are hashed as FIPS 180-4 has it") {
+    const Scratch scratch;
+    std::ofstream(scratch / "abc") << "abc";
+    std::ofstream(scratch / "million") << std::string(1'000'000, 'a');
+    std::ofstream(scratch / "empty") << "";
+    CHECK(hashed(scratch / "abc", "x").sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(hashed(scratch / "million", "x").sha256 ==
+          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    CHECK(hashed(scratch / "million", "x").bytes == 1'000'000);
+    CHECK(hashed(scratch / "empty", "x").sha256 == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK_THROWS_AS(hashed(scratch / "none", "x"), FileError);
+}
