@@ -76,7 +76,7 @@ std::string panel_label(const std::string& name, const std::string& note) {
 }
 
 void draw_title(Canvas& canvas, const std::string& title, const std::string& subtitle, double y) {
-    canvas.text(16, y + 20, "title", Anchor::start, clipped(printable(title), 76));
+    canvas.text(16, y + 20, "title", Anchor::start, clipped(printable(title), 82));
     canvas.text(16, y + 38, "quiet", Anchor::start, clipped(printable(subtitle), 124));
 }
 

@@ -120,7 +120,7 @@ bool is_broken(const Row& row) {
 
 void judge(Group& group) {
     const auto is_fp32 = [](const Row& r) { return r.label == "fp32" && r.loss; };
-    std::ranges::stable_partition(group.rows, is_fp32);
+    std::stable_partition(group.rows.begin(), group.rows.end(), is_fp32);
     const auto reference = std::ranges::find_if(group.rows, is_fp32);
     if (reference != group.rows.end()) {
         group.reference = &*reference;
