@@ -1,9 +1,12 @@
 // amp-report as a user runs it: real runs of two seeds, gradients without runs, and inputs that went wrong.
 #include "tool.h"
 
+#include <ampscope/tools/report/run.h>
+
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <random>
 
 using namespace amp;
 using namespace amp::test;
@@ -131,12 +134,76 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     for (const Json& tensor : group["gradients"]["tensors"])
         for (const auto& [format, n] : tensor["underflow"].items()) CHECK(n == zeroed[tensor["tensor"]][format]);
 
+    // By step: the recorded steps 0 and 20 of 40 are two of as many columns.
+    std::map<std::string, std::map<std::int64_t, std::uint64_t>> by_step;
+    for (const Json& tensor : counted["tensors"])
+        by_step[tensor["name"]][tensor["step"]] =
+            tensor["formats"]["e5m2"]["scales"][0]["underflow"].get<std::uint64_t>();
+    const Json& columns = group["gradients"]["columns"];
+    REQUIRE(columns.size() == 40);
+    CHECK(columns[0] == 0);
+    CHECK(columns[20] == 20);
+    CHECK(columns[1].is_null());
+    for (const Json& tensor : group["gradients"]["tensors"])
+        for (const int step : {0, 20})
+            CHECK(tensor["underflow_by_column"]["e5m2"][static_cast<std::size_t>(step)][0] ==
+                  by_step[tensor["tensor"]][step]);
+
+    // Casts under a scale: sums of what the log has, step by step.
+    const Json fp8 = row_of(group, "fp8-current")["runs"][0];
+    std::map<std::string, std::uint64_t> nonzero, underflow;
+    std::size_t at = 0;
+    for (const std::string& line : lines_of(read_file(runs / "0/fp8-current/metrics.jsonl"))) {
+        double most = -1e300;
+        const Json step = Json::parse(line);
+        for (const auto& [name, cast] : step["scaling"].items()) {
+            nonzero[name] += cast["nonzero"].get<std::uint64_t>();
+            underflow[name] += cast["underflow"].get<std::uint64_t>();
+            if (!contains(name, ":e5m2")) continue;
+            most = std::max(most, std::log2(cast["amax"].get<double>() * cast["scale"].get<double>() / 57344));
+        }
+        const Json& column = fp8["scaled_casts"]["e5m2"][at++];
+        CHECK(std::abs(column["log2_most_use"].get<double>() - most) < 1e-12);
+    }
+    CHECK(at == 40);
+    for (const Json& tensor : fp8["scaled_tensors"]) {
+        CHECK(tensor["nonzero"] == nonzero[tensor["tensor"]]);
+        CHECK(tensor["underflow"] == underflow[tensor["tensor"]]);
+    }
+
+    // A row with fewer seeds is compared with FP32's of these; gradients of FP16 are not chosen where others are.
+    const std::string seed1 = (runs / "1").string(), seed0 = (runs / "0").string();
+    const Json uneven = report.json(seed0 + "/fp32 " + seed1 + "/fp32 " + seed1 + "/amp-fp16")["groups"][0];
+    CHECK(row_of(uneven, "amp-fp16")["excess"].get<double>() == doctest::Approx(fp16[1] - fp32[1]).epsilon(1e-9));
+    const Json low = report.json(seed0 + "/amp-fp16 " + seed0 + "/fp8-current")["groups"][0]["gradients"];
+    CHECK(low["run"] == seed0 + "/fp8-current");
+    CHECK(low["flushed"] == false);
+    CHECK(report.json(seed0 + "/amp-fp16")["groups"][0]["gradients"]["flushed"] == true);
+
     // The same bytes again, with any number of threads; each file names its hash as sha256sum does.
     const std::string page = (scratch / "page.html").string();
     REQUIRE(report(runs.string() + " --html - --threads 1 >" + page).code == 0);
     CHECK(report(runs.string() + " --html - --threads 3").out.size() > 10'000);
     const Json& file = json["files"][0];
     CHECK(run_command("sha256sum '" + file["file"].get<std::string>() + "'").out.substr(0, 64) == file["sha256"]);
+}
+
+TEST_CASE("steps fall into columns that begin where they say") {
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 20'000; ++i) {
+        const auto first = static_cast<std::int64_t>(random() >> (12 + random() % 52));
+        const auto span = static_cast<std::int64_t>(random() >> (12 + random() % 52));
+        const StepColumns columns{first, first + span};
+        REQUIRE(columns.count() == static_cast<std::size_t>(std::min<std::int64_t>(64, span + 1)));
+        REQUIRE(columns.begin(0) == first);
+        REQUIRE(columns.of(first + span) == columns.count() - 1);
+        REQUIRE(columns.of(first - 1) == 0);
+        REQUIRE(columns.of(first + span + 1) == columns.count() - 1);
+        const std::size_t c = random() % columns.count();
+        if (span > std::int64_t{1} << 44) continue; // where doubles no longer tell steps apart
+        REQUIRE(columns.of(columns.begin(c)) == c);
+        if (c > 0) REQUIRE(columns.of(columns.begin(c) - 1) == c - 1);
+    }
 }
 
 TEST_CASE("a report is one page of the same bytes, with a text for every figure") {

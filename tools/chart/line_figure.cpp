@@ -203,6 +203,7 @@ std::string description(const LineFigure& figure) {
         for (const LineSeries& series : panel.series) {
             if (series.points.empty() || series.quiet) continue;
             const auto value = [&](double y) {
+                if (!std::isfinite(y)) return std::string("not finite");
                 return figure.log2_y ? fmt::format("2^{:.3g}", y) : fmt::format("{:.3g}", y);
             };
             text += fmt::format("{}{} from {} to {}", std::exchange(separator, ", "), series.name,

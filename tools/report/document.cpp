@@ -154,7 +154,9 @@ class Writer {
              "Underflow: x is finite and not zero, and becomes zero. Subnormal: it becomes a value below the format's "
              "smallest normal one. Overflow: its rounded magnitude exceeds the largest finite value, whatever is then "
              "stored.",
-             "Rates are of the non-zero elements: finite and not zero.",
+             "Rates are of the non-zero elements: finite and not zero. Every recorded gradient is taken to be cast; "
+             "under "
+             "autocast those of embeddings and norms stay in FP32, so that a run may bear a larger scale.",
              fmt::format(
                  "Safe window: the loss scales at which no element overflows and less than {} of the non-zero "
                  "ones underflow. The limit is a choice (--limit); at 0.1 % NVIDIA's first example of loss "

@@ -32,6 +32,13 @@ Json json_of(const RecordedRun& run) {
                  {"departures", run.result.is_object() ? run.result.value("departures", Json()) : Json()},
                  {"scaled_tensors", Json::array()},
                  {"warnings", run.warnings}};
+    for (std::size_t f = 0; f < run.formats.size(); ++f)
+        for (const ScaledCasts& c : run.scaled[f])
+            json["scaled_casts"][run.formats[f]].push_back({{"nonzero", c.nonzero},
+                                                            {"underflow", c.underflow},
+                                                            {"saturated", c.saturated},
+                                                            {"log2_least_use", number(c.least)},
+                                                            {"log2_most_use", number(c.most)}});
     for (const ScaledTensor& t : run.scaled_tensors)
         json["scaled_tensors"].push_back({{"tensor", t.name},
                                           {"format", t.format},
@@ -77,11 +84,16 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
     const MagnitudeHistogram all = run.magnitudes();
     for (const char* name : {"fp16", "bf16", "e4m3", "e5m2"})
         json["formats"][name] = json_of(all, format(name), options);
+    json["columns"] = Json::array(); // of steps: the first recorded one of each
+    for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(step ? Json(*step) : Json());
     for (const TensorRecord& t : run.tensors) {
         Json tensor = {{"tensor", t.name},          {"kind", name_of(t.kind)}, {"nonzero", t.magnitudes.nonzero()},
                        {"zero", t.magnitudes.zero}, {"nan", t.magnitudes.nan}, {"inf", t.magnitudes.inf}};
         for (const char* name : {"fp16", "bf16", "e4m3", "e5m2"})
             tensor["underflow"][name] = t.magnitudes.classify(format(name), 0).underflow;
+        for (std::size_t f = 0; f < followed_formats.size(); ++f)
+            for (const Share& s : t.zeroed[f])
+                tensor["underflow_by_column"][std::string(followed_formats[f])].push_back({s.part, s.whole});
         json["tensors"].push_back(tensor);
     }
     return json;

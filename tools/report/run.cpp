@@ -171,7 +171,7 @@ class RunReader {
             std::ranges::find(formats, cast, [](const FormatSpec& f) { return std::string_view(f.name); });
         if (std::ranges::find(run_.formats, cast) == run_.formats.end()) {
             run_.formats.push_back(cast);
-            largest_log2_[cast] = known == formats.end() ? 0 : std::log2(decode(*known, known->max_code()));
+            largest_log2_[cast] = known == formats.end() ? 0 : std::log2(double{decode(*known, known->max_code())});
         }
         return run_.scaled_tensors.emplace_back(ScaledTensor{.name = name, .format = cast});
     }
