@@ -120,6 +120,24 @@ TEST_CASE("the report, its advice and its picture follow the rounding and the fl
                                   "Recommended: 2^39, which loses up to 0 %.");
 }
 
+TEST_CASE("the page says what the terminal says") {
+    const Scratch scratch;
+    const std::string file = (scratch / "<b>.safetensors").string();
+    write_floats(file, "<i>x</i>", {0x1.8p-26f, 0x1p-26f, 1, -1, 0, 65520});
+    const std::string page = run("'" + file + "' --format fp16 --scale 4 --html -").out;
+    for (const char* part :
+         {"<strong>FP16:</strong> 40.0 % of non-zero gradients become zero and 20.0 % overflow unscaled",
+          "1 tensor, 6 elements: 1 zero, 0 NaN, 0 infinite", "&lt;i&gt;x&lt;/i&gt;", "underflow", "<svg xmlns",
+          "<td data-v=\"2\">2</td><td data-v=\"0.4\">40.0 %</td>", // at scale 1
+          "<td data-v=\"0\">0</td><td data-v=\"0\">0 %</td>"}) {   // at scale 4
+        CAPTURE(part);
+        CHECK(page.find(part) != std::string::npos);
+    }
+    CHECK(page.find("<i>") == std::string::npos);
+    CHECK(page.find("<b>") == std::string::npos);
+    CHECK(page.find(run_command("sha256sum '" + file + "'").out.substr(0, 64)) != std::string::npos);
+}
+
 TEST_CASE("a window beyond 2^126 is told, and nothing outside of it recommended") {
     const Scratch scratch;
     const double tiny = 0x1p-160;
