@@ -1,0 +1,129 @@
+"""Conversions and arithmetic from Python: every code against NumPy and ml_dtypes, every kind of array, bad input."""
+import numpy as np
+import pytest
+
+import ampscope
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+         "e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "e5m2fnuz": ml_dtypes.float8_e5m2fnuz}
+
+
+def codes_of(format):
+    f = ampscope.format(format)
+    return np.arange(2**f.bits, dtype=np.uint8 if f.bits <= 8 else np.uint16)
+
+
+@pytest.mark.parametrize("format", TYPES)
+def test_every_code_is_the_value_that_others_read(format):
+    codes = codes_of(format)
+    ours = ampscope.decode(codes, format)
+    theirs = codes.view(TYPES[format]).astype(np.float32)
+    assert np.array_equal(ours, theirs, equal_nan=True)
+    assert np.array_equal(np.signbit(ours)[~np.isnan(ours)], np.signbit(theirs)[~np.isnan(ours)])
+    finite = ~np.isnan(ours)
+    assert np.array_equal(ampscope.encode(ours, format)[finite], codes[finite])
+
+
+@pytest.mark.parametrize("format", TYPES)
+def test_floats_round_as_others_round_them(format):
+    """Floats of all exponents and signs, with 2^14 - 1 between them, and the neighbours of every value's midpoint."""
+    x = np.arange(0, 2**32, 2**14 - 1, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    values = np.unique(ampscope.decode(codes_of(format), format))
+    values = values[np.isfinite(values)]
+    middle = ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(np.float32)
+    x = np.concatenate([x, middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))])
+    ours = ampscope.encode(x, format, dtype=TYPES[format], profile="ml_dtypes")
+    with np.errstate(all="ignore"):
+        theirs = x.astype(TYPES[format])
+    mine, other = ours.astype(np.float32), theirs.astype(np.float32)
+    assert np.array_equal(mine, other, equal_nan=True)
+    assert np.array_equal(ampscope.quantize(x, format, profile="ml_dtypes"), other, equal_nan=True)
+
+
+def test_arrays_of_every_kind_are_taken():
+    x = [[1.0, 2.5], [-3.25, 1000.0]]
+    expected = np.float32(x)
+    for array in (x, np.float64(x), np.float32(x).T.copy().T, np.asarray(x, ml_dtypes.bfloat16), np.float16(x)):
+        y = ampscope.quantize(array, "bf16")
+        assert y.dtype == np.float32 and y.shape == (2, 2)
+        assert np.array_equal(y, ampscope.quantize(np.asarray(array).astype(np.float64), "bf16"))
+    assert np.array_equal(ampscope.quantize(np.arange(5), "fp32"), np.arange(5))
+    assert ampscope.quantize(np.float32(0.1), "e4m3").shape == ()
+    assert ampscope.quantize(np.empty((0, 3), np.float32), "fp16").shape == (0, 3)
+    assert np.array_equal(ampscope.quantize(1 + 2**-30, "fp32", rounding="up"), np.float32(1 + 2**-23))
+    assert np.array_equal(expected, np.float32(x))  # inputs stay as they are
+
+
+def test_arrays_are_not_copied_where_their_layout_allows():
+    from ampscope import _arrays
+    for dtype in (np.float32, np.float64):
+        x = np.ones((3, 4), dtype)
+        assert _arrays.as_floats(x) is x
+    codes = np.zeros(4, np.uint16)
+    assert np.shares_memory(_arrays.as_codes(codes), codes)
+    assert not np.shares_memory(_arrays.as_floats(np.ones((3, 4), np.float32).T), x)
+
+
+def test_torch_tensors():
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([0.1, 448.0, 1e-8, -3.0])
+    for dtype, format in ((torch.float8_e4m3fn, "e4m3"), (torch.bfloat16, "bf16"), (torch.float8_e5m2, "e5m2")):
+        assert np.array_equal(ampscope.quantize(x.to(dtype), "fp32"), x.to(dtype).float().numpy())
+        typed = ampscope.encode(x, format, dtype=dtype)
+        assert typed.dtype == dtype and torch.equal(typed.float(), x.to(dtype).float())
+
+
+def test_stochastic_rounding_by_seed():
+    x = np.full(100_000, 1 + 2**-9, np.float32)  # a quarter of BF16's step above 1
+    one = ampscope.quantize(x, "bf16", rounding="stochastic", seed=1)
+    assert np.array_equal(one, ampscope.quantize(x, "bf16", rounding="stochastic", seed=1, threads=1))
+    assert not np.array_equal(one, ampscope.quantize(x, "bf16", rounding="stochastic", seed=2))
+    assert abs((one > 1).mean() - 0.25) < 0.01
+    parts = [ampscope.quantize(x[at:at + 25_000], "bf16", rounding="stochastic", seed=1, first_index=at)
+             for at in range(0, 100_000, 25_000)]
+    assert np.array_equal(one, np.concatenate(parts))
+
+
+def test_arithmetic_is_correctly_rounded():
+    values = ampscope.decode(codes_of("fp16"), "fp16")
+    rng = np.random.default_rng(1)
+    a, b = rng.choice(values, 50_000), rng.choice(values, 50_000)
+    with np.errstate(all="ignore"):  # FP32 holds sums and products of FP16 well enough for one more rounding
+        for ours, exact in ((ampscope.add, a.astype(np.float64) + b), (ampscope.mul, a.astype(np.float64) * b),
+                            (ampscope.sub, a.astype(np.float64) - b)):
+            assert np.array_equal(ours(a, b, format="fp16"), exact.astype(np.float16).astype(np.float32), equal_nan=True)
+    assert ampscope.fma(1.0, 2.0, 3.0, format="e5m2") == 5
+    assert ampscope.dot(np.full(16, 1, np.float32), np.full(16, 0.5, np.float32), "exact") == 8
+    ones = np.ones(4096, np.float32)
+    assert ampscope.dot(ones, ones, "fp16", a_format="fp16") == 2048  # where FP16 sums of ones stand still
+
+
+def test_what_is_wrong_is_said():
+    with pytest.raises(ValueError, match="unknown format 'e9m9'|e9m9"):
+        ampscope.quantize([1.0], "e9m9")
+    with pytest.raises(ValueError, match="rounding: 'near' is none of nearest_even"):
+        ampscope.quantize([1.0], "bf16", rounding="near")
+    with pytest.raises(TypeError):
+        ampscope.quantize(["a"], "bf16")
+    with pytest.raises(TypeError, match="complex"):
+        ampscope.quantize(np.array([1j]), "bf16")
+    with pytest.raises(ValueError, match="2\\^53"):
+        ampscope.quantize(np.array([2**60]), "bf16")
+    with pytest.raises(ValueError, match="not in FP32"):
+        ampscope.encode(np.array([0.1]), "bf16")
+    with pytest.raises(ValueError, match="unknown accumulator"):
+        ampscope.dot([1.0], [1.0], "x")
+
+
+def test_a_format_knows_its_facts():
+    f = ampscope.format("e4m3")
+    assert (f.bits, f.max, f.min_normal, f.min_subnormal, f.epsilon) == (8, 448, 2**-6, 2**-9, 0.125)
+    assert f == ampscope.format("e4m3") and f != ampscope.format("e5m2") and hash(f) == hash(ampscope.format("e4m3"))
+    assert repr(f) == "ampscope.format('e4m3')" and f.facts()["name"] == "e4m3"
+    assert {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"} <= set(ampscope.formats)
+    for name in ampscope.formats:
+        if name in TYPES and name != "fp16":
+            info = ml_dtypes.finfo(TYPES[name])
+            assert ampscope.format(name).max == float(info.max)
+            assert ampscope.format(name).min_normal == float(info.smallest_normal)

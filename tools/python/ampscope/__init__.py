@@ -1,0 +1,16 @@
+"""ampscope: what will this number format do to my training?
+
+Bit-exact emulations of FP32, TF32, FP16, BF16, the FP8 formats and any IEEE-like format, exact histograms of gradients,
+the loss scalers of the frameworks, and a reference trainer: the names are those of the C++ library.
+
+>>> import ampscope, numpy as np
+>>> ampscope.quantize(np.float32([0.1, 300.0, 1e-9]), "e4m3")
+array([1.015625e-01, 2.880000e+02, 0.000000e+00], dtype=float32)
+"""
+from ._ampscope import (Format, Histogram, LossScaler, __version__, format, formats, loss_scalers,  # noqa: A004
+                        precisions, profiles)
+from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, sub
+from ._training import train
+
+__all__ = ["Format", "Histogram", "LossScaler", "__version__", "add", "decode", "div", "dot", "encode", "fma", "format",
+           "formats", "histogram", "loss_scalers", "mul", "precisions", "profiles", "quantize", "sqrt", "sub", "train"]

@@ -1,0 +1,145 @@
+#include <ampscope/tools/python/bind.h>
+
+#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/loss_scaler.h>
+#include <ampscope/tools/chart/chart.h>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string_view.h>
+#include <nlohmann/json.hpp>
+
+namespace amp::python {
+
+namespace {
+
+/// Counts a whole array; without Python's lock.
+template <class T>
+MagnitudeHistogram counted(const Array<T>& x, DType dtype) {
+    const nb::gil_scoped_release release;
+    MagnitudeCounter counter(dtype);
+    const auto bytes = std::as_bytes(span_of(x));
+    for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(T))
+        counter.add(bytes.subspan(at, std::min(sum_block * sizeof(T), bytes.size() - at)));
+    return counter.statistics().histogram;
+}
+
+nb::dict classes(const MagnitudeHistogram& h, const FormatSpec& f, int log2_scale) {
+    const ClassCounts c = h.classify(f, log2_scale);
+    nb::dict d;
+    d["underflow"] = c.underflow;
+    d["subnormal"] = c.subnormal;
+    d["normal"] = c.normal;
+    d["overflow"] = c.overflow;
+    return d;
+}
+
+nb::dict recommended(const MagnitudeHistogram& h, const FormatSpec& f, int margin, double limit) {
+    const Recommendation r = recommend(h, f, {.margin = margin, .limit = limit});
+    nb::dict d;
+    d["log2_scale"] = r.log2_scale;
+    d["window"] = r.window ? nb::cast(std::pair(r.window->low, r.window->high)) : nb::none();
+    d["lowest_enough"] = r.lowest_enough;
+    d["highest_safe"] = r.highest_safe;
+    return d;
+}
+
+std::map<int, std::uint64_t> exponents_of(const MagnitudeHistogram& h) {
+    std::map<int, std::uint64_t> out;
+    for (const auto& [exponent, row] : h.rows)
+        for (const std::uint64_t n : row) out[exponent] += n;
+    return out;
+}
+
+std::string svg_of(const MagnitudeHistogram& h, const std::vector<std::string>& names, const std::string& title) {
+    MagnitudeFigure figure{
+        .title = title, .exponents = exponents_of(h), .zero = h.zero, .nan = h.nan, .inf = h.inf, .formats = {}};
+    for (const std::string& name : names) figure.formats.push_back(format(name));
+    return svg_document({figure});
+}
+
+void bind_histogram(nb::module_& m) {
+    nb::class_<MagnitudeHistogram>(m, "Histogram",
+                                   "Exact counts of magnitudes: from them follows, for every format and power-of-two "
+                                   "loss scale, what a cast of each element would give. h1 + h2 merges exactly.")
+        .def(nb::init<>())
+        .def_ro("zero", &MagnitudeHistogram::zero)
+        .def_ro("nan", &MagnitudeHistogram::nan)
+        .def_ro("inf", &MagnitudeHistogram::inf)
+        .def_prop_ro("nonzero", &MagnitudeHistogram::nonzero, "Elements that are finite and not zero.")
+        .def_prop_ro("count", &MagnitudeHistogram::count)
+        .def_prop_ro("exponents", &exponents_of, "How many elements lie in [2^e, 2^(e+1)), by e.")
+        .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"), "Of every element times 2^log2_scale.")
+        .def("classify", &classes, nb::arg("format"), nb::arg("log2_scale") = 0,
+             "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.")
+        .def("recommend", &recommended, nb::arg("format"), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
+             "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).")
+        .def("svg", &svg_of, nb::arg("formats") = std::vector<std::string>{"fp16", "bf16", "e4m3", "e5m2"},
+             nb::arg("title") = "Magnitudes", "The picture that amp-histogram draws, as SVG text.")
+        .def("_repr_svg_",
+             [](const MagnitudeHistogram& h) {
+                 return svg_of(h, {"fp16", "bf16", "e4m3", "e5m2"}, "Magnitudes");
+             })
+        .def("__add__",
+             [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) {
+                 MagnitudeHistogram sum = a;
+                 sum.merge(b);
+                 return sum;
+             })
+        .def("__eq__", [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) { return a == b; })
+        .def("__repr__", [](const MagnitudeHistogram& h) {
+            return "<ampscope.Histogram of " + std::to_string(h.count()) + " elements>";
+        });
+    m.def(
+        "histogram", [](const Array<float>& x) { return counted(x, DType::f32); }, nb::arg("x").noconvert());
+    m.def(
+        "histogram", [](const Array<double>& x) { return counted(x, DType::f64); }, nb::arg("x").noconvert());
+}
+
+/// A scaler with its state.
+struct Scaler {
+    LossScalerOptions options;
+    LossScalerState state;
+};
+
+void bind_scaler(nb::module_& m) {
+    std::vector<std::string> names;
+    for (const LossScalerRow& row : loss_scalers) names.emplace_back(row.name);
+    m.attr("loss_scalers") = nb::cast(names);
+    nb::class_<Scaler>(m, "LossScaler",
+                       "A framework's loss scaler as a state machine: a row of ampscope.loss_scalers with changes.")
+        .def(
+            "__init__",
+            [](Scaler* self, const std::string& name, std::optional<double> init_scale,
+               std::optional<double> growth_factor, std::optional<double> backoff_factor,
+               std::optional<std::int64_t> growth_interval) {
+                LossScalerOptions o = loss_scaler(name).options;
+                if (init_scale) o.init_scale = *init_scale;
+                if (growth_factor) o.growth_factor = *growth_factor;
+                if (backoff_factor) o.backoff_factor = *backoff_factor;
+                if (growth_interval) o.growth_interval = *growth_interval;
+                new (self) Scaler{o, initial_state(o)};
+            },
+            nb::arg("name") = "torch", nb::kw_only(), nb::arg("init_scale") = nb::none(),
+            nb::arg("growth_factor") = nb::none(), nb::arg("backoff_factor") = nb::none(),
+            nb::arg("growth_interval") = nb::none())
+        .def_prop_ro(
+            "scale", [](const Scaler& s) { return s.state.scale; }, "What the next loss is multiplied by.")
+        .def_prop_ro("growth_tracker", [](const Scaler& s) { return s.state.growth_tracker; })
+        .def(
+            "update",
+            [](Scaler& s, bool found_inf) {
+                const LossScalerUpdate u = update_scale(s.options, s.state, found_inf);
+                s.state = u.state;
+                return u.verdict == ScalerVerdict::step ? "step" : u.verdict == ScalerVerdict::skip ? "skip" : "abort";
+            },
+            nb::arg("found_inf"), "One step: 'step', 'skip' or 'abort'; the scale moves as the framework's does.");
+}
+
+} // namespace
+
+void bind_analysis(nb::module_& m) {
+    bind_histogram(m);
+    bind_scaler(m);
+}
+
+} // namespace amp::python

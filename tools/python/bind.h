@@ -1,0 +1,53 @@
+// What the files of the Python module share.
+#pragma once
+
+#include <ampscope/formats/batch.h>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace amp::python {
+
+namespace nb = nanobind;
+
+/// An array of NumPy, or of anything with DLPack, that lies in memory in C order.
+template <class T>
+using Array = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Result = nb::ndarray<nb::numpy, T>;
+
+template <class T>
+std::span<const T> span_of(const Array<T>& array) {
+    return {array.data(), array.size()};
+}
+
+/// A new array of NumPy, of that shape; fill(span) runs without Python's lock.
+template <class T, class Like, class Fill>
+Result<T> filled(const Like& like, const Fill& fill) {
+    std::vector<std::size_t> shape;
+    for (std::size_t i = 0; i < like.ndim(); ++i) shape.push_back(like.shape(i));
+    auto data = std::make_unique<T[]>(std::max<std::size_t>(like.size(), 1));
+    {
+        const nb::gil_scoped_release release;
+        fill(std::span<T>(data.get(), like.size()));
+    }
+    const nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return {data.release(), shape.size(), shape.data(), owner};
+}
+
+/// Python's own objects from JSON text.
+inline nb::object from_json(const std::string& text) { return nb::module_::import_("json").attr("loads")(text); }
+
+void bind_formats(nb::module_& m);
+void bind_analysis(nb::module_& m);
+void bind_training(nb::module_& m);
+
+} // namespace amp::python

@@ -1,0 +1,133 @@
+#include <ampscope/tools/python/bind.h>
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/formats/dot.h>
+#include <ampscope/sim/batch.h>
+#include <ampscope/tools/format/facts.h>
+
+#include <nlohmann/json.hpp>
+
+namespace amp::python {
+
+namespace {
+
+/// How a call rounds, from keywords.
+BatchOptions options_of(const std::string& rounding, const std::string& overflow, const std::string& subnormals,
+                        const std::string& profile_name, std::uint64_t seed, std::uint32_t stream, std::uint32_t step,
+                        std::uint64_t first_index, int random_bits) {
+    constexpr std::array<std::string_view, 4> subnormal_names = {"keep", "flush_input", "flush_output", "flush"};
+    BatchOptions o;
+    if (!profile_name.empty()) o.policy = profile(profile_name).policy;
+    if (!rounding.empty()) o.policy.rounding = parse_name<Rounding>("rounding", rounding_names, rounding);
+    if (!overflow.empty()) o.policy.overflow = parse_name<Overflow>("overflow", overflow_names, overflow);
+    if (!subnormals.empty()) o.policy.subnormals = parse_name<Subnormals>("subnormals", subnormal_names, subnormals);
+    if (random_bits != 16 && random_bits != 32) throw std::invalid_argument("random_bits: expected 16 or 32");
+    o.policy.random_bits = static_cast<std::uint8_t>(random_bits);
+    o.key = {.seed = seed, .stream = stream, .step = step};
+    o.first_index = first_index;
+    return o;
+}
+
+template <class T>
+Result<float> quantized(const FormatSpec& f, const Array<T>& x, const BatchOptions& o, int threads) {
+    return filled<float>(x, [&](std::span<float> out) { quantize(f, span_of(x), out, o, threads); });
+}
+
+template <class Code>
+nb::object encoded(const FormatSpec& f, const Array<float>& x, const BatchOptions& o, int threads) {
+    return nb::cast(filled<Code>(x, [&](std::span<Code> out) { encode(f, span_of(x), out, o, threads); }));
+}
+
+nb::object encode_any(const FormatSpec& f, const Array<float>& x, const BatchOptions& o, int threads) {
+    if (f.bits() <= 8) return encoded<std::uint8_t>(f, x, o, threads);
+    return f.bits() <= 16 ? encoded<std::uint16_t>(f, x, o, threads) : encoded<std::uint32_t>(f, x, o, threads);
+}
+
+template <class Code>
+Result<float> decoded(const FormatSpec& f, const Array<Code>& codes, int threads) {
+    return filled<float>(codes,
+                         [&](std::span<float> out) { decode(f, span_of(codes), out, NanRule::canonical, threads); });
+}
+
+Result<float> computed(const std::string& name, const FormatSpec& f, const Array<float>& a, const Array<float>& b,
+                       const Array<float>& c, const BatchOptions& o, int threads) {
+    constexpr std::array<std::string_view, 6> names = {"add", "sub", "mul", "div", "sqrt", "fma"};
+    const auto operation = parse_name<Operation>("operation", names, name);
+    if (b.size() != a.size() || c.size() != a.size()) throw std::invalid_argument("operands differ in size");
+    return filled<float>(
+        a, [&](std::span<float> out) { apply(operation, f, span_of(a), span_of(b), span_of(c), out, o, threads); });
+}
+
+float dot_of(const Array<float>& a, const Array<float>& b, const std::string& a_format, const std::string& b_format,
+             const std::string& name, float c) {
+    if (a.size() != b.size()) throw std::invalid_argument("operands differ in size");
+    const Accumulator acc = accumulator(name);
+    const FormatSpec fa = format(a_format), fb = format(b_format);
+    const nb::gil_scoped_release release;
+    return dot(acc, fa, fb, span_of(a), span_of(b), c);
+}
+
+std::string representation(const FormatSpec& f) { return std::string("ampscope.format('") + f.name + "')"; }
+
+void bind_format(nb::module_& m) {
+    nb::class_<FormatSpec>(m, "Format", "A binary number format of at most 32 bits; see ampscope.format().")
+        .def_prop_ro("name", [](const FormatSpec& f) { return std::string(f.name); })
+        .def_prop_ro("bits", &FormatSpec::bits)
+        .def_prop_ro("exponent_bits", [](const FormatSpec& f) { return f.exponent_bits; })
+        .def_prop_ro("fraction_bits", [](const FormatSpec& f) { return f.fraction_bits; })
+        .def_prop_ro("bias", &FormatSpec::bias)
+        .def_prop_ro(
+            "max", [](const FormatSpec& f) { return decode(f, f.max_code()); }, "Largest finite value.")
+        .def_prop_ro(
+            "min_normal", [](const FormatSpec& f) { return decode(f, f.min_normal_code()); }, "Smallest normal value.")
+        .def_prop_ro(
+            "min_subnormal", [](const FormatSpec& f) { return std::ldexp(1.0, f.min_subnormal_exponent()); },
+            "Smallest positive value.")
+        .def_prop_ro(
+            "epsilon", [](const FormatSpec& f) { return std::ldexp(1.0, -f.fraction_bits); },
+            "Distance from 1 to the next value.")
+        .def_prop_ro("has_infinity", &FormatSpec::has_infinity)
+        .def_prop_ro("has_nan", &FormatSpec::has_nan)
+        .def(
+            "facts", [](const FormatSpec& f) { return from_json(format_facts(f, f.bits() <= 8).dump()); },
+            "Every fact, as amp-format --json prints it; with all values up to 8 bits.")
+        .def("__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; })
+        .def("__hash__", [](const FormatSpec& f) { return nb::hash(nb::str(f.name)); })
+        .def("__str__", [](const FormatSpec& f) { return std::string(f.name); })
+        .def("__repr__", &representation);
+    m.def(
+        "format", [](const std::string& name) { return format(name); }, nb::arg("name"),
+        "The format of that name: a row of ampscope.formats, or eXmY for any IEEE-like one. Raises ValueError.");
+    std::vector<std::string> names;
+    for (const FormatSpec& f : formats) names.emplace_back(f.name);
+    m.attr("formats") = nb::cast(names);
+    std::vector<std::string> profile_names;
+    for (const Profile& p : profiles) profile_names.emplace_back(p.name);
+    m.attr("profiles") = nb::cast(profile_names);
+}
+
+} // namespace
+
+void bind_formats(nb::module_& m) {
+    bind_format(m);
+    nb::class_<BatchOptions>(m, "Policy", "How results are rounded; what the keywords of conversions make.")
+        .def(nb::init<BatchOptions>());
+    m.def("policy", &options_of, nb::arg("rounding") = "", nb::arg("overflow") = "", nb::arg("subnormals") = "",
+          nb::arg("profile") = "", nb::arg("seed") = 0, nb::arg("stream") = 0, nb::arg("step") = 0,
+          nb::arg("first_index") = 0, nb::arg("random_bits") = 32);
+    m.def("quantize", &quantized<float>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
+          nb::arg("threads") = 0);
+    m.def("quantize", &quantized<double>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
+          nb::arg("threads") = 0);
+    m.def("encode", &encode_any, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
+          nb::arg("threads") = 0);
+    m.def("decode", &decoded<std::uint8_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0);
+    m.def("decode", &decoded<std::uint16_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0);
+    m.def("decode", &decoded<std::uint32_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0);
+    m.def("apply", &computed, nb::arg("operation"), nb::arg("format"), nb::arg("a").noconvert(),
+          nb::arg("b").noconvert(), nb::arg("c").noconvert(), nb::arg("policy"), nb::arg("threads") = 0);
+    m.def("dot", &dot_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"), nb::arg("b_format"),
+          nb::arg("accumulator"), nb::arg("c"));
+}
+
+} // namespace amp::python

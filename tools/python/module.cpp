@@ -1,0 +1,20 @@
+// The Python module: bindings without logic of their own. What users call is in ampscope/, which turns arrays of every
+// kind into those that are taken here.
+#include <ampscope/tools/python/bind.h>
+
+#include <ampscope/sim/io/tensor_file.h>
+
+NB_MODULE(_ampscope, m) {
+    using namespace amp::python;
+    m.attr("__version__") = AMPSCOPE_VERSION;
+    nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+        try {
+            std::rethrow_exception(p);
+        } catch (const amp::FileError& error) {
+            PyErr_SetString(PyExc_OSError, error.what());
+        }
+    });
+    bind_formats(m);
+    bind_analysis(m);
+    bind_training(m);
+}
