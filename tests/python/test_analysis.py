@@ -19,11 +19,12 @@ def test_a_histogram_counts_what_casts_do():
     for log2_scale in (-3, 0, 10):
         with np.errstate(all="ignore"):
             cast = np.abs((finite.astype(np.float64) * 2.0**log2_scale).astype(np.float16).astype(np.float64))
-        assert h.classify(ampscope.format("fp16"), log2_scale) == {
+        assert h.classify("fp16", log2_scale) == {
             "underflow": int((cast == 0).sum()), "subnormal": int(((cast > 0) & (cast < 2**-14)).sum()),
             "normal": int(((cast >= 2**-14) & np.isfinite(cast)).sum()), "overflow": int(np.isinf(cast).sum())}
     assert ampscope.histogram(x[:1000]) + ampscope.histogram(x[1000:]) == h
     assert ampscope.histogram(x * np.float32(1024), scale=1024).exponents == h.exponents
+    assert h.classify(ampscope.format("fp16")) == h.classify("fp16", 0)
     assert h.svg().startswith("<svg") and "fp16" in h._repr_svg_()
     with pytest.raises(ValueError, match="no power of two"):
         ampscope.histogram(x, scale=3)

@@ -23,8 +23,8 @@ MagnitudeHistogram counted(const Array<T>& x, DType dtype) {
     return counter.statistics().histogram;
 }
 
-nb::dict classes(const MagnitudeHistogram& h, const FormatSpec& f, int log2_scale) {
-    const ClassCounts c = h.classify(f, log2_scale);
+nb::dict classes(const MagnitudeHistogram& h, const FormatOrName& f, int log2_scale) {
+    const ClassCounts c = h.classify(format_of(f), log2_scale);
     nb::dict d;
     d["underflow"] = c.underflow;
     d["subnormal"] = c.subnormal;
@@ -33,8 +33,8 @@ nb::dict classes(const MagnitudeHistogram& h, const FormatSpec& f, int log2_scal
     return d;
 }
 
-nb::dict recommended(const MagnitudeHistogram& h, const FormatSpec& f, int margin, double limit) {
-    const Recommendation r = recommend(h, f, {.margin = margin, .limit = limit});
+nb::dict recommended(const MagnitudeHistogram& h, const FormatOrName& f, int margin, double limit) {
+    const Recommendation r = recommend(h, format_of(f), {.margin = margin, .limit = limit});
     nb::dict d;
     d["log2_scale"] = r.log2_scale;
     d["window"] = r.window ? nb::cast(std::pair(r.window->low, r.window->high)) : nb::none();

@@ -8,15 +8,23 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 
 namespace amp::python {
 
 namespace nb = nanobind;
+
+/// Formats are given as such or by name.
+using FormatOrName = std::variant<FormatSpec, std::string>;
+inline FormatSpec format_of(const FormatOrName& f) {
+    return std::holds_alternative<FormatSpec>(f) ? std::get<FormatSpec>(f) : format(std::get<std::string>(f));
+}
 
 /// An array of NumPy, or of anything with DLPack, that lies in memory in C order.
 template <class T>
