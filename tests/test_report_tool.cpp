@@ -322,6 +322,14 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     CHECK(contains(read_file(scratch / "p.html"), "&lt;script&gt;alert(1)"));
     CHECK(!contains(read_file(scratch / "p.md"), "<script>alert"));
 
+    // FP32 itself may fail, and gradients may be beyond every usable loss scale.
+    write_run(scratch / "lost", configuration("fp32"), 30, 2, -180);
+    std::ofstream(scratch / "lost/metrics.jsonl") << R"({"step":0,"loss":null,"loss_class":"nan"})"
+                                                  << "\n";
+    const Json lost = report.json((scratch / "lost").string());
+    CHECK(contains(lost["verdict"][0].get<std::string>(), "FP32's own loss is not finite"));
+    CHECK(contains(lost["verdict"][1].get<std::string>(), "FP16 needs one beyond 2^126"));
+
     report.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
     report.check_error((runs / "empty").string(), 1, {"holds neither steps nor gradients"});
     report.check_error((runs / "good").string() + " --json - --html -", 2, {"only one of --html"});

@@ -105,9 +105,15 @@ std::string about_format(const std::vector<Group>& groups, const RecommendationO
         return std::ranges::any_of(g.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
     };
     if (std::ranges::none_of(groups, trains)) return about_range(evidence(groups), options);
-    const bool compared = std::ranges::any_of(groups, [](const Group& g) { return g.reference != nullptr; });
-    if (!compared)
-        return "Format: none of these runs is in FP32, so which one trains as well is not known; add one (fp32).";
+    if (std::ranges::none_of(groups, [](const Group& g) { return g.reference != nullptr; })) {
+        const bool failed = std::ranges::any_of(
+            candidates, [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
+        return failed
+                   ? "Format: FP32's own loss is not finite: no format is to blame; look at the learning rate and the "
+                     "data."
+                   : "Format: none of these runs is in FP32, so which one trains as well is not known; add one "
+                     "(fp32).";
+    }
     std::vector<Candidate> holding;
     std::vector<std::string> failing;
     for (const Candidate& c : candidates) {
@@ -143,6 +149,9 @@ std::string about_scale(const std::vector<Group>& groups, const RecommendationOp
         text = fmt::format("no single one holds these gradients in FP16: above {} some overflow, below {} more than {} "
                            "of the non-zero ones become zero",
                            power_of_two(r.highest_safe), power_of_two(r.lowest_enough), limit);
+    else if (!r.log2_scale)
+        text = fmt::format("FP16 needs one beyond {}, whose inverse is no normal number of FP32",
+                           power_of_two(largest_log2_scale));
     else if (r.log2_scale == 0)
         text = fmt::format("FP16 needs none here: unscaled {}{} of the non-zero gradients become zero, and none "
                            "overflows",
@@ -150,8 +159,8 @@ std::string about_scale(const std::vector<Group>& groups, const RecommendationOp
     else
         text = fmt::format("start FP16 at {}: nothing recorded overflows up to {}, and from {} on less than {} of the "
                            "non-zero gradients become zero, of which unscaled {}{} would",
-                           r.log2_scale ? power_of_two(*r.log2_scale) : "none", power_of_two(r.highest_safe),
-                           power_of_two(r.lowest_enough), limit, at_least, unscaled);
+                           power_of_two(*r.log2_scale), power_of_two(r.highest_safe), power_of_two(r.lowest_enough),
+                           limit, at_least, unscaled);
     const ClassCounts wide = all.classify(bf16, 0);
     text += wide.underflow + wide.overflow == 0
                 ? "; BF16 needs none."
