@@ -87,7 +87,7 @@ void draw_guides(Canvas& canvas, const HeatFigure& figure, const Scale& x, doubl
     double y = top - guide_row * static_cast<double>(figure.guides.size());
     for (const auto& [column, label] : figure.guides) {
         const double at = x(static_cast<double>(column));
-        const bool fits = at + 6.4 * static_cast<double>(width(label)) < right_edge;
+        const bool fits = at + 5.8 * static_cast<double>(width(label)) < right_edge;
         canvas.line(at, y + 2, at, bottom, "guide");
         canvas.text(at + (fits ? 5 : -5), y + 11, "small quiet", fits ? Anchor::start : Anchor::end, label);
         y += guide_row;

@@ -56,7 +56,9 @@ figure svg{display:block;width:100%;min-width:680px;max-width:900px;height:auto}
 body{max-width:none;padding:0;font-size:11pt}
 nav{display:none}
 .scroll{overflow:visible}
-th,td{white-space:normal;padding:2px 6px}
+table{font-size:7.5pt}
+th,td{padding:2px 4px}
+td:not(.t){overflow-wrap:normal}
 td.t{min-width:0}
 figure svg{min-width:0}
 tr,.picture{break-inside:avoid}
