@@ -45,7 +45,8 @@ def _operation(name, meaning):
         return _ampscope.apply(name, as_format(format), a, b, c, _ampscope.policy(**policy), threads)
 
     operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{meaning}, correctly rounded to the format, element by element; operands are values of it.\n" + _KEYWORDS
+    operation.__doc__ = (f"{meaning}, correctly rounded to the format, element by element; operands are values of it.\n" +
+                         _KEYWORDS)
     return operation
 
 
@@ -58,16 +59,16 @@ fma = _operation("fma", "a * b + c, rounded once")
 
 
 def dot(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, c=0.0):
-    """a . b + c as that accumulator adds up: a row of matrix hardware (hopper-wgmma-fp8 ...), exact, pairwise, kahan, or
-    a format for a chain of fused multiply-adds in it. Operands are values of their formats, which decide how hardware
+    """a . b + c as that accumulator adds up: a row of matrix hardware (hopper-wgmma-fp8 ...), exact, pairwise, kahan,
+    or a format for a chain of fused multiply-adds in it. Operands are values of their formats, which decide how hardware
     reads them. Returns a float. Raises ValueError."""
     a, b = as_singles(a).ravel(), as_singles(b).ravel()
     return _ampscope.dot(a, b, str(a_format), str(b_format or a_format), accumulator, c)
 
 
 def histogram(x, *, scale=1):
-    """The exact Histogram of the magnitudes of x / scale; scale, the loss scale that gradients still contain, is a power
-    of two. Raises ValueError."""
+    """The exact Histogram of the magnitudes of x / scale; scale, the loss scale that gradients still contain, is a
+    power of two. Raises ValueError."""
     exponent = np.log2(scale) if scale > 0 else np.nan
     if not np.isfinite(exponent) or exponent != np.floor(exponent):
         raise ValueError(f"scale: {scale} is no power of two")
