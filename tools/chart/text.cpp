@@ -51,6 +51,13 @@ std::string short_count(std::uint64_t n) {
     return fmt::format("{:.{}f}{}", x, x < 9.995 ? 2 : x < 99.95 ? 1 : 0, units[unit]);
 }
 
+std::string upper_case(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    return out;
+}
+
 std::string power_of_two(int log2) { return log2 == 0 ? "1" : fmt::format("2^{}", log2); }
 
 namespace {

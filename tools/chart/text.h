@@ -24,6 +24,9 @@ std::string plural(std::uint64_t n, std::string_view noun);
 /// At most five characters: "999", "12.3k", "4.57M", "618M".
 std::string short_count(std::uint64_t n);
 
+/// "FP16" of "fp16".
+std::string upper_case(std::string_view text);
+
 /// "1" or "2^13".
 std::string power_of_two(int log2);
 

@@ -11,12 +11,6 @@ namespace amp {
 
 namespace {
 
-std::string upper_case(std::string_view name) {
-    std::string out(name);
-    std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    return out;
-}
-
 /// What the tensors say one by one.
 struct PerTensor {
     std::string upper; ///< the first tensor to overflow as the scale grows

@@ -16,12 +16,7 @@ namespace amp {
 
 namespace {
 
-Cell share(double n, std::uint64_t whole) {
-    if (whole == 0) return {"-"};
-    const double rate = n / static_cast<double>(whole);
-    return {percent(rate), rate};
-}
-
+/// Expectations are shown as whole elements.
 Cell count(double n) { return {grouped(static_cast<std::uint64_t>(std::llround(n))), n}; }
 
 TableBlock format_table(const Findings& findings, const HistogramOptions& options) {
@@ -41,11 +36,11 @@ TableBlock format_table(const Findings& findings, const HistogramOptions& option
                  {(log2 ? power_of_two(*log2) : fmt::format("{:g}", scale)) + (recommended ? " *" : ""),
                   std::log2(scale)},
                  count(counts.underflow),
-                 share(counts.underflow, nonzero),
+                 share_cell(counts.underflow, nonzero),
                  count(counts.subnormal),
-                 share(counts.subnormal, nonzero),
+                 share_cell(counts.subnormal, nonzero),
                  count(counts.overflow),
-                 share(counts.overflow, nonzero)});
+                 share_cell(counts.overflow, nonzero)});
         }
     }
     return table;
@@ -67,11 +62,11 @@ TableBlock tensor_table(const Findings& findings, const HistogramOptions& option
         const double largest = entry.magnitudes.max;
         table.rows.push_back(
             {{entry.name},
-             entry.step ? Cell{std::to_string(*entry.step), static_cast<double>(*entry.step)} : Cell{"-"},
-             count(static_cast<double>(nonzero)),
-             largest > 0 ? Cell{fmt::format("2^{:.1f}", std::log2(largest)), largest} : Cell{"-"}});
+             entry.step ? Cell{std::to_string(*entry.step), static_cast<double>(*entry.step)} : no_value(),
+             count_cell(nonzero),
+             largest > 0 ? Cell{fmt::format("2^{:.1f}", std::log2(largest)), largest} : no_value()});
         for (const FormatSpec& format : options.formats)
-            table.rows.back().push_back(share(counts_at(entry, format, 1, options).underflow, nonzero));
+            table.rows.back().push_back(share_cell(counts_at(entry, format, 1, options).underflow, nonzero));
     }
     return table;
 }
@@ -87,7 +82,7 @@ TableBlock file_table(const Findings& findings) {
         std::error_code none;
         if (!files.insert(entry.file).second || !std::filesystem::is_regular_file(entry.file, none)) continue;
         const SourceFile file = hashed(entry.file, entry.file);
-        table.rows.push_back({{file.name}, {file.sha256}, {grouped(file.bytes), static_cast<double>(file.bytes)}});
+        table.rows.push_back({{file.name}, {file.sha256}, count_cell(file.bytes)});
     }
     return table;
 }

@@ -19,6 +19,15 @@ struct Cell {
     Tone tone = Tone::plain;
 };
 
+/// Of what is not known.
+inline Cell no_value() { return {"-"}; }
+/// So many significant digits.
+Cell number_cell(double x, int digits);
+/// "1,234".
+Cell count_cell(std::uint64_t n);
+/// A percentage of a whole; no value of nothing.
+Cell share_cell(double part, std::uint64_t whole);
+
 struct Heading {
     std::string text;
     int level = 2; ///< 2 is a section, listed in the contents; 3 a part of one

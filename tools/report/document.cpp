@@ -13,9 +13,6 @@ namespace amp {
 
 namespace {
 
-Cell none() { return {"-"}; }
-Cell number(double x, int digits) { return {fmt::format("{:.{}g}", x, digits), x}; }
-
 /// Writes the sections of a report.
 class Writer {
   public:
@@ -135,10 +132,10 @@ class Writer {
             const FormatSpec f = format(name);
             const auto power = [](int k) { return Cell{fmt::format("2^{}", k), k}; };
             table.rows.push_back({{f.name},
-                                  number(f.bits(), 3),
-                                  number(f.exponent_bits, 3),
-                                  number(f.fraction_bits, 3),
-                                  number(decode(f, f.max_code()), 6),
+                                  number_cell(f.bits(), 3),
+                                  number_cell(f.exponent_bits, 3),
+                                  number_cell(f.fraction_bits, 3),
+                                  number_cell(decode(f, f.max_code()), 6),
                                   power(f.min_exponent()),
                                   power(f.min_subnormal_exponent()),
                                   power(-f.fraction_bits)});
@@ -199,11 +196,10 @@ class Writer {
             runs.rows.push_back({{run.name},
                                  {tool == " " ? "-" : tool},
                                  {optimizer.empty() ? "-" : optimizer},
-                                 seed ? number(*seed, 17) : none(),
-                                 number(static_cast<double>(run.steps.size()), 17)});
+                                 seed ? number_cell(*seed, 17) : no_value(),
+                                 number_cell(static_cast<double>(run.steps.size()), 17)});
             for (const SourceFile& f : run.files)
-                if (f.bytes > 0)
-                    files.rows.push_back({{f.name}, {f.sha256}, {grouped(f.bytes), static_cast<double>(f.bytes)}});
+                if (f.bytes > 0) files.rows.push_back({{f.name}, {f.sha256}, count_cell(f.bytes)});
         }
         document_.blocks.emplace_back(std::move(runs));
         document_.blocks.emplace_back(std::move(files));

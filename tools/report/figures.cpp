@@ -18,11 +18,6 @@ constexpr std::size_t loss_points = 80; // of a loss curve
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
-std::string upper_case(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    return text;
-}
-
 std::vector<FormatSpec> gradient_formats() { return {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")}; }
 
 /// Tensors of one layer and kind.
@@ -126,7 +121,7 @@ HeatFigure layer_figure(const RecordedRun& run) {
 }
 
 HeatFigure zeroed_figure(const RecordedRun& run, std::vector<LayerRow> rows, std::size_t f) {
-    const std::string name = upper_case(std::string(followed_formats[f])), left_out = keep_worst(rows);
+    const std::string name = upper_case(followed_formats[f]), left_out = keep_worst(rows);
     HeatFigure figure{.title = fmt::format("What {} zeroes, by layer and step", name),
                       .subtitle = fmt::format(
                           "share of the non-zero gradients that become zero in {} at loss scale 1{}", name, left_out),

@@ -12,14 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Cell none() { return {"-"}; }
-
-Cell number(double x, int digits) { return {fmt::format("{:.{}g}", x, digits), x}; }
-
-Cell share(const Share& s) {
-    if (s.whole == 0) return none();
-    return {percent(s.part, s.whole), s.rate()};
-}
+Cell share(const Share& s) { return share_cell(static_cast<double>(s.part), s.whole); }
 
 Cell spread(const std::optional<Spread>& s, Tone tone) {
     if (!s) return {"not finite", std::nullopt, tone};
@@ -59,24 +52,25 @@ struct Columns {
 std::vector<Cell> cells_of(const Row& row, const Columns& columns, const Group& group, double limit) {
     const bool logged = row.runs.front()->final_loss().has_value();
     std::vector<Cell> cells = {{row.label}};
-    cells.push_back(logged ? spread(row.loss, tone_of(row)) : none());
+    cells.push_back(logged ? spread(row.loss, tone_of(row)) : no_value());
     if (group.reference != nullptr) {
         const bool compared = row.standing == Standing::holds || row.standing == Standing::worse;
-        cells.push_back(compared ? Cell{fmt::format("{:+.2g}", row.excess), row.excess} : none());
+        cells.push_back(compared ? Cell{fmt::format("{:+.2g}", row.excess), row.excess} : no_value());
     }
-    if (columns.validation) cells.push_back(row.validation ? spread(row.validation, Tone::plain) : none());
+    if (columns.validation) cells.push_back(row.validation ? spread(row.validation, Tone::plain) : no_value());
     if (columns.accuracy)
-        cells.push_back(row.accuracy ? Cell{percent(row.accuracy->mean), row.accuracy->mean} : none());
+        cells.push_back(row.accuracy ? Cell{percent(row.accuracy->mean), row.accuracy->mean} : no_value());
     if (columns.scale)
         cells.push_back(row.scales_loss || row.skipped > 0 ? Cell{fmt::format("{:.3g}", row.skipped), row.skipped}
-                                                           : none());
+                                                           : no_value());
     if (columns.underflow) {
-        cells.push_back(row.underflow ? share(*row.underflow) : none());
+        cells.push_back(row.underflow ? share(*row.underflow) : no_value());
         if (row.underflow && row.underflow->rate() >= limit) cells.back().tone = Tone::fair;
     }
     if (columns.updates) cells.push_back(share(row.lost_updates));
-    if (columns.memory) cells.push_back(row.bytes_per_parameter ? number(*row.bytes_per_parameter, 3) : none());
-    if (columns.distance) cells.push_back(row.distance ? number(*row.distance, 2) : none());
+    if (columns.memory)
+        cells.push_back(row.bytes_per_parameter ? number_cell(*row.bytes_per_parameter, 3) : no_value());
+    if (columns.distance) cells.push_back(row.distance ? number_cell(*row.distance, 2) : no_value());
     return cells;
 }
 
@@ -139,8 +133,8 @@ std::optional<TableBlock> departure_table(const Group& group) {
                                   {kind},
                                   {text_at(d, "/tensor")},
                                   {text_at(d, "/op")},
-                                  step ? Cell{fmt::format("{:.0f}", *step), *step} : none(),
-                                  kind == "error" ? number(*error, 3) : none()});
+                                  step ? Cell{fmt::format("{:.0f}", *step), *step} : no_value(),
+                                  kind == "error" ? number_cell(*error, 3) : no_value()});
         }
     }
     return table.rows.empty() ? std::nullopt : std::optional(table);
@@ -161,9 +155,7 @@ TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& optio
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i) {
         const TensorRecord& t = *tensors[i];
-        table.rows.push_back({{t.name},
-                              {grouped(t.magnitudes.nonzero()), static_cast<double>(t.magnitudes.nonzero())},
-                              {range_text(t.magnitudes)}});
+        table.rows.push_back({{t.name}, count_cell(t.magnitudes.nonzero()), {range_text(t.magnitudes)}});
         for (const FormatSpec& f : shown) table.rows.back().push_back(share(zeroed(t, f)));
     }
     table.caption =
@@ -186,7 +178,7 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i)
         table.rows.push_back({{tensors[i]->name},
-                              number(tensors[i]->amax, 3),
+                              number_cell(tensors[i]->amax, 3),
                               share({tensors[i]->saturated, tensors[i]->nonzero}),
                               share({tensors[i]->underflow, tensors[i]->nonzero})});
     table.caption = fmt::format("{}: casts that saturate or lose most, of the non-zero elements of all steps; {} of {} "
