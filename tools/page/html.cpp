@@ -58,7 +58,6 @@ nav{display:none}
 .scroll{overflow:visible}
 table{font-size:7.5pt}
 th,td{padding:2px 4px}
-td:not(.t){overflow-wrap:normal}
 td.t{min-width:0}
 figure svg{min-width:0}
 tr,.picture{break-inside:avoid}
