@@ -2,7 +2,7 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/analysis/count.h>
-#include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/sim/io/write.h>
 
@@ -185,18 +185,13 @@ void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step)
         const auto bytes = std::as_bytes(trainer.backend()[id]);
         for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
             counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
-        const MagnitudeHistogram h = counter.statistics().histogram;
-        histograms_.append({{"step", step.step},
-                            {"tensor", name},
-                            {"kind", kinds[name]},
-                            {"loss_scale", step.scale},
-                            {"format", trainer.backend().info(id).format.name},
-                            {"count", h.count()},
-                            {"zero", h.zero},
-                            {"nan", h.nan},
-                            {"inf", h.inf},
-                            {"mantissa_classes", mantissa_classes},
-                            {"rows", rows_of(h)}});
+        histograms_.append(
+            histogram_line({.step = step.step,
+                            .tensor = name,
+                            .kind = kinds[name] == "weight" ? GradientKind::weight : GradientKind::activation,
+                            .format = std::string(trainer.backend().info(id).format.name),
+                            .scale = step.scale,
+                            .magnitudes = counter.statistics().histogram}));
     }
 }
 

@@ -1,5 +1,6 @@
 // Counting tensors against one-by-one counting, for every dtype, any number of threads and any length.
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/analysis/norms.h>
 #include <ampscope/sim/parallel.h>
 
 #include <doctest/doctest.h>
@@ -166,4 +167,37 @@ TEST_CASE("integers and doubles beyond FP32's range are counted exactly") {
     h.add(unpack_number(DType::u64, ~std::uint64_t{0}));
     CHECK(h.rows.rbegin()->first == 63);
     CHECK(h.rows.rbegin()->second[27] == 1);
+}
+
+TEST_CASE("norms are sums in FP64 of 32 lanes, begun anew with each tensor, and see every NaN and infinity") {
+    for (const std::size_t length : {0, 1, 31, 32, 33, 1000, 100'000}) {
+        CAPTURE(length);
+        const auto bytes = mixed_bytes(4 * length, static_cast<std::uint32_t>(length));
+        std::vector<float> all(length);
+        if (length > 0) std::memcpy(all.data(), bytes.data(), bytes.size());
+        std::ranges::replace_if(
+            all, [](float v) { return !std::isfinite(v); }, 0.F);
+        for (const bool finite : {true, false}) {
+            std::vector<float> x = all;
+            if (!finite && length > 2) x[length / 2] = x[length / 3] = -std::numeric_limits<float>::infinity();
+            double squares[32] = {}, sum = 0;
+            float largest = 0;
+            for (std::size_t tensor = 0; tensor < 2; ++tensor)
+                for (std::size_t i = 0; i < length; ++i) {
+                    squares[i % 32] += static_cast<double>(x[i]) * x[i];
+                    largest = std::max(largest, std::fabs(x[i]));
+                }
+            for (const double s : squares) sum += s;
+            Norms norms;
+            norms.add(x);
+            norms.add(x);
+            CHECK(norms.two() == std::sqrt(sum));
+            CHECK(norms.largest() == largest);
+            if (length == 0) continue;
+            x[length - 1] = std::numeric_limits<float>::quiet_NaN();
+            norms.add(x);
+            CHECK(std::isnan(norms.two()));
+            CHECK(std::isnan(norms.largest()));
+        }
+    }
 }

@@ -300,6 +300,7 @@ TEST_CASE("what went wrong is said, and everything else reported") {
 )";
     std::ofstream(runs / "markup/histograms.jsonl", std::ios::app) << "nonsense\n";
     std::ofstream(runs / "markup/result.json") << "[3";
+    std::ofstream(runs / "good/result.json") << R"({"warnings":["train.py:7: clipping <b>before</b> unscale_", 3]})";
     const std::string outputs =
         " --html " + (scratch / "p.html").string() + " --markdown " + (scratch / "p.md").string();
     const Outcome o = report(runs.string() + " /nonexistent --json -" + outputs);
@@ -314,6 +315,8 @@ TEST_CASE("what went wrong is said, and everything else reported") {
         CHECK(contains(o.err, part));
         CHECK(contains(read_file(scratch / "p.md"), std::string_view(part).substr(0, 12)));
     }
+    CHECK(contains(read_file(scratch / "p.md"), "## What is wrong with the training loop"));
+    CHECK(contains(read_file(scratch / "p.html"), "good: train.py:7: clipping &lt;b&gt;before&lt;/b&gt; unscale_"));
     const Json& net = json["groups"][1]["name"] == "net on data" ? json["groups"][1] : json["groups"][0];
     CHECK(contains(net["notes"].dump(), "amp-fp16 ends at step 19, FP32 at 29: their final losses are not compared"));
     CHECK(row_of(net, "amp-fp16")["standing"] == "unknown");

@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 
+#include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
 
 #include <fmt/format.h>
@@ -51,6 +52,20 @@ RecordedMagnitudes parsed(const std::string& text) {
 }
 
 } // namespace
+
+Json histogram_line(const RecordedMagnitudes& r) {
+    return {{"step", r.step},
+            {"tensor", r.tensor},
+            {"kind", r.kind == GradientKind::weight ? "weight" : "activation"},
+            {"loss_scale", r.scale},
+            {"format", r.format},
+            {"count", r.magnitudes.count()},
+            {"zero", r.magnitudes.zero},
+            {"nan", r.magnitudes.nan},
+            {"inf", r.magnitudes.inf},
+            {"mantissa_classes", mantissa_classes},
+            {"rows", rows_of(r.magnitudes)}};
+}
 
 void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink& sink,
                         std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress) {

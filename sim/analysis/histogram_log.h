@@ -5,6 +5,8 @@
 #include <ampscope/sim/analysis/histogram.h>
 #include <ampscope/sim/io/recording.h>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,6 +22,9 @@ struct RecordedMagnitudes {
     double scale = 1;   ///< the loss scale that the values contain
     MagnitudeHistogram magnitudes{}; ///< of the values as recorded
 };
+
+/// A line of histograms.jsonl.
+nlohmann::ordered_json histogram_line(const RecordedMagnitudes& recorded);
 
 using MagnitudesSink = std::function<void(const RecordedMagnitudes&)>;
 

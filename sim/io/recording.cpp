@@ -91,7 +91,10 @@ class Finder {
             return;
         }
         if (files.empty())
-            result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder");
+            result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
+                                     (fs::exists(path / "histograms.jsonl", problem)
+                                          ? "; its histograms.jsonl is for amp-report and amp-loss-scale"
+                                          : ""));
         for (const fs::path& file : files) add_file(file);
     }
 

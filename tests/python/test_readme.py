@@ -1,18 +1,37 @@
 """The README's Python examples run, and give what they say."""
 import pathlib
 import re
+import subprocess
+import sys
+
+import pytest
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
+def blocks(of_torch):
+    found = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.M | re.S)
+    return [block for block in found if ("import torch" in block) == of_torch]
+
+
 def test_examples():
-    blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.M | re.S)
-    assert blocks
-    for block in blocks:
-        names = {}
-        for line in block.splitlines():
-            code, _, said = line.partition("  # ")
-            if said and "=" not in code.split("(")[0]:
-                assert str(eval(code, names)) == said.strip(), line
-            else:
-                exec(code, names)
+    (block,) = blocks(of_torch=False)
+    names = {}
+    for line in block.splitlines():
+        code, _, said = line.partition("  # ")
+        if said and "=" not in code.split("(")[0]:
+            assert str(eval(code, names)) == said.strip(), line
+        else:
+            exec(code, names)
+
+
+def test_a_recorded_run_becomes_a_report(tmp_path):
+    pytest.importorskip("torch")
+    (block,) = blocks(of_torch=True)
+    (tmp_path / "train.py").write_text(block)
+    script = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "Warning" not in script.stderr
+    for command in ("amp-report run --html report.html", "amp-loss-scale run --sweep", "amp-histogram run", "amp-adam run"):
+        assert f"`{command}`" in README.read_text()
+        subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    assert "amp-fp16" in (tmp_path / "report.html").read_text()

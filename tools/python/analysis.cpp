@@ -14,13 +14,27 @@ namespace {
 
 /// Counts a whole array; without Python's lock.
 template <class T>
-MagnitudeHistogram counted(const Array<T>& x, DType dtype) {
+MagnitudeStatistics measured(const Array<T>& x, DType dtype) {
     const nb::gil_scoped_release release;
     MagnitudeCounter counter(dtype);
     const auto bytes = std::as_bytes(span_of(x));
     for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(T))
         counter.add(bytes.subspan(at, std::min(sum_block * sizeof(T), bytes.size() - at)));
-    return counter.statistics().histogram;
+    return counter.statistics();
+}
+
+/// m.histogram(x), and m.measure(x): with the largest finite magnitude.
+template <class T>
+void bind_counting(nb::module_& m, DType dtype) {
+    m.def(
+        "histogram", [dtype](const Array<T>& x) { return measured(x, dtype).histogram; }, nb::arg("x").noconvert());
+    m.def(
+        "measure",
+        [dtype](const Array<T>& x) {
+            const MagnitudeStatistics s = measured(x, dtype);
+            return std::pair(s.histogram, s.max);
+        },
+        nb::arg("x").noconvert());
 }
 
 nb::dict classes(const MagnitudeHistogram& h, const FormatOrName& f, int log2_scale) {
@@ -89,10 +103,8 @@ void bind_histogram(nb::module_& m) {
         .def("__repr__", [](const MagnitudeHistogram& h) {
             return "<ampscope.Histogram of " + std::to_string(h.count()) + " elements>";
         });
-    m.def(
-        "histogram", [](const Array<float>& x) { return counted(x, DType::f32); }, nb::arg("x").noconvert());
-    m.def(
-        "histogram", [](const Array<double>& x) { return counted(x, DType::f64); }, nb::arg("x").noconvert());
+    bind_counting<float>(m, DType::f32);
+    bind_counting<double>(m, DType::f64);
 }
 
 /// A scaler with its state.

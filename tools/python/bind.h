@@ -56,6 +56,7 @@ inline nb::object from_json(const std::string& text) { return nb::module_::impor
 
 void bind_formats(nb::module_& m);
 void bind_analysis(nb::module_& m);
+void bind_recording(nb::module_& m);
 void bind_training(nb::module_& m);
 
 } // namespace amp::python

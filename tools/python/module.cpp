@@ -16,5 +16,6 @@ NB_MODULE(_ampscope, m) {
     });
     bind_formats(m);
     bind_analysis(m);
+    bind_recording(m);
     bind_training(m);
 }

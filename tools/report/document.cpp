@@ -55,13 +55,21 @@ class Writer {
         for (const Group& group : report_.groups)
             if (group.adam)
                 list.items.insert(list.items.end(), group.adam->warnings.begin(), group.adam->warnings.end());
+        section("What could not be read, or is missing", std::move(list));
+        Bullets remarks;
+        for (const RecordedRun& run : report_.runs)
+            remarks.items.insert(remarks.items.end(), run.remarks.begin(), run.remarks.end());
+        section("What is wrong with the training loop", std::move(remarks));
+    }
+
+    void section(const std::string& title, Bullets list) {
         if (list.items.empty()) return;
         constexpr std::size_t most = 40;
         if (const std::size_t all = list.items.size(); all > most) {
             list.items.resize(most);
             list.items.push_back(fmt::format("... and {} more lines like these; --json holds all", all - most));
         }
-        heading("What could not be read, or is missing", 3);
+        heading(title, 3);
         document_.blocks.emplace_back(std::move(list));
     }
 

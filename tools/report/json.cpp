@@ -31,7 +31,8 @@ Json json_of(const RecordedRun& run) {
                  {"skipped", run.skipped},
                  {"departures", run.result.is_object() ? run.result.value("departures", Json()) : Json()},
                  {"scaled_tensors", Json::array()},
-                 {"warnings", run.warnings}};
+                 {"warnings", run.warnings},
+                 {"remarks", run.remarks}};
     for (std::size_t f = 0; f < run.formats.size(); ++f)
         for (const ScaledCasts& c : run.scaled[f])
             json["scaled_casts"][run.formats[f]].push_back({{"nonzero", c.nonzero},

@@ -101,7 +101,12 @@ class RunReader {
         }
         std::ifstream in(path_ / "result.json", std::ios::binary);
         run_.result = Json::parse(in, nullptr, false);
-        if (run_.result.is_object()) return;
+        if (run_.result.is_object()) {
+            if (const auto said = run_.result.find("warnings"); said != run_.result.end() && said->is_array())
+                for (const Json& line : *said)
+                    if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
+            return;
+        }
         run_.result = nullptr;
         run_.warnings.push_back((path_ / "result.json").string() + ": is no JSON object; left out");
     }

@@ -74,6 +74,7 @@ struct RecordedRun {
     std::vector<ScaledTensor> scaled_tensors;
     std::vector<SourceFile> files;
     std::vector<std::string> warnings;
+    std::vector<std::string> remarks; ///< of the recorder, about the loop that it watched
 
     /// Mean of the last tenth of the losses, ten at least: NaN if one of them is; nothing where none is logged.
     [[nodiscard]] std::optional<double> final_loss() const;

@@ -12,5 +12,14 @@ from ._ampscope import (Format, Histogram, LossScaler, __version__, format, form
 from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, sub
 from ._training import train
 
+
+def __getattr__(name):
+    """ampscope.torch and ampscope.labs, which are imported when they are asked for: they need torch and Jupyter."""
+    if name in ("labs", "torch"):
+        import importlib
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError(f"module 'ampscope' has no attribute {name!r}")
+
+
 __all__ = ["Format", "Histogram", "LossScaler", "__version__", "add", "decode", "div", "dot", "encode", "fma", "format",
            "formats", "histogram", "loss_scalers", "mul", "precisions", "profiles", "quantize", "sqrt", "sub", "train"]

@@ -11,7 +11,13 @@ FORMATS = {
     "float8_e5m2fnuz": "e5m2fnuz", "float8_e8m0fnu": "e8m0", "float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2",
     "float4_e2m1fn": "e2m1",
 }
+_NUMPY_FORMATS = {"float32": "fp32", "float16": "fp16"}
 _CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def format_of_dtype(name):
+    """The format of an element type by its name in NumPy, ml_dtypes or torch; "" for those that are none."""
+    return (_NUMPY_FORMATS | FORMATS).get(name, "")
 
 
 def as_format(format):
@@ -24,7 +30,7 @@ def _is_torch(x):
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def _from_torch(x):
+def array_of_torch(x):
     """An array of NumPy, and the name of its element type; of types that NumPy lacks the codes."""
     import torch
     name, x = str(x.dtype).removeprefix("torch."), x.detach().cpu()
@@ -37,7 +43,7 @@ def as_floats(x):
     """The values as FP32 or FP64, in C order: without a copy where x is so already. Integers become FP64; those beyond
     2^53 are refused, since they would be rounded before they are asked about."""
     if _is_torch(x):
-        x, name = _from_torch(x)
+        x, name = array_of_torch(x)
     else:
         x = np.asarray(x)
         name = x.dtype.name
@@ -66,7 +72,7 @@ def as_singles(x):
 def as_codes(x):
     """Codes as unsigned integers; of typed arrays (bfloat16 ...) those they hold."""
     if _is_torch(x):
-        x, _ = _from_torch(x)
+        x, _ = array_of_torch(x)
     x = np.asarray(x, order="C")
     if x.dtype.itemsize not in _CODES or x.dtype.kind == "f" and x.dtype.itemsize == 8:
         raise TypeError(f"expected codes of 8, 16 or 32 bits, got {x.dtype}")

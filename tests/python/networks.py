@@ -1,0 +1,57 @@
+"""Networks and loops of torch that tests and benchmarks of the recorder share."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, context, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, context, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    """amp-train's gpt, of its default size."""
+
+    def __init__(self, vocabulary=96, width=64, depth=2, heads=4, context=64):
+        super().__init__()
+        self.embed, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens) + self.position(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class MLP(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+def batches(n, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.randn(16, 4, generator=generator), torch.randint(0, 3, (16,), generator=generator)) for _ in range(n)]
+
+
+def prepared(seed=0, lr=0.01, **options):
+    """A network and its optimizer, the same for the same seed."""
+    torch.manual_seed(seed)
+    model = MLP(**options)
+    return model, torch.optim.AdamW(model.parameters(), lr)

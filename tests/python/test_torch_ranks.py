@@ -1,0 +1,86 @@
+"""Ranks that train together: a folder each, merged exactly."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import ampscope  # noqa: E402
+import ampscope.torch  # noqa: E402
+
+WORKER = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import torch, torch.distributed as dist, torch.nn.functional as F
+import ampscope.torch
+from networks import batches, prepared
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://{store}", rank=rank, world_size=2)
+model, optimizer = prepared()
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+with ampscope.torch.record({run!r}, ddp, optimizer, every=2, activations=True, histograms_only=True):
+    for x, y in batches(5, seed=rank):
+        optimizer.zero_grad()
+        F.cross_entropy(ddp(x), y).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def histograms(path):
+    lines, warnings = ampscope._ampscope.read_histogram_log(str(path / "histograms.jsonl"))
+    assert not warnings
+    return {(line["step"], line["tensor"]): line for line in lines}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    run = folder / "run"
+    script = folder / "train.py"
+    script.write_text(WORKER.format(tests=os.path.dirname(__file__), store=folder / "store", run=str(run)))
+    workers = [subprocess.Popen([sys.executable, script, str(rank)]) for rank in range(2)]
+    assert [w.wait(timeout=120) for w in workers] == [0, 0]
+    return run
+
+
+def test_merged_is_the_sum(ranks):
+    ampscope.torch.merge_ranks(ranks)
+    parts, merged = [histograms(ranks / f"rank_{r}") for r in range(2)], histograms(ranks)
+    assert set(merged) == set(parts[0]) and {step for step, _ in merged} == {0, 2, 4}
+    for key, line in merged.items():
+        a, b = (part[key]["histogram"] for part in parts)
+        if line["kind"] == "weight":
+            assert line["histogram"] == a == b
+        else:
+            assert a != b and line["histogram"] == a + b
+    metrics = [[json.loads(x) for x in (p / "metrics.jsonl").read_text().splitlines()]
+               for p in (ranks, ranks / "rank_0", ranks / "rank_1")]
+    for m, a, b in zip(*metrics, strict=True):
+        assert m["loss"] == (a["loss"] + b["loss"]) / 2 and m["grad_norm"] == a["grad_norm"] == b["grad_norm"]
+        if m["step"] % 2 == 0:
+            assert m["amax"]["activation"] == max(a["amax"]["activation"], b["amax"]["activation"])
+    report = subprocess.run(["amp-report", ranks], check=True, capture_output=True, text=True).stdout
+    assert "MLP; 1 recorded run" in report
+    with pytest.raises(FileExistsError):
+        ampscope.torch.merge_ranks(ranks)
+
+
+def test_what_cannot_be_merged(ranks, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no folders rank_0"):
+        ampscope.torch.merge_ranks(tmp_path)
+    shutil.copytree(ranks / "rank_0", tmp_path / "rank_0")
+    with pytest.raises(ValueError, match="holds 1 ranks of 2"):
+        ampscope.torch.merge_ranks(tmp_path)
+    shutil.copytree(ranks / "rank_1", tmp_path / "rank_1")
+    log = tmp_path / "rank_1/histograms.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    next(line for line in lines if line["tensor"] == "up.weight.grad")["zero"] += 1
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match="step 0, up.weight.grad: ranks differ after all-reduce"):
+        ampscope.torch.merge_ranks(tmp_path)
+    assert not (tmp_path / "run.json").exists()

@@ -1,0 +1,371 @@
+"""The recorder against what the loop itself sees: gradients, scales, norms; and that it changes nothing."""
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+
+import ampscope  # noqa: E402
+import ampscope.torch  # noqa: E402
+from networks import MLP, batches, prepared  # noqa: E402
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def tensors(path):
+    """A safetensors file, by its specification."""
+    data = path.read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    metadata = header.pop("__metadata__")
+    types = {"F32": np.float32, "F16": np.float16, "F64": np.float64}
+    return metadata, {name: np.frombuffer(data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]],
+                                          types[t["dtype"]]).reshape(t["shape"]) for name, t in header.items()}
+
+
+def amp_loop(model, optimizer, scaler, data, clip=None, after_backward=lambda: None):
+    for x, y in data:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            out = model(x)
+        scaler.scale(F.cross_entropy(out.float(), y)).backward()
+        after_backward()
+        if clip:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def plain_loop(model, optimizer, data, clip=None):
+    for x, y in data:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_gradients_are_those_that_backward_left(tmp_path, clip):
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    seen = []
+
+    def look():
+        seen.append(({n: p.grad.clone() for n, p in model.named_parameters()}, scaler.get_scale()))
+
+    with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=2):
+        amp_loop(model, optimizer, scaler, batches(5), clip, look)
+    metrics = lines(tmp_path / "metrics.jsonl")
+    assert [m["step"] for m in metrics] == [0, 1, 2, 3, 4]
+    for m, (gradients, scale) in zip(metrics, seen):
+        unscaled = torch.cat([g.double().ravel() / scale for g in gradients.values()])
+        assert m["scale"] == scale and not m["found_inf"] and not m["skipped"] and m["lr"] == 0.01
+        assert m["grad_norm"] == pytest.approx(float(unscaled.norm()), rel=1e-12)
+        assert m["amax"]["weight"] == float(unscaled.abs().max())
+    for step in (0, 2, 4):
+        metadata, recorded = tensors(tmp_path / f"gradients/step_{step:06}.safetensors")
+        assert (metadata["step"], float(metadata["loss_scale"])) == (str(step), 1024.0)
+        assert set(recorded) == {n + ".grad" for n in seen[step][0]}
+        for name, gradient in seen[step][0].items():
+            assert np.array_equal(recorded[name + ".grad"], gradient.numpy())
+    assert not (tmp_path / "gradients/step_000001.safetensors").exists()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["steps"], result["skipped"], result["stopped"], result["warnings"]) == (5, 0, "", [])
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert (run["precision"]["name"], run["loss_scaler"]["name"], run["optimizer"]["lr"]) == ("amp-fp16", "torch", 0.01)
+
+
+def test_training_is_the_same_to_the_bit(tmp_path):
+    states = []
+    for recorded in (False, True):
+        model, optimizer = prepared()
+        scaler = torch.amp.GradScaler("cpu")
+        if recorded:
+            with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=3, activations=True):
+                amp_loop(model, optimizer, scaler, batches(12), clip=0.5)
+        else:
+            amp_loop(model, optimizer, scaler, batches(12), clip=0.5)
+        states.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*states))
+
+
+def test_what_is_watched_is_put_back(tmp_path):
+    watched = [(torch.autograd, "backward"), (torch.nn.utils, "clip_grad_norm_"), (torch.amp.GradScaler, "step"),
+               (torch.autocast, "__enter__")]
+    before = [owner.__dict__[name] for owner, name in watched]
+    model, optimizer = prepared()
+    first = ampscope.torch.record(tmp_path / "a", model, optimizer)
+    second = ampscope.torch.record(tmp_path / "b", *prepared())
+    first.close()
+    assert [owner.__dict__[name] for owner, name in watched] != before
+    second.close()
+    second.close()
+    assert [owner.__dict__[name] for owner, name in watched] == before
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+
+
+def test_without_a_scaler_gradients_are_taken_before_clipping(tmp_path):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path / "clipped", model, optimizer, every=1):
+        plain_loop(model, optimizer, batches(1), clip=1e-3)
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path / "plain", model, optimizer, every=1):
+        plain_loop(model, optimizer, batches(1))
+    a, b = (tensors(tmp_path / run / "gradients/step_000000.safetensors")[1] for run in ("clipped", "plain"))
+    assert all(np.array_equal(a[name], b[name]) for name in b)
+    assert lines(tmp_path / "clipped/metrics.jsonl")[0] == lines(tmp_path / "plain/metrics.jsonl")[0]
+    assert json.loads((tmp_path / "plain/run.json").read_text())["precision"]["name"] == "fp32"
+
+
+def test_histograms_alone_are_exact(tmp_path):
+    for only in (False, True):
+        model, optimizer = prepared()
+        scaler = torch.amp.GradScaler("cpu")
+        with ampscope.torch.record(tmp_path / str(only), model, optimizer, scaler=scaler, every=2, activations=True,
+                                   histograms_only=only):
+            amp_loop(model, optimizer, scaler, batches(3))
+    assert (tmp_path / "True/histograms.jsonl").read_bytes() == (tmp_path / "False/histograms.jsonl").read_bytes()
+    assert not list((tmp_path / "True/gradients").iterdir())
+    log, warnings = ampscope._ampscope.read_histogram_log(str(tmp_path / "True/histograms.jsonl"))
+    assert not warnings and {line["step"] for line in log} == {0, 2}
+    recorded = {step: tensors(tmp_path / f"False/gradients/step_{step:06}.safetensors")[1] for step in (0, 2)}
+    for line in log:
+        x = recorded[line["step"]][line["tensor"]]
+        assert line["histogram"] == ampscope.histogram(x) and line["loss_scale"] == 65536
+        assert line["format"] == ("fp16" if x.dtype == np.float16 else "fp32")
+    assert {line["tensor"] for line in log if line["kind"] == "activation"} == {"up.out.grad", "down.out.grad"}
+
+
+def test_gradients_of_activations(tmp_path):
+    model, optimizer = prepared()
+    (x, y), = batches(1)
+    out = model.up(x)
+    out.retain_grad()
+    F.cross_entropy(model.down(torch.relu(out)), y).backward()
+    with ampscope.torch.record(tmp_path, model, optimizer, activations=["u*"]):
+        plain_loop(model, optimizer, [(x, y)])
+    metadata, recorded = tensors(tmp_path / "gradients/step_000000.safetensors")
+    assert np.array_equal(recorded["up.out.grad"], out.grad.numpy())
+    assert json.loads(metadata["kinds"])["up.out.grad"] == "activation" and "down.out.grad" not in recorded
+    assert lines(tmp_path / "metrics.jsonl")[0]["amax"]["activation"] == float(out.grad.abs().max())
+    assert not model.up._forward_hooks
+    with pytest.raises(ValueError, match="names none"):
+        ampscope.torch.record(tmp_path / "b", model, optimizer, activations=["nothing"])
+
+
+def test_accumulation_sums_what_backward_was_called_on(tmp_path):
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    whole = batches(4)
+    losses = []
+    with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=1, activations=True):
+        optimizer.zero_grad()
+        for x, y in whole:
+            with torch.autocast("cpu", torch.float16):
+                out = model(x)
+            loss = F.cross_entropy(out.float(), y)
+            (scaler.scale(loss) / 4).backward()  # the scale is found behind the quotient
+            losses.append(loss.item() / 4)
+        expected = {n: p.grad.clone() for n, p in model.named_parameters()}
+        scaler.step(optimizer)
+        scaler.update()
+    (m,) = lines(tmp_path / "metrics.jsonl")
+    assert m["loss"] == pytest.approx(math.fsum(losses), rel=1e-6) and m["micro_batches"] == 4 and m["scale"] == 8
+    _, recorded = tensors(tmp_path / "gradients/step_000000.safetensors")
+    assert all(np.array_equal(recorded[n + ".grad"], g.numpy()) for n, g in expected.items())
+    assert {"up.out.grad", "up@2.out.grad", "up@4.out.grad"} <= set(recorded)
+    counts = {line["tensor"]: line["count"] for line in lines(tmp_path / "histograms.jsonl")}
+    assert counts["up.out.grad"] == 4 * 16 * 8
+
+
+def test_overflow_is_found_and_skipped(tmp_path):
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=1):
+        amp_loop(model, optimizer, scaler, batches(3))
+    metrics = lines(tmp_path / "metrics.jsonl")
+    assert [m["scale"] for m in metrics] == [2.0**40, 2.0**39, 2.0**38]
+    assert all(m["found_inf"] and m["skipped"] and m["grad_norm"] is None and m["amax"] == {} for m in metrics)
+    assert all(math.isfinite(m["loss"]) for m in metrics)
+    assert json.loads((tmp_path / "result.json").read_text())["skipped"] == 3
+
+
+def test_a_loss_that_is_not_finite_has_a_class(tmp_path):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+        for factor in (math.nan, math.inf):
+            optimizer.zero_grad()
+            (model(batches(1)[0][0]).sum() * factor).backward()
+            optimizer.step()
+    metrics = lines(tmp_path / "metrics.jsonl")
+    assert [(m["loss"], m["loss_class"], m["found_inf"], m["skipped"]) for m in metrics[:1]] == [(None, "nan", True, False)]
+
+
+def test_none_sparse_and_shared(tmp_path):
+    torch.manual_seed(0)
+
+    class Odd(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(50, 4, sparse=True)
+            self.first, self.unused = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.second = self.first
+
+        def forward(self, tokens):
+            return self.second(self.first(self.embed(tokens)))
+
+    model = Odd()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1, activations=True):
+        model(torch.tensor([1, 1, 2])).sum().backward()
+        dense = model.embed.weight.grad.to_dense()
+        norm = torch.cat([dense.ravel(), *(p.grad.ravel() for p in model.first.parameters())]).double().norm()
+        optimizer.step()
+    _, recorded = tensors(tmp_path / "gradients/step_000000.safetensors")
+    assert set(recorded) == {"embed.weight.grad", "first.weight.grad", "first.bias.grad", "embed.out.grad",
+                             "first.out.grad", "first@2.out.grad"}
+    assert np.array_equal(recorded["embed.weight.grad"], dense.numpy())
+    assert lines(tmp_path / "metrics.jsonl")[0]["grad_norm"] == pytest.approx(float(norm), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype, name", [(torch.bfloat16, "bf16"), (torch.float64, "")])
+def test_gradients_of_other_types(tmp_path, dtype, name):
+    model, _ = prepared()
+    model.to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+        x, y = batches(1)[0]
+        F.cross_entropy(model(x.to(dtype)), y).backward()
+        gradients = {n: p.grad.double() for n, p in model.named_parameters()}
+        optimizer.step()
+    for line in lines(tmp_path / "histograms.jsonl"):
+        x = gradients[line["tensor"].removesuffix(".grad")]
+        assert line["format"] == name and line["zero"] == int((x == 0).sum()) and line["count"] == x.numel()
+    assert lines(tmp_path / "metrics.jsonl")[0]["amax"]["weight"] == max(float(g.abs().max()) for g in gradients.values())
+
+
+def test_a_closure_runs_backward_within_the_step(tmp_path):
+    model, optimizer = prepared()
+    x, y = batches(1)[0]
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+        loss = optimizer.step(closure)
+    (m,) = lines(tmp_path / "metrics.jsonl")
+    assert m["loss"] == float(loss.detach()) and m["grad_norm"] > 0
+    assert (tmp_path / "gradients/step_000000.safetensors").exists()
+
+
+def test_recorders_of_two_networks_keep_to_their_own(tmp_path):
+    (g, g_optimizer), (d, d_optimizer) = prepared(1), prepared(2)
+    x, y = batches(1)[0]
+    with ampscope.torch.record(tmp_path / "g", g, g_optimizer, every=1), \
+            ampscope.torch.record(tmp_path / "d", d, d_optimizer, every=1):
+        a, b = F.cross_entropy(g(x), y), F.cross_entropy(d(x), y)
+        a.backward()
+        b.backward()
+        g_optimizer.step()
+        d_optimizer.step()
+    for run, loss in (("g", a), ("d", b)):
+        (m,) = lines(tmp_path / run / "metrics.jsonl")
+        assert m["loss"] == float(loss.detach()) and "micro_batches" not in m
+
+
+def test_a_scale_by_hand_is_told(tmp_path):
+    model, optimizer = prepared()
+    x, y = batches(1)[0]
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1) as recorder:
+        (F.cross_entropy(model(x), y) * 128).backward()
+        recorder.take(loss_scale=128)
+        for p in model.parameters():
+            p.grad /= 128
+        norm = torch.cat([p.grad.ravel() for p in model.parameters()]).double().norm()
+        optimizer.step()
+    (m,) = lines(tmp_path / "metrics.jsonl")
+    assert m["scale"] == 128 and m["grad_norm"] == pytest.approx(float(norm), rel=1e-12)
+    assert tensors(tmp_path / "gradients/step_000000.safetensors")[0]["loss_scale"] == "128.0"
+
+
+def test_an_exception_loses_nothing(tmp_path):
+    model, optimizer = prepared()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        with ampscope.torch.record(tmp_path, model, optimizer, every=2):
+            plain_loop(model, optimizer, batches(3))
+            raise RuntimeError("out of memory")
+    assert len(lines(tmp_path / "metrics.jsonl")) == 3
+    assert json.loads((tmp_path / "result.json").read_text())["stopped"] == "step 3: RuntimeError: out of memory"
+
+
+def test_a_script_that_ends_without_close(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import sys; sys.path.insert(0, {str(__import__("pathlib").Path(__file__).parent)!r})
+import ampscope.torch
+from networks import batches, prepared
+from test_torch_recorder import plain_loop
+model, optimizer = prepared()
+rec = ampscope.torch.record({str(tmp_path / "run")!r}, model, optimizer)
+plain_loop(model, optimizer, batches(4))
+raise SystemExit(3)
+""")
+    assert subprocess.run([sys.executable, script]).returncode == 3
+    assert len(lines(tmp_path / "run/metrics.jsonl")) == 4 and (tmp_path / "run/result.json").exists()
+
+
+def test_going_on_with_a_folder(tmp_path):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer, every=2):
+        plain_loop(model, optimizer, batches(5))
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        ampscope.torch.record(tmp_path, model, optimizer)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step":5,"lo')  # as a killed program leaves it
+    with ampscope.torch.record(tmp_path, model, optimizer, every=2, step=3):
+        plain_loop(model, optimizer, batches(3))
+    assert [m["step"] for m in lines(tmp_path / "metrics.jsonl")] == [0, 1, 2, 3, 4, 5]
+    assert sorted({h["step"] for h in lines(tmp_path / "histograms.jsonl")}) == [0, 2, 4]
+
+
+def test_bad_arguments(tmp_path):
+    model, optimizer = prepared()
+    with pytest.raises(ValueError, match="every"):
+        ampscope.torch.record(tmp_path, model, optimizer, every=0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        ampscope.torch.record(tmp_path / "file", model, optimizer)
+
+
+def test_compiled_models(tmp_path):
+    model, optimizer = prepared()
+    compiled = torch.compile(model, backend="aot_eager")
+    with ampscope.torch.record(tmp_path, compiled, optimizer, every=1, activations=True):
+        plain_loop(compiled, optimizer, batches(2))
+    names = set(tensors(tmp_path / "gradients/step_000001.safetensors")[1])
+    assert names == {n + ".grad" for n, _ in MLP().named_parameters()}
+
+
+def test_every_tool_reads_the_folder(tmp_path):
+    for name, dtype in (("fp32", None), ("fp16", torch.float16)):
+        model, optimizer = prepared()
+        scaler = torch.amp.GradScaler("cpu", enabled=dtype is not None)
+        with ampscope.torch.record(tmp_path / name, model, optimizer, scaler=scaler, every=5, activations=True,
+                                   histograms_only=True):
+            (amp_loop if dtype else lambda m, o, s, d: plain_loop(m, o, d))(model, optimizer, scaler, batches(20))
+    report = subprocess.run(["amp-report", tmp_path], check=True, capture_output=True, text=True).stdout
+    assert "MLP; 2 recorded runs" in report and "| fp32 |" in report and "| amp-fp16 |" in report
+    replay = subprocess.run(["amp-loss-scale", tmp_path / "fp16"], check=True, capture_output=True, text=True).stdout
+    assert "20 steps" in replay and "loss scaler torch" in replay

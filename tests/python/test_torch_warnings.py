@@ -1,0 +1,204 @@
+"""Each thing that is wrong with a loop is said once, with the line of the loop; a loop that is right hears nothing."""
+import inspect
+import json
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+
+import ampscope.torch  # noqa: E402
+from networks import batches, prepared  # noqa: E402
+
+
+def amp_loss(model, x, y, dtype=torch.float16):
+    with torch.autocast("cpu", dtype):
+        out = model(x)
+    return F.cross_entropy(out.float(), y)
+
+
+def steps(n, optimizer, scaler, body):
+    for x, y in batches(n):
+        optimizer.zero_grad()
+        body(x, y)
+
+
+def right(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    steps(3, optimizer, scaler, body)
+
+
+def clip_first(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(3, optimizer, scaler, body)
+
+
+def clip_first_by_hand(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        for p in model.parameters():
+            p.grad.clamp_(-1, 1)
+        scaler.unscale_(optimizer)  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(3, optimizer, scaler, body)
+
+
+def unscale_twice(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        scaler.unscale_(optimizer)
+        with pytest.raises(RuntimeError):
+            scaler.unscale_(optimizer)  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def scaler_with_bf16(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y, torch.bfloat16)).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def scaler_with_fp32(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(F.cross_entropy(model(x), y)).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def no_scaler_with_fp16(model, optimizer, scaler):
+    def body(x, y):
+        with torch.autocast("cpu", torch.float16):  # here
+            out = model(x)
+        F.cross_entropy(out.float(), y).backward()
+        optimizer.step()
+    steps(2, optimizer, scaler, body)
+
+
+def inverted_enabled(model, optimizer, scaler):
+    dtype = torch.float16
+    scaler = torch.amp.GradScaler("cpu", enabled=(dtype == torch.bfloat16))  # the much-copied line
+
+    def body(x, y):
+        with torch.autocast("cpu", dtype):  # here
+            out = model(x)
+        scaler.scale(F.cross_entropy(out.float(), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def fp16_loss(model, optimizer, scaler):
+    def body(x, y):
+        with torch.autocast("cpu", torch.float16):
+            loss = model(x).square().mean()
+        scaler.scale(loss).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(1, optimizer, scaler, body)
+
+
+def backward_under_autocast(model, optimizer, scaler):
+    def body(x, y):
+        with torch.autocast("cpu", torch.float16):
+            loss = F.cross_entropy(model(x).float(), y)
+            scaler.scale(loss).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def step_while_scaled(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        optimizer.step()  # here
+    steps(2, optimizer, scaler, body)
+
+
+def never_scaled(model, optimizer, scaler):
+    scaler.scale(torch.zeros(()))
+
+    def body(x, y):
+        amp_loss(model, x, y).backward()
+        scaler.step(optimizer)  # here
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+LOOPS = {right: None, clip_first: "clipping before unscale_", clip_first_by_hand: "changed before unscale_",
+         unscale_twice: "unscale_ twice", scaler_with_bf16: "loss scaler with BF16",
+         scaler_with_fp32: "FP32 throughout", no_scaler_with_fp16: "autocast to FP16 without a loss scaler",
+         inverted_enabled: "autocast to FP16 without a loss scaler", fp16_loss: "a loss in FP16",
+         backward_under_autocast: "backward under autocast", step_while_scaled: "still contain the loss scale",
+         never_scaled: "backward did not begin at scaler.scale"}
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_loops(tmp_path, loop):
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=1):
+            loop(model, optimizer, scaler)
+    said = [w for w in caught if w.category is ampscope.torch.PrecisionWarning]
+    if LOOPS[loop] is None:
+        assert not said
+        return
+    source, first = inspect.getsourcelines(loop)
+    line = first + next(i for i, text in enumerate(source) if text.rstrip().endswith("# here"))
+    assert [(LOOPS[loop] in str(w.message), w.filename, w.lineno) for w in said] == [(True, __file__, line)]
+    (written,) = json.loads((tmp_path / "result.json").read_text())["warnings"]
+    assert written == f"{__file__}:{line}: {said[0].message}"
+
+
+def test_gradients_without_their_scaler_are_unscaled_all_the_same(tmp_path):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+        right(model, optimizer, torch.amp.GradScaler("cpu"))
+    metrics = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [m["scale"] for m in metrics] == [65536] * 3 and all(m["grad_norm"] < 10 for m in metrics)
+    assert json.loads((tmp_path / "run.json").read_text())["loss_scaler"]["name"] == "torch"
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-6)), "FP16 parameters with a loss scaler"),
+    (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-8)), "eps = 1e-08 is 0 in FP16"),
+])
+def test_before_the_first_step(tmp_path, change, message):
+    model, _ = prepared()
+    model, optimizer = change(model)
+    scaler = torch.amp.GradScaler("cpu", enabled="eps" not in message)
+    with pytest.warns(ampscope.torch.PrecisionWarning, match=message) as said:
+        ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler).close()
+    assert [w.filename for w in said] == [__file__]
+
+
+def test_eps_that_bf16_holds(tmp_path, recwarn):
+    model, _ = prepared()
+    optimizer = torch.optim.Adam(model.bfloat16().parameters(), eps=1e-8)
+    ampscope.torch.record(tmp_path, model, optimizer).close()
+    assert not recwarn.list
+
+
+def test_silence(tmp_path, recwarn):
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu")
+    with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, warn=False):
+        clip_first(model, optimizer, scaler)
+    assert not [w for w in recwarn.list if w.category is ampscope.torch.PrecisionWarning]

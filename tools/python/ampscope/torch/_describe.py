@@ -1,0 +1,95 @@
+"""What a run is: its network, optimizer, formats and ranks, as run.json says it."""
+import torch
+
+from .._arrays import format_of_dtype
+from .._conversions import quantize
+
+
+def inner_model(model):
+    """Without the wrappers of torch.compile and of data parallelism, which only add to names."""
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+def inner_optimizer(optimizer):
+    """Without the wrappers of frameworks (accelerate's AcceleratedOptimizer)."""
+    while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def parameters_of(model, optimizer):
+    """Name and parameter of what the optimizer trains; shared ones once, by their first name."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    listed = [p for group in optimizer.param_groups for p in group["params"]]
+    return [(names.get(id(p), f"optimizer.{i}"), p) for i, p in enumerate(listed)]
+
+
+def rank():
+    """This process among how many that train together."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def is_replicated(model):
+    """Whether every rank holds the same gradients of weights when the optimizer steps."""
+    return isinstance(getattr(model, "_orig_mod", model), torch.nn.parallel.DistributedDataParallel)
+
+
+def _optimizer_facts(optimizer):
+    group = optimizer.param_groups[0]
+    numbers = {key: float(group[key]) for key in ("lr", "eps", "weight_decay", "momentum") if key in group}
+    if "betas" in group:
+        numbers["beta1"], numbers["beta2"] = (float(b) for b in group["betas"])
+    return {"kind": type(optimizer).__name__.lower(), **numbers}
+
+
+def scaler_facts(scaler):
+    if scaler is None or not scaler.is_enabled():
+        return {"name": "none", "init_scale": 1.0}
+    return {"name": "torch", "init_scale": float(scaler.get_scale()), "growth_factor": scaler.get_growth_factor(),
+            "backoff_factor": scaler.get_backoff_factor(), "growth_interval": scaler.get_growth_interval()}
+
+
+def precision(parameters, autocast, name):
+    """`autocast`: the dtype that the loop's autocast region casts to, or None."""
+    stored = {format_of_dtype(str(p.dtype).removeprefix("torch.")) for _, p in parameters}
+    weights = stored.pop() if len(stored) == 1 else ""
+    tf32 = any(p.is_cuda for _, p in parameters) and torch.backends.cuda.matmul.allow_tf32
+    facts = {"formats": {"weights": weights, "activations": weights, "gradients": weights},
+             "operands": "tf32" if tf32 else "fp32"}
+    label = "tf32" if tf32 and weights == "fp32" else weights if weights == "fp32" else f"pure-{weights or 'mixed'}"
+    if autocast:
+        label, facts = f"amp-{format_of_dtype(autocast)}", {"autocast": {"format": format_of_dtype(autocast)}}
+    return {"name": name or label, **facts}
+
+
+def configuration(model, parameters, optimizer, scaler, name):
+    network = inner_model(model)
+    return {"torch": torch.__version__,
+            "model": {"name": type(network).__name__, "parameters": sum(p.numel() for p in network.parameters())},
+            "precision": precision(parameters, None, name), "optimizer": _optimizer_facts(optimizer),
+            "loss_scaler": scaler_facts(scaler), "seed": torch.initial_seed()}
+
+
+def check_formats(parameters, optimizer, scaler, lint):
+    """What is wrong before the first step."""
+    half = [name for name, p in parameters if p.dtype == torch.float16]
+    if half and scaler is not None and scaler.is_enabled():
+        lint(f"FP16 parameters with a loss scaler: torch refuses to unscale FP16 gradients ({half[0]}). Keep parameters in "
+             "FP32 and let autocast make the FP16 copies.")
+    names = {id(p): name for name, p in parameters}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            format = format_of_dtype(str(p.dtype).removeprefix("torch."))
+            if group.get("eps") and format and not quantize(group["eps"], format):
+                lint(f"eps = {group['eps']:g} is 0 in {format.upper()}, the format of the optimizer's state of "
+                     f"{names[id(p)]}: a gradient of 0 then gives 0/0. Keep the state in FP32.")
+                break

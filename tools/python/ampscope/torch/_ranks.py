@@ -1,0 +1,83 @@
+"""Several ranks' recordings as one."""
+import json
+import math
+import pathlib
+
+from .. import _ampscope
+from ._folder import Folder
+
+
+def merge_ranks(path):
+    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations' gradients are added
+    up; weights' gradients, which DistributedDataParallel has made the same on every rank, are counted once, or added up where
+    ranks hold parts. Losses are averaged. Gradients as tensors stay in the folders of the ranks. Steps that a rank lacks are
+    left out. Raises FileNotFoundError without ranks, ValueError where ranks contradict each other."""
+    path = pathlib.Path(path)
+    folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
+    if not folders:
+        raise FileNotFoundError(f"{path}: holds no folders rank_0, rank_1 ...")
+    runs = [json.loads((f / "run.json").read_text()) for f in folders]
+    expected = runs[0]["ranks"]["of"]
+    if len(folders) != expected:
+        raise ValueError(f"{path}: holds {len(folders)} ranks of {expected}")
+    replicated = runs[0]["ranks"]["weights"] == "all-reduced"
+    metrics = [_metrics(f) for f in folders]
+    histograms = [_histograms(f) for f in folders]
+    steps = [_merged_step([m[step] for m in metrics], replicated)
+             for step in sorted(set.intersection(*(set(m) for m in metrics)))]
+    tensors = [_merged_histogram([h[key] for h in histograms], replicated, path)
+               for key in sorted(set.intersection(*(set(h) for h in histograms)))]
+    merged = Folder(path, 0)  # only now, so that ranks that contradict each other leave nothing behind
+    merged.write("run.json", {**runs[0], "ranks": {"merged": expected, "weights": runs[0]["ranks"]["weights"]}})
+    for line in steps:
+        merged.append_metrics(line)
+    for line in tensors:
+        merged.append_histogram(**line)
+    merged.close()
+    results = [json.loads((f / "result.json").read_text()) for f in folders if (f / "result.json").exists()]
+    if len(results) == expected:
+        warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
+        merged.write("result.json", {**results[0], "stopped": next((r["stopped"] for r in results if r["stopped"]), ""),
+                                     "warnings": warnings})
+
+
+def _metrics(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    return {line["step"]: line for line in (json.loads(text) for text in lines if text.endswith("\n"))}
+
+
+def _histograms(folder):
+    lines, warnings = _ampscope.read_histogram_log(str(folder / "histograms.jsonl"))
+    if warnings:
+        raise ValueError(warnings[0])
+    return {(line["step"], line["kind"] == "activation", line["tensor"]): line for line in lines}
+
+
+def _merged_step(lines, replicated):
+    if len({line["scale"] for line in lines}) > 1:
+        raise ValueError(f"step {lines[0]['step']}: ranks differ in their loss scale")
+    losses = [line["loss"] for line in lines]
+    norms = [line["grad_norm"] for line in lines]
+    merged = {**lines[0], "found_inf": any(line["found_inf"] for line in lines),
+              "skipped": any(line["skipped"] for line in lines),
+              "amax": {kind: max(line["amax"][kind] for line in lines if kind in line["amax"])
+                       for kind in ("activation", "weight") if any(kind in line["amax"] for line in lines)}}
+    if None in losses:
+        first = next(line for line in lines if line["loss"] is None)
+        merged |= {"loss": None} | ({"loss_class": first["loss_class"]} if "loss_class" in first else {})
+    else:
+        merged["loss"] = math.fsum(losses) / len(losses)
+    if not replicated:
+        merged["grad_norm"] = None if None in norms else math.hypot(*norms)
+    return merged
+
+
+def _merged_histogram(lines, replicated, path):
+    first = lines[0]
+    if any(line["loss_scale"] != first["loss_scale"] for line in lines):
+        raise ValueError(f"{path}: step {first['step']}, {first['tensor']}: ranks differ in their loss scale")
+    if replicated and first["kind"] == "weight":
+        if any(line["histogram"] != first["histogram"] for line in lines):
+            raise ValueError(f"{path}: step {first['step']}, {first['tensor']}: ranks differ after all-reduce")
+        return first
+    return {**first, "histogram": sum((line["histogram"] for line in lines[1:]), start=first["histogram"])}

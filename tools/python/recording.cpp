@@ -1,0 +1,83 @@
+#include <ampscope/tools/python/bind.h>
+
+#include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/analysis/norms.h>
+#include <ampscope/sim/io/write.h>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/tuple.h>
+#include <nlohmann/json.hpp>
+
+namespace amp::python {
+
+namespace {
+
+/// Name, element type by its name in torch, shape, bytes.
+using NamedTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, Array<std::uint8_t>>;
+
+DType dtype_named(const std::string& torch_name) {
+    for (const DTypeInfo& d : dtypes)
+        if (d.torch == torch_name) return d.dtype;
+    throw std::invalid_argument("torch." + torch_name + " has no counterpart in safetensors files");
+}
+
+void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                   const std::map<std::string, std::string>& metadata) {
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, dtype, shape, bytes] : tensors)
+        entries.push_back({.name = name, .dtype = dtype_named(dtype), .shape = shape});
+    const nb::gil_scoped_release release;
+    TensorWriter writer = create_tensor_file(path, entries, metadata);
+    for (const NamedTensor& tensor : tensors) writer.append(std::as_bytes(span_of(std::get<3>(tensor))));
+    writer.commit();
+}
+
+std::pair<double, double> norms_of(const std::vector<Array<float>>& arrays) {
+    const nb::gil_scoped_release release;
+    Norms norms;
+    for (const Array<float>& array : arrays) norms.add(span_of(array));
+    return {norms.two(), norms.largest()};
+}
+
+std::string line_of(const MagnitudeHistogram& h, std::int64_t step, const std::string& tensor, const std::string& kind,
+                    double loss_scale, const std::string& format) {
+    return histogram_line({.step = step,
+                           .tensor = tensor,
+                           .kind = kind == "weight" ? GradientKind::weight : GradientKind::activation,
+                           .format = format,
+                           .scale = loss_scale,
+                           .magnitudes = h})
+        .dump();
+}
+
+/// What each line holds, and the warnings of those that could not be read.
+nb::tuple read_lines(const std::string& path) {
+    nb::list lines;
+    std::vector<std::string> warnings;
+    read_histogram_log(
+        path,
+        [&](const RecordedMagnitudes& r) {
+            nb::dict line;
+            line["step"] = r.step;
+            line["tensor"] = r.tensor;
+            line["kind"] = r.kind == GradientKind::weight ? "weight" : "activation";
+            line["loss_scale"] = r.scale;
+            line["format"] = r.format;
+            line["histogram"] = r.magnitudes;
+            lines.append(line);
+        },
+        warnings);
+    return nb::make_tuple(lines, warnings);
+}
+
+} // namespace
+
+void bind_recording(nb::module_& m) {
+    m.def("write_tensors", &write_tensors, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata"));
+    m.def("norms", &norms_of, nb::arg("arrays").noconvert());
+    m.def("histogram_line", &line_of, nb::arg("histogram"), nb::arg("step"), nb::arg("tensor"), nb::arg("kind"),
+          nb::arg("loss_scale"), nb::arg("format"));
+    m.def("read_histogram_log", &read_lines, nb::arg("path"));
+}
+
+} // namespace amp::python
