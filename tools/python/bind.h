@@ -56,7 +56,9 @@ inline nb::object from_json(const std::string& text) { return nb::module_::impor
 
 void bind_formats(nb::module_& m);
 void bind_analysis(nb::module_& m);
+void bind_optimizer(nb::module_& m);
 void bind_recording(nb::module_& m);
+void bind_teaching(nb::module_& m);
 void bind_training(nb::module_& m);
 
 } // namespace amp::python

@@ -16,6 +16,8 @@ NB_MODULE(_ampscope, m) {
     });
     bind_formats(m);
     bind_analysis(m);
+    bind_optimizer(m);
     bind_recording(m);
+    bind_teaching(m);
     bind_training(m);
 }

@@ -32,6 +32,26 @@ void write_tensors(const std::string& path, const std::vector<NamedTensor>& tens
     writer.commit();
 }
 
+nb::tuple read_tensors(const std::string& path) {
+    const auto file = open_tensor_file(path);
+    nb::list tensors;
+    for (std::size_t i = 0; i < file->tensors().size(); ++i) {
+        const TensorEntry& entry = file->tensors()[i];
+        auto bytes = std::make_unique<std::byte[]>(entry.bytes + 1);
+        {
+            const nb::gil_scoped_release release;
+            file->stream(i)->read(std::span(bytes.get(), entry.bytes));
+        }
+        const nb::capsule owner(bytes.get(), [](void* p) noexcept { delete[] static_cast<std::byte*>(p); });
+        const std::size_t size = entry.bytes;
+        const Result<std::uint8_t> array(reinterpret_cast<std::uint8_t*>(bytes.release()), 1, &size, owner);
+        const auto shape = entry.storage_order ? std::vector<std::uint64_t>{entry.count} : entry.shape;
+        const DTypeInfo& type = info(entry.dtype);
+        tensors.append(nb::make_tuple(entry.name, std::string(type.name), std::string(type.numpy), shape, array));
+    }
+    return nb::make_tuple(file->metadata(), tensors);
+}
+
 std::pair<double, double> norms_of(const std::vector<Array<float>>& arrays) {
     const nb::gil_scoped_release release;
     Norms norms;
@@ -73,6 +93,7 @@ nb::tuple read_lines(const std::string& path) {
 } // namespace
 
 void bind_recording(nb::module_& m) {
+    m.def("read_tensors", &read_tensors, nb::arg("path"));
     m.def("write_tensors", &write_tensors, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata"));
     m.def("norms", &norms_of, nb::arg("arrays").noconvert());
     m.def("histogram_line", &line_of, nb::arg("histogram"), nb::arg("step"), nb::arg("tensor"), nb::arg("kind"),

@@ -1,0 +1,20 @@
+"""Pictures of the project's own chart writer."""
+from . import _ampscope
+
+
+class Picture:
+    """An SVG document; notebooks show it."""
+
+    def __init__(self, svg):
+        self.svg = svg
+
+    def _repr_svg_(self):
+        return self.svg
+
+
+def lines(series, *, title="", x_label="", log2_y=False):
+    """A Picture of lines: series maps names to values, or to pairs (x, y) with ascending x; NaN and infinity interrupt a line.
+    log2_y: values are exponents of two. Raises ValueError without two points."""
+    pairs = {name: [v if isinstance(v, tuple) else (i, v) for i, v in enumerate(values)] for name, values in series.items()}
+    return Picture(_ampscope.lines({name: [(float(x), float(y)) for x, y in v] for name, v in pairs.items()}, title, x_label,
+                                   log2_y))

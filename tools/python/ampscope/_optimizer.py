@@ -1,0 +1,41 @@
+"""Optimizers of the trainer, on one array."""
+import numpy as np
+
+from . import _ampscope
+from ._arrays import as_floats, as_format
+
+
+class Optimizer:
+    """SGD, Adam or AdamW in the order of operations of a row of ampscope.optimizers, with weights and state in any formats.
+
+    >>> adam = ampscope.Optimizer(np.ones(3), "adamw", lr=1e-3, weight_format="bf16")
+    >>> adam.step([1, 0, -1])
+    {'lost': 2, 'changed': 0, 'nonfinite': 0}
+
+    weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold values
+                        of their formats
+    state_format        of m and v, or of SGD's momentum; v_format where v's differs
+    rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
+    Raises ValueError for names and numbers out of range."""
+
+    def __init__(self, weight, name="adamw", *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum=0.0,
+                 weight_format="fp32", state_format="fp32", v_format=None, rounding="nearest", seed=0):
+        self._options = _ampscope.optimizer_options(name, lr, *betas, eps, weight_decay, momentum, rounding)
+        self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
+        self._seed, self.steps = seed, 0
+        nearest = _ampscope.policy()
+        self.weight = _ampscope.quantize(self._formats[0], as_floats(weight), nearest)
+        adam = self._options.kind != "sgd"
+        none = np.zeros(0, np.float32)
+        self.m = np.zeros_like(self.weight) if adam or momentum else none
+        self.v = np.zeros_like(self.weight) if adam else none
+        self._compensation = np.zeros_like(self.weight) if rounding == "kahan" else none
+
+    def step(self, gradient):
+        """One update by a gradient without loss scale, in FP32 or rounded to it. Returns how many weights with a gradient it left as they were, how
+        many changed, and how many are not finite."""
+        self.steps += 1
+        gradient = np.broadcast_to(as_floats(gradient), self.weight.shape).astype(np.float32, order="C")
+        counts = _ampscope.optimizer_step(self._options, self.steps, self._seed, self._formats, self.weight, gradient,
+                                          self.m, self.v, self._compensation)
+        return dict(zip(("lost", "changed", "nonfinite"), counts))

@@ -1,0 +1,59 @@
+"""What lies in files: recorded runs, and tensors."""
+import json
+import pathlib
+
+import numpy as np
+
+from . import _ampscope
+from ._conversions import decode
+
+
+class Run:
+    """A run folder, of amp-train or of ampscope.torch.record: .configuration (run.json), .metrics (a dict a step),
+    .histograms (a dict a recorded tensor and step, whose "histogram" is a Histogram of the gradient without its loss scale),
+    .result (None where the run has not ended), .gradients (paths of files, for read_tensors). Raises OSError."""
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.configuration = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        self.metrics = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may still be written
+        result = self.path / "result.json"
+        self.result = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+        self.gradients = sorted((self.path / "gradients").glob("*.safetensors"))
+
+    @property
+    def histograms(self):
+        lines, _ = _ampscope.read_histogram_log(str(self.path / "histograms.jsonl"))
+        for line in lines:
+            exponent = np.log2(line["loss_scale"])
+            if exponent == np.floor(exponent):
+                line["histogram"] = line["histogram"].scaled(-int(exponent))
+        return lines
+
+    def frame(self):
+        """The steps as a pandas.DataFrame."""
+        import pandas
+        return pandas.json_normalize(self.metrics).set_index("step")
+
+    def __repr__(self):
+        name = self.configuration.get("precision", {}).get("name", "?")
+        return f"<ampscope.Run {str(self.path)!r}: {name}, {len(self.metrics)} steps>"
+
+
+def read_tensors(path):
+    """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, by name, and its metadata: (dict of arrays, dict of str).
+    Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. A pickle is never
+    executed. Raises OSError, which names the file and the place in it."""
+    metadata, tensors = _ampscope.read_tensors(str(path))
+    arrays = {}
+    for name, dtype, numpy, shape, data in tensors:
+        format = {"BF16": "bf16", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz", "F8_E5M2FNUZ": "e5m2fnuz",
+                  "F8_E8M0": "e8m0"}.get(dtype)
+        if format:
+            arrays[name] = decode(data.view(np.uint16 if dtype == "BF16" else np.uint8), format).reshape(shape)
+        elif numpy:
+            arrays[name] = data.view("<" + numpy).reshape(shape)
+        else:
+            raise OSError(f"{path}: {name}: {dtype} elements are packed; amp-histogram counts them")
+    return arrays, metadata

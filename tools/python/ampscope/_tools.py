@@ -1,0 +1,140 @@
+"""The command-line tools from Python: the same options, and what their --json says."""
+import html
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+
+
+class Answer(dict):
+    """What a tool says with --json. rows() is its main table, frame() the same as a pandas.DataFrame."""
+
+    def rows(self):
+        return _ROWS[self["tool"] if "tool" in self else "amp-train"](self)
+
+    def frame(self):
+        import pandas
+        return pandas.DataFrame(self.rows())
+
+    def _repr_html_(self):
+        if "html" in self.__dict__:
+            return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        rows = self.rows()
+        return table(rows[0], [row.values() for row in rows]) if rows else ""
+
+
+def table(header, rows):
+    """An HTML table."""
+    def line(cells, tag):
+        return "<tr>" + "".join(f"<{tag}>{html.escape(_shown(cell))}</{tag}>" for cell in cells) + "</tr>"
+    return "<table>" + line(header, "th") + "".join(line(row, "td") for row in rows) + "</table>"
+
+
+def _shown(cell):
+    return "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def words_of(options):
+    """A command line's options from keywords: underscores become hyphens, True gives a flag, lists repeat the option."""
+    words = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(option)
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                words += [option, str(item)]
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return words
+
+
+def _run(tool, paths, options):
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    command = shutil.which(tool, path=path)
+    if command is None:
+        raise FileNotFoundError(f"{tool}: not found; it comes with the package, and from build/*/bin by the PATH")
+    done = subprocess.run([command, *map(str, paths), *words_of(options), "--json", "-"], capture_output=True, text=True)
+    message = done.stderr.strip()
+    if done.returncode == 2:
+        raise ValueError(message)
+    if not done.stdout or done.returncode not in (0, 1, 3):
+        raise OSError(message)
+    answer = Answer(json.loads(done.stdout))
+    if done.returncode == 1 and not answer.rows():
+        raise OSError(message)
+    return answer
+
+
+def amp_histogram(*paths, **options):
+    """What amp-histogram says of gradients in files and folders: amp_histogram("run/", format="fp16,e5m2", by="layer").
+    rows(): tensor, step, format and scale, and what the cast makes of the non-zero elements. Inputs that cannot be read are
+    in ["errors"]. Raises OSError where none can, ValueError for options that mean nothing."""
+    return _run("amp-histogram", paths, options)
+
+
+def amp_loss_scale(*paths, **options):
+    """What amp-loss-scale says: recorded runs under other loss scalers; amp_loss_scale("run/", scaler=["torch", "megatron"]).
+    rows(): a scaler each. Raises as amp_histogram."""
+    return _run("amp-loss-scale", paths, options)
+
+
+def amp_adam(*paths, **options):
+    """What amp-adam says: what eps and the formats of its state do to Adam on recorded gradients; amp_adam("run/",
+    eps="1e-8,1e-6"). rows(): format of the state and eps. Raises as amp_histogram."""
+    return _run("amp-adam", paths, options)
+
+
+def amp_diff(a, b, **options):
+    """What amp-diff says: where two recordings part. rows(): a tensor each. Raises as amp_histogram."""
+    return _run("amp-diff", (a, b), options)
+
+
+def amp_report(*paths, **options):
+    """What amp-report says: runs side by side; without paths it trains its standard comparison, in a minute or two. rows(): a
+    precision each. In a notebook the answer shows the page; amp_report("runs/", html="report.html") writes it. Raises as
+    amp_histogram."""
+    with tempfile.TemporaryDirectory() as scratch:
+        page = pathlib.Path(options.get("html", pathlib.Path(scratch, "report.html")))
+        answer = _run("amp-report", paths, {**options, "html": page})
+        answer.html = page.read_text(encoding="utf-8")
+    return answer
+
+
+def _histogram_rows(answer):
+    return [{"tensor": t["name"], "step": t["step"], "kind": t["kind"], "elements": t["count"], "zero": t["zero"],
+             "nan": t["nan"], "inf": t["inf"], "format": name, **scale}
+            for t in answer["tensors"] for name, format in t["formats"].items() for scale in format["scales"]]
+
+
+def _replay_rows(answer):
+    return [{"run": run["input"], **{key: replay[key] for key in ("scaler", "steps", "skipped", "first_good_step",
+                                                                  "final_scale")},
+             "underflow": replay["underflow"]["elements"], "alarms": "; ".join(a["text"] for a in replay["alarms"])}
+            for run in answer["inputs"] for replay in run["replays"]]
+
+
+def _adam_rows(answer):
+    return [{"run": run["input"], "format": state["format"], "eps": eps["eps"], "stored": eps["stored"],
+             "dominated": eps["dominated"], "nonfinite": eps["nonfinite"], "v_underflow": state["v_underflow"],
+             "v_stuck": state["v_stuck"], "nonzero": run["total"]["nonzero"]}
+            for run in answer["inputs"] for state in run["total"]["states"] for eps in state["eps"]]
+
+
+def _plain(row):
+    """Without lists and objects, of which those with a mean stand for themselves."""
+    row = {key: value["mean"] if isinstance(value, dict) and "mean" in value else value for key, value in row.items()}
+    return {key: value for key, value in row.items() if not isinstance(value, (dict, list))}
+
+
+_ROWS = {
+    "amp-histogram": _histogram_rows,
+    "amp-loss-scale": _replay_rows,
+    "amp-adam": _adam_rows,
+    "amp-diff": lambda answer: [_plain(t) for t in answer["tensors"]],
+    "amp-report": lambda answer: [{"group": g["name"], **_plain(row)} for g in answer["groups"] for row in g["rows"]],
+    "amp-train": lambda answer: [_plain(run) for run in answer["runs"]],
+}
