@@ -11,6 +11,9 @@ class Picture:
     def _repr_svg_(self):
         return self.svg
 
+    def __repr__(self):
+        return f"<ampscope.Picture of {len(self.svg)} bytes>"
+
 
 def lines(series, *, title="", x_label="", log2_y=False):
     """A Picture of lines: series maps names to values, or to pairs (x, y) with ascending x; NaN and infinity interrupt a line.

@@ -1,20 +1,21 @@
 """How notebooks show what the module defines."""
 from ._ampscope import Format, Histogram
-from ._tools import table
+from ._arrays import as_format
+from ._tools import Table
 
-_FACTS = ("bits", "exponent_bits", "fraction_bits", "bias", "max", "min_normal", "min_subnormal", "epsilon")
+_FACTS = ("bits", "exponent_bits", "fraction_bits", "bias", "max", "min_normal", "min_subnormal", "epsilon", "has_infinity",
+          "has_nan")
 
 
-def _format_html(self):
-    return table(["format", *_FACTS, "infinity", "NaN"], [[self.name, *(getattr(self, fact) for fact in _FACTS),
-                                                           self.has_infinity, self.has_nan]])
+def facts(*formats):
+    """What formats can hold, side by side: a Table. facts("fp16", "bf16")"""
+    return Table({"format": str(f), **{fact: getattr(f, fact) for fact in _FACTS}} for f in map(as_format, formats))
 
 
 def _histogram_frame(self, formats=("fp16", "bf16", "e4m3", "e5m2"), log2_scales=(0,)):
     """classify() for several formats and scales as a pandas.DataFrame."""
-    import pandas
-    return pandas.DataFrame([{"format": str(f), "log2_scale": s, **self.classify(f, s)} for f in formats for s in log2_scales])
+    return Table({"format": str(f), "log2_scale": s, **self.classify(f, s)} for f in formats for s in log2_scales).frame()
 
 
-Format._repr_html_ = _format_html
+Format._repr_html_ = lambda self: facts(self)._repr_html_()
 Histogram.frame = _histogram_frame

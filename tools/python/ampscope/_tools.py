@@ -9,28 +9,35 @@ import sysconfig
 import tempfile
 
 
+class Table(list):
+    """Rows: dicts of the same keys. Notebooks show it; frame() is the same as a pandas.DataFrame."""
+
+    def frame(self):
+        import pandas
+        return pandas.DataFrame(list(self))
+
+    def _repr_html_(self):
+        def line(cells, tag):
+            return "<tr>" + "".join(f"<{tag}>{html.escape(_shown(cell))}</{tag}>" for cell in cells) + "</tr>"
+        return "<table>" + "".join([line(row, "th") for row in self[:1]] + [line(row.values(), "td") for row in self]) + "</table>"
+
+    def __repr__(self):
+        return f"<ampscope.Table of {len(self)} rows>"
+
+
 class Answer(dict):
     """What a tool says with --json. rows() is its main table, frame() the same as a pandas.DataFrame."""
 
     def rows(self):
-        return _ROWS[self["tool"] if "tool" in self else "amp-train"](self)
+        return Table(_ROWS[self["tool"] if "tool" in self else "amp-train"](self))
 
     def frame(self):
-        import pandas
-        return pandas.DataFrame(self.rows())
+        return self.rows().frame()
 
     def _repr_html_(self):
         if "html" in self.__dict__:
             return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 40em; border: 0"></iframe>'
-        rows = self.rows()
-        return table(rows[0], [row.values() for row in rows]) if rows else ""
-
-
-def table(header, rows):
-    """An HTML table."""
-    def line(cells, tag):
-        return "<tr>" + "".join(f"<{tag}>{html.escape(_shown(cell))}</{tag}>" for cell in cells) + "</tr>"
-    return "<table>" + line(header, "th") + "".join(line(row, "td") for row in rows) + "</table>"
+        return self.rows()._repr_html_()
 
 
 def _shown(cell):

@@ -1,0 +1,104 @@
+"""Checks of lab 5: a dynamic loss scaler. The oracle is torch.amp.GradScaler's state machine, which the tests of the project
+replay against torch itself."""
+import numpy as np
+
+from .._ampscope import LossScaler
+from ._exercises import Wrong, call, exercise, number
+
+
+def _compare(make, what, found, **options):
+    ours = LossScaler("torch", **options)
+    theirs = call(make, options["init_scale"], 2.0, options.get("backoff_factor", 0.5), options["growth_interval"])
+    for name in ("scale", "update"):
+        if not hasattr(theirs, name):
+            raise Wrong(f"your scaler has no {name}: it needs .scale and .update(found_inf)")
+    for step, f in enumerate(found):
+        before = ours.scale
+        ours.update(bool(f))
+        try:
+            theirs.update(bool(f))
+        except Exception as error:
+            raise Wrong(f"{what}: update({bool(f)}) in step {step} fails with {type(error).__name__}: {error}") from None
+        if number("scale", theirs.scale) != ours.scale:
+            raise Wrong(f"{what}: after step {step} (found_inf {bool(f)}) the scale is {theirs.scale!r}, not {ours.scale!r}; before "
+                        f"it was {before!r}. {_reason(f, before, ours, list(found[:step + 1]), options['growth_interval'])}")
+
+
+def _reason(found, before, ours, history, interval):
+    if found:
+        return "an overflow multiplies the scale by backoff, in FP32, and growth has to wait a whole interval again"
+    if ours.scale == before and before * 2 == float(np.float32(np.inf)):
+        return "a scale that would become infinite in FP32 stays as it is"
+    if ours.scale > before:
+        return f"{interval} steps in a row without overflow let it grow"
+    return "it grows only after a whole interval of clean steps: any overflow begins the count anew, and so does growth"
+
+
+@exercise("5.1")
+def scaler(make):
+    """the same scale as torch's after each of 2,000 steps, at both ends of FP32 as well."""
+    _compare(make, "the trace of the text", (0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0), init_scale=65536.0, growth_interval=3)
+    rng = np.random.default_rng(5)
+    _compare(make, "random overflows", rng.random(2000) < 0.1, init_scale=65536.0, growth_interval=5)
+    _compare(make, "backoff by 0.7", rng.random(300) < 0.3, init_scale=65536.0, growth_interval=2, backoff_factor=0.7)
+    _compare(make, "no overflow, for ever", np.zeros(300), init_scale=65536.0, growth_interval=2)
+    _compare(make, "nothing but overflows", np.ones(170), init_scale=65536.0, growth_interval=2)
+
+
+_ORDER = ["zero_grad", "forward under autocast", "scale(loss).backward()", "unscale_", "clip", "step", "update"]
+
+
+@exercise("5.2")
+def order(calls):
+    """clipping needs gradients without the scale, and the scaler must see them before they are changed for the last time."""
+    if sorted(calls, key=str) != sorted(_ORDER):
+        raise Wrong(f"expected each of these once: {', '.join(_ORDER)}")
+    place = {name: i for i, name in enumerate(calls)}
+    rules = (("forward under autocast", "scale(loss).backward()", "backward needs the loss"),
+             ("zero_grad", "scale(loss).backward()", "clearing gradients after backward throws them away"),
+             ("scale(loss).backward()", "unscale_", "there is nothing to unscale before backward"),
+             ("unscale_", "clip", "clipped before unscale_, gradients are compared with the threshold while they are 65,536 times as "
+                                  "large: nearly everything is clipped to nearly nothing"),
+             ("clip", "step", "what is clipped after the step changes nothing"),
+             ("step", "update", "update() looks at what step() and unscale_() found"))
+    for first, second, why in rules:
+        if place[first] > place[second]:
+            raise Wrong(f"{first} after {second}: {why}")
+
+
+@exercise("5.3")
+def threshold(effective):
+    """clipping at 1.0 before unscale_ is clipping at 2^-16: the learning rate of a clipped step is cut to nothing."""
+    if number("effective", effective) != 2.0**-16:
+        raise Wrong(f"not {effective!r}: the scaled gradient has norm 65536 |g|, is cut to norm 1, and is then divided by 65536")
+
+
+@exercise("5.4")
+def skips(before_first_step, in_10000):
+    """one skip in each interval is how a healthy scaler looks for the edge: about 0.05 % of the steps."""
+    machine = LossScaler("torch")
+    verdicts = [machine.update(machine.scale > 2.0**12) for _ in range(10_000)]
+    wanted = {"before_first_step": (before_first_step, verdicts.index("step"), "2^16, 2^15, 2^14 and 2^13 overflow"),
+              "in_10000": (in_10000, verdicts.count("skip"), "after these, each 2000 clean steps end with a scale of 2^13, and one "
+                                                             "skip")}
+    for name, (got, value, why) in wanted.items():
+        if number(name, got) != value:
+            raise Wrong(f"{name} is not {got!r}: {why}")
+
+
+@exercise("5.5")
+def collapse(until_zero, inverse_infinite):
+    """at scale 0 the gradients are 0, which is finite, and 0 times an infinite 1/scale is NaN: the step is taken, and all is lost."""
+    scale, zero, infinite = np.float32(65536), None, None
+    for n in range(1, 200):
+        scale = np.float32(float(scale) * 0.5)
+        if infinite is None and (scale == 0 or np.isinf(np.float32(min(1 / float(scale), 1e39)))):
+            infinite = n
+        if scale == 0:
+            zero = n
+            break
+    if number("until_zero", until_zero) != zero:
+        raise Wrong(f"until_zero is not {until_zero!r}: FP32 has subnormals down to 2^-149, and half of that is a tie with zero")
+    if number("inverse_infinite", inverse_infinite) != infinite:
+        raise Wrong(f"inverse_infinite is not {inverse_infinite!r}: 1/scale is infinite in FP32 once the scale is 2^-128; from 2^16 on, "
+                    "count")
