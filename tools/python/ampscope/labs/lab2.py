@@ -51,7 +51,7 @@ def counts(count):
 
 @exercise("2.2")
 def denominators(of_all, of_nonzero, zero_after):
-    """one tensor, one format, three rates from 10 % to 74 %: a percentage without its denominator says nothing."""
+    """one tensor, one format, three rates from 11 % to 73 %: a percentage without its denominator says nothing."""
     from . import data
     tensors, _ = read_tensors(data("digits_cnn") / "step_000600.safetensors")
     x = np.concatenate([g.ravel() for name, g in tensors.items() if name.endswith(".out.grad")])
