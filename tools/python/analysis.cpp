@@ -93,13 +93,17 @@ void bind_histogram(nb::module_& m) {
              [](const MagnitudeHistogram& h) {
                  return svg_of(h, {"fp16", "bf16", "e4m3", "e5m2"}, "Magnitudes");
              })
-        .def("__add__",
-             [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) {
-                 MagnitudeHistogram sum = a;
-                 sum.merge(b);
-                 return sum;
-             })
-        .def("__eq__", [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) { return a == b; })
+        .def(
+            "__add__",
+            [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) {
+                MagnitudeHistogram sum = a;
+                sum.merge(b);
+                return sum;
+            },
+            nb::is_operator())
+        .def(
+            "__eq__", [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) { return a == b; },
+            nb::is_operator(), equality)
         .def("__repr__", [](const MagnitudeHistogram& h) {
             return "<ampscope.Histogram of " + std::to_string(h.count()) + " elements>";
         });

@@ -32,6 +32,9 @@ using Array = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Result = nb::ndarray<nb::numpy, T>;
 
+/// How type checkers want equality declared: for any other object.
+inline const nb::sig equality("def __eq__(self, arg: object, /) -> bool");
+
 template <class T>
 std::span<const T> span_of(const Array<T>& array) {
     return {array.data(), array.size()};

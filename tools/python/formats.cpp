@@ -91,7 +91,8 @@ void bind_format(nb::module_& m) {
         .def(
             "facts", [](const FormatSpec& f) { return from_json(format_facts(f, f.bits() <= 8).dump()); },
             "Every fact, as amp-format --json prints it; with all values up to 8 bits.")
-        .def("__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; })
+        .def(
+            "__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; }, nb::is_operator(), equality)
         .def("__hash__", [](const FormatSpec& f) { return nb::hash(nb::str(f.name)); })
         .def("__str__", [](const FormatSpec& f) { return std::string(f.name); })
         .def("__repr__", &representation);

@@ -1,4 +1,8 @@
 """Pictures of the project's own chart writer."""
+from __future__ import annotations
+
+from typing import Iterable, Mapping
+
 from . import _ampscope
 
 
@@ -15,7 +19,8 @@ class Picture:
         return f"<ampscope.Picture of {len(self.svg)} bytes>"
 
 
-def lines(series, *, title="", x_label="", log2_y=False):
+def lines(series: Mapping[str, Iterable[float | tuple[float, float]]], *, title: str = "", x_label: str = "",
+          log2_y: bool = False) -> Picture:
     """A Picture of lines: series maps names to values, or to pairs (x, y) with ascending x; NaN and infinity interrupt a line.
     log2_y: values are exponents of two. Raises ValueError without two points."""
     pairs = {name: [v if isinstance(v, tuple) else (i, v) for i, v in enumerate(values)] for name, values in series.items()}

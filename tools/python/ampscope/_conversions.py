@@ -1,5 +1,10 @@
 """Conversions and arithmetic of whole arrays."""
+from __future__ import annotations
+
+from typing import Any, Callable, Protocol, TypeVar
+
 import numpy as np
+import numpy.typing as npt
 
 from . import _ampscope
 from ._arrays import as_codes, as_floats, as_format, as_singles, typed
@@ -11,13 +16,22 @@ _KEYWORDS = """
     The result does not depend on threads (0: all cores). Raises ValueError for names that are none."""
 
 
-def _documented(function):
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Operation(Protocol):
+    def __call__(self, a: npt.ArrayLike, b: npt.ArrayLike = ..., c: npt.ArrayLike = ..., *, format: _ampscope.Format | str,
+                 threads: int = ..., **policy: Any) -> npt.NDArray[np.float32]: ...
+
+
+def _documented(function: _Function) -> _Function:
     function.__doc__ += _KEYWORDS
     return function
 
 
 @_documented
-def quantize(x, format, *, threads=0, **policy):
+def quantize(x: npt.ArrayLike, format: _ampscope.Format | str, *, threads: int = 0,
+             **policy: Any) -> npt.NDArray[np.float32]:
     """x rounded once to the format: an array of FP32 with the shape of x. x holds real numbers: of NumPy, ml_dtypes,
     torch, or a list.
     """
@@ -25,7 +39,7 @@ def quantize(x, format, *, threads=0, **policy):
 
 
 @_documented
-def encode(x, format, *, dtype=None, threads=0, **policy):
+def encode(x: npt.ArrayLike, format: _ampscope.Format | str, *, dtype: Any = None, threads: int = 0, **policy: Any) -> Any:
     """The codes of x in the format: unsigned integers of 8, 16 or 32 bits, or an array of `dtype` that holds them
     (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...).
     """
@@ -33,12 +47,12 @@ def encode(x, format, *, dtype=None, threads=0, **policy):
     return codes if dtype is None else typed(codes, dtype)
 
 
-def decode(codes, format, *, threads=0):
+def decode(codes: npt.ArrayLike, format: _ampscope.Format | str, *, threads: int = 0) -> npt.NDArray[np.float32]:
     """The values of codes, exactly, as FP32; bits of a code beyond the format's are ignored. NaN is canonical."""
     return _ampscope.decode(as_format(format), as_codes(codes), threads)
 
 
-def _operation(name, meaning):
+def _operation(name: str, meaning: str) -> _Operation:
     def operation(a, b=0.0, c=0.0, *, format, threads=0, **policy):
         a, b, c = np.broadcast_arrays(as_singles(a), as_singles(b), as_singles(c))
         a, b, c = (np.asarray(x, order="C") for x in (a, b, c))
@@ -58,7 +72,8 @@ sqrt = _operation("sqrt", "The square root of a")
 fma = _operation("fma", "a * b + c, rounded once")
 
 
-def dot(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, c=0.0):
+def dot(a: npt.ArrayLike, b: npt.ArrayLike, accumulator: str = "fp32", *, a_format: _ampscope.Format | str = "fp32",
+        b_format: _ampscope.Format | str | None = None, c: float = 0.0) -> float:
     """a . b + c as that accumulator adds up: a row of matrix hardware (hopper-wgmma-fp8 ...), exact, pairwise, kahan,
     or a format for a chain of fused multiply-adds in it. Operands are values of their formats, which decide how hardware
     reads them. Returns a float. Raises ValueError."""
@@ -66,7 +81,7 @@ def dot(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, c=0.0):
     return _ampscope.dot(a, b, str(a_format), str(b_format or a_format), accumulator, c)
 
 
-def histogram(x, *, scale=1):
+def histogram(x: npt.ArrayLike, *, scale: float = 1) -> _ampscope.Histogram:
     """The exact Histogram of the magnitudes of x / scale; scale, the loss scale that gradients still contain, is a
     power of two. Raises ValueError."""
     exponent = np.log2(scale) if scale > 0 else np.nan

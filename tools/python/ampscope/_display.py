@@ -1,4 +1,6 @@
 """How notebooks show what the module defines."""
+from __future__ import annotations
+
 from ._ampscope import Format, Histogram
 from ._arrays import as_format
 from ._tools import Table
@@ -7,7 +9,7 @@ _FACTS = ("bits", "exponent_bits", "fraction_bits", "bias", "max", "min_normal",
           "has_nan")
 
 
-def facts(*formats):
+def facts(*formats: Format | str) -> Table:
     """What formats can hold, side by side: a Table. facts("fp16", "bf16")"""
     return Table({"format": str(f), **{fact: getattr(f, fact) for fact in _FACTS}} for f in map(as_format, formats))
 

@@ -1,5 +1,8 @@
 """Optimizers of the trainer, on one array."""
+from __future__ import annotations
+
 import numpy as np
+import numpy.typing as npt
 
 from . import _ampscope
 from ._arrays import as_floats, as_format
@@ -18,8 +21,11 @@ class Optimizer:
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     Raises ValueError for names and numbers out of range."""
 
-    def __init__(self, weight, name="adamw", *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum=0.0,
-                 weight_format="fp32", state_format="fp32", v_format=None, rounding="nearest", seed=0):
+    def __init__(self, weight: npt.ArrayLike, name: str = "adamw", *, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+                 momentum: float = 0.0, weight_format: _ampscope.Format | str = "fp32",
+                 state_format: _ampscope.Format | str = "fp32", v_format: _ampscope.Format | str | None = None,
+                 rounding: str = "nearest", seed: int = 0) -> None:
         self._options = _ampscope.optimizer_options(name, lr, *betas, eps, weight_decay, momentum, rounding)
         self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
         self._seed, self.steps = seed, 0
@@ -31,7 +37,7 @@ class Optimizer:
         self.v = np.zeros_like(self.weight) if adam else none
         self._compensation = np.zeros_like(self.weight) if rounding == "kahan" else none
 
-    def step(self, gradient):
+    def step(self, gradient: npt.ArrayLike) -> dict[str, int]:
         """One update by a gradient without loss scale, in FP32 or rounded to it. Returns how many weights with a gradient it left as they were, how
         many changed, and how many are not finite."""
         self.steps += 1

@@ -1,8 +1,13 @@
 """What lies in files: recorded runs, and tensors."""
+from __future__ import annotations
+
 import json
+import os
 import pathlib
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _ampscope
 from ._conversions import decode
@@ -13,7 +18,7 @@ class Run:
     .histograms (a dict a recorded tensor and step, whose "histogram" is a Histogram of the gradient without its loss scale),
     .result (None where the run has not ended), .gradients (paths of files, for read_tensors). Raises OSError."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
         self.configuration = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -23,7 +28,7 @@ class Run:
         self.gradients = sorted((self.path / "gradients").glob("*.safetensors"))
 
     @property
-    def histograms(self):
+    def histograms(self) -> list[dict[str, Any]]:
         lines, _ = _ampscope.read_histogram_log(str(self.path / "histograms.jsonl"))
         for line in lines:
             exponent = np.log2(line["loss_scale"])
@@ -31,7 +36,7 @@ class Run:
                 line["histogram"] = line["histogram"].scaled(-int(exponent))
         return lines
 
-    def frame(self):
+    def frame(self) -> Any:
         """The steps as a pandas.DataFrame."""
         import pandas
         return pandas.json_normalize(self.metrics).set_index("step")
@@ -41,7 +46,7 @@ class Run:
         return f"<ampscope.Run {str(self.path)!r}: {name}, {len(self.metrics)} steps>"
 
 
-def read_tensors(path):
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, by name, and its metadata: (dict of arrays, dict of str).
     Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. A pickle is never
     executed. Raises OSError, which names the file and the place in it."""

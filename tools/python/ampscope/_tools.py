@@ -1,4 +1,6 @@
 """The command-line tools from Python: the same options, and what their --json says."""
+from __future__ import annotations
+
 import html
 import json
 import os
@@ -7,12 +9,13 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from typing import Any
 
 
-class Table(list):
+class Table(list):  # type: ignore[type-arg]
     """Rows: dicts of the same keys. Notebooks show it; frame() is the same as a pandas.DataFrame."""
 
-    def frame(self):
+    def frame(self) -> Any:
         import pandas
         return pandas.DataFrame(list(self))
 
@@ -25,13 +28,13 @@ class Table(list):
         return f"<ampscope.Table of {len(self)} rows>"
 
 
-class Answer(dict):
+class Answer(dict):  # type: ignore[type-arg]
     """What a tool says with --json. rows() is its main table, frame() the same as a pandas.DataFrame."""
 
-    def rows(self):
+    def rows(self) -> Table:
         return Table(_ROWS[self["tool"] if "tool" in self else "amp-train"](self))
 
-    def frame(self):
+    def frame(self) -> Any:
         return self.rows().frame()
 
     def _repr_html_(self):
@@ -76,31 +79,31 @@ def _run(tool, paths, options):
     return answer
 
 
-def amp_histogram(*paths, **options):
+def amp_histogram(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-histogram says of gradients in files and folders: amp_histogram("run/", format="fp16,e5m2", by="layer").
     rows(): tensor, step, format and scale, and what the cast makes of the non-zero elements. Inputs that cannot be read are
     in ["errors"]. Raises OSError where none can, ValueError for options that mean nothing."""
     return _run("amp-histogram", paths, options)
 
 
-def amp_loss_scale(*paths, **options):
+def amp_loss_scale(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-loss-scale says: recorded runs under other loss scalers; amp_loss_scale("run/", scaler=["torch", "megatron"]).
     rows(): a scaler each. Raises as amp_histogram."""
     return _run("amp-loss-scale", paths, options)
 
 
-def amp_adam(*paths, **options):
+def amp_adam(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-adam says: what eps and the formats of its state do to Adam on recorded gradients; amp_adam("run/",
     eps="1e-8,1e-6"). rows(): format of the state and eps. Raises as amp_histogram."""
     return _run("amp-adam", paths, options)
 
 
-def amp_diff(a, b, **options):
+def amp_diff(a: str | os.PathLike[str], b: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-diff says: where two recordings part. rows(): a tensor each. Raises as amp_histogram."""
     return _run("amp-diff", (a, b), options)
 
 
-def amp_report(*paths, **options):
+def amp_report(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-report says: runs side by side; without paths it trains its standard comparison, in a minute or two. rows(): a
     precision each. In a notebook the answer shows the page; amp_report("runs/", html="report.html") writes it. Raises as
     amp_histogram."""

@@ -1,9 +1,11 @@
 """The reference trainer."""
+from typing import Any
+
 from . import _ampscope
 from ._tools import Answer, words_of
 
 
-def train(**options):
+def train(**options: Any) -> Answer:
     """Trains small networks in emulated precision, as the command amp-train does, and returns what its --json says.
 
     Options are amp-train's, with underscores: train(model="cnn", precision=["fp32", "amp-fp16"], steps=100, seed=1).

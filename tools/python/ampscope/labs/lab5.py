@@ -102,3 +102,36 @@ def collapse(until_zero, inverse_infinite):
     if number("inverse_infinite", inverse_infinite) != infinite:
         raise Wrong(f"inverse_infinite is not {inverse_infinite!r}: 1/scale is infinite in FP32 once the scale is 2^-128; from 2^16 on, "
                     "count")
+
+
+STATEMENTS = {
+    "FP16 overflows when gradients are unscaled": (
+        False, "unscaling divides; what overflows are the scaled gradients, in backward"),
+    "inf / 65536 is NaN": (False, "it is infinite; NaN comes of 0/0, inf - inf and 0 * inf"),
+    "loss.backward() takes the scale out of the gradients": (False, "unscale_ does, or step where it was not called"),
+    "torch multiplies gradients by the rounded reciprocal of the scale": (
+        True, "float(1 / double(scale)); for a power of two that is the same as a division"),
+    "under autocast a parameter's .grad is FP16": (False, "parameters are FP32, and so are their gradients; activations' are FP16"),
+    "autocast to FP16 halves the memory of weights, gradients and optimizer": (
+        False, "all of these stay FP32, 16 bytes a parameter with Adam, and the cast copies come on top; activations are halved"),
+    "the largest number of FP16 is 65504": (True, "(2 - 2^-10) * 2^15; \"about 65,500\" misses where rounding to infinity begins, 65520"),
+    "TF32 tensors take 19 bits a number in memory": (False, "TF32 is how products read FP32 tensors; nothing is stored in it"),
+    "BF16 needs a larger eps because 1e-8 is zero in it": (
+        False, "BF16 has FP32's exponents, and 1e-8 among its numbers; its trouble is precision (lab 6)"),
+    "a skipped step also skips the learning rate scheduler": (
+        False, "the scheduler knows nothing of it, unless the loop asks the scaler"),
+    "FP8 training always keeps gradients in E5M2": (False, "some recipes do; MX, DeepSeek's blocks and others use E4M3 for all (lab 7)"),
+    "with two optimizers, one may step while the other's step is skipped": (
+        True, "each has a found_inf of its own; the scale backs off if either found one"),
+}
+
+
+@exercise("5.6")
+def statements(answers):
+    """half of what is said of mixed precision is nearly right."""
+    for statement, (value, why) in STATEMENTS.items():
+        got = answers.get(statement, ...)
+        if got is ...:
+            raise Wrong(f"there is no answer to {statement!r} yet")
+        if bool(got) != value:
+            raise Wrong(f"{statement!r} is {value}: {why}")
