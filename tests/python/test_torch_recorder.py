@@ -285,10 +285,64 @@ def test_recorders_of_two_networks_keep_to_their_own(tmp_path):
         assert m["loss"] == float(loss.detach()) and "micro_batches" not in m
 
 
+def test_gradients_that_were_cleared_do_not_count(tmp_path):
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu")
+    with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=1, activations=True):
+        for x, y in batches(2):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                out = model(x)
+            loss = F.cross_entropy(out.float(), y)
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    (m,) = lines(tmp_path / "metrics.jsonl")
+    assert m["loss"] == float(loss.detach()) and "micro_batches" not in m
+    log = lines(tmp_path / "histograms.jsonl")
+    assert {line["loss_scale"] for line in log} == {65536} and {line["count"] for line in log
+                                                                if line["tensor"] == "up.out.grad"} == {16 * 8}
+
+
+def test_gradients_with_a_graph(tmp_path):
+    model, optimizer = prepared()
+    x, y = batches(1)[0]
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+        F.cross_entropy(model(x), y).backward(create_graph=True)
+        norm = torch.cat([p.grad.detach().ravel() for p in model.parameters()]).double().norm()
+        optimizer.step()
+    assert lines(tmp_path / "metrics.jsonl")[0]["grad_norm"] == pytest.approx(float(norm), rel=1e-12)
+
+
+def test_a_full_disk_ends_the_recording_alone(tmp_path, monkeypatch):
+    model, optimizer = prepared()
+    recorder = ampscope.torch.record(tmp_path, model, optimizer, every=2)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    plain_loop(model, optimizer, batches(2))
+    monkeypatch.setattr(recorder._folder, "write_gradients", full)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.warns(RuntimeWarning, match="No space left on device; recording ends with step 2, training goes on"):
+        plain_loop(model, optimizer, batches(3))
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+    recorder.close()
+    assert len(lines(tmp_path / "metrics.jsonl")) == 2 and not optimizer._optimizer_step_post_hooks
+
+
+def test_steps_without_backward(tmp_path):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer):
+        optimizer.step()
+    (m,) = lines(tmp_path / "metrics.jsonl")
+    assert m["loss"] is None and "loss_class" not in m and not m["found_inf"]
+
+
 def test_a_scale_by_hand_is_told(tmp_path):
     model, optimizer = prepared()
     x, y = batches(1)[0]
-    with ampscope.torch.record(tmp_path, model, optimizer, every=1) as recorder:
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1, activations=True) as recorder:
         (F.cross_entropy(model(x), y) * 128).backward()
         recorder.take(loss_scale=128)
         for p in model.parameters():
@@ -298,6 +352,7 @@ def test_a_scale_by_hand_is_told(tmp_path):
     (m,) = lines(tmp_path / "metrics.jsonl")
     assert m["scale"] == 128 and m["grad_norm"] == pytest.approx(float(norm), rel=1e-12)
     assert tensors(tmp_path / "gradients/step_000000.safetensors")[0]["loss_scale"] == "128.0"
+    assert {line["loss_scale"] for line in lines(tmp_path / "histograms.jsonl")} == {128.0}
 
 
 def test_an_exception_loses_nothing(tmp_path):

@@ -1,8 +1,10 @@
 """The recorder: what it knows of a step, and when it takes the gradients."""
 import atexit
+import contextlib
 import math
 import pathlib
 import time
+import warnings
 
 import numpy as np
 import torch
@@ -25,11 +27,11 @@ def _dense(gradient):
 
 
 def _norms(gradients):
-    """The 2-norm of all and the largest magnitude, NaN or infinity where an element is. Of a device tensors of one element,
-    so that it is not waited for."""
+    """The 2-norm of all and the largest magnitude, NaN or infinity where an element is; those of a device are left there, as
+    tensors of one element, so that it is not waited for."""
     try:  # of ordinary FP32 gradients on the processor, where torch takes three times as long
         return _ampscope.norms([g.numpy() for g in gradients])
-    except TypeError:
+    except (RuntimeError, TypeError):
         pass
     parts = [g.detach().coalesce().values() if g.is_sparse else _dense(g) for g in gradients]
     parts = [p for p in parts if p.numel()]
@@ -55,14 +57,15 @@ class Recorder:
         self._parameters = _describe.parameters_of(inner, self._optimizer)
         self._tensors_trained = [p for _, p in self._parameters]
         self._every, self._histograms_only = every, histograms_only
-        self._rank, ranks = _describe.rank()
-        self._folder = Folder(pathlib.Path(path) / f"rank_{self._rank}" if ranks > 1 else path, step)
+        self._activations = Activations(inner, activations, self._saw_activation)
+        rank, ranks = _describe.rank()
+        self._folder = Folder(pathlib.Path(path) / f"rank_{rank}" if ranks > 1 else path, step)
         self._configuration = {
             **_describe.configuration(model, self._parameters, self._optimizer, scaler, name),
             "recording": {"every": every, "activations": bool(activations), "histograms_only": histograms_only}}
         if ranks > 1:
             self._configuration["ranks"] = {
-                "rank": self._rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
+                "rank": rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
         self._lint, self._name = Lint(warn), name
         self._step = self._first_step = step
         self._autocast = None  # dtype, once seen, and where
@@ -72,7 +75,6 @@ class Recorder:
         self._closed = False
         self._begin_step()
         self._folder.write("run.json", self._configuration)
-        self._activations = Activations(inner, activations, self._saw_activation)
         self._activations.arm(self._recorded())
         self._hooks = [self._optimizer.register_step_pre_hook(self._before_step),
                        self._optimizer.register_step_post_hook(self._after_step)]
@@ -89,25 +91,23 @@ class Recorder:
         if self._taken or not self._backwards:
             return
         self._taken = True
-        self._contained = float(loss_scale or self._contained)
+        if loss_scale is not None:
+            self._contained = float(loss_scale)
+            for entry in self._histograms.values():  # activations', which were seen in backward
+                entry[3] = self._contained
         with torch.no_grad():
             self._measured = _norms([p.grad for p in self._tensors_trained if p.grad is not None])
         if self._recorded():
             for name, parameter in self._parameters:
                 if parameter.grad is not None:
                     self._count(name + ".grad", "weight", _dense(parameter.grad))
-            self._write_recorded()
+            self._safely(self._write_recorded)
 
     def close(self, stopped=""):
         """Ends the recording; what was recorded is complete. Calls after the first do nothing."""
         if self._closed:
             return
-        self._closed = True
-        atexit.unregister(self.close)
-        _taps.remove(self)
-        self._activations.arm(False)
-        for hook in self._hooks:
-            hook.remove()
+        self._detach()
         self._flush()
         self._folder.write("run.json", self._configuration)
         self._folder.write("result.json", {"steps": self._step - self._first_step, "skipped": self._skipped,
@@ -119,6 +119,26 @@ class Recorder:
 
     def __exit__(self, kind, error, traceback):
         self.close(f"step {self._step}: {kind.__name__}: {error}" if kind else "")
+
+    def _detach(self):
+        self._closed = True
+        atexit.unregister(self.close)
+        _taps.remove(self)
+        self._activations.arm(False)
+        for hook in self._hooks:
+            hook.remove()
+
+    def _safely(self, write):
+        """A full disk ends the recording, not the training."""
+        try:
+            write()
+        except OSError as error:
+            warnings.warn(f"{self._folder.path}: {error}; recording ends with step {self._step}, training goes on",
+                          RuntimeWarning, stacklevel=2)
+            self._detach()
+            with contextlib.suppress(OSError):  # what else there is may still find room
+                self._flush()
+            self._folder.close()
 
     # What the taps tell, in the order of a step.
 
@@ -144,10 +164,10 @@ class Recorder:
                        "autocast's lists. End the autocast region before loss.backward().")
         found = [_taps.scale_in(root) for root in roots]
         self._root = found[0][0], sum(loss for _, loss in found if loss.numel() == 1)
-        self._in_backward = self._root[0]
         self._marks = self._mark()
         if self._backwards and not self._marks:  # gradients were cleared: begin anew
             self._begin_gradients()
+        self._in_backward = self._root[0]
 
     def after_backward(self):
         marks = self._mark()
@@ -259,7 +279,8 @@ class Recorder:
         entry[0] += histogram
         entry[-1] += 1
         if kind == "activation":
-            self._largest_activation = max(self._largest_activation, largest / scale)
+            self._largest_activation = max(self._largest_activation, largest)
+            array = array.copy()  # what follows in backward may be written into the same memory
         if not self._histograms_only:
             key = name if entry[-1] == 1 else f"{name.removesuffix('.out.grad')}@{entry[-1]}.out.grad"
             self._tensors[key] = dtype, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -284,27 +305,30 @@ class Recorder:
                 "skipped": bool(found_inf) and scaled, "grad_norm": None,
                 "lr": float(self._optimizer.param_groups[0]["lr"]), "amax": {}}
         if self._recorded() and self._largest_activation:
-            line["amax"]["activation"] = self._largest_activation
+            line["amax"]["activation"] = self._largest_activation / self._contained
         if self._backwards > 1:
             line["micro_batches"] = self._backwards
         if self._changed:
             line["changed_after_backward"] = True
-        self._pending.append((line, *self._measured, self._loss))
+        self._pending.append((line, *self._measured, self._loss if self._backwards else None))
         self._skipped += line["skipped"]
         self._scale = self._contained
         if self._recorded() or time.monotonic() - self._written > _SECONDS:
-            self._flush()
+            self._safely(self._flush)
         self._step += 1
         self._begin_step()
-        self._activations.arm(self._recorded())
+        self._activations.arm(self._recorded() and not self._closed)
 
     def _flush(self):
         """Writes lines whose numbers were left on their device, which is waited for here."""
-        for line, *numbers in self._pending:
-            norm, largest, loss = (float(x) for x in numbers)
-            line["loss"], line["grad_norm"] = finite(loss), finite(norm / line["scale"])
-            if not math.isfinite(loss):
-                line["loss_class"] = "nan" if math.isnan(loss) else "inf"
+        for line, norm, largest, loss in self._pending:
+            norm, largest = float(norm), float(largest)
+            line["grad_norm"] = finite(norm / line["scale"])
+            if loss is not None:
+                loss = float(loss)
+                line["loss"] = finite(loss)
+                if not math.isfinite(loss):
+                    line["loss_class"] = "nan" if math.isnan(loss) else "inf"
             if line["found_inf"] is None:
                 line["found_inf"] = not math.isfinite(largest)
             if math.isfinite(largest):
