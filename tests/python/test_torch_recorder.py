@@ -162,6 +162,29 @@ def test_gradients_of_activations(tmp_path):
         ampscope.torch.record(tmp_path / "b", model, optimizer, activations=["nothing"])
 
 
+def test_gradients_that_backward_overwrites(tmp_path):
+    class Doubling(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.mul_(2)
+
+    class Rude(torch.nn.Module):
+        def forward(self, x):
+            return Doubling.apply(x)
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), Rude())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with ampscope.torch.record(tmp_path, model, optimizer, activations=True):
+        (model(torch.ones(2, 3)) * torch.arange(3.0)).sum().backward()
+        optimizer.step()
+    _, recorded = tensors(tmp_path / "gradients/step_000000.safetensors")
+    assert np.array_equal(recorded["1.out.grad"], [[0, 1, 2]] * 2) and np.array_equal(recorded["0.out.grad"], [[0, 2, 4]] * 2)
+
+
 def test_accumulation_sums_what_backward_was_called_on(tmp_path):
     model, optimizer = prepared()
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)

@@ -61,7 +61,7 @@ def encoder(encode):
         for sign, value in ((0, float(x[i])), (0x8000, -float(x[i]))):
             got = call(encode, value)
             if got != (int(wanted[i]) | sign):
-                faults.setdefault(_reason(abs(value), int(wanted[i])), (value, got, int(wanted[i]) | sign))
+                faults.setdefault(_reason(abs(value), got, int(wanted[i])), (value, got, int(wanted[i]) | sign))
         if len(faults) >= 3:
             break
     if faults:
@@ -72,11 +72,13 @@ def encoder(encode):
         raise Wrong("NaN must stay NaN: exponent bits 31, and a fraction that is not 0")
 
 
-def _reason(x, code):
+def _reason(x, got, code):
     if code == 0x7C00:
         return "from 65520 on, the middle between 65504 and 2^16, nearest-even rounds to infinity"
     if x == 0:
         return "zero has no highest bit: its code is 0, or 0x8000"
+    if got in (0, 0x8000):
+        return "below 2^-14 numbers are subnormal, multiples of 2^-24, and not zero"
     if x in ((_VALUES[code] + _VALUES[code + 1]) / 2, (_VALUES[code] + _VALUES[max(code, 1) - 1]) / 2):
         return "a tie: as near to one neighbour as to the other, so that the even code is taken"
     if x < 2.0**-14:

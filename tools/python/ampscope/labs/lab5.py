@@ -27,7 +27,7 @@ def _compare(make, what, found, **options):
 def _reason(found, before, ours, history, interval):
     if found:
         return "an overflow multiplies the scale by backoff, in FP32, and growth has to wait a whole interval again"
-    if ours.scale == before and before * 2 == float(np.float32(np.inf)):
+    if ours.scale == before and before * 2 > float(np.finfo(np.float32).max):
         return "a scale that would become infinite in FP32 stays as it is"
     if ours.scale > before:
         return f"{interval} steps in a row without overflow let it grow"

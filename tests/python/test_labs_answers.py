@@ -1,0 +1,144 @@
+"""Answers that students give: the check of each says what is wrong with it."""
+import math
+
+import numpy as np
+import pytest
+
+import ampscope
+from ampscope import labs
+from ampscope.labs import lab8
+
+VALUES = {0x3C00: 1.0, 0x4248: 3.140625, 0x0001: 2.0**-24, 0xFBFF: -65504.0, 0x7C00: math.inf}
+
+
+def decoder(subnormals=True, infinity=True, nan=True, signed_zero=True):
+    def decode(code):
+        sign, exponent, fraction = -1.0 if code & 0x8000 else 1.0, code >> 10 & 31, code & 1023
+        if exponent == 31 and fraction and nan:
+            return math.nan
+        if exponent == 31 and not fraction and infinity:
+            return sign * math.inf
+        if code == 0x8000 and not signed_zero:
+            return 0.0
+        if exponent == 0 and subnormals:
+            return sign * 2.0**-14 * (fraction / 1024)
+        return sign * 2.0 ** (exponent - 15) * (1 + fraction / 1024)
+    return decode
+
+
+def encoder(**policy):
+    return lambda x: int(ampscope.encode(ampscope.quantize(x, "fp16", **policy), "fp16"))
+
+
+def without_nan(x):
+    return encoder()(0.0 if math.isnan(x) else x)
+
+
+def count(threshold=None, zero_is_underflow=False, infinite_overflows=False):
+    def count(x):
+        with np.errstate(all="ignore"):
+            y = np.abs(x.astype(np.float16).astype(float))
+        some = np.isfinite(x) & (x != 0)
+        under = some & (np.abs(x) < threshold if threshold else y == 0) | ((x == 0) if zero_is_underflow else False)
+        return {"zero": int((x == 0).sum()), "underflow": int(under.sum()),
+                "subnormal": int((some & (y > 0) & (y < 2.0**-14)).sum()),
+                "overflow": int((np.isinf(y) & (some | infinite_overflows)).sum())}
+    return count
+
+
+class Scaler:
+    """torch's, with a fault."""
+
+    def __init__(self, scale, growth, backoff, interval, fault):
+        self.scale, self.growth, self.backoff, self.interval, self.fault, self.clean = scale, growth, backoff, interval, fault, 0
+
+    def update(self, found):
+        if found:
+            self.scale = float(np.float32(self.scale * self.backoff)) if self.fault != "fp64" else self.scale * self.backoff
+            if self.fault != "keeps counting":
+                self.clean = 0
+            return
+        self.clean += 1
+        if self.clean >= self.interval:
+            grown = self.scale * self.growth
+            if grown < 3.5e38 or self.fault == "infinite":
+                self.scale = grown
+            self.clean = 0
+
+
+def scaler(fault):
+    return lambda *options: Scaler(*options, fault)
+
+
+def quarters(x, r):
+    """Up where the nearest is up: not by chance."""
+    return ampscope.quantize(x, "bf16")
+
+
+def not_cleared(x, r):
+    return (x.view(np.uint32) + r).view(np.float32)
+
+
+def kahan_without(weight, compensation, update):
+    return np.float32(ampscope.quantize(weight + update, "bf16")), np.float32(0)
+
+
+H = (lambda h: 0), (lambda h: 0)
+WRONG = [
+    ("1.1", [VALUES | {0x0001: 2.0**-14}], "subnormal"), ("1.1", [{}], "no value for 0x3c00"),
+    ("1.2", [decoder(subnormals=False)], "subnormal"), ("1.2", [decoder(infinity=False)], "are infinity"),
+    ("1.2", [decoder(nan=False)], "are NaN"), ("1.2", [decoder(signed_zero=False)], "zero has a sign"),
+    ("1.3", [encoder(rounding="nearest_away")], "a tie"), ("1.3", [encoder(rounding="toward_zero")], "not 0x"),
+    ("1.3", [encoder(subnormals="flush")], "subnormal"), ("1.3", [encoder(overflow="saturate_all")], "from 65520 on"),
+    ("1.3", [without_nan], "NaN must stay NaN"),
+    ("1.4", [1.0, 2049, 2048, 1638 * 2.0**-14], "largest_odd is not 2049"), ("1.4", [1.0, 2047, 2048, 0.1], "tenth is not"),
+    ("2.1", [count(threshold=2.0**-24)], "2^-25 is a tie"), ("2.1", [count(zero_is_underflow=True)], "underflow is"),
+    ("2.1", [count(infinite_overflows=True)], "did not overflow in it"), ("2.1", [lambda x: 3], "expected a dict"),
+    ("2.2", [0.2880, 0.2880, 0.7336], "this is of_nonzero"), ("2.2", [10.78, 0.2880, 0.7336], "looks like a percentage"),
+    ("2.3", [31, 84, 2.2], "become_zero is not 31"), ("2.4", [2.0**-24], "FP16 keeps"),
+    ("2.4", [2.0**-26], "the next double above"), ("2.5", ["a", 13], "which of the two is larger"),
+    ("2.5", ["b", 12], "does not carry"),
+    ("3.1", H, "the limit is less than 0.1 %"), ("3.2", [(12, 32), 31], "less than 2 binades"),
+    ("3.2", [(12, 32), 11], "below the window"), ("3.2", [(12, 32), 33], "above the window"),
+    ("3.3", [{"inside": "explodes"}, {"inside": "trains worse"}], "expected one of"),
+    ("3.3", [{"inside": "trains worse"}, {"inside": "takes no step"}], "every step is skipped"),
+    ("4.1", [{case: "fp16" for case in labs.lab4.CASES}], "softmax sums exponentials"),
+    ("4.1", [{case: ampscope.autocast(*call) for case, call in labs.lab4.CASES.items()} | {"mean of an fp16 tensor": "fp32"}],
+     "mean is on no list"),
+    ("4.2", [dict.fromkeys(("layer_norm", "linear", "gelu", "linear2", "add"), "fp16")], "its input is cast to FP32"),
+    ("4.3", [["matmul"]], "gives the same format on both"), ("4.3", [["softmax"]], "are missing"),
+    ("4.4", ["fp16", "fp16", "fp16", "before .grad"], "has a .grad in FP32"),
+    ("4.4", ["fp16", "fp32", "fp32", "before .grad"], "keeps the copy"),
+    ("4.4", ["fp16", "fp32", "fp16", "in the optimizer"], "cannot bring it back"),
+    ("5.1", [scaler("keeps counting")], "whole interval"), ("5.1", [scaler("infinite")], "infinite in FP32 stays"),
+    ("5.1", [scaler("fp64")], "in FP32"), ("5.1", [lambda *o: object()], "has no scale"),
+    ("5.2", [["zero_grad", "forward under autocast", "scale(loss).backward()", "clip", "unscale_", "step", "update"]],
+     "65,536 times"), ("5.2", [["step"]], "each of these once"), ("5.3", [1.0], "divided by 65536"),
+    ("5.4", [4, 4], "in_10000"), ("5.4", [5, 8], "before_first_step"), ("5.5", [165, 144], "tie with zero"),
+    ("5.5", [166, 166], "2^-128"), ("5.6", [{s: True for s in labs.lab5.STATEMENTS}], "scaled gradients, in backward"),
+    ("6.1", [{1e-8: 1e-8, 1e-7: 2**-23, 1e-6: 1e-6, 1e-5: 1e-5}], "multiple of 2^-24"),
+    ("6.2", [lambda g, e: 1.0], "sqrt(g^2) + eps"), ("6.3", [{0.999: 0, 0.99: 0, 0.95: 0}], "for beta2 = 0.999"),
+    ("6.4", [2.0**-8, 2.0**-8], "down is not"), ("6.5", [quarters], "random 16 bits"), ("6.5", [not_cleared], "low 16 bits"),
+    ("6.6", [kahan_without], "each rounded to BF16"), ("6.6", [lambda w, k, u: w], "return weight, compensation"),
+    ("7.1", [{(464.0, "nan"): math.nan}], "448 is even"), ("7.2", [lambda x: 448 / x.max()], "the largest magnitude"),
+    ("7.2", [lambda x: 448 / max(np.abs(x).max(), 1e-30)], "a tensor of zeros"),
+    ("7.3", [lambda b: math.frexp(float(np.abs(b).max()))[1] - 9] * 2, "448 or less"),
+    ("7.4", [lambda x: ampscope.quantize(x, "e4m3", overflow="saturate")], "block of 32"),
+    ("7.5", [13, 64], "growing a + b"), ("7.5", [14, 128], "2^14 times"),
+    ("8.1", [lambda a, b: a != b], "zeros have signs"),
+    ("8.1", [lambda a, b: (a != b) | (np.signbit(a) != np.signbit(b))], "two NaN"),
+    ("8.2", [dict.fromkeys("abcde", "truncates")], "where the right result is subnormal"),
+    ("8.3", [lambda gpu, x: 1.0], "that is no mismatch"),
+    ("8.3", [lambda gpu, x: max(x[np.isfinite(x) & (gpu(x) != lab8.reference(x))], default=0.0)], "is smaller"),
+    ("8.4", ["fp32"], "drop every candidate"), ("8.4", ["hoper"], "unknown accumulator"),
+]
+
+
+@pytest.mark.parametrize("exercise, answers, says", WRONG, ids=lambda x: x if isinstance(x, str) else "")
+def test_wrong_answers(exercise, answers, says):
+    verdict = labs.check(exercise, *answers)
+    assert not verdict and says in verdict.text, verdict
+
+
+def test_each_exercise_has_a_wrong_answer():
+    assert {name for name, *_ in WRONG} == set(labs.exercises)
