@@ -16,7 +16,8 @@ def metrics(path):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_lightning(tmp_path, precision, clip):
     lightning = pytest.importorskip("lightning.pytorch")
-    from ampscope.torch.lightning import Recorder
+    import ampscope.torch
+    Recorder = ampscope.torch.lightning.Recorder
     norms = []
 
     class Module(lightning.LightningModule):
@@ -49,7 +50,8 @@ def test_lightning(tmp_path, precision, clip):
 def test_hugging_face(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from ampscope.torch.transformers import Recorder
+    import ampscope.torch
+    Recorder = ampscope.torch.transformers.Recorder
 
     class Model(torch.nn.Module):
         def __init__(self):

@@ -10,6 +10,15 @@ from ._lint import PrecisionWarning
 from ._ranks import merge_ranks
 from ._recorder import Recorder
 
+
+def __getattr__(name):
+    """ampscope.torch.lightning and ampscope.torch.transformers, imported when they are asked for."""
+    if name in ("lightning", "transformers"):
+        import importlib
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError(f"module 'ampscope.torch' has no attribute {name!r}")
+
+
 __all__ = ["PrecisionWarning", "Recorder", "merge_ranks", "record"]
 
 
