@@ -84,3 +84,17 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     with pytest.raises(ValueError, match="step 0, up.weight.grad: ranks differ after all-reduce"):
         ampscope.torch.merge_ranks(tmp_path)
     assert not (tmp_path / "run.json").exists()
+
+
+def test_steps_in_which_ranks_differ():
+    from ampscope.torch._ranks import _merged_step
+    a = {"step": 3, "loss": 1.0, "scale": 8.0, "found_inf": False, "skipped": False, "grad_norm": 3.0, "lr": 0.1,
+         "amax": {"weight": 2.0}}
+    b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": {"weight": 5.0, "activation": 1.0}}
+    merged = _merged_step([a, b], replicated=False)
+    assert (merged["loss"], merged["found_inf"], merged["skipped"], merged["grad_norm"]) == (2.0, True, False, 5.0)
+    assert merged["amax"] == {"weight": 5.0, "activation": 1.0} and _merged_step([a, b], True)["grad_norm"] == 3.0
+    broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], False)
+    assert (broken["loss"], broken["loss_class"], broken["grad_norm"]) == (None, "nan", None)
+    with pytest.raises(ValueError, match="step 3: ranks differ in their loss scale"):
+        _merged_step([a, {**b, "scale": 4.0}], True)

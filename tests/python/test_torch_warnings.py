@@ -167,6 +167,24 @@ def test_loops(tmp_path, loop):
     assert written == f"{__file__}:{line}: {said[0].message}"
 
 
+def test_scalers_of_ones_own(tmp_path, recwarn):
+    class Scaler(torch.amp.GradScaler):  # as FSDP's: it does some of the work itself
+        def scale(self, outputs):
+            return super().scale(outputs)
+
+        def unscale_(self, optimizer):
+            super().unscale_(optimizer)
+
+        def step(self, optimizer):
+            return super().step(optimizer)
+
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+        right(model, optimizer, Scaler("cpu"))
+    assert not [str(w.message) for w in recwarn.list if w.category is ampscope.torch.PrecisionWarning]
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
+
+
 def test_gradients_without_their_scaler_are_unscaled_all_the_same(tmp_path):
     model, optimizer = prepared()
     with ampscope.torch.record(tmp_path, model, optimizer, every=1):
