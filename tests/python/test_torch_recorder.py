@@ -427,13 +427,25 @@ def test_bad_arguments(tmp_path):
         ampscope.torch.record(tmp_path / "file", model, optimizer)
 
 
-def test_compiled_models(tmp_path):
+@pytest.mark.parametrize("when", ["before", "after", "in place"])
+def test_compiled_models(tmp_path, when):
     model, optimizer = prepared()
-    compiled = torch.compile(model, backend="aot_eager")
-    with ampscope.torch.record(tmp_path, compiled, optimizer, every=1, activations=True):
-        plain_loop(compiled, optimizer, batches(2))
-    names = set(tensors(tmp_path / "gradients/step_000001.safetensors")[1])
-    assert names == {n + ".grad" for n, _ in MLP().named_parameters()}
+    outer = torch.compile(model, backend="aot_eager") if when == "before" else model
+    with pytest.warns(ampscope.torch.PrecisionWarning, match="Compiled modules hide them") as said, \
+            ampscope.torch.record(tmp_path, outer, optimizer, every=1, activations=True):
+        if when == "after":
+            outer = torch.compile(model, backend="aot_eager")
+        if when == "in place":
+            model.compile(backend="aot_eager")
+        plain_loop(outer, optimizer, batches(2))
+    assert len([w for w in said if w.category is ampscope.torch.PrecisionWarning and w.filename == __file__]) == 1
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path / "eager", model, optimizer, every=1):
+        plain_loop(model, optimizer, batches(2))
+    for step in range(2):
+        ours, eager = (tensors(run / f"gradients/step_{step:06}.safetensors")[1] for run in (tmp_path, tmp_path / "eager"))
+        assert set(ours) == set(eager) == {n + ".grad" for n, _ in MLP().named_parameters()}
+        assert all(np.allclose(ours[name], eager[name], rtol=1e-4, atol=1e-7) for name in eager)
 
 
 def test_every_tool_reads_the_folder(tmp_path):

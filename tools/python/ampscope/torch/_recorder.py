@@ -67,6 +67,7 @@ class Recorder:
             self._configuration["ranks"] = {
                 "rank": rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
         self._lint, self._name = Lint(warn), name
+        self._where = user_line()
         self._step = self._first_step = step
         self._autocast = None  # dtype, once seen, and where
         self._skipped, self._scale = 0, 1.0
@@ -272,6 +273,7 @@ class Recorder:
         self.take()
 
     def _count(self, name, kind, gradient):
+        gradient = gradient.detach().cpu()
         array, dtype = array_of_torch(gradient)
         scale = self._in_backward if kind == "activation" else self._contained
         entry = self._histograms.setdefault(name, [_ampscope.Histogram(), kind, format_of_dtype(dtype), scale, 0])
@@ -286,6 +288,10 @@ class Recorder:
             self._tensors[key] = dtype, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def _write_recorded(self):
+        if self._configuration["recording"]["activations"] and not any(
+                kind == "activation" for _, kind, *_ in self._histograms.values()):
+            self._lint("activations=: no gradient of a module's output came by. Compiled modules hide them; those of weights "
+                       "are recorded.", self._where)
         for name, (histogram, kind, format, scale, _) in self._histograms.items():
             self._folder.append_histogram(histogram, step=self._step, tensor=name, kind=kind, loss_scale=scale, format=format)
         if self._tensors:
