@@ -49,8 +49,10 @@ def measure(batch, rounds, **options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=64, help="sequences of 64 tokens in a step (default 64, amp-train's)")
-    parser.add_argument("--rounds", type=int, default=10, help=f"of {EVERY} steps with the recorder and as many without")
+    parser.add_argument("--batch", type=int, default=64, help="sequences of 64 tokens in a step (default 64, "
+                                                              "amp-train's)")
+    parser.add_argument("--rounds", type=int, default=10, help=f"of {EVERY} steps with the recorder and as many "
+                                                               "without")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     for options in ({"activations": True}, {"activations": True, "histograms_only": True}, {}):

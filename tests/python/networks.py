@@ -1,4 +1,7 @@
-"""Networks and loops of torch that tests and benchmarks of the recorder share."""
+"""Networks, loops of torch and readers of files that tests and benchmarks of the recorder share."""
+import json
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,7 +17,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, context, width = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, context, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.norm1(x)).view(batch, context, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
@@ -47,7 +51,8 @@ class MLP(nn.Module):
 
 def batches(n, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return [(torch.randn(16, 4, generator=generator), torch.randint(0, 3, (16,), generator=generator)) for _ in range(n)]
+    return [(torch.randn(16, 4, generator=generator), torch.randint(0, 3, (16,), generator=generator))
+            for _ in range(n)]
 
 
 def prepared(seed=0, lr=0.01, **options):
@@ -55,3 +60,41 @@ def prepared(seed=0, lr=0.01, **options):
     torch.manual_seed(seed)
     model = MLP(**options)
     return model, torch.optim.AdamW(model.parameters(), lr)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def tensors(path):
+    """A safetensors file, by its specification."""
+    data = path.read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    metadata = header.pop("__metadata__")
+    types = {"F32": np.float32, "F16": np.float16, "F64": np.float64}
+    return metadata, {name: np.frombuffer(data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]],
+                                          types[t["dtype"]]).reshape(t["shape"]) for name, t in header.items()}
+
+
+def amp_loop(model, optimizer, scaler, data, clip=None, after_backward=lambda: None):
+    for x, y in data:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            out = model(x)
+        scaler.scale(F.cross_entropy(out.float(), y)).backward()
+        after_backward()
+        if clip:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def plain_loop(model, optimizer, data, clip=None):
+    for x, y in data:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()

@@ -1,5 +1,5 @@
-"""Every lab both ways: its solution passes each check, and gives what is saved; a student's fresh copy runs through, and fails
-each check with an explanation.
+"""Every lab both ways: its solution passes each check, and gives what is saved; a student's fresh copy runs through,
+and fails each check with an explanation.
 
     python tests/python/test_labs.py [N ...]       runs the labs (or these) and saves their outputs
 """
@@ -43,8 +43,9 @@ def outputs(notebook):
 
 
 def verdicts(notebook):
-    return ["".join(out["data"]["text/plain"]) for cell in notebook["cells"] if "check" in cell["metadata"].get("tags", [])
-            for out in cell["outputs"] if out["output_type"] == "execute_result"]
+    checks = [cell for cell in notebook["cells"] if "check" in cell["metadata"].get("tags", [])]
+    results = [out for cell in checks for out in cell["outputs"] if out["output_type"] == "execute_result"]
+    return ["".join(out["data"]["text/plain"]) for out in results]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -13,7 +13,8 @@ GRADIENTS = pathlib.Path(__file__).parents[2] / "notebooks/data/gradients"
 
 
 def said(*command):
-    return json.loads(subprocess.run([*map(str, command), "--json", "-"], check=True, capture_output=True, text=True).stdout)
+    words = [*map(str, command), "--json", "-"]
+    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,8 @@ def test_tensors_of_every_kind(tmp_path):
     torch.save({"w": t.bfloat16(), "v": t.to(torch.float8_e5m2), "u": t}, tmp_path / "t.pt")
     arrays, _ = ampscope.read_tensors(tmp_path / "t.pt")
     assert np.array_equal(arrays["w"], t.bfloat16().float().numpy())
-    assert np.array_equal(arrays["v"], t.to(torch.float8_e5m2).float().numpy()) and np.array_equal(arrays["u"], t.numpy())
+    assert np.array_equal(arrays["v"], t.to(torch.float8_e5m2).float().numpy())
+    assert np.array_equal(arrays["u"], t.numpy())
     with pytest.raises(OSError, match="broken.pt"):
         (tmp_path / "broken.pt").write_bytes(b"PK\3\4")
         ampscope.read_tensors(tmp_path / "broken.pt")
@@ -142,15 +144,17 @@ def test_state_and_weights_in_other_formats():
 
 def test_autocast_is_torchs(tmp_path):
     assert ampscope.autocast("matmul", "fp32", "fp32") == "fp16"
-    assert ampscope.autocast("softmax", "fp16") == "fp32" and ampscope.autocast("softmax", "fp16", policy="cpu") == "fp16"
+    assert ampscope.autocast("softmax", "fp16") == "fp32"
+    assert ampscope.autocast("softmax", "fp16", policy="cpu") == "fp16"
     assert ampscope.autocast_rule("layer_norm", "fp16")[:2] == (["fp32"], "fp32")
     assert ampscope.autocast("add", "fp16", "fp32", enabled=False) == "fp32"
     with pytest.raises(ValueError, match="binary_cross_entropy"):
         ampscope.autocast("binary_cross_entropy", "fp16", "fp16")
     torch = pytest.importorskip("torch")
     x = torch.ones(4, 4)
-    calls = {"matmul": lambda a: a @ a, "linear": lambda a: torch.nn.functional.linear(a, a), "softmax": lambda a: a.softmax(-1),
-             "relu": torch.relu, "gelu": torch.nn.functional.gelu, "sum": torch.sum, "exp": torch.exp, "tanh": torch.tanh,
+    calls = {"matmul": lambda a: a @ a, "linear": lambda a: torch.nn.functional.linear(a, a),
+             "softmax": lambda a: a.softmax(-1), "relu": torch.relu, "gelu": torch.nn.functional.gelu,
+             "sum": torch.sum, "exp": torch.exp, "tanh": torch.tanh,
              "layer_norm": lambda a: torch.nn.functional.layer_norm(a, (4,))}
     names = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
     for low in (torch.float16, torch.bfloat16):
@@ -165,6 +169,7 @@ def test_autocast_is_torchs(tmp_path):
 def test_lines():
     picture = ampscope.lines({"a": [1, float("nan"), 3], "b": [(0, 1), (2, 2)]}, title="Two", x_label="step")
     assert picture._repr_svg_().startswith("<svg") and "Two" in picture.svg
-    assert picture.svg == ampscope.lines({"b": [(0, 1), (2, 2)], "a": [1, float("nan"), 3]}, title="Two", x_label="step").svg
+    other = ampscope.lines({"b": [(0, 1), (2, 2)], "a": [1, float("nan"), 3]}, title="Two", x_label="step")
+    assert picture.svg == other.svg
     with pytest.raises(ValueError, match="no two points"):
         ampscope.lines({"a": [1]})

@@ -195,7 +195,8 @@ def test_gradients_without_their_scaler_are_unscaled_all_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-6)), "FP16 parameters with a loss scaler"),
+    (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-6)), "FP16 parameters with a loss "
+                                                                                   "scaler"),
     (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-8)), "eps = 1e-08 is 0 in FP16"),
 ])
 def test_before_the_first_step(tmp_path, change, message):

@@ -47,7 +47,8 @@ def test_the_package_is_typed(tmp_path):
     package = str(pathlib.Path(_ampscope.__file__).parents[1])
     for text, wrong in ((USE, False), (USE + "wrong: int = f.name\n", True), (USE + "ampscope.quantize(x)\n", True)):
         (tmp_path / "use.py").write_text(text)
-        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "use.py"], cwd=tmp_path, capture_output=True, text=True,
+        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "use.py"],
+                              cwd=tmp_path, capture_output=True, text=True,
                               env={"PATH": "/usr/bin:/bin", "MYPYPATH": "" if "site-packages" in package else package})
         errors = [line for line in done.stdout.splitlines() if line.startswith("use.py") and ": error:" in line]
         assert bool(errors) == wrong, done.stdout + done.stderr

@@ -21,8 +21,9 @@ class Picture:
 
 def lines(series: Mapping[str, Iterable[float | tuple[float, float]]], *, title: str = "", x_label: str = "",
           log2_y: bool = False) -> Picture:
-    """A Picture of lines: series maps names to values, or to pairs (x, y) with ascending x; NaN and infinity interrupt a line.
-    log2_y: values are exponents of two. Raises ValueError without two points."""
-    pairs = {name: [v if isinstance(v, tuple) else (i, v) for i, v in enumerate(values)] for name, values in series.items()}
-    return Picture(_ampscope.lines({name: [(float(x), float(y)) for x, y in v] for name, v in pairs.items()}, title, x_label,
-                                   log2_y))
+    """A Picture of lines: series maps names to values, or to pairs (x, y) with ascending x; NaN and infinity interrupt
+    a line. log2_y: values are exponents of two. Raises ValueError without two points."""
+    pairs = {name: [v if isinstance(v, tuple) else (i, v) for i, v in enumerate(values)]
+             for name, values in series.items()}
+    floats = {name: [(float(x), float(y)) for x, y in points] for name, points in pairs.items()}
+    return Picture(_ampscope.lines(floats, title, x_label, log2_y))

@@ -20,8 +20,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Operation(Protocol):
-    def __call__(self, a: npt.ArrayLike, b: npt.ArrayLike = ..., c: npt.ArrayLike = ..., *, format: _ampscope.Format | str,
-                 threads: int = ..., **policy: Any) -> npt.NDArray[np.float32]: ...
+    def __call__(self, a: npt.ArrayLike, b: npt.ArrayLike = ..., c: npt.ArrayLike = ..., *,
+                 format: _ampscope.Format | str, threads: int = ..., **policy: Any) -> npt.NDArray[np.float32]: ...
 
 
 def _documented(function: _Function) -> _Function:
@@ -39,7 +39,8 @@ def quantize(x: npt.ArrayLike, format: _ampscope.Format | str, *, threads: int =
 
 
 @_documented
-def encode(x: npt.ArrayLike, format: _ampscope.Format | str, *, dtype: Any = None, threads: int = 0, **policy: Any) -> Any:
+def encode(x: npt.ArrayLike, format: _ampscope.Format | str, *, dtype: Any = None, threads: int = 0,
+           **policy: Any) -> Any:
     """The codes of x in the format: unsigned integers of 8, 16 or 32 bits, or an array of `dtype` that holds them
     (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...).
     """
@@ -59,7 +60,8 @@ def _operation(name: str, meaning: str) -> _Operation:
         return _ampscope.apply(name, as_format(format), a, b, c, _ampscope.policy(**policy), threads)
 
     operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = (f"{meaning}, correctly rounded to the format, element by element; operands are values of it.\n" +
+    operation.__doc__ = (f"{meaning}, correctly rounded to the format, element by element; operands are values of "
+                         "it.\n" +
                          _KEYWORDS)
     return operation
 
@@ -75,8 +77,8 @@ fma = _operation("fma", "a * b + c, rounded once")
 def dot(a: npt.ArrayLike, b: npt.ArrayLike, accumulator: str = "fp32", *, a_format: _ampscope.Format | str = "fp32",
         b_format: _ampscope.Format | str | None = None, c: float = 0.0) -> float:
     """a . b + c as that accumulator adds up: a row of matrix hardware (hopper-wgmma-fp8 ...), exact, pairwise, kahan,
-    or a format for a chain of fused multiply-adds in it. Operands are values of their formats, which decide how hardware
-    reads them. Returns a float. Raises ValueError."""
+    or a format for a chain of fused multiply-adds in it. Operands are values of their formats, which decide how
+    hardware reads them. Returns a float. Raises ValueError."""
     a, b = as_singles(a).ravel(), as_singles(b).ravel()
     return _ampscope.dot(a, b, str(a_format), str(b_format or a_format), accumulator, c)
 

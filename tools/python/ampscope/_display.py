@@ -5,8 +5,8 @@ from ._ampscope import Format, Histogram
 from ._arrays import as_format
 from ._tools import Table
 
-_FACTS = ("bits", "exponent_bits", "fraction_bits", "bias", "max", "min_normal", "min_subnormal", "epsilon", "has_infinity",
-          "has_nan")
+_FACTS = ("bits", "exponent_bits", "fraction_bits", "bias", "max", "min_normal", "min_subnormal", "epsilon",
+          "has_infinity", "has_nan")
 
 
 def facts(*formats: Format | str) -> Table:
@@ -16,7 +16,8 @@ def facts(*formats: Format | str) -> Table:
 
 def _histogram_frame(self, formats=("fp16", "bf16", "e4m3", "e5m2"), log2_scales=(0,)):
     """classify() for several formats and scales as a pandas.DataFrame."""
-    return Table({"format": str(f), "log2_scale": s, **self.classify(f, s)} for f in formats for s in log2_scales).frame()
+    return Table({"format": str(f), "log2_scale": s, **self.classify(f, s)}
+                 for f in formats for s in log2_scales).frame()
 
 
 Format._repr_html_ = lambda self: facts(self)._repr_html_()

@@ -9,14 +9,15 @@ from ._arrays import as_floats, as_format
 
 
 class Optimizer:
-    """SGD, Adam or AdamW in the order of operations of a row of ampscope.optimizers, with weights and state in any formats.
+    """SGD, Adam or AdamW in the order of operations of a row of ampscope.optimizers, with weights and state in any
+    formats.
 
     >>> adam = ampscope.Optimizer(np.ones(3), "adamw", lr=1e-3, weight_format="bf16")
     >>> adam.step([1, 0, -1])
     {'lost': 2, 'changed': 0, 'nonfinite': 0}
 
-    weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold values
-                        of their formats
+    weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
+                        values of their formats
     state_format        of m and v, or of SGD's momentum; v_format where v's differs
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     Raises ValueError for names and numbers out of range."""
@@ -38,8 +39,8 @@ class Optimizer:
         self._compensation = np.zeros_like(self.weight) if rounding == "kahan" else none
 
     def step(self, gradient: npt.ArrayLike) -> dict[str, int]:
-        """One update by a gradient without loss scale, in FP32 or rounded to it. Returns how many weights with a gradient it left as they were, how
-        many changed, and how many are not finite."""
+        """One update by a gradient without loss scale, in FP32 or rounded to it. Returns how many weights with a
+        gradient it left as they were, how many changed, and how many are not finite."""
         self.steps += 1
         gradient = np.broadcast_to(as_floats(gradient), self.weight.shape).astype(np.float32, order="C")
         counts = _ampscope.optimizer_step(self._options, self.steps, self._seed, self._formats, self.weight, gradient,

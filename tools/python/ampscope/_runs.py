@@ -12,11 +12,16 @@ import numpy.typing as npt
 from . import _ampscope
 from ._conversions import decode
 
+#: Element types that NumPy lacks, by their names in safetensors files.
+_DECODED = {"BF16": "bf16", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz",
+            "F8_E5M2FNUZ": "e5m2fnuz", "F8_E8M0": "e8m0"}
+
 
 class Run:
     """A run folder, of amp-train or of ampscope.torch.record: .configuration (run.json), .metrics (a dict a step),
-    .histograms (a dict a recorded tensor and step, whose "histogram" is a Histogram of the gradient without its loss scale),
-    .result (None where the run has not ended), .gradients (paths of files, for read_tensors). Raises OSError."""
+    .histograms (a dict a recorded tensor and step, whose "histogram" is a Histogram of the gradient without its loss
+    scale), .result (None where the run has not ended), .gradients (paths of files, for read_tensors). Raises
+    OSError."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
@@ -47,14 +52,13 @@ class Run:
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, by name, and its metadata: (dict of arrays, dict of str).
-    Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. A pickle is never
-    executed. Raises OSError, which names the file and the place in it."""
+    """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, by name, and its metadata: (dict of arrays, dict of
+    str). Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. A pickle
+    is never executed. Raises OSError, which names the file and the place in it."""
     metadata, tensors = _ampscope.read_tensors(str(path))
     arrays = {}
     for name, dtype, numpy, shape, data in tensors:
-        format = {"BF16": "bf16", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz", "F8_E5M2FNUZ": "e5m2fnuz",
-                  "F8_E8M0": "e8m0"}.get(dtype)
+        format = _DECODED.get(dtype)
         if format:
             arrays[name] = decode(data.view(np.uint16 if dtype == "BF16" else np.uint8), format).reshape(shape)
         elif numpy:

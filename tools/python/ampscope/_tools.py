@@ -22,7 +22,8 @@ class Table(list):  # type: ignore[type-arg]
     def _repr_html_(self):
         def line(cells, tag):
             return "<tr>" + "".join(f"<{tag}>{html.escape(_shown(cell))}</{tag}>" for cell in cells) + "</tr>"
-        return "<table>" + "".join([line(row, "th") for row in self[:1]] + [line(row.values(), "td") for row in self]) + "</table>"
+        lines = [line(row, "th") for row in self[:1]] + [line(row.values(), "td") for row in self]
+        return "<table>" + "".join(lines) + "</table>"
 
     def __repr__(self):
         return f"<ampscope.Table of {len(self)} rows>"
@@ -48,7 +49,8 @@ def _shown(cell):
 
 
 def words_of(options):
-    """A command line's options from keywords: underscores become hyphens, True gives a flag, lists repeat the option."""
+    """A command line's options from keywords: underscores become hyphens, True gives a flag, lists repeat the
+    option."""
     words = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
@@ -67,7 +69,8 @@ def _run(tool, paths, options):
     command = shutil.which(tool, path=path)
     if command is None:
         raise FileNotFoundError(f"{tool}: not found; it comes with the package, and from build/*/bin by the PATH")
-    done = subprocess.run([command, *map(str, paths), *words_of(options), "--json", "-"], capture_output=True, text=True)
+    words = [command, *map(str, paths), *words_of(options), "--json", "-"]
+    done = subprocess.run(words, capture_output=True, text=True)
     message = done.stderr.strip()
     if done.returncode == 2:
         raise ValueError(message)
@@ -81,14 +84,14 @@ def _run(tool, paths, options):
 
 def amp_histogram(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-histogram says of gradients in files and folders: amp_histogram("run/", format="fp16,e5m2", by="layer").
-    rows(): tensor, step, format and scale, and what the cast makes of the non-zero elements. Inputs that cannot be read are
-    in ["errors"]. Raises OSError where none can, ValueError for options that mean nothing."""
+    rows(): tensor, step, format and scale, and what the cast makes of the non-zero elements. Inputs that cannot be read
+    are in ["errors"]. Raises OSError where none can, ValueError for options that mean nothing."""
     return _run("amp-histogram", paths, options)
 
 
 def amp_loss_scale(*paths: str | os.PathLike[str], **options: Any) -> Answer:
-    """What amp-loss-scale says: recorded runs under other loss scalers; amp_loss_scale("run/", scaler=["torch", "megatron"]).
-    rows(): a scaler each. Raises as amp_histogram."""
+    """What amp-loss-scale says: recorded runs under other loss scalers; amp_loss_scale("run/", scaler=["torch",
+    "megatron"]). rows(): a scaler each. Raises as amp_histogram."""
     return _run("amp-loss-scale", paths, options)
 
 
@@ -104,9 +107,9 @@ def amp_diff(a: str | os.PathLike[str], b: str | os.PathLike[str], **options: An
 
 
 def amp_report(*paths: str | os.PathLike[str], **options: Any) -> Answer:
-    """What amp-report says: runs side by side; without paths it trains its standard comparison, in a minute or two. rows(): a
-    precision each. In a notebook the answer shows the page; amp_report("runs/", html="report.html") writes it. Raises as
-    amp_histogram."""
+    """What amp-report says: runs side by side; without paths it trains its standard comparison, in a minute or two.
+    rows(): a precision each. In a notebook the answer shows the page; amp_report("runs/", html="report.html") writes
+    it. Raises as amp_histogram."""
     with tempfile.TemporaryDirectory() as scratch:
         page = pathlib.Path(options.get("html", pathlib.Path(scratch, "report.html")))
         answer = _run("amp-report", paths, {**options, "html": page})

@@ -9,6 +9,6 @@ def train(**options: Any) -> Answer:
     """Trains small networks in emulated precision, as the command amp-train does, and returns what its --json says.
 
     Options are amp-train's, with underscores: train(model="cnn", precision=["fp32", "amp-fp16"], steps=100, seed=1).
-    rows() and frame() of the answer: a run each. A list of precisions is trained side by side; True gives a flag. Ctrl-C stops it between steps. Raises ValueError
-    for options that mean nothing and OSError for files."""
+    rows() and frame() of the answer: a run each. A list of precisions is trained side by side; True gives a flag.
+    Ctrl-C stops it between steps. Raises ValueError for options that mean nothing and OSError for files."""
     return Answer(_ampscope.train(words_of(options)))

@@ -12,7 +12,8 @@ MARK = "# your code"
 
 
 def _without_solution(source):
-    """`name = ...  # your code` keeps the name; from a line that is the mark alone on, all that is indented as far goes."""
+    """`name = ...  # your code` keeps the name; from a line that is the mark alone on, all that is indented as far
+    goes."""
     kept, skipped_indent = [], None
     for line in source.splitlines():
         indent = len(line) - len(line.lstrip())
@@ -31,8 +32,8 @@ def _without_solution(source):
 
 
 def student_version(notebook):
-    """A notebook as students get it. Tags of its cells decide: of an `exercise` the solution is taken out (or the cell's
-    metadata "student" put in its place), a cell for the `teacher` alone goes; outputs go from all."""
+    """A notebook as students get it. Tags of its cells decide: of an `exercise` the solution is taken out (or the
+    cell's metadata "student" put in its place), a cell for the `teacher` alone goes; outputs go from all."""
     notebook = copy.deepcopy(notebook)
     cells = []
     for cell in notebook["cells"]:

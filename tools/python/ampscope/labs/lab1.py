@@ -12,9 +12,11 @@ _VALUES = _CODES.view(np.float16).astype(np.float64)
 @exercise("1.1")
 def by_hand(values):
     """(-1)^sign * 2^(exponent - 15) * 1.fraction, or 0.fraction and exponent 1 where the exponent's bits are 0."""
-    why = {0x3C00: "exponent bits 01111 are 15, the bias: 2^0", 0x4248: "exponent bits 10000: 2^1; fraction 0x248 / 1024",
+    why = {0x3C00: "exponent bits 01111 are 15, the bias: 2^0", 0x4248: "exponent bits 10000: 2^1; fraction 0x248 / "
+                                                                        "1024",
            0x0001: "exponent bits 0: subnormal, 2^-14 * fraction / 1024, with no 1 before the point",
-           0xFBFF: "sign 1, exponent bits 30: 2^15; fraction 1023 / 1024", 0x7C00: "exponent bits 31, fraction 0: infinity"}
+           0xFBFF: "sign 1, exponent bits 30: 2^15; fraction 1023 / 1024", 0x7C00: "exponent bits 31, fraction 0: "
+                                                                                   "infinity"}
     for code, reason in why.items():
         if values.get(code) in (None, ...):
             raise Wrong(f"there is no value for {code:#06x} yet")
@@ -35,7 +37,8 @@ def decoder(decode):
         elif got != wanted:
             raise Wrong(f"{code:#06x} gives {got}, not {wanted}: " + (
                 "exponent bits 31 and fraction 0 are infinity" if kind == 0x7C00 else
-                "the exponent's bits are 0, so that it is subnormal: no 1 before the point, and the exponent of the smallest "
+                "the exponent's bits are 0, so that it is subnormal: no 1 before the point, and the exponent of the "
+                "smallest "
                 "normal numbers, -14" if kind < 0x0400 else "look at sign, exponent and fraction again"))
         elif math.copysign(1, got) != math.copysign(1, wanted):
             raise Wrong(f"{code:#06x} gives {got}, not {wanted}: zero has a sign too")
@@ -91,7 +94,8 @@ def sums(one_and, largest_odd, ones, tenth):
     """FP16 has 11 significant bits: beyond 2^11 not even the odd integers, and a sum of ones stands still there."""
     answers = {"one_and": (one_and, float(np.float16(1) + np.float16(2.0**-11)),
                            "1 + 2^-11 is the middle between 1 and 1 + 2^-10: a tie, and the fraction of 1 is even"),
-               "largest_odd": (largest_odd, 2047.0, "above 2048 = 2^11 neighbours are 2 apart: the odd numbers are gone"),
+               "largest_odd": (largest_odd, 2047.0, "above 2048 = 2^11 neighbours are 2 apart: the odd numbers are "
+                                                    "gone"),
                "ones": (ones, 2048.0, "2048 + 1 is a tie between 2048 and 2050, and 2048 is even; so it stays there"),
                "tenth": (tenth, float(np.float16(0.1)), "the nearest multiple of 2^-14 to 0.1 (1638 of them)")}
     for name, (got, wanted, reason) in answers.items():

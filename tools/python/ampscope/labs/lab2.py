@@ -8,8 +8,8 @@ from ._exercises import Wrong, call, exercise, number
 
 
 def two_logs():
-    """Gradients of the same layers in one step, one half of each recorded as it was, the other while it contained a loss
-    scale."""
+    """Gradients of the same layers in one step, one half of each recorded as it was, the other while it contained a
+    loss scale."""
     from . import data
     tensors, _ = read_tensors(data("digits_cnn") / "step_000600.safetensors")
     gradients = [g.ravel() for name, g in tensors.items() if name.endswith(".out.grad")]
@@ -29,12 +29,14 @@ def _cast(x):
 _CASES = (
     ("numbers around the ends of FP16", np.float32([0.0, -0.0, 1.0, 2.0**-24, 2.0**-25, -(2.0**-25), 2.0**-25 * 1.001,
                                                     2.0**-14, 2.0**-14 * 0.9999, 2.0**-15, 65504, 65519, 65520, -1e5]),
-     "2^-25 is a tie with zero, and becomes zero; what is a little above survives. 0.9999 * 2^-14 rounds up to a normal number. "
+     "2^-25 is a tie with zero, and becomes zero; what is a little above survives. 0.9999 * 2^-14 rounds up to a "
+     "normal number. "
      "65519 still rounds down to 65504, 65520 does not"),
     ("an array with NaN and infinities", np.float32([np.nan, np.inf, -np.inf, 1.0, 1e-9]),
      "what was NaN or infinite before the cast did not overflow in it"),
     ("random numbers of all sizes", np.float32(np.random.default_rng(1).standard_normal(5000)
-                                               * 2.0 ** np.random.default_rng(2).uniform(-40, 20, 5000)), "count after rounding"))
+                                               * 2.0 ** np.random.default_rng(2).uniform(-40, 20, 5000)),
+     "count after rounding"))
 
 
 @exercise("2.1")
@@ -57,8 +59,10 @@ def denominators(of_all, of_nonzero, zero_after):
     x = np.concatenate([g.ravel() for name, g in tensors.items() if name.endswith(".out.grad")])
     c = _cast(x)
     wanted = {"of_all": (of_all, c["underflow"] / x.size, "underflow over all elements"),
-              "of_nonzero": (of_nonzero, c["underflow"] / (x.size - c["zero"]), "underflow over those that were not zero before"),
-              "zero_after": (zero_after, (c["zero"] + c["underflow"]) / x.size, "all that is zero after the cast, over all")}
+              "of_nonzero": (of_nonzero, c["underflow"] / (x.size - c["zero"]), "underflow over those that were not "
+                                                                                "zero before"),
+              "zero_after": (zero_after, (c["zero"] + c["underflow"]) / x.size, "all that is zero after the cast, "
+                                                                                "over all")}
     for name, (got, value, meaning) in wanted.items():
         got = number(name, got)
         if not math.isclose(got, value, rel_tol=1e-3):
@@ -71,7 +75,8 @@ def denominators(of_all, of_nonzero, zero_after):
 def published(become_zero, of_nonzero, left):
     """as shares of one whole, 66.8, 31 and 5.3 add up to 103.1: they cannot have the same denominator."""
     wanted = {"become_zero": (become_zero, 100 - 66.8 - 5.3, "what is neither zero before nor left after, of all"),
-              "of_nonzero": (of_nonzero, (100 - 66.8 - 5.3) / (100 - 66.8) * 100, "the same, of those that are not zero before"),
+              "of_nonzero": (of_nonzero, (100 - 66.8 - 5.3) / (100 - 66.8) * 100, "the same, of those that are not "
+                                                                                  "zero before"),
               "left": (left, 100 - 66.8 - 31, "all, less those that are zero before, less 31 % of all")}
     for name, (got, value, meaning) in wanted.items():
         if abs(number(name, got) - value) > 0.06:
@@ -80,7 +85,8 @@ def published(become_zero, of_nonzero, left):
 
 @exercise("2.4")
 def threshold(largest_lost):
-    """numbers between 2^-25 and 2^-24 are rounded up to 2^-24: a binade more survives than "below 2^-24 is lost" says."""
+    """numbers between 2^-25 and 2^-24 are rounded up to 2^-24: a binade more survives than "below 2^-24 is lost"
+    says."""
     x = number("largest_lost", largest_lost)
     if x <= 0:
         raise Wrong("it is a positive number")
@@ -92,11 +98,13 @@ def threshold(largest_lost):
 
 @exercise("2.5")
 def scaled(which, log2_scale):
-    """the histograms have one shape, 13 binades apart: a log of scaled gradients shows nothing of what underflows without."""
+    """the histograms have one shape, 13 binades apart: a log of scaled gradients shows nothing of what underflows
+    without."""
     if which not in ("a", "b"):
         raise Wrong(f"which: expected 'a' or 'b', got {which!r}")
     if which == "a":
         raise Wrong("a scale above 1 makes numbers larger, not smaller; which of the two is larger?")
     if number("log2_scale", log2_scale) != 13:
-        raise Wrong(f"2^{log2_scale} does not carry one histogram onto the other: compare medians of the magnitudes that are not "
+        raise Wrong(f"2^{log2_scale} does not carry one histogram onto the other: compare medians of the magnitudes "
+                    "that are not "
                     "zero, or binades, of many elements and not of the largest alone")

@@ -35,11 +35,14 @@ def window(lowest_enough, highest_safe):
         if got != low:
             lost = h.classify("fp16", int(got))["underflow"] / h.nonzero if isinstance(got, (int, np.integer)) else None
             raise Wrong(f"{what}: lowest_enough gives {got!r}, not {low}" + (
-                f": at 2^{got} {100 * lost:.3g} % of the non-zero elements become zero; the limit is less than 0.1 %, and the "
-                "scale the smallest that keeps it" if lost is not None else ": expected the exponent of a power of two"))
+                f": at 2^{got} {100 * lost:.3g} % of the non-zero elements become zero; the limit is less than 0.1 %, "
+                "and the "
+                "scale the smallest that keeps it" if lost is not None else ": expected the exponent of a power of "
+                                                                            "two"))
         got = call(highest_safe, h)
         if got != high:
-            raise Wrong(f"{what}: highest_safe gives {got!r}, not {high}: it is the largest exponent at which classify() counts no "
+            raise Wrong(f"{what}: highest_safe gives {got!r}, not {high}: it is the largest exponent at which "
+                        "classify() counts no "
                         "overflow")
 
 
@@ -54,14 +57,15 @@ def choice(window, log2_scale):
     if log2_scale > high:
         raise Wrong(f"above the window: at 2^{log2_scale} gradients overflow, and every such step is skipped")
     if log2_scale > high - 2:
-        raise Wrong(f"2^{log2_scale} leaves less than 2 binades to the first overflow: only a few steps were recorded, and others "
+        raise Wrong(f"2^{log2_scale} leaves less than 2 binades to the first overflow: only a few steps were "
+                    "recorded, and others "
                     "have larger gradients")
 
 
 @exercise("3.3")
 def predictions(predicted, observed):
-    """too small a scale loses gradients without a word, and slowly; too large a one stops training at once, and says so by
-    skipped steps."""
+    """too small a scale loses gradients without a word, and slowly; too large a one stops training at once, and says so
+    by skipped steps."""
     for case, outcome in observed.items():
         answer = predicted.get(case, ...)
         if answer is ...:
@@ -69,7 +73,8 @@ def predictions(predicted, observed):
         if answer not in OUTCOMES:
             raise Wrong(f"{case}: expected one of {', '.join(map(repr, OUTCOMES))}, got {answer!r}")
         if answer != outcome:
-            why = {"trains as FP32 does": "nothing overflows, and a few percent of the smallest gradients are not missed: the limit of "
+            why = {"trains as FP32 does": "nothing overflows, and a few percent of the smallest gradients are not "
+                                          "missed: the limit of "
                                           "0.1 % is a cautious one",
                    "trains worse": "far below the window most gradients are zero in FP16, and what is left trains less",
                    "takes no step": "above the window some gradient overflows in every step, and every step is skipped"}

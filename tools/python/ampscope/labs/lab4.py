@@ -69,7 +69,8 @@ def differences(ops):
     if extra := got - wanted:
         raise Wrong(f"{sorted(extra)[0]} gives the same format on both, or is refused by both")
     if missing := wanted - got:
-        raise Wrong(f"{len(missing)} are missing, among them {sorted(missing)[0]}: try every op of ampscope.autocast_ops, and count "
+        raise Wrong(f"{len(missing)} are missing, among them {sorted(missing)[0]}: try every op of "
+                    "ampscope.autocast_ops, and count "
                     "a ValueError as a result of its own")
 
 
@@ -77,13 +78,18 @@ def differences(ops):
 def backward(activation_gradient, weight_gradient, cached_sum, where_lost):
     """a weight's .grad is FP32, but it was rounded to FP16 before it got there; the scale has to be in it by then."""
     wanted = {
-        "activation_gradient": (activation_gradient, "fp16", "the gradient of a tensor has the type of the tensor, and linear gave "
+        "activation_gradient": (activation_gradient, "fp16", "the gradient of a tensor has the type of the tensor, "
+                                                             "and linear gave "
                                                               "an FP16 one"),
-        "weight_gradient": (weight_gradient, "fp32", "autograd goes back through the cast: a parameter in FP32 has a .grad in FP32"),
-        "cached_sum": (cached_sum, "fp16", "autocast casts a weight once a region and keeps the copy; what flows back to the copy "
+        "weight_gradient": (weight_gradient, "fp32", "autograd goes back through the cast: a parameter in FP32 has a "
+                                                     ".grad in FP32"),
+        "cached_sum": (cached_sum, "fp16", "autocast casts a weight once a region and keeps the copy; what flows back "
+                                           "to the copy "
                                            "is summed there, before the one cast to FP32"),
-        "where_lost": (where_lost, "before .grad", "the product of backward is written in FP16, and only then cast to FP32: what "
-                                                   "is zero by then stays zero. Unscaling afterwards cannot bring it back"),
+        "where_lost": (where_lost, "before .grad", "the product of backward is written in FP16, and only then cast to "
+                                                   "FP32: what "
+                                                   "is zero by then stays zero. Unscaling afterwards cannot bring it "
+                                                   "back"),
     }
     for name, (got, value, why) in wanted.items():
         if got is ... or got is None:

@@ -1,5 +1,5 @@
-"""Checks of lab 5: a dynamic loss scaler. The oracle is torch.amp.GradScaler's state machine, which the tests of the project
-replay against torch itself."""
+"""Checks of lab 5: a dynamic loss scaler. The oracle is torch.amp.GradScaler's state machine, which the tests of the
+project replay against torch itself."""
 import numpy as np
 
 from .._ampscope import LossScaler
@@ -18,10 +18,13 @@ def _compare(make, what, found, **options):
         try:
             theirs.update(bool(f))
         except Exception as error:
-            raise Wrong(f"{what}: update({bool(f)}) in step {step} fails with {type(error).__name__}: {error}") from None
+            kind = type(error).__name__
+            raise Wrong(f"{what}: update({bool(f)}) in step {step} fails with {kind}: {error}") from None
         if number("scale", theirs.scale) != ours.scale:
-            raise Wrong(f"{what}: after step {step} (found_inf {bool(f)}) the scale is {theirs.scale!r}, not {ours.scale!r}; before "
-                        f"it was {before!r}. {_reason(f, before, ours, list(found[:step + 1]), options['growth_interval'])}")
+            raise Wrong(f"{what}: after step {step} (found_inf {bool(f)}) the scale is {theirs.scale!r}, not "
+                        f"{ours.scale!r}; before "
+                        f"it was {before!r}. "
+                        f"{_reason(f, before, ours, list(found[:step + 1]), options['growth_interval'])}")
 
 
 def _reason(found, before, ours, history, interval):
@@ -37,7 +40,7 @@ def _reason(found, before, ours, history, interval):
 @exercise("5.1")
 def scaler(make):
     """the same scale as torch's after each of 2,000 steps, at both ends of FP32 as well."""
-    _compare(make, "the trace of the text", (0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0), init_scale=65536.0, growth_interval=3)
+    _compare(make, "a short trace", (0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0), init_scale=65536.0, growth_interval=3)
     rng = np.random.default_rng(5)
     _compare(make, "random overflows", rng.random(2000) < 0.1, init_scale=65536.0, growth_interval=5)
     _compare(make, "backoff by 0.7", rng.random(300) < 0.3, init_scale=65536.0, growth_interval=2, backoff_factor=0.7)
@@ -50,14 +53,16 @@ _ORDER = ["zero_grad", "forward under autocast", "scale(loss).backward()", "unsc
 
 @exercise("5.2")
 def order(calls):
-    """clipping needs gradients without the scale, and the scaler must see them before they are changed for the last time."""
+    """clipping needs gradients without the scale, and the scaler must see them before they are changed for the last
+    time."""
     if sorted(calls, key=str) != sorted(_ORDER):
         raise Wrong(f"expected each of these once: {', '.join(_ORDER)}")
     place = {name: i for i, name in enumerate(calls)}
     rules = (("forward under autocast", "scale(loss).backward()", "backward needs the loss"),
              ("zero_grad", "scale(loss).backward()", "clearing gradients after backward throws them away"),
              ("scale(loss).backward()", "unscale_", "there is nothing to unscale before backward"),
-             ("unscale_", "clip", "clipped before unscale_, gradients are compared with the threshold while they are 65,536 times as "
+             ("unscale_", "clip", "clipped before unscale_, gradients are compared with the threshold while they are "
+                                  "65,536 times as "
                                   "large: nearly everything is clipped to nearly nothing"),
              ("clip", "step", "what is clipped after the step changes nothing"),
              ("step", "update", "update() looks at what step() and unscale_() found"))
@@ -70,7 +75,8 @@ def order(calls):
 def threshold(effective):
     """clipping at 1.0 before unscale_ is clipping at 2^-16: the learning rate of a clipped step is cut to nothing."""
     if number("effective", effective) != 2.0**-16:
-        raise Wrong(f"not {effective!r}: the scaled gradient has norm 65536 |g|, is cut to norm 1, and is then divided by 65536")
+        raise Wrong(f"not {effective!r}: the scaled gradient has norm 65536 |g|, is cut to norm 1, and is then "
+                    "divided by 65536")
 
 
 @exercise("5.4")
@@ -79,7 +85,8 @@ def skips(before_first_step, in_10000):
     machine = LossScaler("torch")
     verdicts = [machine.update(machine.scale > 2.0**12) for _ in range(10_000)]
     wanted = {"before_first_step": (before_first_step, verdicts.index("step"), "2^16, 2^15, 2^14 and 2^13 overflow"),
-              "in_10000": (in_10000, verdicts.count("skip"), "after these, each 2000 clean steps end with a scale of 2^13, and one "
+              "in_10000": (in_10000, verdicts.count("skip"), "after these, each 2000 clean steps end with a scale of "
+                                                             "2^13, and one "
                                                              "skip")}
     for name, (got, value, why) in wanted.items():
         if number(name, got) != value:
@@ -88,7 +95,8 @@ def skips(before_first_step, in_10000):
 
 @exercise("5.5")
 def collapse(until_zero, inverse_infinite):
-    """at scale 0 the gradients are 0, which is finite, and 0 times an infinite 1/scale is NaN: the step is taken, and all is lost."""
+    """at scale 0 the gradients are 0, which is finite, and 0 times an infinite 1/scale is NaN: the step is taken, and
+    all is lost."""
     scale, zero, infinite = np.float32(65536), None, None
     for n in range(1, 200):
         scale = np.float32(float(scale) * 0.5)
@@ -98,9 +106,11 @@ def collapse(until_zero, inverse_infinite):
             zero = n
             break
     if number("until_zero", until_zero) != zero:
-        raise Wrong(f"until_zero is not {until_zero!r}: FP32 has subnormals down to 2^-149, and half of that is a tie with zero")
+        raise Wrong(f"until_zero is not {until_zero!r}: FP32 has subnormals down to 2^-149, and half of that is a tie "
+                    "with zero")
     if number("inverse_infinite", inverse_infinite) != infinite:
-        raise Wrong(f"inverse_infinite is not {inverse_infinite!r}: 1/scale is infinite in FP32 once the scale is 2^-128; from 2^16 on, "
+        raise Wrong(f"inverse_infinite is not {inverse_infinite!r}: 1/scale is infinite in FP32 once the scale is "
+                    "2^-128; from 2^16 on, "
                     "count")
 
 
@@ -111,16 +121,21 @@ STATEMENTS = {
     "loss.backward() takes the scale out of the gradients": (False, "unscale_ does, or step where it was not called"),
     "torch multiplies gradients by the rounded reciprocal of the scale": (
         True, "float(1 / double(scale)); for a power of two that is the same as a division"),
-    "under autocast a parameter's .grad is FP16": (False, "parameters are FP32, and so are their gradients; activations' are FP16"),
+    "under autocast a parameter's .grad is FP16": (False, "parameters are FP32, and so are their gradients; "
+                                                          "activations' are FP16"),
     "autocast to FP16 halves the memory of weights, gradients and optimizer": (
-        False, "all of these stay FP32, 16 bytes a parameter with Adam, and the cast copies come on top; activations are halved"),
-    "the largest number of FP16 is 65504": (True, "(2 - 2^-10) * 2^15; \"about 65,500\" misses where rounding to infinity begins, 65520"),
-    "TF32 tensors take 19 bits a number in memory": (False, "TF32 is how products read FP32 tensors; nothing is stored in it"),
+        False, "all of these stay FP32, 16 bytes a parameter with Adam, and the cast copies come on top; activations "
+               "are halved"),
+    "the largest number of FP16 is 65504": (True, "(2 - 2^-10) * 2^15; \"about 65,500\" misses where rounding to "
+                                                  "infinity begins, 65520"),
+    "TF32 tensors take 19 bits a number in memory": (False, "TF32 is how products read FP32 tensors; nothing is "
+                                                            "stored in it"),
     "BF16 needs a larger eps because 1e-8 is zero in it": (
         False, "BF16 has FP32's exponents, and 1e-8 among its numbers; its trouble is precision (lab 6)"),
     "a skipped step also skips the learning rate scheduler": (
         False, "the scheduler knows nothing of it, unless the loop asks the scaler"),
-    "FP8 training always keeps gradients in E5M2": (False, "some recipes do; MX, DeepSeek's blocks and others use E4M3 for all (lab 7)"),
+    "FP8 training always keeps gradients in E5M2": (False, "some recipes do; MX, DeepSeek's blocks and others use "
+                                                           "E4M3 for all (lab 7)"),
     "with two optimizers, one may step while the other's step is skipped": (
         True, "each has a found_inf of its own; the scale backs off if either found one"),
 }

@@ -1,5 +1,5 @@
-"""Checks of lab 6: Adam's eps, the formats of its state, and weights that do not move. Oracles: NumPy's float16, and BF16 by
-its definition on FP32's bits."""
+"""Checks of lab 6: Adam's eps, the formats of its state, and weights that do not move. Oracles: NumPy's float16, and
+BF16 by its definition on FP32's bits."""
 import numpy as np
 
 from ._exercises import Wrong, call, exercise, number
@@ -24,12 +24,14 @@ def eps(values):
 
 @exercise("6.2")
 def first_step(relative):
-    """where eps is as large as the gradient the step is half as long; below, Adam no longer forgets the gradient's size."""
+    """where eps is as large as the gradient the step is half as long; below, Adam no longer forgets the gradient's
+    size."""
     for g in (1.0, 1e-4, 1e-8, 1e-10, -1e-8):
         for e in (1e-8, 1e-5):
             got, wanted = number("relative", call(relative, g, e)), abs(g) / (abs(g) + e)
             if not np.isclose(got, wanted, rtol=1e-6):
-                raise Wrong(f"relative({g:g}, {e:g}) is {wanted:.4g}, not {got:.4g}: in the first step m-hat is g and v-hat is g^2, so "
+                raise Wrong(f"relative({g:g}, {e:g}) is {wanted:.4g}, not {got:.4g}: in the first step m-hat is g and "
+                            "v-hat is g^2, so "
                             "that |update| / lr = |g| / (sqrt(g^2) + eps)")
 
 
@@ -43,7 +45,8 @@ def ratchet(stuck):
         if got is ...:
             raise Wrong(f"there is no count for beta2 = {beta2} yet")
         if number(f"{beta2}", got) != wanted:
-            raise Wrong(f"for beta2 = {beta2} it is not {got!r}: multiply each of the 128 numbers 1, 1 + 1/128 ... by beta2, round to "
+            raise Wrong(f"for beta2 = {beta2} it is not {got!r}: multiply each of the 128 numbers 1, 1 + 1/128 ... by "
+                        "beta2, round to "
                         "BF16, and count those that come out as they went in")
 
 
@@ -53,12 +56,14 @@ def lost(up, down):
     for name, got, wanted, why in (("up", up, 2.0**-8, "1 and 1 + 2^-7 are neighbours"),
                                    ("down", down, 2.0**-9, "below 1 neighbours are 2^-8 apart")):
         if number(name, got) != wanted:
-            raise Wrong(f"{name} is not {got!r}: {why}, half of the distance is a tie, and 1 is the even one of the two")
+            raise Wrong(f"{name} is not {got!r}: {why}, half of the distance is a tie, and 1 is the even one of the "
+                        "two")
 
 
 @exercise("6.5")
 def stochastic(round_stochastically):
-    """up in exactly as many of the 65,536 cases as the part that is cut off demands: right on average, for every number."""
+    """up in exactly as many of the 65,536 cases as the part that is cut off demands: right on average, for every
+    number."""
     r = np.arange(2**16, dtype=np.uint32)
     for x in np.float32([1.0, 1 + 2**-9, 0.1, -0.1, 3.14159, -1e-3, 1e-30]):
         bits = x.view(np.uint32)
@@ -69,17 +74,20 @@ def stochastic(round_stochastically):
         toward_zero = np.uint32(int(bits) & 0xFFFF0000).view(np.float32)
         away = np.uint32((int(bits) & 0xFFFF0000) + 0x10000).view(np.float32)
         if not np.isin(got, [toward_zero, away]).all():
-            raise Wrong(f"{x!r} becomes {got[~np.isin(got, [toward_zero, away])][0]!r}, which is none of its neighbours in BF16, "
+            raise Wrong(f"{x!r} becomes {got[~np.isin(got, [toward_zero, away])][0]!r}, which is none of its "
+                        "neighbours in BF16, "
                         f"{toward_zero!r} and {away!r}: are the low 16 bits cleared?")
         ups = int((got == away).sum()) if low else 0
         if ups != low:
-            raise Wrong(f"{x!r} is rounded away from zero in {ups} of 65,536 cases, not in {low}: add the random 16 bits to the FP32 "
+            raise Wrong(f"{x!r} is rounded away from zero in {ups} of 65,536 cases, not in {low}: add the random 16 "
+                        "bits to the FP32 "
                         "word, then clear the low 16")
 
 
 @exercise("6.6")
 def kahan(step):
-    """what rounding cuts off is kept and added the next time: 2 more bytes a weight, and no update is lost in the long run."""
+    """what rounding cuts off is kept and added the next time: 2 more bytes a weight, and no update is lost in the long
+    run."""
     rng = np.random.default_rng(6)
     for what, updates in (("updates of 1e-4", np.full(2000, 1e-4, np.float32)),
                           ("random updates", np.float32(rng.standard_normal(500) * 1e-3))):
@@ -95,5 +103,7 @@ def kahan(step):
             k = bf16(k + (w - new))
             w = new
             if weight != w or compensation != k:
-                raise Wrong(f"{what}, step {i}: weight {weight!r} and compensation {compensation!r}, not {w!r} and {k!r}: "
-                            "compensation += update; new = weight + compensation; compensation += weight - new; each rounded to BF16")
+                raise Wrong(f"{what}, step {i}: weight {weight!r} and compensation {compensation!r}, not {w!r} and "
+                            f"{k!r}: "
+                            "compensation += update; new = weight + compensation; compensation += weight - new; each "
+                            "rounded to BF16")

@@ -1,4 +1,5 @@
-"""Checks of lab 7: FP8. Oracles: ml_dtypes' rule for E4M3 by its definition, exact arithmetic, and recorded hardware."""
+"""Checks of lab 7: FP8. Oracles: ml_dtypes' rule for E4M3 by its definition, exact arithmetic, and recorded
+hardware."""
 import math
 
 import numpy as np
@@ -6,12 +7,13 @@ import numpy as np
 from .._conversions import decode
 from ._exercises import Wrong, call, exercise, number
 
-_E4M3 = np.unique(decode(np.arange(256, dtype=np.uint8), "e4m3")[[c for c in range(256) if c & 0x7F != 0x7F]]).astype(float)
+_E4M3 = np.unique(decode(np.uint8([c for c in range(256) if c & 0x7F != 0x7F]), "e4m3")).astype(float)
 
 
 @exercise("7.1")
 def policies(values):
-    """E4M3 has no infinity: beyond 464, casts of PyTorch's and ml_dtypes' kind give NaN, those of training recipes 448."""
+    """E4M3 has no infinity: beyond 464, casts of PyTorch's and ml_dtypes' kind give NaN, those of training recipes
+    448."""
     wanted = {(464.0, "nan"): 448.0, (465.0, "nan"): math.nan, (1e6, "nan"): math.nan, (465.0, "saturate"): 448.0,
               (-1e6, "saturate"): -448.0}
     for (x, policy), value in wanted.items():
@@ -21,7 +23,8 @@ def policies(values):
         got = number(f"{x:g}, {policy}", got)
         if got != value and not (math.isnan(got) and math.isnan(value)):
             raise Wrong(f"{x:g} with {policy!r} is not {got!r}: " + (
-                "464 is the middle between 448 and what would be 480; 448 is even, so that it is still in range" if x == 464 else
+                "464 is the middle between 448 and what would be 480; 448 is even, so that it is still in range"
+                if x == 464 else
                 "it is beyond the largest number, 448, by more than half a step"))
 
 
@@ -30,12 +33,14 @@ def tensor_scale(scale):
     """the largest element lands on 448, whatever the tensor is; one outlier decides for all."""
     rng = np.random.default_rng(7)
     for what, x in (("random numbers", rng.standard_normal(100)), ("small ones", rng.standard_normal(100) * 1e-6),
-                    ("with an outlier", np.append(rng.standard_normal(99), 1e4)), ("negative ones", -rng.random(10) - 1)):
+                    ("with an outlier", np.append(rng.standard_normal(99), 1e4)),
+                    ("negative ones", -rng.random(10) - 1)):
         x = np.float32(x)
         got = number("scale", call(scale, x))
         wanted = float(np.float32(448) / np.abs(x).max())
         if not math.isclose(got, wanted, rel_tol=1e-6):
-            raise Wrong(f"{what}: {got!r}, not {wanted!r}: 448 over the largest magnitude; elements are multiplied by it before the "
+            raise Wrong(f"{what}: {got!r}, not {wanted!r}: 448 over the largest magnitude; elements are multiplied by "
+                        "it before the "
                         "cast")
     if number("scale", call(scale, np.zeros(4, np.float32))) != 1:
         raise Wrong("a tensor of zeros: its scale is 1, not 448 / 0")
@@ -43,7 +48,8 @@ def tensor_scale(scale):
 
 @exercise("7.3")
 def mx_scales(floor, ceil):
-    """the floor rule of the OCP specification clips every block whose largest element is above 1.75 * 2^k; rounding up clips none."""
+    """the floor rule of the OCP specification clips every block whose largest element is above 1.75 * 2^k; rounding up
+    clips none."""
     rng = np.random.default_rng(8)
     blocks = np.float32(rng.standard_normal((500, 32)) * 2.0 ** rng.integers(-20, 20, (500, 1)))
     blocks[0] = 448
@@ -52,12 +58,14 @@ def mx_scales(floor, ceil):
         amax = float(np.abs(block).max())
         got = call(floor, block)
         if got != math.floor(math.log2(amax)) - 8:
-            raise Wrong(f"floor: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not 2^{math.floor(math.log2(amax)) - 8}: "
+            raise Wrong(f"floor: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not "
+                        f"2^{math.floor(math.log2(amax)) - 8}: "
                         "floor(log2(amax)) less 8, E4M3's largest exponent")
         got = call(ceil, block)
         wanted = next(k for k in range(-160, 160) if amax / 2.0**k <= 448)
         if got != wanted:
-            raise Wrong(f"ceil: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not 2^{wanted}: the smallest power of two "
+            raise Wrong(f"ceil: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not 2^{wanted}: the "
+                        "smallest power of two "
                         "that brings it to 448 or less")
 
 
@@ -76,7 +84,8 @@ def error(cast_in_blocks):
         wanted = [_E4M3[_nearest(v / 2.0**k)] * 2.0**k for v in block]
         if not np.array_equal(got[begin:begin + 32].astype(float), wanted):
             at = begin + int(np.flatnonzero(got[begin:begin + 32].astype(float) != wanted)[0])
-            raise Wrong(f"element {at}, {x[at]!r}, becomes {got[at]!r}, not {np.float32(wanted[at - begin])!r}: divide by the scale of its "
+            raise Wrong(f"element {at}, {x[at]!r}, becomes {got[at]!r}, not {np.float32(wanted[at - begin])!r}: "
+                        "divide by the scale of its "
                         "block of 32 (rounded up), cast to E4M3, multiply again")
 
 
@@ -93,7 +102,8 @@ def _nearest(v):
 def accumulator(lost_from, hopper_sum):
     """13 bits below the largest term and no more: that is why FP8 training adds up every 128 products in FP32."""
     if number("lost_from", lost_from) != 14:
-        raise Wrong(f"lost_from is not {lost_from!r}: try dot([2^-a], [2^-b], 'hopper-wgmma-fp8', c=1) for growing a + b until the "
+        raise Wrong(f"lost_from is not {lost_from!r}: try dot([2^-a], [2^-b], 'hopper-wgmma-fp8', c=1) for growing a "
+                    "+ b until the "
                     "result is 1")
     if number("hopper_sum", hopper_sum) != 64:
         raise Wrong(f"hopper_sum is not {hopper_sum!r}: products of 2^-8 are lost once the sum is 2^14 times as large")

@@ -4,8 +4,8 @@ import numpy as np
 from .._conversions import dot, quantize
 from ._exercises import Wrong, call, exercise, number
 
-BUGS = ("truncates", "rounds ties away from zero", "flushes subnormals", "saturates instead of overflowing", "rounds twice",
-        "loses the sign of zero")
+BUGS = ("truncates", "rounds ties away from zero", "flushes subnormals", "saturates instead of overflowing",
+        "rounds twice", "loses the sign of zero")
 
 
 def gpu_a(x):
@@ -39,8 +39,8 @@ def reference(x):
 
 
 def probes():
-    """FP32 numbers around everything that can go wrong: FP16's numbers, the middles between them, what is next to both, at
-    every exponent; zeros, infinities and NaN."""
+    """FP32 numbers around everything that can go wrong: FP16's numbers, the middles between them, what is next to both,
+    at every exponent; zeros, infinities and NaN."""
     values = np.arange(0x7C01, dtype=np.uint16).view(np.float16).astype(np.float64)
     middles = (values[1:-1] + values[:-2]) / 2
     x = np.concatenate([values, middles, [65520.0, 65519.99, 1e30, np.nan]]).astype(np.float32)
@@ -60,16 +60,21 @@ def mismatches(differ):
     for x, y, w, g in zip(a, b, wanted, got):
         if bool(g) != w:
             raise Wrong(f"{x} and {y} {'differ' if w else 'do not differ'}: " + (
-                "zeros have signs; compare signbit too" if x == y == 0 else "a NaN is not equal to itself, but two NaN are no "
+                "zeros have signs; compare signbit too" if x == y == 0 else "a NaN is not equal to itself, but two "
+                                                                            "NaN are no "
                 "mismatch" if np.isnan(x) and np.isnan(y) else "compare the values"))
 
 
-_GPUS = {"a": (gpu_a, "flushes subnormals", "every mismatch is where the right result is subnormal, and the device gives 0"),
-         "b": (gpu_b, "rounds ties away from zero", "every mismatch is exactly in the middle between two numbers of FP16, and the "
+_GPUS = {"a": (gpu_a, "flushes subnormals", "every mismatch is where the right result is subnormal, and the device "
+                                            "gives 0"),
+         "b": (gpu_b, "rounds ties away from zero", "every mismatch is exactly in the middle between two numbers of "
+                                                    "FP16, and the "
                                                     "device took the larger magnitude"),
-         "c": (gpu_c, "saturates instead of overflowing", "every mismatch is where the right result is infinite; the device gives "
+         "c": (gpu_c, "saturates instead of overflowing", "every mismatch is where the right result is infinite; the "
+                                                          "device gives "
                                                           "65504"),
-         "d": (gpu_d, "rounds twice", "mismatches lie next to the middles, not in them: a first rounding to a few more bits moved them "
+         "d": (gpu_d, "rounds twice", "mismatches lie next to the middles, not in them: a first rounding to a few "
+                                      "more bits moved them "
                                       "there, and the second one then saw a tie"),
          "e": (gpu_e, "loses the sign of zero", "values agree everywhere; only the sign of zeros does not")}
 
@@ -101,7 +106,8 @@ def witness(find):
         r, d = reference(wrong), gpu(np.float32(wrong))
         least = min(abs(v) for v, p, q in zip(wrong, r, d) if p != q or np.signbit(p) != np.signbit(q))
         if abs(value) != least:
-            raise Wrong(f"gpu_{name} differs at {got!r}, but also at +-{least!r}, which is smaller: take the smallest magnitude")
+            raise Wrong(f"gpu_{name} differs at {got!r}, but also at +-{least!r}, which is smaller: take the smallest "
+                        "magnitude")
 
 
 @exercise("8.4")
@@ -115,5 +121,6 @@ def accumulator(name):
         except (TypeError, ValueError) as error:
             raise Wrong(f"{name!r}: {error}") from None
         if ours != device:
-            raise Wrong(f"{name} gives {ours!r} where the device gives {device!r}: try many random dot products, and drop every "
+            raise Wrong(f"{name} gives {ours!r} where the device gives {device!r}: try many random dot products, and "
+                        "drop every "
                         "candidate that differs once")

@@ -9,8 +9,8 @@ def _tensors_of(output):
     if isinstance(output, torch.Tensor):
         return [output]
     if isinstance(output, dict):
-        output = output.values()
-    return [t for part in output for t in _tensors_of(part)] if isinstance(output, (list, tuple, type({}.values()))) else []
+        output = tuple(output.values())
+    return [t for part in output for t in _tensors_of(part)] if isinstance(output, (list, tuple)) else []
 
 
 class Activations:

@@ -83,7 +83,8 @@ def check_formats(parameters, optimizer, scaler, lint):
     """What is wrong before the first step."""
     half = [name for name, p in parameters if p.dtype == torch.float16]
     if half and scaler is not None and scaler.is_enabled():
-        lint(f"FP16 parameters with a loss scaler: torch refuses to unscale FP16 gradients ({half[0]}). Keep parameters in "
+        lint(f"FP16 parameters with a loss scaler: torch refuses to unscale FP16 gradients ({half[0]}). Keep "
+             "parameters in "
              "FP32 and let autocast make the FP16 copies.")
     names = {id(p): name for name, p in parameters}
     for group in optimizer.param_groups:

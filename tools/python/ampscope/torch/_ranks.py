@@ -8,10 +8,11 @@ from ._folder import Folder
 
 
 def merge_ranks(path):
-    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations' gradients are added
-    up; weights' gradients, which DistributedDataParallel has made the same on every rank, are counted once, or added up where
-    ranks hold parts. Losses are averaged. Gradients as tensors stay in the folders of the ranks. Steps that a rank lacks are
-    left out. Raises FileNotFoundError without ranks, ValueError where ranks contradict each other."""
+    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations' gradients are
+    added up; weights' gradients, which DistributedDataParallel has made the same on every rank, are counted once, or
+    added up where ranks hold parts. Losses are averaged. Gradients as tensors stay in the folders of the ranks. Steps
+    that a rank lacks are left out. Raises FileNotFoundError without ranks, ValueError where ranks contradict each
+    other."""
     path = pathlib.Path(path)
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:

@@ -27,8 +27,8 @@ def _dense(gradient):
 
 
 def _norms(gradients):
-    """The 2-norm of all and the largest magnitude, NaN or infinity where an element is; those of a device are left there, as
-    tensors of one element, so that it is not waited for."""
+    """The 2-norm of all and the largest magnitude, NaN or infinity where an element is; those of a device are left
+    there, as tensors of one element, so that it is not waited for."""
     try:  # of ordinary FP32 gradients on the processor, where torch takes three times as long
         return _ampscope.norms([g.numpy() for g in gradients])
     except (RuntimeError, TypeError):
@@ -151,7 +151,8 @@ class Recorder:
         if self._configuration["loss_scaler"]["name"] == "none":  # it was not given
             self._configuration["loss_scaler"] = _describe.scaler_facts(scaler)
         if loss.dtype == torch.float16 and scaler.get_scale() >= 65520:
-            self._lint(f"a loss in FP16 times a loss scale of {scaler.get_scale():g} is infinity, and so is the gradient "
+            self._lint(f"a loss in FP16 times a loss scale of {scaler.get_scale():g} is infinity, and so is the "
+                       "gradient "
                        "that backward begins with: FP16 ends at 65504. Compute the loss in FP32.")
         if self._autocast and self._autocast[0] == "bfloat16":
             self._lint("a loss scaler with BF16 changes nothing but the time: BF16 has the exponents of FP32. "
@@ -161,7 +162,8 @@ class Recorder:
 
     def before_backward(self, roots):
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            self._lint("backward under autocast: matrix products of backward, and casts to FP32, are then chosen again by "
+            self._lint("backward under autocast: matrix products of backward, and casts to FP32, are then chosen "
+                       "again by "
                        "autocast's lists. End the autocast region before loss.backward().")
         found = [_taps.scale_in(root) for root in roots]
         self._root = found[0][0], sum(loss for _, loss in found if loss.numel() == 1)
@@ -290,10 +292,12 @@ class Recorder:
     def _write_recorded(self):
         if self._configuration["recording"]["activations"] and not any(
                 kind == "activation" for _, kind, *_ in self._histograms.values()):
-            self._lint("activations=: no gradient of a module's output came by. Compiled modules hide them; those of weights "
+            self._lint("activations=: no gradient of a module's output came by. Compiled modules hide them; those of "
+                       "weights "
                        "are recorded.", self._where)
         for name, (histogram, kind, format, scale, _) in self._histograms.items():
-            self._folder.append_histogram(histogram, step=self._step, tensor=name, kind=kind, loss_scale=scale, format=format)
+            self._folder.append_histogram(histogram, step=self._step, tensor=name, kind=kind, loss_scale=scale,
+                                          format=format)
         if self._tensors:
             kinds = {name: "activation" if name.endswith(".out.grad") else "weight" for name in self._tensors}
             self._folder.write_gradients(self._step, self._tensors, kinds, self._contained)
@@ -301,8 +305,8 @@ class Recorder:
     def _end_step(self, found_inf, scaled):
         """found_inf: as the scaler says; None without one, where the gradients tell."""
         if self._step == self._first_step:
-            self._configuration["precision"] = _describe.precision(self._parameters, self._autocast and self._autocast[0],
-                                                                   self._name)
+            cast_to = self._autocast and self._autocast[0]
+            self._configuration["precision"] = _describe.precision(self._parameters, cast_to, self._name)
             self._folder.write("run.json", self._configuration)
             if self._autocast and self._autocast[0] == "float16" and not scaled and self._contained == 1:
                 self._lint("autocast to FP16 without a loss scaler: gradients below 2^-24 become zero. Is enabled= of "

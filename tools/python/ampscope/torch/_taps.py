@@ -1,7 +1,7 @@
 """The calls of torch that every training loop makes, watched while a recorder is open.
 
-They are replaced where loops look them up, so that no loop needs a change; each does what it did, with the same arguments
-and result. With the last recorder they are put back.
+They are replaced where loops look them up, so that no loop needs a change; each does what it did, with the same
+arguments and result. With the last recorder they are put back.
 """
 import functools
 import threading

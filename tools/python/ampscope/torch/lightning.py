@@ -8,7 +8,8 @@ from . import record
 
 
 class Recorder(Callback):
-    """Records what trainer.fit() trains; options are those of ampscope.torch.record. Of several optimizers the first."""
+    """Records what trainer.fit() trains; options are those of ampscope.torch.record. Of several optimizers the
+    first."""
 
     def __init__(self, path, **options):
         self._path, self._options = path, options

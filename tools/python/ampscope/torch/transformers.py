@@ -1,4 +1,5 @@
-"""The recorder as a callback of Hugging Face's Trainer:  Trainer(..., callbacks=[ampscope.torch.transformers.Recorder("run/")])"""
+"""The recorder as a callback of Hugging Face's Trainer:  Trainer(...,
+callbacks=[ampscope.torch.transformers.Recorder("run/")])"""
 from transformers import TrainerCallback
 
 from . import record
