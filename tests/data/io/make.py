@@ -1,6 +1,7 @@
 """Makes the golden files beside it with NumPy, ml_dtypes, PyTorch and safetensors, and golden.json with what they hold.
 
-    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy ml_dtypes torch safetensors && /tmp/venv/bin/python make.py
+    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy ml_dtypes torch safetensors
+    /tmp/venv/bin/python make.py
 
 golden.json: file -> {"as": dtype the user must name or null, "skipped": [names left out],
                       "tensors": {name: {"dtype", "shape", "bytes": hex, little-endian, C order}}}.
@@ -83,7 +84,8 @@ np.savez("stored.npz", **arrays)
 np.savez_compressed("deflated.npz", **arrays)
 note("stored.npz", expected)
 note("deflated.npz", expected)
-with zipfile.ZipFile("zip64.npz", "w", zipfile.ZIP_DEFLATED) as z:  # sizes in a Zip64 extra field, as NumPy streams them
+# Sizes in a Zip64 extra field, as NumPy streams them.
+with zipfile.ZipFile("zip64.npz", "w", zipfile.ZIP_DEFLATED) as z:
     for name, array in arrays.items():
         with z.open(name + ".npy", "w", force_zip64=True) as member:
             np.lib.format.write_array(member, array)
@@ -139,8 +141,10 @@ tensors["transposed"] = entry("F32", [6, 4], base.numpy().tobytes(), storage_ord
 pt("views.pt", views, tensors)
 model = torch.nn.Linear(3, 2)
 model.weight.data, model.bias.data = base[:2, :3].clone(), base[0, :2].clone()
-pt("parameter.pt", {"p": torch.nn.Parameter(base), "model": model.state_dict(), "list": [base[0].clone(), (base[1].bfloat16(),)],
-                    "step": 7, "name": "text", "lr": 1e-3, "none": None, "flags": [True, False], "big": 2**40, 5: base[2].double()},
+pt("parameter.pt", {"p": torch.nn.Parameter(base), "model": model.state_dict(),
+                    "list": [base[0].clone(), (base[1].bfloat16(),)],
+                    "step": 7, "name": "text", "lr": 1e-3, "none": None, "flags": [True, False], "big": 2**40,
+                    5: base[2].double()},
    {"p": of_torch(base), "model.weight": of_torch(model.weight), "model.bias": of_torch(model.bias),
     "list.0": of_torch(base[0]), "list.1.0": of_torch(base[1].bfloat16()), "5": of_torch(base[2].double())})
 pt("bare.pt", base[0].clone(), {"bare": of_torch(base[0])})

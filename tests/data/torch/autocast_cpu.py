@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Output dtypes of ops under torch.autocast("cpu"), as golden data: python3 autocast_cpu.py > autocast_cpu.json
 
-An op is called with its floating operands in the given dtypes, inside a region to bfloat16 and outside one. "error" stands
-for an exception. Made with Debian's python3-torch.
+An op is called with its floating operands in the given dtypes, inside a region to bfloat16 and outside one. "error"
+stands for an exception. Made with Debian's python3-torch.
 """
 import json
 

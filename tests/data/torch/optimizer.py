@@ -3,10 +3,10 @@
 
     for c in default avx2; do ATEN_CPU_CAPABILITY=$c python3 optimizer.py; done
 
-prints the rows of optimizer.jsonl for the PyTorch and the capability it runs with: hashes of weight and state after some
-steps, and the first weights at the end. The recorded ones: Debian's python3-torch 1.13.1 (apt), and 2.15.0 from PyPI in a
-throw-away environment. All tensors of a case have one dtype. 256 elements, so that every one goes through the vector loops:
-PyTorch rounds differently in what is left over at the end.
+prints the rows of optimizer.jsonl for the PyTorch and the capability it runs with: hashes of weight and state after
+some steps, and the first weights at the end. The recorded ones: Debian's python3-torch 1.13.1 (apt), and 2.15.0 from
+PyPI in a throw-away environment. All tensors of a case have one dtype. 256 elements, so that every one goes through the
+vector loops: PyTorch rounds differently in what is left over at the end.
 
 One correction: PyPI's 2.15.0 takes FP32 square roots from MKL, which are not correctly rounded (16 of 2,560 random ones
 are one ulp off), so torch.sqrt of FP32 tensors is replaced by numpy's, which is.

@@ -4,8 +4,8 @@
     python3 training.py > training.json
 
 100 losses and all gradients of the first step of each. Initial weights and the order of the data are made here a second
-time, from what sim/ says about them: Philox words, the sum of twelve uniform numbers, sorting by random words. Recorded with
-Debian's python3-torch 1.13.1 on one thread.
+time, from what sim/ says about them: Philox words, the sum of twelve uniform numbers, sorting by random words. Recorded
+with Debian's python3-torch 1.13.1 on one thread.
 """
 import base64
 import json
@@ -148,7 +148,8 @@ def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocab
         return F.layer_norm(x, (width,), w, p(name + ".bias", (width,), "constant", 0))
 
     batch, tokens = x.shape
-    table, positions = p("wte.weight", (vocabulary, width), "normal", 0.02), p("wpe.weight", (tokens, width), "normal", 0.02)
+    table = p("wte.weight", (vocabulary, width), "normal", 0.02)
+    positions = p("wpe.weight", (tokens, width), "normal", 0.02)
     h = F.embedding(x, table) + positions
     residual = 0.02 / np.sqrt(2.0 * depth)
     mask = torch.full((tokens, tokens), float("-inf")).triu(1)
@@ -160,7 +161,8 @@ def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocab
         h = h + lin("h.%d.attn.o" % i, mixed, width, residual)
         up = lin("h.%d.mlp.up" % i, norm("h.%d.ln2" % i, h), 4 * width)
         h = h + lin("h.%d.mlp.down" % i, F.gelu(up, approximate=activation), width, residual)
-    return F.cross_entropy(lin("head", norm("ln_f", h), vocabulary).view(-1, vocabulary), y.reshape(-1), ignore_index=-1)
+    logits = lin("head", norm("ln_f", h), vocabulary).view(-1, vocabulary)
+    return F.cross_entropy(logits, y.reshape(-1), ignore_index=-1)
 
 
 def train(name, network, data, learning_rate, batch=16):

@@ -1,4 +1,5 @@
-"""Records a Float8Linear of torchao, forward and backward, in its three recipes. Run by hand as scales.py; numbers are FP32 words:
+"""Records a Float8Linear of torchao, forward and backward, in its three recipes. Run by hand as scales.py; numbers are
+FP32 words:
 
     python tests/data/torchao/linear.py > tests/data/torchao/linear.json
 """
@@ -13,7 +14,8 @@ TOKENS, INPUTS, OUTPUTS = 16, 48, 32
 
 
 def numbers(count, seed, spread):
-    """Of a linear congruential generator: (w / 2^31 - 1) * 2^(0 ... -spread), exact in FP32 but for the last rounding."""
+    """Of a linear congruential generator: (w / 2^31 - 1) * 2^(0 ... -spread), exact in FP32 but for the last
+    rounding."""
     out, x = [], seed
     for _ in range(count):
         x = (x * 1664525 + 1013904223) % 2**32

@@ -1,4 +1,5 @@
-"""Records how torchao scales: MX blocks in all four modes, float8 tensors. Run by hand with torch and torchao from PyPI:
+"""Records how torchao scales: MX blocks in all four modes, float8 tensors. Run by hand with torch and torchao from
+PyPI:
 
     python tests/data/torchao/scales.py > tests/data/torchao/scales.txt
 
