@@ -105,6 +105,23 @@ def test_histograms_alone_are_exact(tmp_path):
     assert {line["tensor"] for line in log if line["kind"] == "activation"} == {"up.out.grad", "down.out.grad"}
 
 
+def test_state_before_the_step(tmp_path):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer, every=2, state=True):
+        plain_loop(model, optimizer, batches(2))
+        before = {n: (p.detach().clone(), *(optimizer.state[p][k].clone() for k in ("exp_avg", "exp_avg_sq")))
+                  for n, p in model.named_parameters()}
+        plain_loop(model, optimizer, batches(1))
+    metadata, state = tensors(tmp_path / "state/step_000002.safetensors")
+    assert metadata == {"step": "2"} and len(state) == 3 * len(before)
+    for name, values in before.items():
+        for suffix, value in zip(("", ".m", ".v"), values):
+            assert np.array_equal(state[name + suffix], value.numpy())
+    assert not tensors(tmp_path / "state/step_000000.safetensors")[1]["up.weight.m"].any()
+    adam = subprocess.run(["amp-adam", tmp_path], check=True, capture_output=True, text=True).stdout
+    assert "exact: the state before the step was recorded" in adam
+
+
 def test_gradients_of_activations(tmp_path):
     model, optimizer = prepared()
     (x, y), = batches(1)

@@ -22,8 +22,8 @@ def __getattr__(name):
 __all__ = ["PrecisionWarning", "Recorder", "merge_ranks", "record"]
 
 
-def record(path, model, optimizer, *, scaler=None, every=100, activations=False, histograms_only=False, name=None,
-           step=0, warn=True):
+def record(path, model, optimizer, *, scaler=None, every=100, activations=False, histograms_only=False, state=False,
+           name=None, step=0, warn=True):
     """Begins to record training into the folder `path`; gives a Recorder.
 
     Of every step: loss, loss scale in force, found_inf, skipped, norm of the gradients before clipping, learning rate,
@@ -36,10 +36,11 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
     model       torch.nn.Module, also compiled or in DistributedDataParallel (a folder per rank; see merge_ranks)
     optimizer   what is stepped; of several, each gets a recorder and a folder of its own
     scaler      torch.amp.GradScaler; only described here: one that is not given is noticed
+    state       True: weights and Adam's m and v before each recorded step too, from which amp-adam answers exactly
     name        of the precision in reports; as it is found otherwise: fp32, amp-fp16, pure-bf16 ...
     step        number of the first step: goes on with a folder, of which that step and later ones are dropped
     warn        PrecisionWarning, with the line of the script, for what is wrong with the loop (clipping before
                 unscale_ ...)
 
     Raises FileExistsError for a folder that holds a run, OSError where it cannot be written."""
-    return Recorder(path, model, optimizer, scaler, every, activations, histograms_only, name, step, warn)
+    return Recorder(path, model, optimizer, scaler, every, activations, histograms_only, state, name, step, warn)

@@ -27,7 +27,7 @@ class Folder:
         for name in ("metrics.jsonl", "histograms.jsonl"):
             self._cut(self.path / name, first_step)
             self._lines[name] = open(self.path / name, "ab", buffering=0)
-        for file in (self.path / "gradients").glob("step_*.safetensors"):
+        for file in self.path.glob("*/step_*.safetensors"):
             if int(file.stem.removeprefix("step_")) >= first_step:
                 file.unlink()
         (self.path / "result.json").unlink(missing_ok=True)
@@ -58,9 +58,16 @@ class Folder:
 
     def write_gradients(self, step, tensors, kinds, loss_scale):
         """tensors: name -> (dtype by its name in torch, shape, bytes as an array)."""
-        _ampscope.write_tensors(str(self.path / "gradients" / f"step_{step:06}.safetensors"),
-                                [(name, *tensor) for name, tensor in tensors.items()],
-                                {"step": str(step), "loss_scale": repr(loss_scale), "kinds": json.dumps(kinds)})
+        self._write("gradients", step, tensors, {"loss_scale": repr(loss_scale), "kinds": json.dumps(kinds)})
+
+    def write_state(self, step, tensors):
+        """Weights by their names, Adam's state as NAME.m and NAME.v; as write_gradients()."""
+        (self.path / "state").mkdir(exist_ok=True)
+        self._write("state", step, tensors, {})
+
+    def _write(self, folder, step, tensors, metadata):
+        _ampscope.write_tensors(str(self.path / folder / f"step_{step:06}.safetensors"),
+                                [(name, *tensor) for name, tensor in tensors.items()], {"step": str(step), **metadata})
 
     def close(self):
         for lines in self._lines.values():

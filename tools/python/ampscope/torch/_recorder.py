@@ -26,6 +26,12 @@ def _dense(gradient):
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
+def _raw(tensor):
+    """Element type, shape and bytes of a tensor on the host, as files hold them."""
+    array, dtype = array_of_torch(tensor)
+    return dtype, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
 def _norms(gradients):
     """The 2-norm of all and the largest magnitude, NaN or infinity where an element is; those of a device are left
     there, as tensors of one element, so that it is not waited for."""
@@ -49,14 +55,14 @@ _SECONDS = 1  # that files may be behind: writing each step costs more than all 
 class Recorder:
     """What record() gives; close() ends it, as does the end of a `with` block or of the program."""
 
-    def __init__(self, path, model, optimizer, scaler, every, activations, histograms_only, name, step, warn):
+    def __init__(self, path, model, optimizer, scaler, every, activations, histograms_only, state, name, step, warn):
         if every < 1:
             raise ValueError(f"every: expected at least 1, got {every}")
         self._optimizer = _describe.inner_optimizer(optimizer)
         inner = _describe.inner_model(model)
         self._parameters = _describe.parameters_of(inner, self._optimizer)
         self._tensors_trained = [p for _, p in self._parameters]
-        self._every, self._histograms_only = every, histograms_only
+        self._every, self._histograms_only, self._with_state = every, histograms_only, state
         self._activations = Activations(inner, activations, self._saw_activation)
         rank, ranks = _describe.rank()
         self._folder = Folder(pathlib.Path(path) / f"rank_{rank}" if ranks > 1 else path, step)
@@ -103,6 +109,8 @@ class Recorder:
                 if parameter.grad is not None:
                     self._count(name + ".grad", "weight", _dense(parameter.grad))
             self._safely(self._write_recorded)
+            if self._with_state and not self._closed:
+                self._safely(self._write_state)
 
     def close(self, stopped=""):
         """Ends the recording; what was recorded is complete. Calls after the first do nothing."""
@@ -276,18 +284,19 @@ class Recorder:
 
     def _count(self, name, kind, gradient):
         gradient = gradient.detach().cpu()
-        array, dtype = array_of_torch(gradient)
+        if kind == "activation":
+            gradient = gradient.clone()  # what follows in backward may be written into the same memory
         scale = self._in_backward if kind == "activation" else self._contained
-        entry = self._histograms.setdefault(name, [_ampscope.Histogram(), kind, format_of_dtype(dtype), scale, 0])
+        format = format_of_dtype(str(gradient.dtype).removeprefix("torch."))
+        entry = self._histograms.setdefault(name, [_ampscope.Histogram(), kind, format, scale, 0])
         histogram, largest = _ampscope.measure(as_floats(gradient))
         entry[0] += histogram
         entry[-1] += 1
         if kind == "activation":
             self._largest_activation = max(self._largest_activation, largest)
-            array = array.copy()  # what follows in backward may be written into the same memory
         if not self._histograms_only:
             key = name if entry[-1] == 1 else f"{name.removesuffix('.out.grad')}@{entry[-1]}.out.grad"
-            self._tensors[key] = dtype, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self._tensors[key] = _raw(gradient)
 
     def _write_recorded(self):
         if self._configuration["recording"]["activations"] and not any(
@@ -301,6 +310,16 @@ class Recorder:
         if self._tensors:
             kinds = {name: "activation" if name.endswith(".out.grad") else "weight" for name in self._tensors}
             self._folder.write_gradients(self._step, self._tensors, kinds, self._contained)
+
+    def _write_state(self):
+        """Weights, and what Adam knows of them, before the step: zeros before the first."""
+        tensors = {}
+        for name, parameter in self._parameters:
+            kept = self._optimizer.state.get(parameter, {})
+            for suffix, key in (("", None), (".m", "exp_avg"), (".v", "exp_avg_sq")):
+                value = parameter if key is None else kept.get(key, torch.zeros_like(parameter))
+                tensors[name + suffix] = _raw(_dense(value.detach()).cpu())
+        self._folder.write_state(self._step, tensors)
 
     def _end_step(self, found_inf, scaled):
         """found_inf: as the scaler says; None without one, where the gradients tell."""
