@@ -170,7 +170,7 @@ TEST_CASE("integers and doubles beyond FP32's range are counted exactly") {
 }
 
 TEST_CASE("norms are sums in FP64 of 32 lanes, begun anew with each tensor, and see every NaN and infinity") {
-    for (const std::size_t length : {0, 1, 31, 32, 33, 1000, 100'000}) {
+    for (const std::size_t length : std::initializer_list<std::size_t>{0, 1, 31, 32, 33, 1000, 100'000}) {
         CAPTURE(length);
         const auto bytes = mixed_bytes(4 * length, static_cast<std::uint32_t>(length));
         std::vector<float> all(length);
