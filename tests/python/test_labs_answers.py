@@ -34,6 +34,21 @@ def without_nan(x):
     return encoder()(0.0 if math.isnan(x) else x)
 
 
+def carry_lost(x):
+    code = encoder()(x)
+    up = code & 0x3FF == 0 and abs(x) < abs(float(ampscope.decode(np.uint16([code]), "fp16")[0]))
+    exponent = (code >> 10 & 31) - 1
+    return code & 0x8000 | exponent << 10 | 1024 if up and 0 < exponent < 30 else code
+
+
+def lowest(h, denominator):
+    return min(k for k in range(-60, 61) if h.classify("fp16", k)["underflow"] < 0.001 * denominator)
+
+
+def highest(h):
+    return max(k for k in range(-60, 61) if h.classify("fp16", k)["overflow"] == 0)
+
+
 def count(threshold=None, zero_is_underflow=False, infinite_overflows=False):
     def count(x):
         with np.errstate(all="ignore"):
@@ -62,8 +77,9 @@ class Scaler:
             return
         self.clean += 1
         if self.clean >= self.interval:
-            grown = self.scale * self.growth
-            if grown < 3.5e38 or self.fault == "infinite":
+            with np.errstate(over="ignore"):
+                grown = float(np.float32(self.scale * (2 if self.fault == "doubles" else self.growth)))
+            if grown < math.inf or self.fault == "infinite":
                 self.scale = grown
             self.clean = 0
 
@@ -85,24 +101,40 @@ def kahan_without(weight, compensation, update):
     return np.float32(ampscope.quantize(weight + update, "bf16")), np.float32(0)
 
 
+def kahan(weight, compensation, update):
+    def bf16(x):
+        return np.float32(ampscope.quantize(x, "bf16"))
+    compensation = bf16(compensation + update)
+    new = bf16(weight + compensation)
+    return new, bf16(compensation + (weight - new))
+
+
+SATURATED = {(464.0, "nan"): 448, (465.0, "nan"): math.nan, (1e6, "nan"): math.nan, (465.0, "saturate"): 448}
 H = (lambda h: 0), (lambda h: 0)
 WRONG = [
     ("1.1", [VALUES | {0x0001: 2.0**-14}], "subnormal"), ("1.1", [{}], "no value for 0x3c00"),
     ("1.2", [decoder(subnormals=False)], "subnormal"), ("1.2", [decoder(infinity=False)], "are infinity"),
     ("1.2", [decoder(nan=False)], "are NaN"), ("1.2", [decoder(signed_zero=False)], "zero has a sign"),
-    ("1.3", [encoder(rounding="nearest_away")], "a tie"), ("1.3", [encoder(rounding="toward_zero")], "not 0x"),
+    ("1.3", [encoder(rounding="nearest_away")], "a tie"), ("1.3", [encoder(rounding="toward_zero")], "do not cut off"),
     ("1.3", [encoder(subnormals="flush")], "subnormal"), ("1.3", [encoder(overflow="saturate_all")], "from 65520 on"),
-    ("1.3", [without_nan], "NaN must stay NaN"),
+    ("1.3", [without_nan], "NaN must stay NaN"), ("1.3", [lambda x: encoder()(abs(x))], "the sign is"),
+    ("1.3", [carry_lost], "with | it is lost"), ("1.3", [lambda x: encoder()(float(np.float32(x)))], "taken for a tie"),
+    ("1.3", [lambda x: float(encoder()(x))], "expected an int"), ("1.1", [[1.0]], "expected a dict"),
     ("1.4", [1.0, 2049, 2048, 1638 * 2.0**-14], "largest_odd is not 2049"),
     ("1.4", [1.0, 2047, 2048, 0.1], "tenth is not"),
     ("2.1", [count(threshold=2.0**-24)], "2^-25 is a tie"), ("2.1", [count(zero_is_underflow=True)], "underflow is"),
     ("2.1", [count(infinite_overflows=True)], "did not overflow in it"), ("2.1", [lambda x: 3], "expected a dict"),
-    ("2.2", [0.2880, 0.2880, 0.7336], "this is of_nonzero"), ("2.2", [10.78, 0.2880, 0.7336], "looks like a "
-                                                                                              "percentage"),
-    ("2.3", [31, 84, 2.2], "become_zero is not 31"), ("2.4", [2.0**-24], "FP16 keeps"),
+    ("2.2", [0.2880, 0.2880, 0.7336], "this is of_nonzero"),
+    ("2.2", [10.78, 0.2880, 0.7336], "looks like a percentage"),
+    ("2.1", [lambda x: count()(x) | {"zero": x == 0}], "count its"),
+    ("2.3", [31, 84, 2.2, 31.4], "become_zero is not 31"), ("2.3", [27.9, 84, 2.2, 27.9], "fits is not 27.9"),
+    ("2.4", [2.0**-24], "FP16 keeps"),
     ("2.4", [2.0**-26], "the next double above"), ("2.5", ["a", 13], "which of the two is larger"),
-    ("2.5", ["b", 12], "does not carry"),
-    ("3.1", H, "the limit is less than 0.1 %"), ("3.2", [(12, 32), 31], "less than 2 binades"),
+    ("2.5", ["b", 12], "does not carry"), ("2.5", ["b", 8192], "8192 is 2^13"),
+    ("3.1", H, "the limit is less than 0.1 %"), ("3.1", [lambda h: lowest(h, h.count), highest], "half are zero"),
+    ("3.1", [lambda h: lowest(h, h.nonzero), lambda h: 15 - max(h.exponents)], "below 2^16"),
+    ("3.2", [(12, 32), 12.5], "expected the exponent"), ("3.2", [20, (12, 32)], "keep the form"),
+    ("3.2", [(12, 32), 31], "less than 2 binades"),
     ("3.2", [(12, 32), 11], "below the window"), ("3.2", [(12, 32), 33], "above the window"),
     ("3.3", [{"inside": "explodes"}, {"inside": "trains worse"}], "expected one of"),
     ("3.3", [{"inside": "trains worse"}, {"inside": "takes no step"}], "every step is skipped"),
@@ -115,9 +147,12 @@ WRONG = [
     ("4.4", ["fp16", "fp32", "fp32", "before .grad"], "keeps the copy"),
     ("4.4", ["fp16", "fp32", "fp16", "in the optimizer"], "cannot bring it back"),
     ("5.1", [scaler("keeps counting")], "whole interval"), ("5.1", [scaler("infinite")], "infinite in FP32 stays"),
-    ("5.1", [scaler("fp64")], "in FP32"), ("5.1", [lambda *o: object()], "has no scale"),
+    ("5.1", [scaler("fp64")], "rounds the product to FP32"), ("5.1", [scaler("doubles")], "multiply it by growth"),
+    ("5.1", [lambda *o: object()], "has no scale"),
     ("5.2", [["zero_grad", "forward under autocast", "scale(loss).backward()", "clip", "unscale_", "step", "update"]],
-     "65,536 times"), ("5.2", [["step"]], "each of these once"), ("5.3", [1.0], "divided by 65536"),
+     "65,536 times"), ("5.2", [["step"]], "each of these once"),
+    ("5.2", [["forward under autocast", "scale(loss).backward()", "zero_grad", "unscale_", "clip", "step", "update"]],
+     "throws the gradients away"), ("5.3", [1.0], "divided by 65536"),
     ("5.4", [4, 4], "in_10000"), ("5.4", [5, 8], "before_first_step"), ("5.5", [165, 144], "tie with zero"),
     ("5.5", [166, 166], "2^-128"), ("5.6", [{s: True for s in labs.lab5.STATEMENTS}], "scaled gradients, in backward"),
     ("6.1", [{1e-8: 1e-8, 1e-7: 2**-23, 1e-6: 1e-6, 1e-5: 1e-5}], "multiple of 2^-24"),
@@ -125,18 +160,37 @@ WRONG = [
     ("6.4", [2.0**-8, 2.0**-8], "down is not"), ("6.5", [quarters], "random 16 bits"),
     ("6.5", [not_cleared], "low 16 bits"),
     ("6.6", [kahan_without], "each rounded to BF16"), ("6.6", [lambda w, k, u: w], "return weight, compensation"),
-    ("7.1", [{(464.0, "nan"): math.nan}], "448 is even"), ("7.2", [lambda x: 448 / x.max()], "the largest magnitude"),
+    ("7.1", [{(464.0, "nan"): math.nan}], "448 is even"),
+    ("7.1", [{(464.0, "nan"): 448, (465.0, "nan"): math.inf}], "no infinity"),
+    ("7.1", [SATURATED | {(-1e6, "saturate"): 448}], "keeps its sign"),
+    ("7.2", [lambda x: 448 / x.max()], "the largest magnitude"),
     ("7.2", [lambda x: 448 / max(np.abs(x).max(), 1e-30)], "a tensor of zeros"),
     ("7.3", [lambda b: math.frexp(float(np.abs(b).max()))[1] - 9] * 2, "448 or less"),
     ("7.4", [lambda x: ampscope.quantize(x, "e4m3", overflow="saturate")], "block of 32"),
     ("7.5", [13, 64], "growing a + b"), ("7.5", [14, 128], "2^14 times"),
     ("8.1", [lambda a, b: a != b], "zeros have signs"),
     ("8.1", [lambda a, b: (a != b) | (np.signbit(a) != np.signbit(b))], "two NaN"),
+    ("8.1", [lambda a, b: a.view(np.uint32) != b.view(np.uint32)], "whatever their bits"),
     ("8.2", [dict.fromkeys("abcde", "truncates")], "where the right result is subnormal"),
     ("8.3", [lambda gpu, x: 1.0], "that is no mismatch"),
     ("8.3", [lambda gpu, x: max(x[np.isfinite(x) & (gpu(x) != lab8.reference(x))], default=0.0)], "is smaller"),
-    ("8.4", ["fp32"], "drop every candidate"), ("8.4", ["hoper"], "unknown accumulator"),
+    ("8.4", ["fp32"], "drop every candidate"), ("8.4", ["hoper"], "expected one of"),
 ]
+
+
+RIGHT = [  # in other forms than the solutions
+    ("2.2", [0.108, 0.288, 0.734]), ("2.5", ["b", 13.137]), ("3.2", [(12, 32), 22.0]),
+    ("4.1", [{case: ampscope.autocast(*call).upper() for case, call in labs.lab4.CASES.items()}]),
+    ("4.4", ["FP16", "float32", "torch.float16", "before .grad"]),
+    ("5.2", [["forward under autocast", "scale(loss).backward()", "unscale_", "clip", "step", "update", "zero_grad"]]),
+    ("6.1", [{1e-8: 0.0, 1e-7: 1.1920929e-07, 1e-6: 1.0132789e-06, 1e-5: 1.001358e-05}]),
+    ("6.6", [lambda w, k, u: list(kahan(w, k, u))]),
+]
+
+
+@pytest.mark.parametrize("exercise, answers", RIGHT, ids=lambda x: x if isinstance(x, str) else "")
+def test_right_answers_in_other_forms(exercise, answers):
+    assert labs.check(exercise, *answers), labs.check(exercise, *answers)
 
 
 @pytest.mark.parametrize("exercise, answers, says", WRONG, ids=lambda x: x if isinstance(x, str) else "")

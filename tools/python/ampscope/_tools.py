@@ -45,7 +45,7 @@ class Answer(dict):  # type: ignore[type-arg]
 
 
 def _shown(cell):
-    return "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    return "" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell)
 
 
 def words_of(options):

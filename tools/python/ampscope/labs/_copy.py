@@ -14,13 +14,18 @@ MARK = "# your code"
 def _without_solution(source):
     """`name = ...  # your code` keeps the name; from a line that is the mark alone on, all that is indented as far
     goes."""
-    kept, skipped_indent = [], None
+    kept, skipped_indent, blank = [], None, []
     for line in source.splitlines():
         indent = len(line) - len(line.lstrip())
         if skipped_indent is not None:
-            if not line.strip() or indent >= skipped_indent:
+            if not line.strip():
+                blank.append(line)  # part of the solution, or what follows it
                 continue
-            skipped_indent = None
+            if indent >= skipped_indent:
+                blank = []
+                continue
+            kept += blank
+            skipped_indent, blank = None, []
         if line.strip() == MARK:
             kept += [line, " " * indent + "..."]
             skipped_indent = indent

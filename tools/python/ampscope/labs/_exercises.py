@@ -46,6 +46,9 @@ def check(exercise, *answers):
             judge(*answers)
     except Wrong as wrong:
         return Verdict(exercise, False, str(wrong))
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        return Verdict(exercise, False, f"this answer cannot be read ({type(error).__name__}: {error}); keep the form "
+                                        "that the exercise gives")
     return Verdict(exercise, True, inspect.cleandoc(judge.__doc__).replace("\n", " "))
 
 
@@ -66,6 +69,15 @@ def call(function, *arguments):
 def _shown(x):
     text = repr(x)
     return text if len(text) < 60 else type(x).__name__ + " ..."
+
+
+def entry(answers, key, missing):
+    """What a student's dict has for a key; Wrong, in the words of `missing`, where it has nothing there yet."""
+    if not isinstance(answers, dict):
+        raise Wrong(f"expected a dict, as the exercise gives it, got {_shown(answers)}")
+    if (answer := answers.get(key)) is None or answer is ...:
+        raise Wrong(missing)
+    return answer
 
 
 def number(name, value):

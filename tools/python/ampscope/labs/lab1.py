@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from ._exercises import Wrong, call, exercise, number
+from ._exercises import Wrong, call, entry, exercise, number
 
 _CODES = np.arange(2**16, dtype=np.uint16)
 _VALUES = _CODES.view(np.float16).astype(np.float64)
@@ -12,16 +12,15 @@ _VALUES = _CODES.view(np.float16).astype(np.float64)
 @exercise("1.1")
 def by_hand(values):
     """(-1)^sign * 2^(exponent - 15) * 1.fraction, or 0.fraction and exponent 1 where the exponent's bits are 0."""
-    why = {0x3C00: "exponent bits 01111 are 15, the bias: 2^0", 0x4248: "exponent bits 10000: 2^1; fraction 0x248 / "
-                                                                        "1024",
+    why = {0x3C00: "exponent bits 01111 are 15, the bias: 2^0",
+           0x4248: "exponent bits 10000: 2^1; fraction 0x248 / 1024",
            0x0001: "exponent bits 0: subnormal, 2^-14 * fraction / 1024, with no 1 before the point",
-           0xFBFF: "sign 1, exponent bits 30: 2^15; fraction 1023 / 1024", 0x7C00: "exponent bits 31, fraction 0: "
-                                                                                   "infinity"}
+           0xFBFF: "sign 1, exponent bits 30: 2^15; fraction 1023 / 1024",
+           0x7C00: "exponent bits 31, fraction 0: infinity"}
     for code, reason in why.items():
-        if values.get(code) in (None, ...):
-            raise Wrong(f"there is no value for {code:#06x} yet")
-        if number(f"{code:#06x}", values[code]) != _VALUES[code]:
-            raise Wrong(f"{code:#06x} is not {values[code]!r}: {reason}")
+        got = entry(values, code, f"there is no value for {code:#06x} yet")
+        if number(f"{code:#06x}", got) != _VALUES[code]:
+            raise Wrong(f"{code:#06x} is not {got!r}: {reason}")
 
 
 @exercise("1.2")
@@ -38,8 +37,7 @@ def decoder(decode):
             raise Wrong(f"{code:#06x} gives {got}, not {wanted}: " + (
                 "exponent bits 31 and fraction 0 are infinity" if kind == 0x7C00 else
                 "the exponent's bits are 0, so that it is subnormal: no 1 before the point, and the exponent of the "
-                "smallest "
-                "normal numbers, -14" if kind < 0x0400 else "look at sign, exponent and fraction again"))
+                "smallest normal numbers, -14" if kind < 0x0400 else "look at sign, exponent and fraction again"))
         elif math.copysign(1, got) != math.copysign(1, wanted):
             raise Wrong(f"{code:#06x} gives {got}, not {wanted}: zero has a sign too")
 
@@ -62,31 +60,63 @@ def encoder(encode):
     faults = {}
     for i in order:
         for sign, value in ((0, float(x[i])), (0x8000, -float(x[i]))):
-            got = call(encode, value)
+            got = _code(encode, value)
             if got != (int(wanted[i]) | sign):
-                faults.setdefault(_reason(abs(value), got, int(wanted[i])), (value, got, int(wanted[i]) | sign))
-        if len(faults) >= 3:
+                fault = _fault(abs(value), got, int(wanted[i]) | sign)
+                faults.setdefault(fault, (value, got, int(wanted[i]) | sign))
+        if len(faults) >= 4:
             break
     if faults:
-        reason, (value, got, code) = min(faults.items(), key=lambda item: abs(item[1][0]))
-        shown = f"{got:#06x}" if isinstance(got, (int, np.integer)) else repr(got)
-        raise Wrong(f"{value!r} gives {shown}, not {code:#06x}: {reason}")
-    if not (call(encode, math.nan) & 0x7FFF) > 0x7C00:
+        fault = min(faults, key=list(_FAULTS).index)
+        value, got, code = faults[fault]
+        raise Wrong(f"{value!r} gives {got:#06x}, not {code:#06x}: {_FAULTS[fault]}")
+    if not (_code(encode, math.nan) & 0x7FFF) > 0x7C00:
         raise Wrong("NaN must stay NaN: exponent bits 31, and a fraction that is not 0")
 
 
-def _reason(x, got, code):
+def _code(encode, x):
+    code = call(encode, x)
+    if not isinstance(code, (int, np.integer)):
+        raise Wrong(f"expected an int, the 16 bits of the code, got {code!r} for {x!r}")
+    return int(code)
+
+
+_FAULTS = {  # what is told first comes first
+    "sign": "the sign is the highest bit, and the rest that of the magnitude",
+    "carry": "rounding up may carry into the exponent: 1.111... becomes 2. Add it; with | it is lost",
+    "cut off": "the upper neighbour is nearer: round, do not cut off",
+    "twice": "this is next to a middle, not in it. Rounded to FP32 first it lands there, and is then taken for a tie",
+    "tie": "a tie: as near to one neighbour as to the other, so that the even code is taken",
+    "flush": "below 2^-14 numbers are subnormal, multiples of 2^-24, and not zero",
+    "infinity": "from 65520 on, the middle between 65504 and 2^16, nearest-even rounds to infinity",
+    "zero": "zero has no highest bit: its code is 0, or 0x8000",
+    "subnormal": "below 2^-14 numbers are subnormal, multiples of 2^-24, rounded like any others",
+    "other": "another number of FP16 is nearer; look at exponent and fraction",
+}
+
+
+def _fault(x, got, code):
+    if got ^ code == 0x8000:
+        return "sign"
+    got, code = got & 0x7FFF, code & 0x7FFF
     if code == 0x7C00:
-        return "from 65520 on, the middle between 65504 and 2^16, nearest-even rounds to infinity"
+        return "infinity"
     if x == 0:
-        return "zero has no highest bit: its code is 0, or 0x8000"
-    if got in (0, 0x8000):
-        return "below 2^-14 numbers are subnormal, multiples of 2^-24, and not zero"
-    if x in ((_VALUES[code] + _VALUES[code + 1]) / 2, (_VALUES[code] + _VALUES[max(code, 1) - 1]) / 2):
-        return "a tie: as near to one neighbour as to the other, so that the even code is taken"
-    if x < 2.0**-14:
-        return "below 2^-14 numbers are subnormal, multiples of 2^-24, rounded like any others"
-    return "the nearer of its neighbours is another"
+        return "zero"
+    if got == 0:
+        return "flush"
+    if code & 0x3FF == 0 and x < _VALUES[code] and got & 0x3FF == 0:
+        return "carry"
+
+    def is_middle(value):
+        return value in ((_VALUES[code] + _VALUES[code + 1]) / 2, (_VALUES[code] + _VALUES[max(code, 1) - 1]) / 2)
+    if is_middle(x):
+        return "tie"
+    if abs(got - code) != 1:
+        return "subnormal" if x < 2.0**-14 else "other"
+    if is_middle(float(np.float32(x))) and got & 1 == 0:
+        return "twice"
+    return "cut off" if got < code else "other"
 
 
 @exercise("1.4")

@@ -3,12 +3,13 @@ project replay against torch itself."""
 import numpy as np
 
 from .._ampscope import LossScaler
-from ._exercises import Wrong, call, exercise, number
+from ._exercises import Wrong, call, entry, exercise, number
 
 
 def _compare(make, what, found, **options):
     ours = LossScaler("torch", **options)
-    theirs = call(make, options["init_scale"], 2.0, options.get("backoff_factor", 0.5), options["growth_interval"])
+    theirs = call(make, options["init_scale"], options.get("growth_factor", 2.0), options.get("backoff_factor", 0.5),
+                  options["growth_interval"])
     for name in ("scale", "update"):
         if not hasattr(theirs, name):
             raise Wrong(f"your scaler has no {name}: it needs .scale and .update(found_inf)")
@@ -20,20 +21,19 @@ def _compare(make, what, found, **options):
         except Exception as error:
             kind = type(error).__name__
             raise Wrong(f"{what}: update({bool(f)}) in step {step} fails with {kind}: {error}") from None
-        if number("scale", theirs.scale) != ours.scale:
-            raise Wrong(f"{what}: after step {step} (found_inf {bool(f)}) the scale is {theirs.scale!r}, not "
-                        f"{ours.scale!r}; before "
-                        f"it was {before!r}. "
-                        f"{_reason(f, before, ours, list(found[:step + 1]), options['growth_interval'])}")
+        if (scale := number("scale", theirs.scale)) != ours.scale:
+            raise Wrong(f"{what}: after step {step} (found_inf {bool(f)}) the scale is {scale!r}, not {ours.scale!r}; "
+                        f"before it was {before!r}. {_reason(f, before, ours, options['growth_interval'])}")
 
 
-def _reason(found, before, ours, history, interval):
+def _reason(found, before, ours, interval):
     if found:
-        return "an overflow multiplies the scale by backoff, in FP32, and growth has to wait a whole interval again"
+        return ("an overflow multiplies the scale by backoff in FP64 and rounds the product to FP32, and growth has "
+                "to wait a whole interval again")
     if ours.scale == before and before * 2 > float(np.finfo(np.float32).max):
         return "a scale that would become infinite in FP32 stays as it is"
     if ours.scale > before:
-        return f"{interval} steps in a row without overflow let it grow"
+        return f"{interval} steps in a row without overflow multiply it by growth, in FP64, rounded to FP32"
     return "it grows only after a whole interval of clean steps: any overflow begins the count anew, and so does growth"
 
 
@@ -44,6 +44,7 @@ def scaler(make):
     rng = np.random.default_rng(5)
     _compare(make, "random overflows", rng.random(2000) < 0.1, init_scale=65536.0, growth_interval=5)
     _compare(make, "backoff by 0.7", rng.random(300) < 0.3, init_scale=65536.0, growth_interval=2, backoff_factor=0.7)
+    _compare(make, "growth by 1.5", rng.random(300) < 0.1, init_scale=65536.0, growth_interval=2, growth_factor=1.5)
     _compare(make, "no overflow, for ever", np.zeros(300), init_scale=65536.0, growth_interval=2)
     _compare(make, "nothing but overflows", np.ones(170), init_scale=65536.0, growth_interval=2)
 
@@ -53,19 +54,18 @@ _ORDER = ["zero_grad", "forward under autocast", "scale(loss).backward()", "unsc
 
 @exercise("5.2")
 def order(calls):
-    """clipping needs gradients without the scale, and the scaler must see them before they are changed for the last
-    time."""
+    """clipping needs gradients without the scale, and unscale_ looks for inf and NaN before clipping can hide them."""
     if sorted(calls, key=str) != sorted(_ORDER):
         raise Wrong(f"expected each of these once: {', '.join(_ORDER)}")
     place = {name: i for i, name in enumerate(calls)}
     rules = (("forward under autocast", "scale(loss).backward()", "backward needs the loss"),
-             ("zero_grad", "scale(loss).backward()", "clearing gradients after backward throws them away"),
              ("scale(loss).backward()", "unscale_", "there is nothing to unscale before backward"),
              ("unscale_", "clip", "clipped before unscale_, gradients are compared with the threshold while they are "
-                                  "65,536 times as "
-                                  "large: nearly everything is clipped to nearly nothing"),
+                                  "65,536 times as large: nearly everything is clipped to nearly nothing"),
              ("clip", "step", "what is clipped after the step changes nothing"),
              ("step", "update", "update() looks at what step() and unscale_() found"))
+    if place["scale(loss).backward()"] < place["zero_grad"] < place["step"]:
+        raise Wrong("zero_grad between backward and step: that throws the gradients away")
     for first, second, why in rules:
         if place[first] > place[second]:
             raise Wrong(f"{first} after {second}: {why}")
@@ -75,8 +75,8 @@ def order(calls):
 def threshold(effective):
     """clipping at 1.0 before unscale_ is clipping at 2^-16: the learning rate of a clipped step is cut to nothing."""
     if number("effective", effective) != 2.0**-16:
-        raise Wrong(f"not {effective!r}: the scaled gradient has norm 65536 |g|, is cut to norm 1, and is then "
-                    "divided by 65536")
+        raise Wrong(f"not {effective!r}: the scaled gradient has norm 65536 |g|, is cut to norm 1, and is then divided "
+                    "by 65536")
 
 
 @exercise("5.4")
@@ -86,8 +86,7 @@ def skips(before_first_step, in_10000):
     verdicts = [machine.update(machine.scale > 2.0**12) for _ in range(10_000)]
     wanted = {"before_first_step": (before_first_step, verdicts.index("step"), "2^16, 2^15, 2^14 and 2^13 overflow"),
               "in_10000": (in_10000, verdicts.count("skip"), "after these, each 2000 clean steps end with a scale of "
-                                                             "2^13, and one "
-                                                             "skip")}
+                                                             "2^13, and one skip")}
     for name, (got, value, why) in wanted.items():
         if number(name, got) != value:
             raise Wrong(f"{name} is not {got!r}: {why}")
@@ -95,8 +94,8 @@ def skips(before_first_step, in_10000):
 
 @exercise("5.5")
 def collapse(until_zero, inverse_infinite):
-    """at scale 0 the gradients are 0, which is finite, and 0 times an infinite 1/scale is NaN: the step is taken, and
-    all is lost."""
+    """from 2^-128 on 1/scale is infinite. unscale_ looks for inf before it multiplies: finite gradients pass, become
+    infinite (zeros NaN), and the step is taken."""
     scale, zero, infinite = np.float32(65536), None, None
     for n in range(1, 200):
         scale = np.float32(float(scale) * 0.5)
@@ -110,8 +109,7 @@ def collapse(until_zero, inverse_infinite):
                     "with zero")
     if number("inverse_infinite", inverse_infinite) != infinite:
         raise Wrong(f"inverse_infinite is not {inverse_infinite!r}: 1/scale is infinite in FP32 once the scale is "
-                    "2^-128; from 2^16 on, "
-                    "count")
+                    "2^-128; from 2^16 on, count")
 
 
 STATEMENTS = {
@@ -138,15 +136,22 @@ STATEMENTS = {
                                                            "E4M3 for all (lab 7)"),
     "with two optimizers, one may step while the other's step is skipped": (
         True, "each has a found_inf of its own; the scale backs off if either found one"),
+    "autocast to FP16 is what torch.autocast('cuda') does unless told otherwise": (
+        True, "FP16 is the default on CUDA, and BF16 on the processor"),
+    "GradScaler(enabled=dtype == torch.bfloat16) is on where a scaler is needed": (
+        False, "it is the wrong way round: FP16 needs the scaler, BF16 has FP32's exponents"),
+    "with torch.cuda.amp.autocast(): is how to write it today": (
+        False, "that spelling is deprecated since PyTorch 2.4; torch.autocast('cuda') it is"),
+    "a matmul in FP16 rounds its sum to FP16 after every product": (
+        False, "tensor cores add up in FP32 or nearly so, and the sum is rounded once, when it is written"),
+    "where gradients are BF16, Megatron adds them up across ranks in BF16": (
+        False, "its default for BF16 is to accumulate and to reduce gradients in FP32"),
 }
 
 
 @exercise("5.6")
 def statements(answers):
-    """half of what is said of mixed precision is nearly right."""
+    """most mistakes in guides are about who holds which format, and where the scale is still in force."""
     for statement, (value, why) in STATEMENTS.items():
-        got = answers.get(statement, ...)
-        if got is ...:
-            raise Wrong(f"there is no answer to {statement!r} yet")
-        if bool(got) != value:
+        if bool(entry(answers, statement, f"there is no answer to {statement!r} yet")) != value:
             raise Wrong(f"{statement!r} is {value}: {why}")

@@ -5,26 +5,24 @@ import math
 import numpy as np
 
 from .._conversions import decode
-from ._exercises import Wrong, call, exercise, number
+from ._exercises import Wrong, call, entry, exercise, number
 
 _E4M3 = np.unique(decode(np.uint8([c for c in range(256) if c & 0x7F != 0x7F]), "e4m3")).astype(float)
 
 
 @exercise("7.1")
 def policies(values):
-    """E4M3 has no infinity: beyond 464, casts of PyTorch's and ml_dtypes' kind give NaN, those of training recipes
-    448."""
+    """E4M3 has no infinity: beyond 464, casts of ml_dtypes' and older PyTorch's kind give NaN, those of training
+    recipes 448."""
     wanted = {(464.0, "nan"): 448.0, (465.0, "nan"): math.nan, (1e6, "nan"): math.nan, (465.0, "saturate"): 448.0,
               (-1e6, "saturate"): -448.0}
     for (x, policy), value in wanted.items():
-        got = values.get((x, policy), ...)
-        if got is ...:
-            raise Wrong(f"there is no value for {x:g} with {policy!r} yet")
-        got = number(f"{x:g}, {policy}", got)
+        got = number(f"{x:g}, {policy}", entry(values, (x, policy), f"there is no value for {x:g} with {policy!r} yet"))
         if got != value and not (math.isnan(got) and math.isnan(value)):
             raise Wrong(f"{x:g} with {policy!r} is not {got!r}: " + (
                 "464 is the middle between 448 and what would be 480; 448 is even, so that it is still in range"
-                if x == 464 else
+                if x == 464 else "there is no infinity in E4M3" if math.isinf(got) else
+                "what saturates keeps its sign" if got == -value else
                 "it is beyond the largest number, 448, by more than half a step"))
 
 
@@ -40,16 +38,15 @@ def tensor_scale(scale):
         wanted = float(np.float32(448) / np.abs(x).max())
         if not math.isclose(got, wanted, rel_tol=1e-6):
             raise Wrong(f"{what}: {got!r}, not {wanted!r}: 448 over the largest magnitude; elements are multiplied by "
-                        "it before the "
-                        "cast")
+                        "it before the cast")
     if number("scale", call(scale, np.zeros(4, np.float32))) != 1:
         raise Wrong("a tensor of zeros: its scale is 1, not 448 / 0")
 
 
 @exercise("7.3")
 def mx_scales(floor, ceil):
-    """the floor rule of the OCP specification clips every block whose largest element is above 1.75 * 2^k; rounding up
-    clips none."""
+    """the floor rule of the OCP specification clips every block whose largest element is above 1.75 times its power of
+    two; rounding up clips none."""
     rng = np.random.default_rng(8)
     blocks = np.float32(rng.standard_normal((500, 32)) * 2.0 ** rng.integers(-20, 20, (500, 1)))
     blocks[0] = 448
@@ -59,14 +56,12 @@ def mx_scales(floor, ceil):
         got = call(floor, block)
         if got != math.floor(math.log2(amax)) - 8:
             raise Wrong(f"floor: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not "
-                        f"2^{math.floor(math.log2(amax)) - 8}: "
-                        "floor(log2(amax)) less 8, E4M3's largest exponent")
+                        f"2^{math.floor(math.log2(amax)) - 8}: floor(log2(amax)) less 8, E4M3's largest exponent")
         got = call(ceil, block)
         wanted = next(k for k in range(-160, 160) if amax / 2.0**k <= 448)
         if got != wanted:
             raise Wrong(f"ceil: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not 2^{wanted}: the "
-                        "smallest power of two "
-                        "that brings it to 448 or less")
+                        "smallest power of two that brings it to 448 or less")
 
 
 @exercise("7.4")
@@ -84,9 +79,8 @@ def error(cast_in_blocks):
         wanted = [_E4M3[_nearest(v / 2.0**k)] * 2.0**k for v in block]
         if not np.array_equal(got[begin:begin + 32].astype(float), wanted):
             at = begin + int(np.flatnonzero(got[begin:begin + 32].astype(float) != wanted)[0])
-            raise Wrong(f"element {at}, {x[at]!r}, becomes {got[at]!r}, not {np.float32(wanted[at - begin])!r}: "
-                        "divide by the scale of its "
-                        "block of 32 (rounded up), cast to E4M3, multiply again")
+            raise Wrong(f"element {at}, {x[at]!r}, becomes {got[at]!r}, not {np.float32(wanted[at - begin])!r}: divide "
+                        "by the scale of its block of 32 (rounded up), cast to E4M3, multiply again")
 
 
 def _nearest(v):
@@ -100,10 +94,9 @@ def _nearest(v):
 
 @exercise("7.5")
 def accumulator(lost_from, hopper_sum):
-    """13 bits below the largest term and no more: that is why FP8 training adds up every 128 products in FP32."""
+    """13 bits below the largest term and no more: that is why DeepSeek-V3 adds up every 128 products in FP32."""
     if number("lost_from", lost_from) != 14:
-        raise Wrong(f"lost_from is not {lost_from!r}: try dot([2^-a], [2^-b], 'hopper-wgmma-fp8', c=1) for growing a "
-                    "+ b until the "
-                    "result is 1")
+        raise Wrong(f"lost_from is not {lost_from!r}: try dot([2^-a], [2^-b], 'hopper-wgmma-fp8', c=1) for growing a + "
+                    "b until the result is 1")
     if number("hopper_sum", hopper_sum) != 64:
         raise Wrong(f"hopper_sum is not {hopper_sum!r}: products of 2^-8 are lost once the sum is 2^14 times as large")
