@@ -1,4 +1,5 @@
-"""Gradients of module outputs, seen by hooks that do nothing in steps that are not recorded."""
+"""Gradients of module outputs, seen by hooks that are there only in steps that are recorded."""
+import contextlib
 import fnmatch
 import functools
 
@@ -13,18 +14,49 @@ def _tensors_of(output):
     return [t for part in output for t in _tensors_of(part)] if isinstance(output, (list, tuple)) else []
 
 
+def _has_gradient(tensor):
+    """Also of leaves, but theirs are weights' or inputs', whose hooks would stay; torch.func's have no memory."""
+    return (tensor.requires_grad and not tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex())
+            and not torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+class _Hook:
+    """Of one module: calls seen(name, gradient) for each of its outputs."""
+
+    def __init__(self, name, seen):
+        self._name, self._seen = name, seen
+
+    def __call__(self, module, args, output):
+        if torch.compiler.is_compiling():  # compiled code cannot call back
+            return
+        for i, tensor in enumerate(_tensors_of(output)):
+            if _has_gradient(tensor):
+                name = f"{self._name}.{i}.out.grad" if i else f"{self._name}.out.grad"
+                tensor.register_hook(functools.partial(self._seen, name))
+
+    def __reduce__(self):
+        """With a module that is copied or saved goes what does nothing, and is to be had everywhere."""
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
 class Activations:
     """Calls seen(name, gradient) for each output of each module that `wanted` selects: True for the modules without
     children, or patterns of module names ("blocks.*.mlp")."""
 
     def __init__(self, model, wanted, seen):
-        def selected(name, module):
-            return not any(module.children()) if wanted is True else any(fnmatch.fnmatchcase(name, p) for p in wanted)
+        patterns = [wanted] if isinstance(wanted, str) else wanted
 
-        self._modules = [(n, m) for n, m in model.named_modules() if selected(n, m)] if wanted else []
-        self._seen = seen
+        def selected(name, module):
+            return not any(module.children()) if wanted is True else any(fnmatch.fnmatchcase(name, p) for p in patterns)
+
+        weights = {name for name, _ in model.named_parameters()}
+        self._hooks = []  # (module, its hook)
+        for name, module in model.named_modules() if wanted else ():
+            if selected(name, module):
+                name = name or "model"
+                self._hooks.append((module, _Hook(name + ".output" if name + ".out" in weights else name, seen)))
         self._handles = []
-        if wanted and not self._modules:
+        if wanted and not self._hooks:
             raise ValueError(f"activations: {wanted!r} names none of the model's modules")
 
     def arm(self, armed):
@@ -34,12 +66,4 @@ class Activations:
             return
         for handle in self._handles:
             handle.remove()
-        self._handles = [module.register_forward_hook(functools.partial(self._forward, name or "model"))
-                         for name, module in self._modules] if armed else []
-
-    def _forward(self, name, module, args, output):
-        if torch.compiler.is_compiling():  # compiled code cannot call back
-            return
-        for i, tensor in enumerate(_tensors_of(output)):
-            if tensor.requires_grad and tensor.is_floating_point():
-                tensor.register_hook(functools.partial(self._seen, f"{name}.{i}.out.grad" if i else f"{name}.out.grad"))
+        self._handles = [module.register_forward_hook(hook) for module, hook in self._hooks] if armed else []

@@ -43,15 +43,25 @@ def is_replicated(model):
     return isinstance(getattr(model, "_orig_mod", model), torch.nn.parallel.DistributedDataParallel)
 
 
+def number(x):
+    """A setting of an optimizer as a float; None for one that is no number (Adafactor's eps is two, its lr none)."""
+    try:
+        return float(x)
+    except (TypeError, ValueError):
+        return None
+
+
 def _optimizer_facts(optimizer):
     group = optimizer.param_groups[0]
-    numbers = {key: float(group[key]) for key in ("lr", "eps", "weight_decay", "momentum") if key in group}
-    if "betas" in group:
-        numbers["beta1"], numbers["beta2"] = (float(b) for b in group["betas"])
+    settings = {key: group[key] for key in ("lr", "eps", "weight_decay", "momentum") if key in group}
+    settings |= {f"beta{i}": beta for i, beta in enumerate(group.get("betas", ()), 1)}
+    numbers = {key: number(x) for key, x in settings.items() if number(x) is not None}
     return {"kind": type(optimizer).__name__.lower(), **numbers}
 
 
 def scaler_facts(scaler):
+    if scaler is not None and not hasattr(scaler, "get_growth_factor"):
+        raise TypeError(f"scaler: expected a torch.amp.GradScaler, got {type(scaler).__name__}")
     if scaler is None or not scaler.is_enabled():
         return {"name": "none", "init_scale": 1.0}
     return {"name": "torch", "init_scale": float(scaler.get_scale()), "growth_factor": scaler.get_growth_factor(),
@@ -60,14 +70,16 @@ def scaler_facts(scaler):
 
 def precision(parameters, autocast, name):
     """`autocast`: the dtype that the loop's autocast region casts to, or None."""
-    stored = {format_of_dtype(str(p.dtype).removeprefix("torch.")) for _, p in parameters}
-    weights = stored.pop() if len(stored) == 1 else ""
+    stored = {str(p.dtype).removeprefix("torch.") for _, p in parameters}
+    dtype = stored.pop() if len(stored) == 1 else "mixed"
+    weights = format_of_dtype(dtype)
     tf32 = any(p.is_cuda for _, p in parameters) and torch.backends.cuda.matmul.allow_tf32
     facts = {"formats": {"weights": weights, "activations": weights, "gradients": weights},
              "operands": "tf32" if tf32 else "fp32"}
-    label = "tf32" if tf32 and weights == "fp32" else weights if weights == "fp32" else f"pure-{weights or 'mixed'}"
+    label = "tf32" if tf32 and weights == "fp32" else weights if weights == "fp32" else f"pure-{weights or dtype}"
     if autocast:
-        label, facts = f"amp-{format_of_dtype(autocast)}", {"autocast": {"format": format_of_dtype(autocast)}}
+        format = format_of_dtype(str(autocast).removeprefix("torch."))
+        label, facts = f"amp-{format}", {"autocast": {"format": format}}
     return {"name": name or label, **facts}
 
 
@@ -79,18 +91,24 @@ def configuration(model, parameters, optimizer, scaler, name):
             "loss_scaler": scaler_facts(scaler), "seed": torch.initial_seed()}
 
 
+def check_half(parameters, lint):
+    """With a loss scaler."""
+    half = [name for name, p in parameters if p.dtype == torch.float16]
+    if half:
+        lint(f"FP16 parameters with a loss scaler: torch refuses to unscale FP16 gradients ({half[0]}). Keep "
+             "parameters in FP32 and let autocast make the FP16 copies.")
+
+
 def check_formats(parameters, optimizer, scaler, lint):
     """What is wrong before the first step."""
-    half = [name for name, p in parameters if p.dtype == torch.float16]
-    if half and scaler is not None and scaler.is_enabled():
-        lint(f"FP16 parameters with a loss scaler: torch refuses to unscale FP16 gradients ({half[0]}). Keep "
-             "parameters in "
-             "FP32 and let autocast make the FP16 copies.")
+    if scaler is not None and scaler.is_enabled():
+        check_half(parameters, lint)
     names = {id(p): name for name, p in parameters}
     for group in optimizer.param_groups:
         for p in group["params"]:
             format = format_of_dtype(str(p.dtype).removeprefix("torch."))
-            if group.get("eps") and format and not quantize(group["eps"], format):
-                lint(f"eps = {group['eps']:g} is 0 in {format.upper()}, the format of the optimizer's state of "
+            eps = number(group.get("eps"))
+            if eps and format and not quantize(eps, format):
+                lint(f"eps = {eps:g} is 0 in {format.upper()}, the format of the optimizer's state of "
                      f"{names[id(p)]}: a gradient of 0 then gives 0/0. Keep the state in FP32.")
                 break

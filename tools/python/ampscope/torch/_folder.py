@@ -3,11 +3,14 @@ import json
 import math
 import os
 import pathlib
+import re
 
 from .. import __version__, _ampscope
 
 SCHEMA = {"schema_version": 1, "tool": "ampscope.torch", "version": __version__}
+_LOGS = ("metrics.jsonl", "histograms.jsonl")
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_open = set()  # paths that a recorder of this program writes to
 
 
 def finite(x):
@@ -15,22 +18,48 @@ def finite(x):
     return x if x is not None and math.isfinite(x) else None
 
 
+def _steps(folder):
+    """Files of tensors with their steps."""
+    for file in folder.glob("step_*.safetensors"):
+        if match := re.fullmatch(r"step_(\d{6,})", file.stem):
+            yield int(match[1]), file
+
+
 class Folder:
-    """Lines are in their files when a call returns; files of tensors appear whole."""
+    """Lines are in their files when a call returns; files of tensors appear whole. Other files in the folder are left
+    alone; a folder of that kind that is not a run's is refused."""
 
     def __init__(self, path, first_step):
         self.path = pathlib.Path(path)
-        if (self.path / "run.json").exists() and first_step == 0:
-            raise FileExistsError(f"{self.path}: holds a run already; name another folder, or go on with it by step=")
+        self._check(first_step)
         (self.path / "gradients").mkdir(parents=True, exist_ok=True)
         self._lines = {}
-        for name in ("metrics.jsonl", "histograms.jsonl"):
+        for name in _LOGS:
             self._cut(self.path / name, first_step)
             self._lines[name] = open(self.path / name, "ab", buffering=0)
-        for file in self.path.glob("*/step_*.safetensors"):
-            if int(file.stem.removeprefix("step_")) >= first_step:
+        for step, file in [*_steps(self.path / "gradients"), *_steps(self.path / "state")]:
+            if step >= first_step:
                 file.unlink()
         (self.path / "result.json").unlink(missing_ok=True)
+        self._key = self.path.resolve()
+        _open.add(self._key)
+
+    def _check(self, first_step):
+        if self.path.resolve() in _open:
+            raise FileExistsError(f"{self.path}: another recorder is writing to it")
+        if not (self.path / "run.json").exists():
+            foreign = [name for name in (*_LOGS, "result.json", "gradients", "state") if (self.path / name).exists()]
+            if foreign:
+                raise FileExistsError(f"{self.path}: holds {foreign[0]}, but no run.json: name another folder")
+            return
+        if first_step == 0:
+            raise FileExistsError(f"{self.path}: holds a run already; name another folder, or go on with it by step=")
+        try:
+            ours = json.loads((self.path / "run.json").read_text(encoding="utf-8"))["tool"] == SCHEMA["tool"]
+        except (ValueError, LookupError, TypeError):
+            ours = False
+        if not ours:
+            raise FileExistsError(f"{self.path}: its run.json is none of {SCHEMA['tool']}: name another folder")
 
     @staticmethod
     def _cut(path, first_step):
@@ -70,5 +99,6 @@ class Folder:
                                 [(name, *tensor) for name, tensor in tensors.items()], {"step": str(step), **metadata})
 
     def close(self):
+        _open.discard(self._key)
         for lines in self._lines.values():
             lines.close()

@@ -9,10 +9,10 @@ from ._folder import Folder
 
 def merge_ranks(path):
     """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations' gradients are
-    added up; weights' gradients, which DistributedDataParallel has made the same on every rank, are counted once, or
-    added up where ranks hold parts. Losses are averaged. Gradients as tensors stay in the folders of the ranks. Steps
-    that a rank lacks are left out. Raises FileNotFoundError without ranks, ValueError where ranks contradict each
-    other."""
+    added up; weights' gradients, which data parallelism has made the same on every rank, are counted once, or added up
+    where ranks hold parts. Losses are averaged. Gradients as tensors stay in the folders of the ranks. Steps that a
+    rank lacks are left out; a tensor that it lacks counts for nothing there. Raises FileNotFoundError without ranks,
+    ValueError where ranks contradict each other."""
     path = pathlib.Path(path)
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:
@@ -21,15 +21,16 @@ def merge_ranks(path):
     expected = runs[0]["ranks"]["of"]
     if len(folders) != expected:
         raise ValueError(f"{path}: holds {len(folders)} ranks of {expected}")
-    replicated = runs[0]["ranks"]["weights"] == "all-reduced"
     metrics = [_metrics(f) for f in folders]
     histograms = [_histograms(f) for f in folders]
-    steps = [_merged_step([m[step] for m in metrics], replicated)
-             for step in sorted(set.intersection(*(set(m) for m in metrics)))]
-    tensors = [_merged_histogram([h[key] for h in histograms], replicated, path)
-               for key in sorted(set.intersection(*(set(h) for h in histograms)))]
+    common = sorted(set.intersection(*(set(m) for m in metrics)))
+    promised = runs[0]["ranks"]["weights"] == "all-reduced"
+    replicated = promised or _are_replicated(metrics, histograms, common)
+    steps = [_merged_step([m[step] for m in metrics], replicated) for step in common]
+    tensors = [_merged_histogram([h[key] for h in histograms if key in h], replicated, path)
+               for key in sorted(set().union(*histograms)) if key[0] in set(common)]
     merged = Folder(path, 0)  # only now, so that ranks that contradict each other leave nothing behind
-    merged.write("run.json", {**runs[0], "ranks": {"merged": expected, "weights": runs[0]["ranks"]["weights"]}})
+    merged.write("run.json", {**runs[0], "ranks": {"merged": expected, "weights": "all-reduced" if replicated else "own"}})
     for line in steps:
         merged.append_metrics(line)
     for line in tensors:
@@ -40,6 +41,16 @@ def merge_ranks(path):
         warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
         merged.write("result.json", {**results[0], "stopped": next((r["stopped"] for r in results if r["stopped"]), ""),
                                      "warnings": warnings})
+
+
+def _are_replicated(metrics, histograms, steps):
+    """Whether gradients of weights are the same on every rank, though no wrapper of the model promised it: reduced by
+    hand, or by a framework that hides the wrapper. Parts that ranks hold differ."""
+    first = metrics[0], {key: line["histogram"] for key, line in histograms[0].items() if not key[1]}
+    return bool(steps) and all(
+        all(m[step]["grad_norm"] == first[0][step]["grad_norm"] for step in steps)
+        and {key: line["histogram"] for key, line in h.items() if not key[1]} == first[1]
+        for m, h in zip(metrics[1:], histograms[1:]))
 
 
 def _metrics(folder):

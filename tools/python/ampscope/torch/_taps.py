@@ -4,6 +4,7 @@ They are replaced where loops look them up, so that no loop needs a change; each
 arguments and result. With the last recorder they are put back.
 """
 import functools
+import sys
 import threading
 
 import torch
@@ -35,9 +36,8 @@ def _watch(owner, name, watched):
 
     @functools.wraps(original)
     def call(*args, **kwargs):
-        inside = _busy.__dict__.setdefault(name, False)
-        if inside or not _recorders:
-            return original(*args, **kwargs)
+        if torch.compiler.is_compiling() or not _recorders or _busy.__dict__.setdefault(name, False):
+            return original(*args, **kwargs)  # compiled code cannot call back
         _busy.__dict__[name] = True
         try:
             return watched(original, *args, **kwargs)
@@ -54,28 +54,56 @@ def _tell(event, *args):
 
 
 def _backward(original, tensors, *args, **kwargs):
-    roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    if torch._C._current_graph_task_id() != -1:  # within another one, as reentrant checkpoints run it, on any thread
+        return original(tensors, *args, **kwargs)
+    roots = list(tensors) if type(tensors) in (list, tuple) else [tensors]
     _tell("before_backward", roots)
-    result = original(roots, *args, **kwargs)
+    try:
+        result = original(tensors, *args, **kwargs)
+    except BaseException:
+        _tell("backward_failed")
+        raise
     _tell("after_backward")
     return result
 
 
 def _clip(original, parameters, *args, **kwargs):
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    _tell("before_clip", parameters)
+    _tell("before_clip", [p.grad for p in parameters if p.grad is not None])
     return original(parameters, *args, **kwargs)
 
 
+def _group(original, tensorlists, *args, **kwargs):
+    """What the clipping functions begin with, looked up by those too that a script holds since before."""
+    if "clip" in sys._getframe(2).f_code.co_name:
+        _tell("before_clip", tensorlists[0])
+    return original(tensorlists, *args, **kwargs)
+
+
+def _clear(original, owner, *args, **kwargs):
+    result = original(owner, *args, **kwargs)
+    _tell("after_zero_grad", owner)
+    return result
+
+
+def _pairs(outputs, scaled):
+    if isinstance(scaled, torch.Tensor):
+        return [(outputs, scaled)]
+    return [pair for parts in zip(outputs, scaled) for pair in _pairs(*parts)]
+
+
 def _scale(original, scaler, outputs):
-    scaled = original(scaler, outputs)
-    if scaler.is_enabled() and isinstance(scaled, torch.Tensor) and scaled.grad_fn is not None:
-        # A node's metadata lives as long as the graph: backward finds it from whatever was computed from it since.
-        global _scaled
-        _scaled = True
-        scaled.grad_fn.metadata[_MARK] = (scaler.get_scale(), outputs.detach(), scaled.detach())
-        _tell("saw_scale", scaler, outputs)
-    return scaled
+    outputs = outputs if isinstance(outputs, torch.Tensor) else tuple(outputs)
+    result = original(scaler, outputs)
+    for loss, scaled in _pairs(outputs, result) if scaler.is_enabled() else ():
+        if scaled.grad_fn is not None:
+            # A node's metadata lives as long as the graph: backward finds it from whatever was computed from it since.
+            global _scaled
+            _scaled = True
+            mark = scaler.get_scale(), loss.detach(), scaled.detach(), scaled._version
+            scaled.grad_fn.metadata[_MARK] = mark
+            _tell("saw_scale", scaler, loss)
+    return result
 
 
 def _unscale(original, scaler, optimizer):
@@ -97,6 +125,12 @@ def _step(original, scaler, optimizer, *args, **kwargs):
     return result
 
 
+def _update(original, scaler, *args, **kwargs):
+    result = original(scaler, *args, **kwargs)
+    _tell("after_update", scaler)
+    return result
+
+
 def _enter_autocast(original, region):
     result = original(region)
     if torch.is_autocast_enabled(region.device):
@@ -109,17 +143,58 @@ _DEPTH = 64  # nodes between a scaled loss and the root of backward: sums and qu
 
 
 def scale_in(root):
-    """The loss scale that what is computed from `root` backward contains (1: none), and the loss without it."""
-    loss, queue, seen = root.detach(), [root.grad_fn] if _scaled else [], 0
+    """The loss scale that what is computed from `root` backward contains (1: none), and the loss without it, FP64, or
+    None where that is not one number. A root may be a GradientEdge, too."""
+    one = isinstance(root, torch.Tensor) and root.numel() == 1
+    loss = root.detach() if one else None
+    queue, seen = [root.grad_fn if isinstance(root, torch.Tensor) else root.node] if _scaled else [], 0
     while queue and seen < _DEPTH:
         node = queue.pop(0)
         seen += 1
         mark = None if node is None else node.metadata.get(_MARK)
         if mark:
-            scale, unscaled, scaled = mark
-            return scale, unscaled if scaled.data_ptr() == loss.data_ptr() else loss.double() / scale
+            scale, unscaled, scaled, version = mark
+            if one and scaled.data_ptr() == loss.data_ptr() and scaled._version == version:
+                return scale, _wide(unscaled)
+            return scale, _wide(loss) / scale if one else None
         queue += [] if node is None else [following for following, _ in node.next_functions]
-    return 1.0, loss
+    return 1.0, _wide(loss) if one else None
+
+
+def _wide(loss):
+    return loss.reshape(()).to(torch.float32 if loss.device.type == "mps" else torch.float64)
+
+
+_NODES = 100_000
+
+
+def casts_behind(root, parameters):
+    """Whether a loss depends on one of the parameters, and the types of what lies between: None where parts of the
+    graph do not tell, as compiled ones."""
+    wanted = {id(p) for p in parameters}
+    queue, seen, found, dtypes = [root.grad_fn], set(), False, set()
+    while queue and len(seen) < _NODES:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found = found or id(getattr(node, "variable", None)) in wanted
+        if isinstance(node, torch.autograd.function.BackwardCFunction) or not hasattr(node, "_input_metadata"):
+            dtypes = None
+        elif dtypes is not None:
+            dtypes.update(m.dtype for m in node._input_metadata)
+        queue += [following for following, _ in node.next_functions]
+    return found, dtypes
+
+
+def within_itself(optimizer):
+    """Whether its step() was called by its own, as a subclass's by super(): torch calls hooks of steps for each."""
+    frame, calls = sys._getframe(1), 0
+    while frame is not None and calls < 2:
+        if frame.f_code.co_name == "wrapper" and frame.f_globals.get("__name__") == "torch.optim.optimizer":
+            calls += frame.f_locals.get("args", (None,))[0] is optimizer
+        frame = frame.f_back
+    return calls > 1
 
 
 def _subclasses(cls):
@@ -129,12 +204,13 @@ def _subclasses(cls):
 def _install():
     _watch(torch.autograd, "backward", _backward)
     _watch(torch.autocast, "__enter__", _enter_autocast)
-    # Scripts that hold a clipping function since before reach the inner one at least.
     for owner in (torch.nn.utils, clip_grad):
-        for name in ("clip_grad_norm_", "clip_grad_value_", "_clip_grads_with_norm_"):
-            if name in owner.__dict__:
-                _watch(owner, name, _clip)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            _watch(owner, name, _clip)
+    _watch(clip_grad, "_group_tensors_by_device_and_dtype", _group)
+    for owner in (torch.optim.Optimizer, torch.nn.Module):
+        _watch(owner, "zero_grad", _clear)
     for cls in _subclasses(torch.amp.GradScaler):
-        for name, watched in (("scale", _scale), ("unscale_", _unscale), ("step", _step)):
+        for name, watched in (("scale", _scale), ("unscale_", _unscale), ("step", _step), ("update", _update)):
             if name in cls.__dict__:
                 _watch(cls, name, watched)

@@ -1,4 +1,6 @@
 """The recorder as a callback of Lightning:  Trainer(callbacks=[ampscope.torch.lightning.Recorder("run/")])"""
+import warnings
+
 try:
     from lightning.pytorch import Callback
 except ImportError:
@@ -16,6 +18,9 @@ class Recorder(Callback):
         self.recorder = None
 
     def on_train_start(self, trainer, pl_module):
+        if not any(optimizer.param_groups for optimizer in trainer.optimizers):
+            warnings.warn("nothing is recorded: the module configures no optimizer", RuntimeWarning)
+            return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         options = {"step": trainer.global_step, **self._options}
         self.recorder = record(self._path, trainer.model, trainer.optimizers[0], scaler=scaler, **options)

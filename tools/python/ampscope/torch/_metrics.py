@@ -1,0 +1,41 @@
+"""Lines of metrics.jsonl, of which some numbers may still be on a device."""
+import math
+import time
+
+from ._folder import finite
+
+_SECONDS = 1  # that the file may be behind: writing each step costs more than all else
+
+
+class Metrics:
+    """Written by flush(), which waits for devices."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._pending = []
+        self._written = time.monotonic()
+
+    def append(self, line, norm, largest, loss):
+        """norm and largest magnitude of the gradients, with the loss scale; norm and loss may be None."""
+        self._pending.append((line, norm, largest, loss))
+
+    def are_late(self):
+        return time.monotonic() - self._written > _SECONDS
+
+    def flush(self):
+        for line, norm, largest, loss in self._pending:
+            largest = float(largest)
+            if norm is not None:
+                line["grad_norm"] = finite(float(norm) / line["scale"])
+            if loss is not None:
+                loss = float(loss)
+                line["loss"] = finite(loss)
+                if not math.isfinite(loss):
+                    line["loss_class"] = "nan" if math.isnan(loss) else "inf"
+            if line["found_inf"] is None:
+                line["found_inf"] = not math.isfinite(largest)
+            if math.isfinite(largest):
+                line["amax"]["weight"] = largest / line["scale"]
+            self._folder.append_metrics(line)
+        self._pending.clear()
+        self._written = time.monotonic()
