@@ -67,8 +67,8 @@ def test_hugging_face(tmp_path):
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=4, gradient_accumulation_steps=2,
         max_grad_norm=0.1, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1)
-    trainer = transformers.Trainer(Model(), arguments, train_dataset=data,
-                                   callbacks=[Recorder(tmp_path / "run", every=2, histograms_only=True)])
+    callback = Recorder(tmp_path / "run", every=2, histograms_only=True)
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback])
     trainer.train()
     lines = metrics(tmp_path / "run")
     assert [m["step"] for m in lines] == list(range(5)) and {m["micro_batches"] for m in lines} == {2}
@@ -76,3 +76,37 @@ def test_hugging_face(tmp_path):
     assert [m["grad_norm"] for m in lines] == pytest.approx([e["grad_norm"] for e in logged], rel=1e-5)
     assert [m["loss"] for m in lines] == pytest.approx([e["loss"] for e in logged], rel=1e-3)
     assert json.loads((tmp_path / "run/result.json").read_text())["warnings"] == []
+
+    step, calls = trainer.training_step, []
+
+    def fails(*args, **kwargs):
+        calls.append(0)
+        if len(calls) == 4:
+            raise MemoryError
+        return step(*args, **kwargs)
+
+    trainer.training_step = fails
+    with pytest.raises(MemoryError):
+        trainer.train()
+    trainer.training_step = step
+    trainer.train()
+    assert [m["step"] for m in metrics(tmp_path / "run")] == list(range(5 + 1 + 5)) and callback.recorder is None
+
+
+def test_lightning_without_an_optimizer(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    import ampscope.torch
+
+    class Module(lightning.LightningModule):
+        def training_step(self, batch, index):
+            return None
+
+        def configure_optimizers(self):
+            return None
+
+    trainer = lightning.Trainer(max_steps=1, max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+                                enable_progress_bar=False, enable_model_summary=False,
+                                callbacks=[ampscope.torch.lightning.Recorder(tmp_path / "run")])
+    with pytest.warns(RuntimeWarning, match="the module configures no optimizer"):
+        trainer.fit(Module(), torch.utils.data.DataLoader(batches(1), batch_size=None))
+    assert not (tmp_path / "run").exists()

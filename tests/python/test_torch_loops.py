@@ -244,6 +244,20 @@ def test_an_exception_loses_nothing(tmp_path):
     assert json.loads((tmp_path / "result.json").read_text())["stopped"] == "step 3: RuntimeError: out of memory"
 
 
+def test_gradients_of_the_step_that_stops_a_run(tmp_path):
+    """As of one that a script ends because they are NaN."""
+    model, optimizer = prepared()
+    with pytest.raises(FloatingPointError):
+        with ampscope.torch.record(tmp_path, model, optimizer, every=1):
+            plain_loop(model, optimizer, batches(1))
+            optimizer.zero_grad()
+            (model(batches(1)[0][0]) * float("nan")).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            raise FloatingPointError
+    assert len(lines(tmp_path / "metrics.jsonl")) == 1
+    assert np.isnan(tensors(tmp_path / "gradients/step_000001.safetensors")[1]["up.weight.grad"]).all()
+
+
 def test_a_script_that_ends_without_close(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(f"""

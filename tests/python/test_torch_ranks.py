@@ -70,6 +70,42 @@ def test_merged_is_the_sum(ranks):
         ampscope.torch.merge_ranks(ranks)
 
 
+def copied(ranks, folder, weights, change=lambda rank, name, line: line):
+    """The ranks' recordings, with another run.json, and each line as change() gives it; None drops it."""
+    for rank in range(2):
+        source, target = ranks / f"rank_{rank}", folder / f"rank_{rank}"
+        target.mkdir(parents=True)
+        run = json.loads((source / "run.json").read_text())
+        run["ranks"]["weights"] = weights
+        (target / "run.json").write_text(json.dumps(run))
+        for name in ("metrics.jsonl", "histograms.jsonl"):
+            lines = (change(rank, name, json.loads(line)) for line in (source / name).read_text().splitlines())
+            (target / name).write_text("".join(json.dumps(line) + "\n" for line in lines if line))
+    ampscope.torch.merge_ranks(folder)
+    return json.loads((folder / "run.json").read_text())["ranks"]["weights"], histograms(folder)
+
+
+def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
+    """By hand, or in a framework that hides its wrapper of the model: what tells is that ranks hold the same."""
+    weights, merged = copied(ranks, tmp_path / "same", "own")
+    assert weights == "all-reduced" and merged[0, "up.weight.grad"] == histograms(ranks / "rank_0")[0, "up.weight.grad"]
+
+    def other_norm(rank, name, line):
+        return {**line, "grad_norm": line["grad_norm"] + rank} if name == "metrics.jsonl" else line
+
+    weights, merged = copied(ranks, tmp_path / "parts", "own", other_norm)
+    one = histograms(ranks / "rank_0")[0, "up.weight.grad"]["histogram"]
+    assert weights == "own" and merged[0, "up.weight.grad"]["histogram"] == one + one
+
+
+def test_a_tensor_that_one_rank_lacks(ranks, tmp_path):
+    def without(rank, name, line):
+        return None if rank == 1 and line.get("tensor") == "up.out.grad" else line
+
+    _, merged = copied(ranks, tmp_path / "run", "all-reduced", without)
+    assert merged[2, "up.out.grad"] == histograms(ranks / "rank_0")[2, "up.out.grad"]
+
+
 def test_what_cannot_be_merged(ranks, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no folders rank_0"):
         ampscope.torch.merge_ranks(tmp_path)

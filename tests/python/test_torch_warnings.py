@@ -140,7 +140,84 @@ def never_scaled(model, optimizer, scaler):
     steps(2, optimizer, scaler, body)
 
 
-LOOPS = {right: None, clip_first: "clipping before unscale_", clip_first_by_hand: "changed before unscale_",
+def scaler_with_bf16_parameters(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(F.cross_entropy(model(x.bfloat16()).float(), y)).backward()  # here
+        optimizer.zero_grad()
+    model.bfloat16()
+    steps(2, optimizer, scaler, body)
+
+
+def scaler_with_fp16_parameters(model, optimizer, scaler):
+    scaler = torch.amp.GradScaler("cpu", init_scale=8)  # not the recorder's
+
+    def body(x, y):
+        scaler.scale(F.cross_entropy(model(x.half()).float(), y)).backward()  # here
+        with pytest.raises(ValueError, match="Attempting to unscale FP16"):
+            scaler.step(optimizer)
+    model.half()
+    steps(1, optimizer, scaler, body)
+
+
+def backward_after_unscale(model, optimizer, scaler):
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        scaler.unscale_(optimizer)
+        scaler.scale(amp_loss(model, x, y)).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def scaled_and_not(model, optimizer, scaler):
+    def body(x, y):
+        amp_loss(model, x, y).backward()
+        scaler.scale(amp_loss(model, x, y)).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def right_beside_others(model, optimizer, scaler):
+    """A teacher in BF16, an evaluation in BF16, a second network in FP32, and the total norm logged while scaled."""
+    teacher, other = prepared(seed=1)[0], prepared(seed=2)[0]
+    theirs = torch.optim.SGD(other.parameters(), 0.1)
+
+    def body(x, y):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            teacher(x)
+            model(x)
+        F.cross_entropy(other(x), y).backward()
+        theirs.step()
+        loss = amp_loss(model, x, y)
+        scaler.scale(loss).backward()
+        if hasattr(torch.nn.utils, "get_total_norm"):
+            torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        scaler.step(optimizer)
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def fp32_beside_others(model, optimizer, scaler):
+    """Training in FP32 beside an evaluation in FP16, and a network that is trained with a scaler."""
+    other, theirs = prepared(seed=1)
+
+    def body(x, y):
+        with torch.no_grad(), torch.autocast("cpu", torch.float16):
+            model(x)
+        scaler.scale(amp_loss(other, x, y)).backward()
+        scaler.step(theirs)
+        scaler.update()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    steps(2, optimizer, scaler, body)
+
+
+LOOPS = {right: None, right_beside_others: None, fp32_beside_others: None,
+         scaler_with_bf16_parameters: "loss scaler with BF16",
+         scaler_with_fp16_parameters: "FP16 parameters with a loss scaler",
+         backward_after_unscale: "backward after unscale_", scaled_and_not: "are added to gradients that contain 1",
+         clip_first: "clipping before unscale_", clip_first_by_hand: "changed before unscale_",
          unscale_twice: "unscale_ twice", scaler_with_bf16: "loss scaler with BF16",
          scaler_with_fp32: "FP32 throughout", no_scaler_with_fp16: "autocast to FP16 without a loss scaler",
          inverted_enabled: "autocast to FP16 without a loss scaler", fp16_loss: "a loss in FP16",
@@ -152,13 +229,17 @@ LOOPS = {right: None, clip_first: "clipping before unscale_", clip_first_by_hand
 def test_loops(tmp_path, loop):
     model, optimizer = prepared()
     scaler = torch.amp.GradScaler("cpu")
+    given = None if loop in (scaler_with_fp16_parameters, fp32_beside_others) else scaler
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with ampscope.torch.record(tmp_path, model, optimizer, scaler=scaler, every=1):
+        with ampscope.torch.record(tmp_path, model, optimizer, scaler=given, every=1):
             loop(model, optimizer, scaler)
     said = [w for w in caught if w.category is ampscope.torch.PrecisionWarning]
     if LOOPS[loop] is None:
         assert not said
+        run = json.loads((tmp_path / "run.json").read_text())
+        expected = ("fp32", "none") if loop is fp32_beside_others else ("amp-fp16", "torch")
+        assert (run["precision"]["name"], run["loss_scaler"]["name"]) == expected
         return
     source, first = inspect.getsourcelines(loop)
     line = first + next(i for i, text in enumerate(source) if text.rstrip().endswith("# here"))
@@ -195,8 +276,8 @@ def test_gradients_without_their_scaler_are_unscaled_all_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-6)), "FP16 parameters with a loss "
-                                                                                   "scaler"),
+    (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-6)),
+     "FP16 parameters with a loss scaler"),
     (lambda model: (model.half(), torch.optim.Adam(model.parameters(), eps=1e-8)), "eps = 1e-08 is 0 in FP16"),
 ])
 def test_before_the_first_step(tmp_path, change, message):

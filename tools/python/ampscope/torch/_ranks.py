@@ -30,7 +30,8 @@ def merge_ranks(path):
     tensors = [_merged_histogram([h[key] for h in histograms if key in h], replicated, path)
                for key in sorted(set().union(*histograms)) if key[0] in set(common)]
     merged = Folder(path, 0)  # only now, so that ranks that contradict each other leave nothing behind
-    merged.write("run.json", {**runs[0], "ranks": {"merged": expected, "weights": "all-reduced" if replicated else "own"}})
+    ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
+    merged.write("run.json", {**runs[0], "ranks": ranks})
     for line in steps:
         merged.append_metrics(line)
     for line in tensors:

@@ -16,12 +16,11 @@ from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._tensors import Gradients, norms, state_of
 
-_unlike = itertools.count(-1, -1)  # versions of gradients that cannot be told from each other
+_unlike = itertools.count()  # marks of gradients that cannot be told from each other
 
 
 def _listens(method):
-    """For what torch calls: a fault of the recorder ends the recording, not the training; nor is it compiled."""
-    @torch._disable_dynamo
+    """For what is called in training: a fault of the recorder ends the recording, not the training."""
     @functools.wraps(method)
     def call(self, *args, **kwargs):
         if self._closed:
@@ -33,6 +32,11 @@ def _listens(method):
         except Exception as error:
             self._give_up(error)
     return call
+
+
+def _hook(method):
+    """For what torch itself calls, maybe in a step that it compiles, which the recorder is no part of."""
+    return torch._disable_dynamo(_listens(method))
 
 
 class Recorder:
@@ -180,8 +184,7 @@ class Recorder:
             self._lint("backward under autocast: matrix products of backward, and casts to FP32, are then chosen again "
                        "by autocast's lists. End the autocast region before loss.backward().")
         found = [_taps.scale_in(root) for root in roots]
-        losses = [loss for _, loss in found]
-        self._root = found[0][0], None if None in losses else sum(losses)
+        self._root = found[0][0], _taps.total([loss for _, loss in found])
         if self._step == self._first_step and isinstance(roots[0], torch.Tensor):
             self._knows_casts_of(roots[0])
         self._marks = self._mark()
@@ -208,7 +211,7 @@ class Recorder:
         elif self._backwards and scale != self._contained:
             self._lint(f"gradients that contain the loss scale {scale:g} are added to gradients that contain "
                        f"{self._contained:g}. Within a step it has to stay the same.")
-        self._loss = loss if not self._backwards else None if loss is None or self._loss is None else self._loss + loss
+        self._loss = _taps.total([self._loss, loss]) if self._backwards else loss
         self._backwards += 1
         self._gradients.keep_passing(scale)
         if not self._unscaled:
@@ -267,7 +270,7 @@ class Recorder:
 
     # Hooks of the optimizer and of activations.
 
-    @_listens
+    @_hook
     def _before_step(self, optimizer, args, kwargs):
         if self._in_scaler or _taps.within_itself(optimizer):
             return
@@ -280,14 +283,14 @@ class Recorder:
         self._note_changes()
         self.take()
 
-    @_listens
+    @_hook
     def _after_step(self, optimizer, args, kwargs):
         if self._in_scaler or _taps.within_itself(optimizer):
             return
         self.take()
         self._end_step(found_inf=None, scaled=False)
 
-    @_listens
+    @_hook
     def _saw_activation(self, name, gradient):
         if self._in_backward and self._recorded():
             self._gradients.passing(name, gradient)
@@ -326,17 +329,19 @@ class Recorder:
 
     def _mark(self):
         """Of each gradient which object it is, and how often it was written; nothing where there is none at all."""
-        gradients = [p.grad for p in self._tensors_trained]
-        # One with a graph is a new object each time, maybe where the last one was.
-        written = [next(_unlike) if g.requires_grad or g.is_inference() else g._version for g in gradients
-                   if g is not None]
-        return [*map(id, gradients), *written] if written else []
+        gradients = [g for g in [p.grad for p in self._tensors_trained] if g is not None]
+        if gradients and gradients[0].requires_grad:  # a new object each time, maybe where the last one was
+            return [next(_unlike)]
+        try:
+            return [(id(g), g._version) for g in gradients]
+        except RuntimeError:  # of inference mode
+            return [next(_unlike)]
 
     def _note_changes(self):
-        if self._taken or not self._backwards or any(p.grad is not None and p.grad.requires_grad
-                                                     for p in self._tensors_trained):
+        if self._taken or not self._backwards:
             return
-        if self._mark() != self._marks:
+        marks = self._mark()
+        if marks != self._marks and marks and isinstance(marks[0], tuple):
             self._changed = True
             if self._contained != 1:
                 self._lint(f"gradients were changed before unscale_ while they contained the loss scale "
@@ -352,7 +357,8 @@ class Recorder:
         self.take(None if self._backwards else scaler.get_scale())
 
     def _write_gradients(self):
-        if self._configuration["recording"]["activations"] and not self._gradients.has_activations():
+        wanted = self._configuration["recording"]["activations"] and self._backwards
+        if wanted and not self._gradients.has_activations():
             self._lint("activations=: no gradient of a module's output came by. Compiled modules hide them; those of "
                        "weights are recorded.", self._where)
         self._gradients.write(self._folder, self._step, self._contained)

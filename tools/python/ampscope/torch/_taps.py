@@ -133,7 +133,7 @@ def _update(original, scaler, *args, **kwargs):
 
 def _enter_autocast(original, region):
     result = original(region)
-    if torch.is_autocast_enabled(region.device):
+    if torch.is_autocast_enabled(region.device) and torch.is_grad_enabled():  # evaluation is no part of training
         _tell("saw_autocast", torch.get_autocast_dtype(region.device))
     return result
 
@@ -143,8 +143,8 @@ _DEPTH = 64  # nodes between a scaled loss and the root of backward: sums and qu
 
 
 def scale_in(root):
-    """The loss scale that what is computed from `root` backward contains (1: none), and the loss without it, FP64, or
-    None where that is not one number. A root may be a GradientEdge, too."""
+    """The loss scale that what is computed from `root` backward contains (1: none), and the loss without it, or None
+    where that is not one number. A root may be a GradientEdge, too."""
     one = isinstance(root, torch.Tensor) and root.numel() == 1
     loss = root.detach() if one else None
     queue, seen = [root.grad_fn if isinstance(root, torch.Tensor) else root.node] if _scaled else [], 0
@@ -155,10 +155,15 @@ def scale_in(root):
         if mark:
             scale, unscaled, scaled, version = mark
             if one and scaled.data_ptr() == loss.data_ptr() and scaled._version == version:
-                return scale, _wide(unscaled)
+                return scale, unscaled
             return scale, _wide(loss) / scale if one else None
         queue += [] if node is None else [following for following, _ in node.next_functions]
-    return 1.0, _wide(loss) if one else None
+    return 1.0, loss
+
+
+def total(losses):
+    """The sum, FP64 where there is more than one; None where one is None."""
+    return losses[0] if len(losses) == 1 else None if any(x is None for x in losses) else sum(map(_wide, losses))
 
 
 def _wide(loss):
@@ -179,10 +184,12 @@ def casts_behind(root, parameters):
             continue
         seen.add(node)
         found = found or id(getattr(node, "variable", None)) in wanted
-        if isinstance(node, torch.autograd.function.BackwardCFunction) or not hasattr(node, "_input_metadata"):
+        # Old versions of torch do not tell what a cast is to.
+        casts = not hasattr(node, "_input_metadata") and node.name() == "ToCopyBackward0"
+        if isinstance(node, torch.autograd.function.BackwardCFunction) or casts:
             dtypes = None
         elif dtypes is not None:
-            dtypes.update(m.dtype for m in node._input_metadata)
+            dtypes.update(m.dtype for m in getattr(node, "_input_metadata", ()))
         queue += [following for following, _ in node.next_functions]
     return found, dtypes
 
