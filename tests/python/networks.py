@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import ampscope
+import ampscope.torch
+
 
 class Block(nn.Module):
     def __init__(self, width, heads):
@@ -98,3 +101,21 @@ def plain_loop(model, optimizer, data, clip=None):
         if clip:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
+
+
+def recorded(path, model, optimizer, **options):
+    """A recorder of every step and of activations."""
+    return ampscope.torch.record(path, model, optimizer, **{"every": 1, "activations": True, **options})
+
+
+def gradient_norm(model):
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return float(torch.cat([torch.view_as_real(g).ravel() if g.is_complex() else g.ravel()
+                            for g in gradients]).double().norm())
+
+
+def histograms(path):
+    """By step and tensor."""
+    log, faults = ampscope._ampscope.read_histogram_log(str(path / "histograms.jsonl"))
+    assert not faults
+    return {(line["step"], line["tensor"]): line for line in log}

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch")
-import ampscope  # noqa: E402
 import ampscope.torch  # noqa: E402
+from networks import histograms  # noqa: E402
 
 WORKER = """
 import os, sys
@@ -29,12 +29,6 @@ with ampscope.torch.record({run!r}, ddp, optimizer, every=2, activations=True, h
         optimizer.step()
 dist.destroy_process_group()
 """
-
-
-def histograms(path):
-    lines, warnings = ampscope._ampscope.read_histogram_log(str(path / "histograms.jsonl"))
-    assert not warnings
-    return {(line["step"], line["tensor"]): line for line in lines}
 
 
 @pytest.fixture(scope="module")

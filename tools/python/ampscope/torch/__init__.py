@@ -42,5 +42,8 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
     warn        PrecisionWarning, with the line of the script, for what is wrong with the loop (clipping before
                 unscale_ ...)
 
-    Raises FileExistsError for a folder that holds a run, OSError where it cannot be written."""
+    A fault while training, as a full disk, ends the recording with a RuntimeWarning, and not the training.
+
+    Raises FileExistsError for a folder that holds a run, or files with a run's names that are none's; OSError where it
+    cannot be written; TypeError for a scaler that is none of torch's."""
     return Recorder(path, model, optimizer, scaler, every, activations, histograms_only, state, name, step, warn)

@@ -14,29 +14,10 @@ from ._activations import Activations
 from ._folder import Folder, finite
 from ._lint import Lint, user_line
 from ._metrics import Metrics
+from ._taps import hook, listens
 from ._tensors import Gradients, norms, state_of
 
 _unlike = itertools.count()  # marks of gradients that cannot be told from each other
-
-
-def _listens(method):
-    """For what is called in training: a fault of the recorder ends the recording, not the training."""
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        if self._closed:
-            return
-        try:
-            method(self, *args, **kwargs)
-        except Warning:  # ours, where the user has made errors of warnings
-            raise
-        except Exception as error:
-            self._give_up(error)
-    return call
-
-
-def _hook(method):
-    """For what torch itself calls, maybe in a step that it compiles, which the recorder is no part of."""
-    return torch._disable_dynamo(_listens(method))
 
 
 class Recorder:
@@ -138,8 +119,8 @@ class Recorder:
         atexit.unregister(self.close)
         _taps.remove(self)
         self._activations.arm(False)
-        for hook in self._hooks:
-            hook.remove()
+        for handle in self._hooks:
+            handle.remove()
         self._begin_gradients()  # what is kept of them goes
 
     def _give_up(self, error):
@@ -157,7 +138,7 @@ class Recorder:
     def saw_autocast(self, dtype):
         self._entered[dtype] = user_line()
 
-    @_listens
+    @listens
     def saw_scale(self, scaler, loss):
         too_large = loss.dtype == torch.float16 and scaler.get_scale() >= 65520
         if self._step != self._first_step and not too_large or not self._knows_casts_of(loss):
@@ -177,7 +158,7 @@ class Recorder:
         else:
             self._lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
 
-    @_listens
+    @listens
     def before_backward(self, roots):
         self._find_parameters()
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -192,12 +173,12 @@ class Recorder:
             self._begin_gradients()
         self._in_backward = True
 
-    @_listens
+    @listens
     def backward_failed(self):
         self._in_backward = False
         self._gradients.drop_passing()
 
-    @_listens
+    @listens
     def after_backward(self):
         self._in_backward = False
         marks = self._mark()
@@ -218,14 +199,13 @@ class Recorder:
             self._contained, self._taken = scale, False  # what was taken before is not all
         self._marks = marks
 
-    @_listens
+    @listens
     def after_zero_grad(self, owner):
-        if self._taken or self._backwards:
-            if owner is self._optimizer or isinstance(owner, torch.nn.Module) and (
-                    _describe.inner_model(owner) is self._model):
-                self._begin_gradients()
+        of_model = isinstance(owner, torch.nn.Module) and _describe.inner_model(owner) is self._model
+        if (owner is self._optimizer or of_model) and (self._taken or self._backwards):
+            self._begin_gradients()
 
-    @_listens
+    @listens
     def before_clip(self, gradients):
         ours = {id(p.grad) for p in self._tensors_trained if p.grad is not None}
         if self._taken or not any(id(g) in ours for g in gradients):
@@ -235,7 +215,7 @@ class Recorder:
                        "clipped as if they were as much larger. Call scaler.unscale_(optimizer) first.")
         self.take()
 
-    @_listens
+    @listens
     def before_unscale(self, scaler, optimizer):
         if _describe.inner_optimizer(optimizer) is not self._optimizer:
             return
@@ -244,7 +224,7 @@ class Recorder:
         self._take_before(scaler)
         self._unscaled = scaler
 
-    @_listens
+    @listens
     def before_scaler_step(self, scaler, optimizer):
         if _describe.inner_optimizer(optimizer) is not self._optimizer:
             return
@@ -253,7 +233,7 @@ class Recorder:
         if not self._unscaled:
             self._take_before(scaler)
 
-    @_listens
+    @listens
     def after_scaler_step(self, scaler, optimizer):
         if _describe.inner_optimizer(optimizer) is not self._optimizer:
             return
@@ -270,7 +250,7 @@ class Recorder:
 
     # Hooks of the optimizer and of activations.
 
-    @_hook
+    @hook
     def _before_step(self, optimizer, args, kwargs):
         if self._in_scaler or _taps.within_itself(optimizer):
             return
@@ -283,14 +263,14 @@ class Recorder:
         self._note_changes()
         self.take()
 
-    @_hook
+    @hook
     def _after_step(self, optimizer, args, kwargs):
         if self._in_scaler or _taps.within_itself(optimizer):
             return
         self.take()
         self._end_step(found_inf=None, scaled=False)
 
-    @_hook
+    @hook
     def _saw_activation(self, name, gradient):
         if self._in_backward and self._recorded():
             self._gradients.passing(name, gradient)

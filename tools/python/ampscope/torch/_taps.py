@@ -53,6 +53,26 @@ def _tell(event, *args):
         getattr(recorder, event)(*args)
 
 
+def listens(method):
+    """For what is called in training: a fault of the recorder ends the recording, not the training."""
+    @functools.wraps(method)
+    def call(recorder, *args, **kwargs):
+        if recorder._closed:
+            return
+        try:
+            method(recorder, *args, **kwargs)
+        except Warning:  # ours, where the user has made errors of warnings
+            raise
+        except Exception as error:
+            recorder._give_up(error)
+    return call
+
+
+def hook(method):
+    """For what torch itself calls, maybe in a step that it compiles, which the recorder is no part of."""
+    return torch._disable_dynamo(listens(method))
+
+
 def _backward(original, tensors, *args, **kwargs):
     if torch._C._current_graph_task_id() != -1:  # within another one, as reentrant checkpoints run it, on any thread
         return original(tensors, *args, **kwargs)
