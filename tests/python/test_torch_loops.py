@@ -258,6 +258,18 @@ def test_gradients_of_the_step_that_stops_a_run(tmp_path):
     assert np.isnan(tensors(tmp_path / "gradients/step_000001.safetensors")[1]["up.weight.grad"]).all()
 
 
+def test_a_run_that_stops_in_a_step_that_is_not_recorded(tmp_path, recwarn):
+    model, optimizer = prepared()
+    with ampscope.torch.record(tmp_path, model, optimizer, every=2, activations=True) as recorder:
+        plain_loop(model, optimizer, batches(1))
+        optimizer.zero_grad()
+        model(batches(1)[0][0]).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    recorder.take()
+    assert len(lines(tmp_path / "metrics.jsonl")) == 1 == len(list((tmp_path / "gradients").iterdir()))
+    assert not list(recwarn)
+
+
 def test_a_script_that_ends_without_close(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(f"""

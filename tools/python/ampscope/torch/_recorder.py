@@ -70,7 +70,7 @@ class Recorder:
         """Takes the gradients of this step as they are now. Loops of torch need no such call; one that scales its loss
         by hand, or changes gradients by code of its own before the optimizer's step, calls it after backward and says
         which loss scale they contain."""
-        if self._taken:
+        if self._taken or self._closed:
             return
         gradients = [p.grad for p in self._tensors_trained if p.grad is not None]
         if not gradients:
@@ -91,7 +91,7 @@ class Recorder:
         if self._closed:
             return
         try:
-            if self._taken:
+            if self._taken and self._gradients:
                 self._write_gradients()
             self._metrics.flush()
             self._folder.write("run.json", self._configuration)
@@ -136,7 +136,8 @@ class Recorder:
     # What the taps tell, in the order of a step.
 
     def saw_autocast(self, dtype):
-        self._entered[dtype] = user_line()
+        if self._step == self._first_step:  # later it is known
+            self._entered[dtype] = user_line()
 
     @listens
     def saw_scale(self, scaler, loss):
