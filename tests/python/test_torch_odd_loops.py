@@ -183,6 +183,26 @@ def test_scaled_losses_of_other_forms(tmp_path, recwarn):
     assert not [w for w in recwarn if issubclass(w.category, ampscope.torch.PrecisionWarning)]
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_loss_that_the_script_goes_on_with(tmp_path, scaled):
+    """As it averages it over ranks, in place; what scale() gives is what it gives without a recorder."""
+    model, optimizer = prepared()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    wanted = []
+    with recorded(tmp_path / "run", model, optimizer, scaler=scaler, every=100):
+        assert isinstance(scaler.scale([torch.ones(()), torch.ones(())]), list)
+        for x, y in batches(4):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y) if not scaled else scaled_backward(model, x, y, scaler)
+            loss if scaled else loss.backward()
+            wanted.append(loss.item())
+            scaler.step(optimizer)
+            scaler.update()
+            averaged = loss.detach()
+            averaged /= 2
+    assert [m["loss"] for m in lines(tmp_path / "run/metrics.jsonl")] == wanted
+
+
 def test_losses_of_16_bits_are_summed_in_64(tmp_path):
     model, optimizer = prepared()
     wanted = 0.0

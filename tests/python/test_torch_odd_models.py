@@ -162,6 +162,46 @@ def test_a_step_that_is_compiled(tmp_path):
     assert len(log) == 3 and log[-1]["grad_norm"] == pytest.approx(wanted, rel=1e-12)
 
 
+class Checkpointed(nn.Module):
+    """Autograd sees none of its parameters but through the checkpoint."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp = MLP()
+
+    def forward(self, x):
+        from torch.utils.checkpoint import checkpoint
+        with torch.autocast("cpu", torch.float16):
+            return checkpoint(self.mlp, x.requires_grad_(True), use_reentrant=True)
+
+
+class CastsInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp = MLP()
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.float16):
+            return self.mlp(x)
+
+
+@pytest.mark.parametrize("network", [Checkpointed, CastsInside])
+def test_casts_that_the_graph_hides(tmp_path, recwarn, network):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    call = torch.compile(model, backend="aot_eager") if network is CastsInside else model
+    with ampscope.torch.record(tmp_path / "run", call, optimizer, every=1):
+        for x, y in batches(2):
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(call(x).float(), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    run = json.loads((tmp_path / "run/run.json").read_text())
+    assert (run["precision"]["name"], run["loss_scaler"]["name"]) == ("amp-fp16", "torch")
+    assert not [w for w in recwarn if issubclass(w.category, ampscope.torch.PrecisionWarning)]
+
+
 def test_folders_of_others_are_left_alone(tmp_path):
     model, optimizer = prepared()
     (tmp_path / "mine/checkpoints").mkdir(parents=True)
@@ -195,6 +235,7 @@ def test_warnings_that_are_errors_leave_nothing_behind(tmp_path):
         with pytest.raises(ampscope.torch.PrecisionWarning, match="eps = 1e-08 is 0"):
             recorded(tmp_path / "run", model, optimizer)
     assert not _taps._recorders and not optimizer._optimizer_step_pre_hooks and not model.up._forward_hooks
+    assert not (tmp_path / "run").exists()
 
 
 def test_one_pattern_as_text(tmp_path):

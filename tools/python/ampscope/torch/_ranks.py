@@ -47,11 +47,12 @@ def merge_ranks(path):
 def _are_replicated(metrics, histograms, steps):
     """Whether gradients of weights are the same on every rank, though no wrapper of the model promised it: reduced by
     hand, or by a framework that hides the wrapper. Parts that ranks hold differ."""
-    first = metrics[0], {key: line["histogram"] for key, line in histograms[0].items() if not key[1]}
-    return bool(steps) and all(
-        all(m[step]["grad_norm"] == first[0][step]["grad_norm"] for step in steps)
-        and {key: line["histogram"] for key, line in h.items() if not key[1]} == first[1]
-        for m, h in zip(metrics[1:], histograms[1:]))
+    def known(m, h):
+        weights = {key: line["histogram"] for key, line in h.items() if key[0] in steps and not key[1]}
+        return [m[step]["grad_norm"] for step in steps], weights
+
+    first = known(metrics[0], histograms[0])
+    return bool(steps) and all(known(m, h) == first for m, h in zip(metrics[1:], histograms[1:]))
 
 
 def _metrics(folder):

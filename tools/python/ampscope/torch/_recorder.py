@@ -49,6 +49,7 @@ class Recorder:
         self._closed = False
         self._hooks = []
         self._begin_step()
+        _describe.check_formats(self._parameters, self._optimizer, scaler, self._lint)
         self._folder = Folder(pathlib.Path(path) / f"rank_{rank}" if ranks > 1 else path, step)
         self._metrics = Metrics(self._folder)
         _taps.add(self)
@@ -58,7 +59,6 @@ class Recorder:
             self._activations.arm(self._recorded())
             self._hooks = [self._optimizer.register_step_pre_hook(self._before_step),
                            self._optimizer.register_step_post_hook(self._after_step)]
-            _describe.check_formats(self._parameters, self._optimizer, scaler, self._lint)
         except BaseException:
             self._detach()
             self._folder.close()
@@ -140,35 +140,14 @@ class Recorder:
             self._entered[dtype] = user_line()
 
     @listens
-    def saw_scale(self, scaler, loss):
-        too_large = loss.dtype == torch.float16 and scaler.get_scale() >= 65520
-        if self._step != self._first_step and not too_large or not self._knows_casts_of(loss):
-            return
-        if self._configuration["loss_scaler"]["name"] == "none":  # it was not given
-            self._configuration["loss_scaler"] = _describe.scaler_facts(scaler)
-            _describe.check_half(self._parameters, self._lint)
-        if too_large:
-            self._lint(f"a loss in FP16 times a loss scale of {scaler.get_scale():g} is infinity, and so is the "
-                       "gradient that backward begins with: FP16 ends at 65504. Compute the loss in FP32.")
-        types = {self._autocast, *(p.dtype for p in self._tensors_trained)}
-        if torch.float16 in types:
-            return
-        if torch.bfloat16 in types:
-            self._lint("a loss scaler with BF16 changes nothing but the time: BF16 has the exponents of FP32. "
-                       "Is enabled= inverted?")
-        else:
-            self._lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
-
-    @listens
     def before_backward(self, roots):
         self._find_parameters()
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             self._lint("backward under autocast: matrix products of backward, and casts to FP32, are then chosen again "
                        "by autocast's lists. End the autocast region before loss.backward().")
-        found = [_taps.scale_in(root) for root in roots]
-        self._root = found[0][0], _taps.total([loss for _, loss in found])
-        if self._step == self._first_step and isinstance(roots[0], torch.Tensor):
-            self._knows_casts_of(roots[0])
+        self._root = _taps.root_of(roots)
+        tells = self._step == self._first_step and isinstance(roots[0], torch.Tensor)
+        self._types = _taps.types_behind(roots[0]) if tells else None
         self._marks = self._mark()
         if self._backwards and not self._marks:
             self._begin_gradients()
@@ -186,7 +165,12 @@ class Recorder:
         if marks == self._marks:  # of another network
             self._gradients.drop_passing()
             return
-        scale, loss = self._root
+        scale, loss, scaler, dtype = self._root
+        if self._step == self._first_step:
+            self._learn(scaler)
+        if dtype == torch.float16 and scale >= 65520:
+            self._lint(f"a loss in FP16 under a loss scale of {scale:g}: backward begins with the scale as its "
+                       "gradient, which is infinity in FP16, for that ends at 65504. Compute the loss in FP32.")
         if self._unscaled:
             self._lint("backward after unscale_: gradients that contain the loss scale are added to gradients that do "
                        "not. Call unscale_ after the last backward of a step.")
@@ -299,14 +283,24 @@ class Recorder:
             self._parameters = _describe.parameters_of(self._model, self._optimizer)
             self._tensors_trained = [p for _, p in self._parameters]
 
-    def _knows_casts_of(self, loss):
-        """Whether the loss is this network's; if so, what autocast casts to is known from here on."""
-        ours, types = _taps.casts_behind(loss, self._tensors_trained)
-        if ours and self._autocast is None:
-            stored = {p.dtype for p in self._tensors_trained}
-            cast_to = [t for t in self._entered if t not in stored and (types is None or t in types)]
+    def _learn(self, scaler):
+        """From the first backward that was this network's: what autocast casts to, and which scaler there is."""
+        stored = {p.dtype for p in self._tensors_trained}
+        if self._autocast is None:
+            cast_to = [t for t in self._entered if t not in stored and (self._types is None or t in self._types)]
             self._autocast = cast_to[-1] if cast_to else None
-        return ours
+        if scaler is None:
+            return
+        if self._configuration["loss_scaler"]["name"] == "none":  # it was not given
+            self._configuration["loss_scaler"] = _describe.scaler_facts(scaler)
+            _describe.check_half(self._parameters, self._lint)
+        if torch.float16 in stored | {self._autocast}:
+            return
+        if torch.bfloat16 in stored | {self._autocast}:
+            self._lint("a loss scaler with BF16 changes nothing but the time: BF16 has the exponents of FP32. "
+                       "Is enabled= inverted?")
+        elif self._types is not None:  # else a region may have been entered where it is not seen
+            self._lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
 
     def _mark(self):
         """Of each gradient which object it is, and how often it was written; nothing where there is none at all."""
@@ -324,7 +318,7 @@ class Recorder:
         marks = self._mark()
         if marks != self._marks and marks and isinstance(marks[0], tuple):
             self._changed = True
-            if self._contained != 1:
+            if self._contained != 1 and "ranks" not in self._configuration:  # which may have averaged them
                 self._lint(f"gradients were changed before unscale_ while they contained the loss scale "
                            f"{self._contained:g}: clip, and whatever depends on their size, after scaler.unscale_. If "
                            "that was to unscale them by hand, call the recorder's take() before.")

@@ -6,6 +6,7 @@ arguments and result. With the last recorder they are put back.
 import functools
 import sys
 import threading
+import typing
 
 import torch
 from torch.nn.utils import clip_grad
@@ -36,7 +37,7 @@ def _watch(owner, name, watched):
 
     @functools.wraps(original)
     def call(*args, **kwargs):
-        if torch.compiler.is_compiling() or not _recorders or _busy.__dict__.setdefault(name, False):
+        if torch.compiler.is_dynamo_compiling() or not _recorders or _busy.__dict__.setdefault(name, False):
             return original(*args, **kwargs)  # compiled code cannot call back
         _busy.__dict__[name] = True
         try:
@@ -109,20 +110,19 @@ def _clear(original, owner, *args, **kwargs):
 def _pairs(outputs, scaled):
     if isinstance(scaled, torch.Tensor):
         return [(outputs, scaled)]
-    return [pair for parts in zip(outputs, scaled) for pair in _pairs(*parts)]
+    nested = isinstance(scaled, (list, tuple))
+    return [pair for parts in zip(outputs, scaled) for pair in _pairs(*parts)] if nested else []
 
 
 def _scale(original, scaler, outputs):
-    outputs = outputs if isinstance(outputs, torch.Tensor) else tuple(outputs)
     result = original(scaler, outputs)
     for loss, scaled in _pairs(outputs, result) if scaler.is_enabled() else ():
         if scaled.grad_fn is not None:
             # A node's metadata lives as long as the graph: backward finds it from whatever was computed from it since.
             global _scaled
             _scaled = True
-            mark = scaler.get_scale(), loss.detach(), scaled.detach(), scaled._version
+            mark = scaler, scaler.get_scale(), loss.detach(), scaled.detach(), scaled._version
             scaled.grad_fn.metadata[_MARK] = mark
-            _tell("saw_scale", scaler, loss)
     return result
 
 
@@ -162,28 +162,42 @@ _MARK = "ampscope.loss_scale"
 _DEPTH = 64  # nodes between a scaled loss and the root of backward: sums and quotients of losses
 
 
-def scale_in(root):
-    """The loss scale that what is computed from `root` backward contains (1: none), and the loss without it, or None
-    where that is not one number. A root may be a GradientEdge, too."""
-    one = isinstance(root, torch.Tensor) and root.numel() == 1
-    loss = root.detach() if one else None
-    queue, seen = [root.grad_fn if isinstance(root, torch.Tensor) else root.node] if _scaled else [], 0
+class Root(typing.NamedTuple):
+    """What backward begins with."""
+    scale: float = 1.0  # that gradients will contain
+    loss: torch.Tensor | None = None  # without it; None where that is not one number
+    scaler: object = None
+    dtype: torch.dtype | None = None  # of the loss that was scaled
+
+
+def root_of(tensors):
+    """The Root that several are together, whose losses are added up. A root may be a GradientEdge, too."""
+    roots = [_root(t) for t in tensors]
+    return roots[0]._replace(loss=total([r.loss for r in roots]))
+
+
+def _root(tensor):
+    one = isinstance(tensor, torch.Tensor) and tensor.numel() == 1
+    loss = tensor.detach() if one else None
+    queue, seen = [tensor.grad_fn if isinstance(tensor, torch.Tensor) else tensor.node] if _scaled else [], 0
     while queue and seen < _DEPTH:
         node = queue.pop(0)
         seen += 1
         mark = None if node is None else node.metadata.get(_MARK)
         if mark:
-            scale, unscaled, scaled, version = mark
-            if one and scaled.data_ptr() == loss.data_ptr() and scaled._version == version:
-                return scale, unscaled
-            return scale, _wide(loss) / scale if one else None
+            scaler, scale, unscaled, scaled, version = mark
+            same = one and scaled.data_ptr() == loss.data_ptr() and scaled._version == version
+            loss = unscaled if same else _wide(loss) / scale if one else None
+            return Root(scale, loss, scaler, unscaled.dtype)
         queue += [] if node is None else [following for following, _ in node.next_functions]
-    return 1.0, loss
+    return Root(loss=loss)
 
 
 def total(losses):
-    """The sum, FP64 where there is more than one; None where one is None."""
-    return losses[0] if len(losses) == 1 else None if any(x is None for x in losses) else sum(map(_wide, losses))
+    """The sum, FP64 where there is more than one; None where one is None. A copy: scripts go on with their losses."""
+    if any(x is None for x in losses):
+        return None
+    return losses[0].clone() if len(losses) == 1 else sum(map(_wide, losses))
 
 
 def _wide(loss):
@@ -193,25 +207,21 @@ def _wide(loss):
 _NODES = 100_000
 
 
-def casts_behind(root, parameters):
-    """Whether a loss depends on one of the parameters, and the types of what lies between: None where parts of the
-    graph do not tell, as compiled ones."""
-    wanted = {id(p) for p in parameters}
-    queue, seen, found, dtypes = [root.grad_fn], set(), False, set()
+def types_behind(root):
+    """The types of what a loss was computed from; None where parts of the graph do not tell, as compiled ones."""
+    queue, seen, types = [root.grad_fn], set(), set()
     while queue and len(seen) < _NODES:
         node = queue.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        found = found or id(getattr(node, "variable", None)) in wanted
         # Old versions of torch do not tell what a cast is to.
         casts = not hasattr(node, "_input_metadata") and node.name() == "ToCopyBackward0"
         if isinstance(node, torch.autograd.function.BackwardCFunction) or casts:
-            dtypes = None
-        elif dtypes is not None:
-            dtypes.update(m.dtype for m in getattr(node, "_input_metadata", ()))
+            return None
+        types.update(m.dtype for m in getattr(node, "_input_metadata", ()))
         queue += [following for following, _ in node.next_functions]
-    return found, dtypes
+    return types
 
 
 def within_itself(optimizer):
