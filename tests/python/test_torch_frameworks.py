@@ -89,6 +89,7 @@ def test_hugging_face(tmp_path):
     with pytest.raises(MemoryError):
         trainer.train()
     trainer.training_step = step
+    trainer.optimizer = trainer.lr_scheduler = None  # as between the trials of a search
     trainer.train()
     assert [m["step"] for m in metrics(tmp_path / "run")] == list(range(5 + 1 + 5)) and callback.recorder is None
 

@@ -97,17 +97,8 @@ def test_gradients_that_are_set_to_zero(tmp_path, clear):
 
 
 def test_backward_passes_of_others_do_not_count(tmp_path):
-    """A discriminator: frozen while the generator learns through it, with a scaler of its own; autograd.grad, as for
-    gradient penalties and adversarial inputs; and a backward that fails."""
-    class Breaks(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(context, gradient):
-            raise RuntimeError("out of memory")
-
+    """A discriminator: frozen while the generator learns through it, with a scaler of its own; and autograd.grad, as
+    for gradient penalties and adversarial inputs."""
     torch.manual_seed(0)
     generator, model = nn.Linear(4, 4), nn.Linear(4, 1)
     other, optimizer = (torch.optim.SGD(m.parameters(), 0.1) for m in (generator, model))
@@ -121,8 +112,6 @@ def test_backward_passes_of_others_do_not_count(tmp_path):
         theirs.step(other)
         theirs.update()
         model.requires_grad_(True)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            scaler.scale(Breaks.apply(model(x)).sum()).backward()
         optimizer.zero_grad()
         x.requires_grad_(True)
         torch.autograd.grad(scaler.scale(model(x).sum()), x)
@@ -135,6 +124,27 @@ def test_backward_passes_of_others_do_not_count(tmp_path):
     assert line["loss_scale"] == 16.0 and line["histogram"] == ampscope.histogram(out.grad.float().numpy())
     amax = lines(tmp_path / "run/metrics.jsonl")[0]["amax"]
     assert amax["activation"] == float(out.grad.abs().max()) / 16
+
+
+def test_a_backward_that_fails_does_not_count(tmp_path):
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise RuntimeError("out of memory")
+
+    model, optimizer = prepared()
+    (x, y), = batches(1)
+    with recorded(tmp_path / "run", model, optimizer):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            F.cross_entropy(model.down(torch.relu(Breaks.apply(model.up(x)))), y).backward()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert histograms(tmp_path / "run")[0, "down.out.grad"]["histogram"].count == 16 * 3
 
 
 def test_scaled_losses_of_other_forms(tmp_path, recwarn):
@@ -215,6 +225,19 @@ def test_losses_of_16_bits_are_summed_in_64(tmp_path):
     assert lines(tmp_path / "run/metrics.jsonl")[0]["loss"] == pytest.approx(wanted, rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_with_a_graph_that_are_accumulated(tmp_path):
+    """Each sum is a new tensor, which may lie where the last but one was."""
+    model = torch.nn.Linear(4, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with recorded(tmp_path / "run", model, optimizer):
+        for x, _ in batches(16):
+            model(x).square().mean().backward(create_graph=True)
+        optimizer.step()
+    line, = lines(tmp_path / "run/metrics.jsonl")
+    assert line["micro_batches"] == 16 and "changed_after_backward" not in line
+
+
 def test_clipping_of_each_micro_batch(tmp_path):
     model, optimizer = prepared()
     with recorded(tmp_path / "run", model, optimizer):
@@ -250,12 +273,13 @@ def test_gradients_that_no_backward_left(tmp_path):
             p.grad = g
         wanted = gradient_norm(model)
         optimizer.step()
+        optimizer.step()  # again, with the same
         optimizer.zero_grad()
         optimizer.step()
-    with_gradients, without = lines(tmp_path / "run/metrics.jsonl")
-    assert with_gradients["grad_norm"] == pytest.approx(wanted, rel=1e-12) and with_gradients["loss"] is None
+    first, second, without = lines(tmp_path / "run/metrics.jsonl")
+    assert first["grad_norm"] == second["grad_norm"] == pytest.approx(wanted, rel=1e-12) and first["loss"] is None
     assert without["grad_norm"] is None and without["found_inf"] is False
-    assert {step for step, _ in histograms(tmp_path / "run")} == {0}
+    assert {step for step, _ in histograms(tmp_path / "run")} == {0, 1}
 
 
 def test_state_before_a_closure(tmp_path):

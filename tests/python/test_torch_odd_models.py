@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import ampscope  # noqa: E402
 import ampscope.torch  # noqa: E402
@@ -91,7 +92,6 @@ def test_parameters_of_other_kinds(tmp_path):
 
 def test_a_checkpoint_that_runs_backward_within_backward(tmp_path):
     """Reentrant, and so deep that the engine goes on in another thread, as it does on every GPU."""
-    from torch.utils.checkpoint import checkpoint
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -162,27 +162,18 @@ def test_a_step_that_is_compiled(tmp_path):
     assert len(log) == 3 and log[-1]["grad_norm"] == pytest.approx(wanted, rel=1e-12)
 
 
-class Checkpointed(nn.Module):
+class Checkpointed(MLP):
     """Autograd sees none of its parameters but through the checkpoint."""
 
-    def __init__(self):
-        super().__init__()
-        self.mlp = MLP()
-
-    def forward(self, x):
-        from torch.utils.checkpoint import checkpoint
-        with torch.autocast("cpu", torch.float16):
-            return checkpoint(self.mlp, x.requires_grad_(True), use_reentrant=True)
-
-
-class CastsInside(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mlp = MLP()
-
     def forward(self, x):
         with torch.autocast("cpu", torch.float16):
-            return self.mlp(x)
+            return checkpoint(super().forward, x.requires_grad_(True), use_reentrant=True)
+
+
+class CastsInside(MLP):
+    def forward(self, x):
+        with torch.autocast("cpu", torch.float16):
+            return super().forward(x)
 
 
 @pytest.mark.parametrize("network", [Checkpointed, CastsInside])
@@ -194,7 +185,10 @@ def test_casts_that_the_graph_hides(tmp_path, recwarn, network):
     with ampscope.torch.record(tmp_path / "run", call, optimizer, every=1):
         for x, y in batches(2):
             optimizer.zero_grad()
-            scaler.scale(F.cross_entropy(call(x).float(), y)).backward()
+            out = call(x)
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):  # an evaluation of another network
+                MLP()(x)
+            scaler.scale(F.cross_entropy(out.float(), y)).backward()
             scaler.step(optimizer)
             scaler.update()
     run = json.loads((tmp_path / "run/run.json").read_text())

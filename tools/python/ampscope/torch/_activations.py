@@ -15,9 +15,8 @@ def _tensors_of(output):
 
 
 def _has_gradient(tensor):
-    """Also of leaves, but theirs are weights' or inputs', whose hooks would stay; torch.func's have no memory."""
-    return (tensor.requires_grad and not tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex())
-            and not torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    """Also of leaves, but theirs are weights' or inputs', whose hooks would stay."""
+    return tensor.requires_grad and not tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex())
 
 
 class _Hook:

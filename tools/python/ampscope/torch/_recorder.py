@@ -31,6 +31,7 @@ class Recorder:
         if not self._optimizer.param_groups:
             raise ValueError("optimizer: it has no parameters")
         self._model = _describe.inner_model(model)
+        self._parameters = []
         self._find_parameters()
         self._every, self._with_state = every, state
         self._configuration = {
@@ -204,10 +205,10 @@ class Recorder:
     def before_unscale(self, scaler, optimizer):
         if _describe.inner_optimizer(optimizer) is not self._optimizer:
             return
-        if self._unscaled is scaler:
+        if self._unscaled:
             self._lint("unscale_ twice since the last update(): torch raises RuntimeError.")
         self._take_before(scaler)
-        self._unscaled = scaler
+        self._unscaled = True
 
     @listens
     def before_scaler_step(self, scaler, optimizer):
@@ -228,10 +229,6 @@ class Recorder:
 
     def scaler_step_failed(self, optimizer):
         self._in_scaler = False
-
-    def after_update(self, scaler):
-        if self._unscaled is scaler:
-            self._unscaled = None
 
     # Hooks of the optimizer and of activations.
 
@@ -271,15 +268,14 @@ class Recorder:
 
     def _begin_gradients(self):
         """Nothing was seen of this step, or what was seen was cleared."""
-        self._taken, self._changed, self._unscaled = False, False, None
+        self._taken = self._changed = self._unscaled = False
         self._backwards, self._loss, self._contained, self._marks = 0, None, 1.0, []
         self._measured = None, 0.0
         self._gradients = self._new_gradients()
 
     def _find_parameters(self):
         """Also those that were added to the optimizer since."""
-        groups = self._optimizer.param_groups
-        if getattr(self, "_parameters", None) is None or sum(len(g["params"]) for g in groups) != len(self._parameters):
+        if sum(len(group["params"]) for group in self._optimizer.param_groups) != len(self._parameters):
             self._parameters = _describe.parameters_of(self._model, self._optimizer)
             self._tensors_trained = [p for _, p in self._parameters]
 

@@ -3,6 +3,8 @@
 They are replaced where loops look them up, so that no loop needs a change; each does what it did, with the same
 arguments and result. With the last recorder they are put back.
 """
+from __future__ import annotations
+
 import functools
 import sys
 import threading
@@ -145,12 +147,6 @@ def _step(original, scaler, optimizer, *args, **kwargs):
     return result
 
 
-def _update(original, scaler, *args, **kwargs):
-    result = original(scaler, *args, **kwargs)
-    _tell("after_update", scaler)
-    return result
-
-
 def _enter_autocast(original, region):
     result = original(region)
     if torch.is_autocast_enabled(region.device) and torch.is_grad_enabled():  # evaluation is no part of training
@@ -248,6 +244,6 @@ def _install():
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         _watch(owner, "zero_grad", _clear)
     for cls in _subclasses(torch.amp.GradScaler):
-        for name, watched in (("scale", _scale), ("unscale_", _unscale), ("step", _step), ("update", _update)):
+        for name, watched in (("scale", _scale), ("unscale_", _unscale), ("step", _step)):
             if name in cls.__dict__:
                 _watch(cls, name, watched)

@@ -15,8 +15,11 @@ def dense(gradient):
         return gradient
     gradient = gradient.detach()
     gradient = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-    gradient = gradient.to_dense() if gradient.is_sparse else gradient
-    return torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient
+    return _real(gradient.to_dense() if gradient.is_sparse else gradient)
+
+
+def _real(tensor):
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def raw(tensor):
@@ -32,8 +35,8 @@ def norms(gradients):
         return _ampscope.norms([g.numpy() for g in gradients])
     except (RuntimeError, TypeError):
         pass
-    parts = [g.detach().coalesce().values() if g.is_sparse else dense(g) for g in gradients]
-    parts = [torch.view_as_real(p.resolve_conj()) if p.is_complex() else p for p in parts if p.numel()]
+    parts = [_real(g.detach().coalesce().values()) if g.is_sparse else dense(g) for g in gradients]
+    parts = [p for p in parts if p.numel()]
     if not parts:
         return 0.0, 0.0
     wide = torch.float32 if parts[0].device.type == "mps" else torch.float64  # in which squares do not overflow
