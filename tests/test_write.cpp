@@ -158,3 +158,44 @@ TEST_CASE("what a format cannot hold is refused before anything is written") {
     refused("x.pt", {a});
     refused("missing/x.npy", {a});
 }
+
+TEST_CASE("in a sealed file every flipped bit is found, and every byte that is missing or too many") {
+    const Scratch scratch;
+    const fs::path path = scratch / "x.safetensors";
+    {
+        TensorWriter writer =
+            create_sealed_file(path, {{.name = "a", .dtype = DType::f32, .shape = {5}}}, {{"state", "{\"step\":3}"}});
+        for (std::uint64_t n : {7, 13}) put(writer, counting_bytes(n));
+        writer.commit();
+    }
+    check_seal(path);
+    CHECK(tensor_bytes(*open_tensor_file(path), 0) == counting_bytes(7) + counting_bytes(13));
+    CHECK(open_tensor_file(path)->metadata().at("state") == "{\"step\":3}");
+    const std::string good = read_file(path);
+    std::string bad = good;
+    std::size_t found = 0;
+    for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+        const auto flip = [&] { bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8); };
+        flip();
+        write_file(path, bad);
+        try {
+            check_seal(path);
+        } catch (const FileError&) {
+            ++found;
+        }
+        flip();
+    }
+    CHECK(found == 8 * good.size());
+    for (const std::string& other : {std::string(), good.substr(0, 20), good.substr(0, good.size() - 1), good + '\0'}) {
+        write_file(path, other);
+        CHECK_THROWS_AS(check_seal(path), FileError);
+    }
+    const auto announce = [&] { create_sealed_file(path, {}, {{"a", "before it"}}); };
+    CHECK_THROWS_AS(announce(), std::logic_error);
+}
+
+TEST_CASE("the names of files that were being written") {
+    CHECK(target_of_partial("a/step_000001.safetensors.123-4.partial") == "a/step_000001.safetensors");
+    for (const char* other : {"a.partial", "a.1.partial", "a.1-x.partial", "a.1-2.partial~", ".1-2.partial", "a.1-2"})
+        CHECK_MESSAGE(target_of_partial(other).empty(), other);
+}

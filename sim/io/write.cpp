@@ -1,6 +1,10 @@
 #include <ampscope/sim/io/write.h>
 
+#include <ampscope/sim/io/byte_file.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <regex>
 #include <set>
 #include <system_error>
 
@@ -59,6 +63,11 @@ std::string safetensors_header(const fs::path& path, const std::vector<TensorEnt
     return little_endian(text.size(), 8) + text;
 }
 
+/// How a sealed file goes on after the length of its header; then come the digits of the fingerprint.
+constexpr std::string_view seal = R"({"__metadata__":{"fingerprint":")";
+constexpr std::uint64_t seal_digits = 8 + seal.size();
+const std::string no_digits(16, '0');
+
 /// Version 1.0, padded so that the data begin at a multiple of 64, as NumPy writes it.
 std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
     const DTypeInfo& type = info(tensor.dtype);
@@ -77,6 +86,16 @@ std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
     text.back() = '\n';
     if (text.size() > 65535) throw FileError(path, "too many dimensions for .npy; write .safetensors");
     return "\x93NUMPY" + little_endian(1, 2) + little_endian(text.size(), 2) + text;
+}
+
+/// Completes the entries. Returns the bytes of all of them.
+std::uint64_t finish_entries(const fs::path& path, std::vector<TensorEntry>& tensors) {
+    std::uint64_t bytes = 0;
+    for (TensorEntry& tensor : tensors) {
+        finish_entry(tensor, path);
+        bytes += tensor.bytes;
+    }
+    return bytes;
 }
 
 } // namespace
@@ -109,6 +128,16 @@ void AtomicFile::append(std::span<const std::byte> bytes) {
     }
 }
 
+void AtomicFile::overwrite(std::uint64_t offset, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail(path_, "cannot be written");
+        bytes = bytes.subspan(static_cast<std::size_t>(n));
+        offset += static_cast<std::uint64_t>(n);
+    }
+}
+
 void AtomicFile::commit() {
     if (::fsync(descriptor_) != 0) fail(path_, "cannot be written");
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "cannot be put in place");
@@ -117,20 +146,33 @@ void AtomicFile::commit() {
     sync_folder(path_);
 }
 
+fs::path target_of_partial(const fs::path& file) {
+    static const std::regex pattern(R"((.+)\.[0-9]{1,10}-[0-9]{1,2}\.partial)");
+    const std::string name = file.filename();
+    std::smatch match;
+    return name.size() < 300 && std::regex_match(name, match, pattern) ? file.parent_path() / match[1].str()
+                                                                       : fs::path();
+}
+
 void write_text_file(const fs::path& path, std::string_view text) {
     AtomicFile file(path);
     file.append(std::as_bytes(std::span(text)));
     file.commit();
 }
 
-TensorWriter::TensorWriter(const fs::path& path, std::string_view header, std::uint64_t bytes)
-    : file_(path), left_(bytes) {
-    file_.append(std::as_bytes(std::span(header)));
+TensorWriter::TensorWriter(const fs::path& path, std::string_view header, std::uint64_t bytes, bool sealed)
+    : file_(path), left_(bytes), sealed_(sealed) {
+    write(std::as_bytes(std::span(header)));
+}
+
+void TensorWriter::write(std::span<const std::byte> bytes) {
+    file_.append(bytes);
+    if (sealed_) fingerprint_.add(bytes);
 }
 
 void TensorWriter::append(std::span<const std::byte> bytes) {
     if (bytes.size() > left_) throw std::logic_error("[TensorWriter] more bytes than the announced tensors have");
-    file_.append(bytes);
+    write(bytes);
     left_ -= bytes.size();
 }
 
@@ -138,16 +180,14 @@ void TensorWriter::commit() {
     if (left_ != 0)
         throw std::logic_error("[TensorWriter] " + std::to_string(left_) +
                                " bytes of the announced tensors are missing");
+    if (const std::string digits = fingerprint_.text(); sealed_)
+        file_.overwrite(seal_digits, std::as_bytes(std::span(digits)));
     file_.commit();
 }
 
 TensorWriter create_tensor_file(const fs::path& path, std::vector<TensorEntry> tensors,
                                 const std::map<std::string, std::string>& metadata) {
-    std::uint64_t bytes = 0;
-    for (TensorEntry& tensor : tensors) {
-        finish_entry(tensor, path);
-        bytes += tensor.bytes;
-    }
+    const std::uint64_t bytes = finish_entries(path, tensors);
     if (path.extension() == ".safetensors") return {path, safetensors_header(path, tensors, metadata), bytes};
     for (const char* other : {".npz", ".pt", ".pth"})
         if (path.extension() == other)
@@ -156,6 +196,37 @@ TensorWriter create_tensor_file(const fs::path& path, std::vector<TensorEntry> t
         throw FileError(path, std::to_string(tensors.size()) +
                                   " tensors do not fit a file of one tensor; write .safetensors");
     return {path, path.extension() == ".npy" ? npy_header(path, tensors[0]) : std::string(), bytes};
+}
+
+TensorWriter create_sealed_file(const fs::path& path, std::vector<TensorEntry> tensors,
+                                std::map<std::string, std::string> metadata) {
+    metadata["fingerprint"] = no_digits;
+    const std::uint64_t bytes = finish_entries(path, tensors);
+    const std::string header = safetensors_header(path, tensors, metadata);
+    if (header.compare(8, seal.size(), seal) != 0)
+        throw std::logic_error("[create_sealed_file] expected metadata whose keys follow \"fingerprint\", got " +
+                               metadata.begin()->first);
+    return {path, header, bytes, true};
+}
+
+void check_seal(const fs::path& path) {
+    const ByteFile file(path);
+    const std::uint64_t digits_end = seal_digits + no_digits.size();
+    if (file.size() < digits_end || file.text_at(8, seal.size()) != seal)
+        throw FileError(path, "has no fingerprint: it is damaged, or of a version that wrote none");
+    const std::string written = file.text_at(seal_digits, no_digits.size());
+    const std::string head = file.text_at(0, seal_digits) + no_digits;
+    Fingerprint fingerprint;
+    fingerprint.add(std::as_bytes(std::span(head)));
+    std::vector<std::byte> block(1 << 20);
+    for (std::uint64_t at = digits_end; at < file.size(); at += block.size()) {
+        block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), file.size() - at)));
+        file.read_at(at, block);
+        fingerprint.add(block);
+    }
+    if (fingerprint.text() != written)
+        throw FileError(path,
+                        "is damaged: its fingerprint is " + fingerprint.text() + ", not " + written + " as written");
 }
 
 } // namespace amp
