@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -135,18 +136,7 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
 }
 
 void Experiment::open_folders(const Json& origin, const Dataset& data) {
-    std::vector<std::vector<std::int64_t>> checkpoints;
-    for (const Run& run : runs_) checkpoints.push_back(RunFolder::checkpoints(options_.record / run.precision().name));
-    if (options_.resume)
-        for (const std::int64_t step : checkpoints.front())
-            if (std::ranges::all_of(checkpoints,
-                                    [&](const auto& steps) { return std::ranges::find(steps, step) != steps.end(); }))
-                step_ = step;
-    if (step_ > options_.steps)
-        throw FileError(options_.record,
-                        fmt::format("the runs are at step {} already, beyond the {} asked for", step_, options_.steps));
     for (Run& run : runs_) {
-        const std::filesystem::path path = options_.record / run.precision().name;
         Json own = origin;
         own.update(configuration_of(run.trainer->options(), data));
         for (const ParameterTensors& p : run.trainer->training().parameters) {
@@ -157,11 +147,62 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
                             {"state", options_.record_state},
                             {"statistics_every", options_.statistics_every},
                             {"departure", options_.departure_bound}};
-        const bool begun = options_.resume && std::filesystem::exists(path / "run.json");
-        run.folder.emplace(begun ? RunFolder::reopen(path, own, step_) : RunFolder::create(path, own));
-        if (step_ > 0) restore_notes(run, run.folder->restore(*run.trainer, step_));
+        run.folder.emplace(options_.record / run.precision().name, own, options_.resume);
+        if (!run.folder->warning().empty()) warnings_.push_back(run.folder->warning());
     }
+    if (options_.resume) resume();
+    for (Run& run : runs_) run.folder->begin(); // the first that writes
     last_checkpoint_ = step_;
+}
+
+/// Steps from which all runs can go on, ascending.
+std::vector<std::int64_t> Experiment::common_checkpoints() const {
+    std::vector<std::int64_t> common;
+    bool first = true, some_have_none = false, some_have_more = false;
+    for (const Run& run : runs_) {
+        const std::vector<std::int64_t> steps = RunFolder::checkpoints(run.folder->path());
+        std::vector<std::int64_t> both;
+        std::ranges::set_intersection(first ? steps : common, steps, std::back_inserter(both));
+        common = std::move(both);
+        first = false;
+        some_have_none = some_have_none || steps.empty();
+        some_have_more = some_have_more || steps.size() > 1;
+    }
+    // A kill while the first checkpoint is written leaves one in some runs and none in others; nothing else does.
+    if (common.empty() && (some_have_more || !some_have_none))
+        throw FileError(options_.record, "its runs have no checkpoint of the same step: one has lost its own");
+    return common;
+}
+
+void Experiment::resume() {
+    const auto has_steps = [](const Run& run) { return run.folder->holds_steps(); };
+    const bool any = std::ranges::any_of(runs_, has_steps);
+    for (const Run& run : runs_)
+        if (any && !run.folder->begun())
+            throw FileError(
+                run.folder->path(),
+                "holds no run.json, but runs beside it have steps: resume the runs that were begun together");
+    std::vector<std::int64_t> steps = common_checkpoints();
+    std::string damaged;
+    for (; !steps.empty(); steps.pop_back()) {
+        try {
+            std::vector<Json> notes;
+            for (Run& run : runs_) notes.push_back(run.folder->restore(*run.trainer, steps.back()));
+            for (std::size_t i = 0; i < runs_.size(); ++i) restore_notes(runs_[i], notes[i]);
+            step_ = steps.back();
+            break;
+        } catch (const FileError& error) {
+            damaged += (damaged.empty() ? "" : "; ") + std::string(error.what());
+        }
+    }
+    if (steps.empty() && !damaged.empty())
+        throw FileError(options_.record, "no checkpoint is left to go on from: " + damaged);
+    if (step_ > options_.steps)
+        throw FileError(options_.record,
+                        fmt::format("the runs are at step {} already, beyond the {} asked for", step_, options_.steps));
+    if (!damaged.empty()) warnings_.push_back(fmt::format("{}; goes on from step {}", damaged, step_));
+    else if (any && step_ == 0)
+        warnings_.push_back(options_.record.string() + ": no checkpoint; begins again at step 0");
 }
 
 void Experiment::compute(Run& run) {

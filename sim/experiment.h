@@ -47,7 +47,7 @@ struct Run {
 class Experiment {
   public:
     /// Runs with different names. `origin`, who runs them, begins each run.json. Throws FileError,
-    /// std::invalid_argument.
+    /// std::invalid_argument; then no folder was changed.
     Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
                const nlohmann::ordered_json& origin);
 
@@ -56,6 +56,8 @@ class Experiment {
     void step();
     [[nodiscard]] std::vector<Run>& runs() { return runs_; }
     [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
+    /// What the user should be told of how it began: lines that name the file.
+    [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
     /// The run that the others are compared with, if there is one.
     [[nodiscard]] const Run* reference() const { return reference_; }
     /// |w - w0| / |w0| over all parameters, w0 the reference's; none without one.
@@ -63,12 +65,15 @@ class Experiment {
 
   private:
     void open_folders(const nlohmann::ordered_json& origin, const Dataset& data);
+    void resume();
+    [[nodiscard]] std::vector<std::int64_t> common_checkpoints() const;
     void compute(Run& run);
     void apply(Run& run);
     void checkpoint();
 
     ExperimentOptions options_;
     std::vector<Run> runs_;
+    std::vector<std::string> warnings_;
     Run* reference_ = nullptr;
     std::int64_t step_ = 0, last_checkpoint_ = 0;
 };

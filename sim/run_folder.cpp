@@ -4,6 +4,7 @@
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/configuration.h>
+#include <ampscope/sim/fingerprint.h>
 #include <ampscope/sim/io/write.h>
 
 #include <algorithm>
@@ -25,6 +26,13 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 std::string step_file(std::int64_t step) { return fmt::format("step_{:06}.safetensors", step); }
+
+/// Of a file with such a name.
+std::optional<std::int64_t> step_of(const std::string& name) {
+    std::int64_t step = 0;
+    if (std::sscanf(name.c_str(), "step_%ld.safetensors", &step) != 1 || name != step_file(step)) return std::nullopt;
+    return step;
+}
 
 /// How a file holds a tensor of that format: its own codes where there is a dtype of whole bytes, else FP32.
 DType dtype_of(const FormatSpec& f) {
@@ -61,16 +69,72 @@ Json parse_file(const fs::path& path) {
     return json;
 }
 
-/// use(what a checkpoint says besides its tensors). Throws FileError for whatever is wrong with that.
+/// use(), which reads what a checkpoint says besides its tensors. Throws FileError for whatever is wrong with that.
 template <class Use>
-auto with_state(const fs::path& path, const TensorFile& file, const Use& use) {
+auto reading_state(const fs::path& path, const Use& use) {
     try {
-        return use(Json::parse(file.metadata().at("state")));
+        return use();
     } catch (const FileError&) {
         throw;
     } catch (const std::exception& error) {
         throw FileError(path, std::string("its state cannot be read: ") + error.what());
     }
+}
+
+/// What the folder holds of a run though it has no run.json; empty: nothing. Where a program was killed before it had
+/// written run.json, all is empty.
+std::string_view part_of_a_run(const fs::path& path) {
+    for (const char* part : {"metrics.jsonl", "histograms.jsonl", "result.json", "gradients", "state", "checkpoints"}) {
+        std::error_code error;
+        if (!fs::exists(fs::symlink_status(path / part, error))) continue;
+        const bool empty = fs::is_empty(path / part, error);
+        if (!empty || error) return part;
+    }
+    return {};
+}
+
+/// Files that a killed program was writing.
+void remove_partial_files(const fs::path& run) {
+    for (const fs::path& folder : {run, run / "gradients", run / "state", run / "checkpoints"}) {
+        std::error_code none;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
+            const std::string target = target_of_partial(entry.path()).filename();
+            const bool of_run = target == "run.json" || target == "result.json";
+            if (folder == run ? of_run : step_of(target).has_value()) fs::remove(entry.path(), none);
+        }
+    }
+}
+
+using NamedTensors = std::vector<std::pair<std::string, TensorId>>;
+
+NamedTensors state_of(const Trainer& trainer) {
+    NamedTensors tensors;
+    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
+    return tensors;
+}
+
+/// Tensors in their own formats; for a checkpoint in FP32, sealed.
+void write_tensors(const fs::path& file, const Trainer& trainer, const NamedTensors& tensors,
+                   const std::map<std::string, std::string>& metadata, bool checkpoint = false) {
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, id] : tensors) {
+        const TensorInfo& t = trainer.backend().info(id);
+        entries.push_back({.name = name,
+                           .dtype = checkpoint ? DType::f32 : dtype_of(t.format),
+                           .shape = {t.shape.begin(), t.shape.end()}});
+    }
+    TensorWriter writer =
+        checkpoint ? create_sealed_file(file, entries, metadata) : create_tensor_file(file, entries, metadata);
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].second]);
+    writer.commit();
+}
+
+std::string fingerprint_of(const Json& json) {
+    const std::string text = json.dump();
+    Fingerprint fingerprint;
+    fingerprint.add(std::as_bytes(std::span(text)));
+    return fingerprint.text();
 }
 
 } // namespace
@@ -97,7 +161,11 @@ void LineFile::append(const Json& line) {
     for (std::size_t at = 0; at < text.size();) {
         const ssize_t n = ::write(descriptor_, text.data() + at, text.size() - at);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) fail(path_, "cannot be written");
+        if (n < 0) {
+            const int reason = errno;
+            if (::ftruncate(descriptor_, static_cast<off_t>(length_)) == 0) errno = reason;
+            fail(path_, "cannot be written");
+        }
         at += static_cast<std::size_t>(n);
     }
     length_ += text.size();
@@ -108,66 +176,63 @@ std::uint64_t LineFile::sync() {
     return length_;
 }
 
-RunFolder::RunFolder(fs::path path, std::uint64_t metrics, std::uint64_t histograms)
-    : path_(std::move(path)), metrics_(path_ / "metrics.jsonl", metrics),
-      histograms_(path_ / "histograms.jsonl", histograms) {}
-
-RunFolder RunFolder::create(const fs::path& path, const Json& configuration) {
-    if (fs::exists(path / "run.json"))
-        throw FileError(path, "holds a run already; name another folder, or go on with it by --resume");
-    std::error_code error;
-    for (const char* part : {"gradients", "checkpoints"})
-        if (fs::create_directories(path / part, error); error)
-            throw FileError(path / part, "cannot be made: " + error.message());
-    RunFolder folder(path, 0, 0);
-    write_text_file(path / "run.json", configuration.dump(1) + "\n");
-    return folder;
+RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
+    : path_(std::move(path)), lock_(std::make_unique<FolderLock>(path_)), configuration_(configuration) {
+    std::error_code none;
+    begun_ = fs::exists(fs::symlink_status(path_ / "run.json", none));
+    if (!begun_) {
+        if (const std::string_view part = part_of_a_run(path_); !part.empty())
+            throw FileError(path_, fmt::format("holds {}, but no run.json; name another folder", part));
+        return;
+    }
+    if (!resume)
+        throw FileError(path_ / "run.json", "holds a run already; name another folder, or go on with it by --resume");
+    if (const std::string where = difference(parse_file(path_ / "run.json"), configuration); !where.empty())
+        throw FileError(path_ / "run.json", where + " differs from this run's: resume with the options it began with");
+    check_log("metrics.jsonl", 0);
+    check_log("histograms.jsonl", 0);
 }
 
-RunFolder RunFolder::reopen(const fs::path& path, const Json& configuration, std::int64_t step) {
-    const Json recorded = parse_file(path / "run.json");
-    if (const std::string where = difference(recorded, configuration); !where.empty())
-        throw FileError(path / "run.json", where + " differs from this run's: resume with the options it began with");
-    fs::remove(path / "result.json"); // it goes on, and will end otherwise
-    if (step == 0) return {path, 0, 0};
-    const fs::path checkpoint = path / "checkpoints" / step_file(step);
-    return with_state(checkpoint, *open_tensor_file(checkpoint), [&](const Json& state) {
-        return RunFolder(path, state.at("metrics_bytes").get<std::uint64_t>(),
-                         state.at("histograms_bytes").get<std::uint64_t>());
-    });
+void RunFolder::check_log(const char* name, std::uint64_t bytes) const {
+    const fs::path log = path_ / name;
+    std::error_code none;
+    const fs::file_status status = fs::status(log, none);
+    if (fs::exists(status) && !fs::is_regular_file(status)) throw FileError(log, "is no regular file");
+    if (fs::exists(status) && ::access(log.c_str(), W_OK) != 0) fail(log, "cannot be written");
+    if (bytes > 0 && (!fs::exists(status) || fs::file_size(log) < bytes))
+        throw FileError(log, "is shorter than its checkpoint says: lines were lost");
+}
+
+bool RunFolder::holds_steps() const {
+    std::error_code none;
+    const std::uintmax_t bytes = fs::file_size(path_ / "metrics.jsonl", none);
+    return begun_ && ((!none && bytes > 0) || !checkpoints(path_).empty());
+}
+
+void RunFolder::begin() {
+    std::error_code error;
+    for (const char* part : {"gradients", "checkpoints"})
+        if (fs::create_directories(path_ / part, error); error)
+            throw FileError(path_ / part, "cannot be made: " + error.message());
+    remove_partial_files(path_);
+    if (fs::remove(path_ / "result.json", error); error) // it goes on, and will end otherwise
+        throw FileError(path_ / "result.json", "cannot be removed: " + error.message());
+    metrics_.emplace(path_ / "metrics.jsonl", metrics_bytes_);
+    histograms_.emplace(path_ / "histograms.jsonl", histograms_bytes_);
+    if (!begun_) write_text_file(path_ / "run.json", configuration_.dump(1) + "\n");
 }
 
 std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
     std::vector<std::int64_t> steps;
     std::error_code none;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path / "checkpoints", none)) {
-        const std::string name = entry.path().filename();
-        std::int64_t step = 0;
-        if (std::sscanf(name.c_str(), "step_%ld.safetensors", &step) == 1 && name == step_file(step))
-            steps.push_back(step);
-    }
+    for (const fs::directory_entry& entry : fs::directory_iterator(path / "checkpoints", none))
+        if (const auto step = step_of(entry.path().filename())) steps.push_back(*step);
     std::ranges::sort(steps);
     return steps;
 }
 
-void RunFolder::write_tensors(const fs::path& file, const Trainer& trainer,
-                              const std::vector<std::pair<std::string, TensorId>>& tensors,
-                              const std::map<std::string, std::string>& metadata, bool as_floats) const {
-    std::vector<TensorEntry> entries;
-    for (const auto& [name, id] : tensors) {
-        const TensorInfo& t = trainer.backend().info(id);
-        entries.push_back({.name = name,
-                           .dtype = as_floats ? DType::f32 : dtype_of(t.format),
-                           .shape = {t.shape.begin(), t.shape.end()}});
-    }
-    TensorWriter writer = create_tensor_file(file, entries, metadata);
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].second]);
-    writer.commit();
-}
-
 void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step) {
-    std::vector<std::pair<std::string, TensorId>> tensors;
+    NamedTensors tensors;
     Json kinds = Json::object();
     for (const ParameterTensors& p : trainer.training().parameters) {
         tensors.emplace_back(trainer.backend().info(p.weight).name + ".grad", p.gradient);
@@ -179,13 +244,13 @@ void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step)
     }
     const std::string scale = fmt::format("{}", step.scale);
     write_tensors(path_ / "gradients" / step_file(step.step), trainer, tensors,
-                  {{"step", std::to_string(step.step)}, {"loss_scale", scale}, {"kinds", kinds.dump()}}, false);
+                  {{"step", std::to_string(step.step)}, {"loss_scale", scale}, {"kinds", kinds.dump()}});
     for (const auto& [name, id] : tensors) {
         MagnitudeCounter counter(DType::f32);
         const auto bytes = std::as_bytes(trainer.backend()[id]);
         for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
             counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
-        histograms_.append(
+        histograms_->append(
             histogram_line({.step = step.step,
                             .tensor = name,
                             .kind = kinds[name] == "weight" ? GradientKind::weight : GradientKind::activation,
@@ -199,25 +264,23 @@ void RunFolder::record_state(const Trainer& trainer) {
     std::error_code error;
     if (fs::create_directories(path_ / "state", error); error)
         throw FileError(path_ / "state", "cannot be made: " + error.message());
-    std::vector<std::pair<std::string, TensorId>> tensors;
-    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
-    write_tensors(path_ / "state" / step_file(trainer.steps()), trainer, tensors,
-                  {{"step", std::to_string(trainer.steps())}}, false);
+    write_tensors(path_ / "state" / step_file(trainer.steps()), trainer, state_of(trainer),
+                  {{"step", std::to_string(trainer.steps())}});
 }
 
 void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64_t step, std::int64_t oldest) {
     const Trainer::State state = trainer.state();
     nlohmann::json scaler;
     to_json(scaler, state.scaler);
-    const Json text = {{"step", state.step},
+    const Json text = {{"checkpoint", step},
+                       {"configuration", fingerprint_of(configuration_)},
+                       {"step", state.step},
                        {"updates", state.updates},
                        {"scaler", scaler},
-                       {"metrics_bytes", metrics_.sync()},
-                       {"histograms_bytes", histograms_.sync()},
+                       {"metrics_bytes", metrics_->sync()},
+                       {"histograms_bytes", histograms_->sync()},
                        {"notes", notes}};
-    std::vector<std::pair<std::string, TensorId>> tensors;
-    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
-    write_tensors(path_ / "checkpoints" / step_file(step), trainer, tensors, {{"state", text.dump()}}, true);
+    write_tensors(path_ / "checkpoints" / step_file(step), trainer, state_of(trainer), {{"state", text.dump()}}, true);
     for (const std::int64_t earlier : checkpoints(path_))
         if (earlier < oldest) fs::remove(path_ / "checkpoints" / step_file(earlier));
 }
@@ -226,19 +289,38 @@ void RunFolder::write_result(const Json& result) const {
     write_text_file(path_ / "result.json", result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-Json RunFolder::restore(Trainer& trainer, std::int64_t step) const {
-    const fs::path path = path_ / "checkpoints" / step_file(step);
-    const auto file = open_tensor_file(path);
-    for (const TensorId id : trainer.state_tensors()) {
-        const TensorInfo& t = trainer.backend().info(id);
-        const auto entry = std::ranges::find(file->tensors(), t.name, &TensorEntry::name);
-        if (entry == file->tensors().end() || entry->count != static_cast<std::uint64_t>(t.count()) ||
-            entry->dtype != DType::f32)
-            throw FileError(path, t.name + ": missing or of another shape");
-        file->read_at(static_cast<std::size_t>(entry - file->tensors().begin()), 0,
-                      std::as_writable_bytes(trainer.backend()[id]));
-    }
-    return with_state(path, *file, [&](const Json& state) {
+Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
+    const fs::path file = path / "checkpoints" / step_file(step);
+    check_seal(file);
+    return reading_state(file, [&] {
+        Checkpoint checkpoint{.file = open_tensor_file(file), .state = {}};
+        checkpoint.state = Json::parse(checkpoint.file->metadata().at("state"));
+        if (const std::int64_t own = checkpoint.state.at("checkpoint"); own != step)
+            throw FileError(file, fmt::format("is the checkpoint of step {} under another name; rename it", own));
+        return checkpoint;
+    });
+}
+
+Json RunFolder::restore(Trainer& trainer, std::int64_t step) {
+    const Checkpoint checkpoint = open_checkpoint(path_, step);
+    const auto& file = checkpoint.file;
+    const Json& state = checkpoint.state;
+    return reading_state(file->path(), [&] {
+        if (state.at("configuration") != fingerprint_of(configuration_))
+            throw FileError(file->path(), "is a checkpoint of another run");
+        for (const TensorId id : trainer.state_tensors()) {
+            const TensorInfo& t = trainer.backend().info(id);
+            const auto entry = std::ranges::find(file->tensors(), t.name, &TensorEntry::name);
+            if (entry == file->tensors().end() || entry->count != static_cast<std::uint64_t>(t.count()) ||
+                entry->dtype != DType::f32)
+                throw FileError(file->path(), t.name + ": missing or of another shape");
+            file->read_at(static_cast<std::size_t>(entry - file->tensors().begin()), 0,
+                          std::as_writable_bytes(trainer.backend()[id]));
+        }
+        metrics_bytes_ = state.at("metrics_bytes");
+        histograms_bytes_ = state.at("histograms_bytes");
+        check_log("metrics.jsonl", metrics_bytes_);
+        check_log("histograms.jsonl", histograms_bytes_);
         Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
         from_json(nlohmann::json(state.at("scaler")), to.scaler);
         trainer.restore(to);

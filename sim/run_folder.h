@@ -6,14 +6,20 @@
 //     gradients/step_000100.safetensors   gradients as they were in the step: they contain the loss scale of the
 // metadata
 //     state/step_000100.safetensors       optional: parameters and optimizer before the step
-//     checkpoints/step_000100.safetensors the same before step 100, with how long the files above were
+//     checkpoints/step_000100.safetensors the same before step 100, with how long the files above were; sealed, and of
+//                            the step and the configuration that they say
 //     result.json            what came of it, once it has ended
+//     .lock                  while a program records into the folder
 #pragma once
 
+#include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/trainer.h>
 
 #include <nlohmann/json.hpp>
+
+#include <memory>
+#include <optional>
 
 namespace amp {
 
@@ -24,6 +30,7 @@ class LineFile {
     ~LineFile();
     LineFile(LineFile&& other) noexcept;
     LineFile& operator=(LineFile&&) = delete;
+    /// The whole line, or, where it throws, nothing of it.
     void append(const nlohmann::ordered_json& line);
     /// On the disk when this returns. The length in bytes.
     std::uint64_t sync();
@@ -34,18 +41,39 @@ class LineFile {
     std::uint64_t length_ = 0;
 };
 
+/// A checkpoint as it lies on the disk, whole and of its step.
+struct Checkpoint {
+    std::unique_ptr<TensorFile> file;
+    nlohmann::ordered_json state;
+};
+
+/// The folder of one run, while it is recorded. Nothing in it changes before begin(): what several runs need is checked
+/// for all of them before the first is written.
 class RunFolder {
   public:
-    /// A new folder; throws FileError if it holds a run already or cannot be written.
-    static RunFolder create(const std::filesystem::path& path, const nlohmann::ordered_json& configuration);
-    /// An interrupted run of the same configuration, cut back to the checkpoint of `step` (0: the beginning). Throws
-    /// FileError where the configuration differs, naming what.
-    static RunFolder reopen(const std::filesystem::path& path, const nlohmann::ordered_json& configuration,
-                            std::int64_t step);
+    /// Takes hold of the folder and looks whether a run of that configuration can be recorded in it: a new one, or,
+    /// with `resume`, also the one that was begun there. Throws FileError if it cannot: a program records into it, it
+    /// holds a run already or parts of another's, or its configuration differs, naming what.
+    RunFolder(std::filesystem::path path, const nlohmann::ordered_json& configuration, bool resume);
+
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    /// What the user should be told of the folder; empty: nothing.
+    [[nodiscard]] const std::string& warning() const { return lock_->warning(); }
+    /// Whether the folder holds this run, and lines of it.
+    [[nodiscard]] bool begun() const { return begun_; }
+    [[nodiscard]] bool holds_steps() const;
     /// Steps that a folder has checkpoints of, ascending; empty for no folder.
     static std::vector<std::int64_t> checkpoints(const std::filesystem::path& path);
+    /// Throws FileError for a checkpoint that is damaged, or of another step than its name says.
+    static Checkpoint open_checkpoint(const std::filesystem::path& path, std::int64_t step);
+    /// Puts the trainer where checkpoint `step` was, from which begin() then goes on. Returns its notes. Throws
+    /// FileError for a damaged one, or one of another run, or if the logs have lost lines that it counts on.
+    nlohmann::ordered_json restore(Trainer& trainer, std::int64_t step);
+    /// Makes the folder ready for the next step: cuts what a killed program recorded after the checkpoint (without
+    /// restore(): everything) and removes its unfinished files. Comes before all that follows. Throws FileError.
+    void begin();
 
-    void append_metrics(const nlohmann::ordered_json& line) { metrics_.append(line); }
+    void append_metrics(const nlohmann::ordered_json& line) { metrics_->append(line); }
     /// Between compute() and apply().
     void record_gradients(const Trainer& trainer, const StepResult& step);
     void record_state(const Trainer& trainer);
@@ -55,17 +83,17 @@ class RunFolder {
                     std::int64_t oldest);
     /// Atomic; replaces what an earlier end left.
     void write_result(const nlohmann::ordered_json& result) const;
-    /// Puts the trainer where checkpoint `step` was. Returns its notes. Throws FileError.
-    nlohmann::ordered_json restore(Trainer& trainer, std::int64_t step) const;
 
   private:
-    RunFolder(std::filesystem::path path, std::uint64_t metrics, std::uint64_t histograms);
-    void write_tensors(const std::filesystem::path& file, const Trainer& trainer,
-                       const std::vector<std::pair<std::string, TensorId>>& tensors,
-                       const std::map<std::string, std::string>& metadata, bool as_floats) const;
+    /// How long a log must be at least for a run to go on with it.
+    void check_log(const char* name, std::uint64_t bytes) const;
 
     std::filesystem::path path_;
-    LineFile metrics_, histograms_;
+    std::unique_ptr<FolderLock> lock_;
+    nlohmann::ordered_json configuration_;
+    bool begun_ = false;
+    std::uint64_t metrics_bytes_ = 0, histograms_bytes_ = 0; ///< that begin() keeps
+    std::optional<LineFile> metrics_, histograms_;
 };
 
 /// An object of metrics.jsonl.

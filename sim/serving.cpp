@@ -31,7 +31,7 @@ Json read_configuration(const fs::path& run) {
 std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
     const std::vector<std::int64_t> steps = RunFolder::checkpoints(run);
     if (steps.empty()) throw FileError(run, "holds no checkpoint: train with --checkpoint-every");
-    const auto file = open_tensor_file(run / "checkpoints" / fmt::format("step_{:06}.safetensors", steps.back()));
+    const auto file = RunFolder::open_checkpoint(run, steps.back()).file;
     std::map<std::string, std::vector<float>> values;
     for (std::size_t i = 0; i < file->tensors().size(); ++i) {
         const TensorEntry& entry = file->tensors()[i];

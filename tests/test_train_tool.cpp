@@ -266,7 +266,4 @@ TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resu
     const Json whole = train.json("--steps 20 --model mlp --precision fp32");
     CHECK(resumed["runs"][0]["fingerprint"] == whole["runs"][0]["fingerprint"]);
     train.check_error("--steps 15 --resume " + runs, 1, {"at step 20 already", "15"});
-    // A checkpoint that somebody has damaged.
-    write_file(scratch / "runs/fp32/checkpoints/step_000020.safetensors", "damaged");
-    train.check_error("--steps 30 --resume " + runs, 1, {"step_000020.safetensors"});
 }

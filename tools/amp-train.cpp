@@ -75,6 +75,7 @@ int run(const TrainToolOptions& options) {
     if (options.explain || options.memory) return explain(options, data);
     if (!options.json.empty() && options.json != "-") const AtomicFile probe(options.json); // fails now, not at the end
     Experiment experiment(options.runs, data, options.experiment, origin());
+    for (const std::string& warning : experiment.warnings()) fmt::print(stderr, "amp-train: {}\n", printable(warning));
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
     const std::int64_t examples = o.batch * o.micro_batches * o.replicas;

@@ -1,0 +1,219 @@
+// The folder of a run is not lost, whatever comes: refused commands change nothing in it, one process at a time writes
+// it, damage is found and told, and what killed programs leave goes away.
+#include "tool.h"
+
+#include <ampscope/sim/io/folder_lock.h>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <sys/file.h>
+#include <sys/syscall.h>
+
+namespace {
+int flock_fails_with = 0;
+}
+
+/// In place of the C library's, so that a file system without locks can be had.
+extern "C" int flock(int descriptor, int operation) noexcept {
+    if (flock_fails_with == 0) return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+    errno = flock_fails_with;
+    return -1;
+}
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+const Tool train{AMP_TRAIN};
+const std::string small = "--model mlp --width 4 --batch 8 --threads 1 --record-every 3 --statistics-every 0 "
+                          "--checkpoint-every 2 --precision fp32,amp-bf16 ";
+
+/// Everything below a folder: contents by name.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+    std::map<std::string, std::string> all;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+        all[fs::relative(entry.path(), folder)] = entry.is_regular_file() ? read_file(entry.path()) : "";
+    return all;
+}
+
+void check_refused(const fs::path& folder, const std::string& arguments,
+                   std::initializer_list<std::string_view> parts) {
+    const auto before = contents(folder);
+    train.check_error(small + arguments, 1, parts);
+    CHECK(contents(folder) == before);
+}
+
+/// A run of two precisions over 9 steps, with checkpoints 8 and 9.
+struct Recorded {
+    Scratch scratch;
+    fs::path runs = scratch / "runs", fp32 = runs / "fp32", bf16 = runs / "amp-bf16";
+    std::string record = "--record " + runs.string() + " ", resume = record + "--resume ";
+    Recorded() { REQUIRE(train(small + "--steps 9 " + record).code == 0); }
+};
+
+void flip(const fs::path& file, std::size_t byte) {
+    std::string bytes = read_file(file);
+    bytes[byte % bytes.size()] ^= 1;
+    write_file(file, bytes);
+}
+
+} // namespace
+
+TEST_CASE("a command that is refused changes no folder, of whichever run") {
+    const Recorded r;
+    CHECK(!fs::exists(r.fp32 / ".lock"));
+    check_refused(r.runs, "--steps 12 " + r.record, {"run.json", "holds a run already"});
+    check_refused(r.runs, "--steps 5 " + r.resume, {"at step 9 already"});
+    check_refused(r.runs, "--steps 12 --seed 1 " + r.resume, {"/seed"});
+
+    const std::string run = read_file(r.bf16 / "run.json");
+    write_file(r.bf16 / "run.json", std::string(run).replace(run.find("\"seed\": 0"), 9, "\"seed\": 7"));
+    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/run.json", "/seed"}); // fp32 would be fine
+    fs::remove(r.bf16 / "run.json");
+    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16", "metrics.jsonl", "no run.json"});
+    fs::rename(r.bf16, r.scratch / "elsewhere");
+    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16", "no run.json"});
+    fs::rename(r.scratch / "elsewhere", r.bf16);
+    write_file(r.bf16 / "run.json", run);
+
+    const std::string lines = read_file(r.bf16 / "metrics.jsonl");
+    write_file(r.bf16 / "metrics.jsonl", lines.substr(0, lines.size() / 2));
+    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/metrics.jsonl", "shorter than its checkpoint"});
+    fs::remove(r.bf16 / "metrics.jsonl");
+    REQUIRE(::mkfifo((r.bf16 / "metrics.jsonl").c_str(), 0600) == 0);
+    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/metrics.jsonl", "no regular file"});
+    fs::remove(r.bf16 / "metrics.jsonl");
+    write_file(r.bf16 / "metrics.jsonl", lines);
+
+    fs::rename(r.bf16 / "checkpoints", r.scratch / "checkpoints");
+    check_refused(r.runs, "--steps 12 " + r.resume, {"no checkpoint of the same step"});
+    fs::rename(r.scratch / "checkpoints", r.bf16 / "checkpoints");
+    const Outcome o = train(small + "--steps 12 " + r.resume);
+    CHECK_MESSAGE(o.code == 0, o.err);
+}
+
+TEST_CASE("files that are no run's are not written over") {
+    const Scratch scratch;
+    const std::string record = "--steps 2 --record " + (scratch / "runs").string();
+    for (const char* name : {"metrics.jsonl", "histograms.jsonl", "result.json", "gradients/mine.npy"}) {
+        const fs::path file = scratch / "runs/amp-bf16" / name;
+        fs::create_directories(file.parent_path());
+        write_file(file, "mine\n");
+        for (const char* resume : {"", " --resume"})
+            check_refused(scratch.folder(), record + resume, {"amp-bf16: holds", "no run.json", "another folder"});
+        CHECK(!fs::exists(scratch / "runs/fp32"));
+        fs::remove_all(scratch / "runs");
+    }
+    // What is left by a program that was killed before it began.
+    fs::create_directories(scratch / "runs/fp32/gradients");
+    write_file(scratch / "runs/fp32/metrics.jsonl", "");
+    CHECK(train(small + record).code == 0);
+}
+
+TEST_CASE("one process at a time records into a folder, and one part of a process") {
+    const Recorded r;
+    {
+        const FolderLock lock(r.bf16);
+        check_refused(r.runs, "--steps 12 " + r.resume,
+                      {"amp-bf16: process " + std::to_string(::getpid()) + " on ", "is recording into it"});
+        CHECK_THROWS_AS(FolderLock{r.bf16}, FileError);
+        CHECK(fs::exists(r.bf16 / ".lock"));
+    }
+    CHECK(!fs::exists(r.bf16 / ".lock"));
+    write_file(r.bf16 / ".lock", "process 1 on elsewhere\n"); // of a process that was killed
+    CHECK(train(small + "--steps 10 " + r.resume).code == 0);
+    CHECK(!fs::exists(r.bf16 / ".lock"));
+
+    // Two that begin at once do not both get it, and a killed process holds nothing.
+    const std::string command = train.path + " " + small + "--steps 1000000 --record " + (r.scratch / "long").string();
+    const Outcome two =
+        run_command(fmt::format("bash -c '{0} & a=$!; {0} & b=$!; wait -n; kill -KILL $a $b; wait'", command));
+    CHECK(contains(two.err, "long/fp32: "));
+    CHECK(contains(two.err, "is recording into it"));
+    CHECK(fs::exists(r.scratch / "long/fp32/.lock"));
+    CHECK(FolderLock(r.scratch / "long/fp32").warning().empty());
+}
+
+TEST_CASE("a lock leaves no folder behind in which nothing was written") {
+    const Scratch scratch;
+    { const FolderLock lock(scratch / "a/b/c"); }
+    CHECK(fs::is_empty(scratch.folder()));
+    fs::create_directory(scratch / "own");
+    {
+        const FolderLock lock(scratch / "own/a/b");
+        write_file(scratch / "own/a/kept", "x");
+    }
+    CHECK(contents(scratch.folder()).size() == 3);
+    write_file(scratch / "file", "");
+    CHECK_THROWS_WITH_AS(FolderLock(scratch / "file/a"), doctest::Contains("file/a: cannot be made"), FileError);
+}
+
+TEST_CASE("a file system without locks is warned of") {
+    const Scratch scratch;
+    for (const int error : {ENOLCK, EOPNOTSUPP, ENOSYS}) {
+        flock_fails_with = error;
+        const FolderLock lock(scratch / "run");
+        flock_fails_with = 0;
+        CHECK(contains(lock.warning(), "run: cannot be locked ("));
+    }
+}
+
+TEST_CASE("a damaged checkpoint is found, and the one before it is taken") {
+    const Recorded r;
+    const std::string elsewhere = " --record " + (r.scratch / "elsewhere").string();
+    const std::string whole = train.json(small + "--steps 12" + elsewhere)["runs"][1]["fingerprint"];
+    const fs::path newest = r.bf16 / "checkpoints/step_000009.safetensors";
+    flip(newest, 5000);
+    const Outcome o = train(small + "--json - --steps 12 " + r.resume);
+    REQUIRE(o.code == 0);
+    REQUIRE(lines_of(o.err).size() == 1);
+    CHECK(contains(o.err, newest.string() + ": is damaged"));
+    CHECK(contains(o.err, "goes on from step 8"));
+    CHECK(Json::parse(o.out)["runs"][1]["fingerprint"] == whole);
+}
+
+TEST_CASE("without a whole checkpoint, all are named and nothing changes") {
+    const Recorded r;
+    const fs::path newest = r.bf16 / "checkpoints/step_000009.safetensors";
+    const fs::path older = r.fp32 / "checkpoints/step_000008.safetensors";
+    const std::string good = read_file(newest);
+    const auto refused = [&](std::string_view what) {
+        check_refused(r.runs, "--steps 12 " + r.resume, {newest.string(), older.string(), what});
+    };
+    flip(older, 40);
+    flip(newest, 1000);
+    refused("is damaged");
+    write_file(newest, good.substr(0, 20));
+    refused("has no fingerprint");
+    fs::copy_file(r.bf16 / "checkpoints/step_000008.safetensors", newest, fs::copy_options::overwrite_existing);
+    refused("is the checkpoint of step 8 under another name");
+    fs::copy_file(r.fp32 / "checkpoints/step_000009.safetensors", newest, fs::copy_options::overwrite_existing);
+    refused("is a checkpoint of another run");
+    const Outcome served = train("--evaluate " + r.fp32.string() + " --weights-as e4m3");
+    CHECK(served.code == 0);
+    flip(r.fp32 / "checkpoints/step_000009.safetensors", 2000);
+    train.check_error("--weights-as e4m3 --evaluate " + r.fp32.string(), 1, {"step_000009.safetensors: is damaged"});
+}
+
+TEST_CASE("files that a killed program was writing go away, those of others stay") {
+    const Recorded r;
+    for (const char* name : {"result.json.12-0.partial", "gradients/step_000003.safetensors.12-0.partial",
+                             "checkpoints/step_000009.safetensors.4194304-3.partial"})
+        write_file(r.fp32 / name, "half");
+    const std::vector<std::string> others = {"notes.12-0.partial", "result.json.partial", "result.json.x-0.partial",
+                                             "gradients/mine.npy.12-0.partial", "checkpoints/run.json.1-0.partial"};
+    for (const std::string& name : others) write_file(r.fp32 / name, "mine");
+    REQUIRE(train(small + "--steps 12 " + r.resume).code == 0);
+    std::vector<std::string> left;
+    for (const auto& [name, text] : contents(r.fp32))
+        if (name.ends_with(".partial")) left.push_back(name);
+    std::vector<std::string> wanted = others;
+    std::ranges::sort(wanted);
+    CHECK(left == wanted);
+}
