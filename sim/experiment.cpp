@@ -114,6 +114,11 @@ double Run::final_loss() const {
 Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
                        const Json& origin)
     : options_(std::move(options)) {
+    if (!(options_.departure_bound > 0) || !std::isfinite(options_.departure_bound))
+        throw std::invalid_argument("[experiment] expected a bound of departures that is positive and finite");
+    if (options_.steps < 0 || options_.record_every < 0 || options_.checkpoint_every < 0 ||
+        options_.statistics_every < 0)
+        throw std::invalid_argument("[experiment] expected numbers of steps that are not negative");
     std::set<std::string> names;
     for (const TrainOptions& o : runs)
         if (!names.insert(o.precision.name).second)

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 #include <stdexcept>
 
 namespace amp {
@@ -263,12 +264,16 @@ std::string names_of(std::span<const Accumulator> list) {
 Precision precision(std::string_view text) {
     Precision p;
     bool first = true;
+    std::set<std::string_view> keys;
     for (std::string_view rest = text; first || !rest.empty(); first = false) {
         const std::size_t end = std::min(rest.find(','), rest.size());
         const std::string_view item = rest.substr(0, end);
         rest.remove_prefix(std::min(end + 1, rest.size()));
         if (const std::size_t equals = item.find('='); equals != std::string_view::npos) {
-            set(p, item.substr(0, equals), item.substr(equals + 1));
+            const std::string_view key = item.substr(0, equals);
+            if (!keys.insert(key).second)
+                throw std::invalid_argument(fmt::format("precision {}: {}= is given twice", text, key));
+            set(p, key, item.substr(equals + 1));
             continue;
         }
         const auto* const row = std::ranges::find(rows, item, &PrecisionRow::name);

@@ -93,18 +93,6 @@ std::string_view part_of_a_run(const fs::path& path) {
     return {};
 }
 
-/// Files that a killed program was writing.
-void remove_partial_files(const fs::path& run) {
-    for (const fs::path& folder : {run, run / "gradients", run / "state", run / "checkpoints"}) {
-        std::error_code none;
-        for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
-            const std::string target = target_of_partial(entry.path()).filename();
-            const bool of_run = target == "run.json" || target == "result.json";
-            if (folder == run ? of_run : step_of(target).has_value()) fs::remove(entry.path(), none);
-        }
-    }
-}
-
 using NamedTensors = std::vector<std::pair<std::string, TensorId>>;
 
 NamedTensors state_of(const Trainer& trainer) {
@@ -326,6 +314,17 @@ Json RunFolder::restore(Trainer& trainer, std::int64_t step) {
         trainer.restore(to);
         return state.at("notes");
     });
+}
+
+void remove_partial_files(const fs::path& run) {
+    for (const fs::path& folder : {run, run / "gradients", run / "state", run / "checkpoints"}) {
+        std::error_code none;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
+            const std::string target = target_of_partial(entry.path()).filename();
+            const bool of_run = target == "run.json" || target == "result.json";
+            if (folder == run ? of_run : step_of(target).has_value()) fs::remove(entry.path(), none);
+        }
+    }
 }
 
 Json scalings_of(const Backend& backend) {

@@ -96,6 +96,9 @@ class RunFolder {
     std::optional<LineFile> metrics_, histograms_;
 };
 
+/// Removes what programs that were killed were writing in the folder of a run; whoever calls holds its lock.
+void remove_partial_files(const std::filesystem::path& run);
+
 /// An object of metrics.jsonl.
 nlohmann::ordered_json metrics_of(const StepResult& step);
 /// Its "scaling": what every cast with scales of the step did, by tensor; null where nothing is scaled.

@@ -1,5 +1,6 @@
 #include <ampscope/sim/trainer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -105,6 +106,22 @@ void check_accumulators(const Program& program, const Precision& precision) {
     check(precision.backward_accumulators, program.backward);
 }
 
+/// Throws std::invalid_argument for a name that is neither a module with parameters nor one around such.
+void check_modules(std::string_view what, const std::vector<std::string>& names, const Program& program,
+                   std::span<const Parameter> parameters) {
+    std::vector<std::string> known;
+    for (const Parameter& parameter : parameters) {
+        const std::string& name = program[parameter.weight].name; // h.0.attn.q.weight
+        for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+            if (const std::string module = name.substr(0, dot); std::ranges::find(known, module) == known.end())
+                known.push_back(module);
+    }
+    for (const std::string& name : names)
+        if (std::ranges::find(known, name) == known.end())
+            throw std::invalid_argument(
+                fmt::format("{}: '{}' is no module of the model; known: {}", what, name, fmt::join(known, ", ")));
+}
+
 } // namespace
 
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
@@ -114,6 +131,9 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     Graph g(p, o.precision);
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
+    check_modules("autocast-off", o.precision.autocast_off, p, t.initial);
+    if (o.precision.unscaled != Precision{}.unscaled) // the default is there for the models that have it
+        check_modules("scaling-off", o.precision.unscaled, p, t.initial);
     g.differentiate(o.loss_weight == 1 ? t.network.loss : scale(g, t.network.loss, o.loss_weight));
     check_accumulators(p, o.precision);
     const auto is_cast = [](const Instruction& i) { return std::holds_alternative<Quantize>(i.op); };

@@ -43,6 +43,8 @@ class ProgressLine {
     std::int64_t first_;
 };
 
+void note(const std::string& line) { fmt::print(stderr, "amp-train: {}\n", printable(line)); }
+
 int explain(const TrainToolOptions& options, const Dataset& data) {
     for (const TrainOptions& run : options.runs) {
         const TrainingProgram training = build_training_program(run, data);
@@ -70,12 +72,13 @@ int evaluate(const TrainToolOptions& options) {
 }
 
 int run(const TrainToolOptions& options) {
+    for (const std::string& line : options.notes) note(line);
     if (!options.evaluate.empty()) return evaluate(options);
     const Dataset data = dataset_of(options, options.runs.front());
     if (options.explain || options.memory) return explain(options, data);
     if (!options.json.empty() && options.json != "-") const AtomicFile probe(options.json); // fails now, not at the end
     Experiment experiment(options.runs, data, options.experiment, origin());
-    for (const std::string& warning : experiment.warnings()) fmt::print(stderr, "amp-train: {}\n", printable(warning));
+    for (const std::string& warning : experiment.warnings()) note(warning);
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
     const std::int64_t examples = o.batch * o.micro_batches * o.replicas;
@@ -103,8 +106,12 @@ int main(int argc, char** argv) {
     if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
     try {
         return run(options);
+    } catch (const std::invalid_argument& error) { // of options that do not fit together, or the model
+        note(error.what());
+        fmt::print(stderr, "Run with --help for more information.\n");
+        return 2;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "amp-train: {}\n", printable(error.what()));
+        note(error.what());
         return 1;
     }
 }

@@ -46,7 +46,8 @@ bool is_still(const fs::path& path, int descriptor) {
 
 } // namespace
 
-FolderLock::FolderLock(fs::path folder) : folder_(std::move(folder)), file_(folder_ / ".lock") {
+FolderLock::FolderLock(fs::path folder)
+    : folder_(std::move(folder)), file_(folder_ / ".lock"), owner_(static_cast<int>(::getpid())) {
     try {
         for (int attempt = 0; !take(); ++attempt)
             if (attempt == 100) throw FileError(folder_, "cannot be locked: it is removed again and again");
@@ -97,11 +98,12 @@ bool FolderLock::take() {
 }
 
 void FolderLock::release() noexcept {
+    const bool ours = ::getpid() == owner_;
     if (descriptor_ >= 0) {
-        ::unlink(file_.c_str()); // first, so that who opens the file next finds one that is nobody's
+        if (ours) ::unlink(file_.c_str()); // first, so that who opens the file next finds one that is nobody's
         ::close(std::exchange(descriptor_, -1));
     }
-    for (; !made_.empty(); made_.pop_back()) ::rmdir(made_.back().c_str());
+    for (; ours && !made_.empty(); made_.pop_back()) ::rmdir(made_.back().c_str());
 }
 
 } // namespace amp

@@ -21,7 +21,7 @@ class FolderLock {
 
     /// What the user should be told: the file system has no locks, so that nothing keeps others out. Else empty.
     [[nodiscard]] const std::string& warning() const { return warning_; }
-    /// Earlier than the destructor does it.
+    /// As the destructor does it. In a child that a fork made, the parent's lock stays.
     void release() noexcept;
 
   private:
@@ -30,7 +30,7 @@ class FolderLock {
 
     std::filesystem::path folder_, file_;
     std::vector<std::filesystem::path> made_; ///< folders, each before those in it
-    int descriptor_ = -1;
+    int descriptor_ = -1, owner_ = 0;         ///< a process
     std::string warning_;
 };
 

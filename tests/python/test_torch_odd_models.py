@@ -3,6 +3,8 @@ import copy
 import io
 import json
 import math
+import os
+import shutil
 import warnings
 
 import pytest
@@ -203,18 +205,19 @@ def test_folders_of_others_are_left_alone(tmp_path):
     checkpoint.write_bytes(b"mine")
     ampscope.torch.record(tmp_path / "mine", model, optimizer).close()
     assert checkpoint.read_bytes() == b"mine"
-    for name in ("metrics.jsonl", "gradients"):
-        folder = tmp_path / f"other_{name}"
-        folder.mkdir()
-        (folder / name).write_text("{}\n") if "." in name else (folder / name).mkdir()
-        with pytest.raises(FileExistsError, match=f"holds {name}, but no run.json"):
-            ampscope.torch.record(folder, model, optimizer)
+    for name in ("metrics.jsonl", "gradients/mine.npy"):
+        file = tmp_path / "other" / name
+        file.parent.mkdir(parents=True)
+        file.write_text("{}\n")
+        with pytest.raises(FileExistsError, match=f"holds {name.split('/')[0]}, but no run.json"):
+            ampscope.torch.record(tmp_path / "other", model, optimizer)
+        shutil.rmtree(tmp_path / "other")
     (tmp_path / "trained").mkdir()
     (tmp_path / "trained/run.json").write_text('{"tool": "amp-train"}')
     with pytest.raises(FileExistsError, match="its run.json is none of ampscope.torch"):
         ampscope.torch.record(tmp_path / "trained", model, optimizer, step=7)
     with ampscope.torch.record(tmp_path / "open", model, optimizer):
-        with pytest.raises(FileExistsError, match="another recorder is writing to it"):
+        with pytest.raises(OSError, match=f"open: process {os.getpid()} on .* is recording into it"):
             ampscope.torch.record(tmp_path / "open", model, optimizer, step=1)
     with pytest.raises(TypeError, match="expected a torch.amp.GradScaler, got object"):
         ampscope.torch.record(tmp_path / "wrapped", model, optimizer, scaler=object())

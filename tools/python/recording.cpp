@@ -2,7 +2,9 @@
 
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/norms.h>
+#include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/write.h>
+#include <ampscope/sim/run_folder.h>
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/tuple.h>
@@ -30,6 +32,11 @@ void write_tensors(const std::string& path, const std::vector<NamedTensor>& tens
     TensorWriter writer = create_tensor_file(path, entries, metadata);
     for (const NamedTensor& tensor : tensors) writer.append(std::as_bytes(span_of(std::get<3>(tensor))));
     writer.commit();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+    const nb::gil_scoped_release release;
+    write_text_file(path, text);
 }
 
 nb::tuple read_tensors(const std::string& path) {
@@ -95,6 +102,15 @@ nb::tuple read_lines(const std::string& path) {
 void bind_recording(nb::module_& m) {
     m.def("read_tensors", &read_tensors, nb::arg("path"));
     m.def("write_tensors", &write_tensors, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata"));
+    m.def("write_text", &write_text, nb::arg("path"), nb::arg("text"));
+    m.def(
+        "remove_partial_files", [](const std::string& run) { remove_partial_files(run); }, nb::arg("run"));
+    nb::class_<FolderLock>(m, "FolderLock")
+        .def(
+            "__init__", [](FolderLock* lock, const std::string& folder) { new (lock) FolderLock(folder); },
+            nb::arg("folder"))
+        .def_prop_ro("warning", &FolderLock::warning)
+        .def("release", &FolderLock::release);
     m.def("norms", &norms_of, nb::arg("arrays").noconvert());
     m.def("histogram_line", &line_of, nb::arg("histogram"), nb::arg("step"), nb::arg("tensor"), nb::arg("kind"),
           nb::arg("loss_scale"), nb::arg("format"));

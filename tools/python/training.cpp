@@ -19,8 +19,9 @@ nb::object train(const std::vector<std::string>& words) {
         throw std::invalid_argument("train: explain, memory, evaluate and json are the command's alone");
     const Dataset data = dataset_of(options, options.runs.front());
     Experiment experiment(options.runs, data, options.experiment, origin());
-    for (const std::string& warning : experiment.warnings())
-        if (PyErr_WarnEx(PyExc_RuntimeWarning, warning.c_str(), 2) != 0) throw nb::python_error();
+    for (const auto& lines : {options.notes, experiment.warnings()})
+        for (const std::string& line : lines)
+            if (PyErr_WarnEx(PyExc_RuntimeWarning, line.c_str(), 2) != 0) throw nb::python_error();
     while (!experiment.finished()) {
         {
             const nb::gil_scoped_release release;

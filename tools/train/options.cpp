@@ -1,8 +1,13 @@
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/train/options.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 
 namespace amp {
 
@@ -24,8 +29,7 @@ Precisions: a preset, then any key=format that differs, all separated by commas;
 
 /// The words of the command line, before they mean anything.
 struct Words {
-    std::vector<std::string> precisions = {"fp32",     "amp-fp16",  "amp-fp16", "scaler=none",
-                                           "amp-bf16", "pure-bf16", "pure-fp16"};
+    std::vector<std::string> precisions = {"fp32,amp-fp16,amp-fp16,scaler=none,amp-bf16,pure-bf16,pure-fp16"};
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
                 divide = "before", transport, all_reduce_scaling = "none";
     std::string accumulate;
@@ -39,14 +43,53 @@ struct Words {
     TrainOptions common{};
 };
 
-/// "fp32", "amp-fp16", "v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
-std::vector<std::string> joined(const std::vector<std::string>& words) {
+/// "fp32,amp-fp16,v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
+std::vector<std::string> separated(const std::vector<std::string>& lists) {
     std::vector<std::string> names;
-    for (const std::string& word : words) {
-        if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
-        else names.push_back(word);
-    }
+    for (const std::string& list : lists)
+        for (std::size_t begin = 0, end = 0; begin <= list.size(); begin = end + 1) {
+            end = std::min(list.find(',', begin), list.size());
+            const std::string word = list.substr(begin, end - begin);
+            if (word.empty()) throw std::invalid_argument(fmt::format("--precision: a name is missing in '{}'", list));
+            if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
+            else names.push_back(word);
+        }
     return names;
+}
+
+/// A finite number of which `holds` is true.
+CLI::Validator number(const char* expected, bool (*holds)(double)) {
+    return {[=](const std::string& text) {
+                char* end = nullptr;
+                const double x = std::strtod(text.c_str(), &end);
+                const bool good = !text.empty() && *end == '\0' && std::isfinite(x) && holds(x);
+                return good ? std::string() : fmt::format("expected {}, got '{}'", expected, text);
+            },
+            ""};
+}
+CLI::Validator positive() {
+    return number("a positive number", [](double x) { return x > 0; });
+}
+CLI::Validator not_negative() {
+    return number("a number that is not negative", [](double x) { return x >= 0; });
+}
+CLI::Validator fraction() {
+    return number("a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; });
+}
+
+/// A whole number that fits Int and is not less than `least`.
+template <class Int>
+CLI::Validator whole(Int least) {
+    return {[=](const std::string& text) {
+                const char* const end = text.data() + text.size();
+                Int n = 0;
+                const auto [rest, error] = std::from_chars(text.data(), end, n);
+                const bool good = error == std::errc() && rest == end && n >= least;
+                return good ? std::string()
+                            : fmt::format("expected a whole number from {} to {}, got '{}'", least,
+                                          std::numeric_limits<Int>::max(), text);
+            },
+            ""};
 }
 
 /// --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
@@ -128,13 +171,70 @@ void interpret_evaluation(const Words& w, TrainToolOptions& options) {
         throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as or --kv-cache");
 }
 
-void interpret(const Words& w, TrainToolOptions& options) {
+/// Whether the user has said it, on the command line or in a file.
+bool is_given(const CLI::App& app, const std::string& option) { return app.get_option(option)->count() > 0; }
+
+/// Throws std::invalid_argument for an option that `mode` leaves without effect.
+void refuse(const CLI::App& app, std::string_view mode, std::initializer_list<const char*> others) {
+    for (const char* option : others)
+        if (is_given(app, option)) throw std::invalid_argument(fmt::format("{} has no effect with {}", option, mode));
+}
+
+void check_evaluation(const CLI::App& app) {
+    constexpr std::string_view used[] = {"--evaluate", "--weights-as", "--activations-as", "--kv-cache",
+                                         "--text",     "--context",    "--modulus",        "--data",
+                                         "--json",     "--threads",    "--config"};
+    for (const CLI::Option* option : app.get_options())
+        if (option->count() > 0 && std::ranges::find(used, option->get_name()) == std::end(used))
+            throw std::invalid_argument(fmt::format("{} has no effect with --evaluate", option->get_name()));
+}
+
+/// Tells of options that no run of these can use. They are not refused: one file of options serves many commands.
+void note_unused(const CLI::App& app, const Words& w, TrainToolOptions& options) {
+    const auto some = [&](const auto& uses) { return std::ranges::any_of(options.runs, uses); };
+    const TrainOptions& first = options.runs.front();
+    const bool gpt = w.model.name == "gpt", sgd = first.optimizer.kind == OptimizerKind::sgd;
+    struct Use {
+        bool used;
+        std::string_view by;
+        std::initializer_list<const char*> options;
+    };
+    const Use uses[] = {
+        {gpt, "--model gpt", {"--heads", "--norm"}},
+        {gpt && options.text.empty(), "--model gpt without --text", {"--modulus"}},
+        {!options.text.empty(), "--text", {"--context"}},
+        {w.model.name != "linear", "a model with hidden layers", {"--width", "--depth", "--activation", "--dropout"}},
+        {sgd, "--optimizer sgd", {"--momentum"}},
+        {!sgd, "Adam", {"--beta1", "--beta2", "--eps"}},
+        {first.clip > 0, "--clip", {"--clip-before-unscale"}},
+        {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},
+        {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},
+        {some([](const TrainOptions& o) { return o.scaling.scaling != LossScaling::off; }),
+         "a precision with a loss scaler",
+         {"--loss-scale", "--init-scale", "--growth-factor", "--backoff-factor", "--growth-interval", "--hysteresis",
+          "--unscale-late"}},
+        {some([](const TrainOptions& o) { return o.precision.autocast.enabled; }),
+         "a precision with autocast",
+         {"--autocast-policy", "--autocast-off", "--no-weight-cache", "--backward-under-autocast"}},
+        {some([](const TrainOptions& o) { return o.precision.scaling.has_value(); }),
+         "a precision with a scaling recipe",
+         {"--scaling-off"}},
+    };
+    for (const Use& use : uses)
+        for (const char* option : use.options)
+            if (!use.used && is_given(app, option))
+                options.notes.push_back(fmt::format("{} has no effect: it is for {}", option, use.by));
+}
+
+void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
     interpret_evaluation(w, options);
-    if (!options.evaluate.empty()) return;
+    if (!options.evaluate.empty()) return check_evaluation(app);
+    if (options.explain || options.memory)
+        refuse(app, options.explain ? "--explain" : "--memory", {"--record", "--json", "--reference", "--departure"});
     if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
     if (!options.npz.empty() && w.model.name == "gpt")
         throw std::invalid_argument("--data is for the models linear, mlp and cnn");
-    for (const std::string& name : with_accumulators(joined(w.precisions), w.accumulate)) {
+    for (const std::string& name : with_accumulators(separated(w.precisions), w.accumulate)) {
         TrainOptions o = w.common;
         o.model = model_of(w);
         o.precision = precision(name);
@@ -153,10 +253,9 @@ void interpret(const Words& w, TrainToolOptions& options) {
         check(o.optimizer);
         options.runs.push_back(o);
     }
-    if (options.experiment.resume && options.experiment.record.empty())
-        throw std::invalid_argument("--resume needs --record, the folder to go on with");
-    if (options.experiment.checkpoint_every > 0 && options.experiment.record.empty())
-        throw std::invalid_argument("--checkpoint-every needs --record");
+    if (options.experiment.record_state && options.experiment.record_every == 0)
+        throw std::invalid_argument("--record-state has no effect with --record-every 0: no step is recorded");
+    note_unused(app, w, options);
 }
 
 std::string list_of_accumulators() {
@@ -199,7 +298,7 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->check(CLI::Range(1, 1024))
         ->group(group);
     app.add_option("--heads", w.heads, "Of attention")->check(CLI::Range(1, 1024))->group(group);
-    app.add_option("--dropout", w.model.dropout, "Probability")->check(CLI::Range(0.0, 0.99))->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability")->check(fraction())->group(group);
     app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
     app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
     app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
@@ -223,40 +322,50 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->check(CLI::Range(1, 65536))
         ->group(group);
     app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
-    app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")->group(group);
+    app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
+        ->check(not_negative())
+        ->group(group);
     app.add_option("--warmup", o.warmup, "Steps over which it rises")->check(CLI::Range(0, 1 << 30))->group(group);
-    app.add_option("--beta1", w.beta1, "Of Adam")->group(group);
-    app.add_option("--beta2", w.beta2, "Of Adam")->group(group);
-    app.add_option("--eps", w.eps, "Of Adam")->group(group);
+    app.add_option("--beta1", w.beta1, "Of Adam")->check(fraction())->group(group);
+    app.add_option("--beta2", w.beta2, "Of Adam")->check(fraction())->group(group);
+    app.add_option("--eps", w.eps, "Of Adam")->check(not_negative())->group(group);
     app.add_option("--weight-decay", w.weight_decay,
                    "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
+        ->check(not_negative())
         ->group(group);
-    app.add_option("--momentum", w.momentum, "Of sgd")->group(group);
+    app.add_option("--momentum", w.momentum, "Of sgd")->check(not_negative())->group(group);
     app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
     app.add_option("--loss-weight", o.loss_weight,
                    "Factor of the loss: gradients as small as in a batch 1/W times as large")
-        ->check(CLI::PositiveNumber)
+        ->check(positive())
         ->group(group);
-    app.add_option("--clip", o.clip, "Largest norm of the gradients")->check(CLI::NonNegativeNumber)->group(group);
-    app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")->group(group);
+    app.add_option("--clip", o.clip, "Largest norm of the gradients")->check(not_negative())->group(group);
+    app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")
+        ->check(whole<std::uint64_t>(0))
+        ->group(group);
 }
 
 void add_precision_options(CLI::App& app, Words& w) {
     constexpr const char* group = "Precision";
-    app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")
-        ->delimiter(',')
-        ->group(group);
+    app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")->group(group);
     app.add_option("--accumulate", w.accumulate,
                    "How matrix products add up, in the runs whose operands it takes: an accumulator such as\n"
                    "hopper-wgmma-fp8 or exact, several joined by +; see --list")
         ->group(group);
     app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
-    app.add_option("--init-scale", w.init_scale, "Its first scale")->group(group);
-    app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")->group(group);
-    app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")->group(group);
-    app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
+    app.add_option("--init-scale", w.init_scale, "Its first scale")->check(positive())->group(group);
+    app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")
+        ->check(positive())
         ->group(group);
-    app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")->group(group);
+    app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")
+        ->check(positive())
+        ->group(group);
+    app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
+        ->check(whole<std::int64_t>(1))
+        ->group(group);
+    app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")
+        ->check(whole<std::int64_t>(0))
+        ->group(group);
     app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
     app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
         ->group(group);
@@ -299,16 +408,22 @@ void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
 void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Output";
     ExperimentOptions& e = options.experiment;
-    app.add_option("--record", e.record, "Folder in which each run gets a folder: metrics, gradients, histograms")
-        ->group(group);
+    CLI::Option* const record =
+        app.add_option("--record", e.record, "Folder in which each run gets a folder: metrics, gradients, histograms")
+            ->group(group);
     app.add_option("--record-every", e.record_every, "Steps between recorded gradients; default 50; 0: none")
         ->check(CLI::Range(0, 1 << 30))
+        ->needs(record)
         ->group(group);
-    app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")->group(group);
+    app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")
+        ->needs(record)
+        ->group(group);
     app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints")
         ->check(CLI::Range(0, 1 << 30))
+        ->needs(record)
         ->group(group);
     app.add_flag("--resume", e.resume, "Go on from the last checkpoint in --record: the same bits as without the break")
+        ->needs(record)
         ->group(group);
     app.add_option("--statistics-every", e.statistics_every,
                    "Steps between counts of underflow and comparisons; default 10")
@@ -319,7 +434,7 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->group(group);
     app.add_option("--departure", e.departure_bound,
                    "Relative error beyond which a tensor has left the reference; default 0.1")
-        ->check(CLI::PositiveNumber)
+        ->check(positive())
         ->group(group);
     app.add_flag("--explain", options.explain,
                  "Print the ops of a step with formats, accumulators and rules; train nothing")
@@ -354,7 +469,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
     const auto exit = parse_with(app, argc, argv, [&] {
-        if (!words.list) interpret(words, options);
+        if (!words.list) interpret(app, words, options);
     });
     if (exit || !words.list) return exit;
     fmt::print("{}", list_of_names());

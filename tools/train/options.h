@@ -16,7 +16,8 @@ struct TrainToolOptions {
     bool explain = false, memory = false;
     std::filesystem::path evaluate{}; ///< a run to evaluate as served; empty: train
     Serving serving{};
-    std::string json; ///< path of the report, or "-"
+    std::string json;               ///< path of the report, or "-"
+    std::vector<std::string> notes; ///< what the user should be told of the options
 };
 
 /// Who writes a file: its first entries.

@@ -45,5 +45,5 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
     A fault while training, as a full disk, ends the recording with a RuntimeWarning, and not the training.
 
     Raises FileExistsError for a folder that holds a run, or files with a run's names that are none's; OSError where it
-    cannot be written; TypeError for a scaler that is none of torch's."""
+    cannot be written, or another program or recorder writes to it; TypeError for a scaler that is none of torch's."""
     return Recorder(path, model, optimizer, scaler, every, activations, histograms_only, state, name, step, warn)

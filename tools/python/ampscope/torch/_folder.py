@@ -1,16 +1,15 @@
 """The run folder that every tool reads: run.json, metrics.jsonl, histograms.jsonl, gradients/, result.json."""
 import json
 import math
-import os
 import pathlib
 import re
+import warnings
 
 from .. import __version__, _ampscope
 
 SCHEMA = {"schema_version": 1, "tool": "ampscope.torch", "version": __version__}
 _LOGS = ("metrics.jsonl", "histograms.jsonl")
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_open = set()  # paths that a recorder of this program writes to
 
 
 def finite(x):
@@ -25,30 +24,48 @@ def _steps(folder):
             yield int(match[1]), file
 
 
+def _lines_before(path, first_step):
+    """What a log holds of earlier steps, without a line that was cut off; None where there is none."""
+    if not path.exists():
+        return None
+    kept = []
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                if line.endswith(b"\n") and json.loads(line)["step"] < first_step:
+                    kept.append(line.decode())
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
+                raise OSError(f"{path}: line {number} is none of a recorder's: name another folder") from error
+    return "".join(kept)
+
+
+def _is_empty(path):
+    return not (any(path.iterdir()) if path.is_dir() else path.stat().st_size)
+
+
 class Folder:
-    """Lines are in their files when a call returns; files of tensors appear whole. Other files in the folder are left
-    alone; a folder of that kind that is not a run's is refused."""
+    """Lines are in their files when a call returns; other files appear whole. Other files in the folder are left alone;
+    a folder of that kind that is not a run's is refused, as is one that another program records into. Nothing in it
+    changes before all is known to fit."""
 
     def __init__(self, path, first_step):
         self.path = pathlib.Path(path)
-        self._check(first_step)
-        (self.path / "gradients").mkdir(parents=True, exist_ok=True)
+        self._lock = _ampscope.FolderLock(str(self.path))
         self._lines = {}
-        for name in _LOGS:
-            self._cut(self.path / name, first_step)
-            self._lines[name] = open(self.path / name, "ab", buffering=0)
-        for step, file in [*_steps(self.path / "gradients"), *_steps(self.path / "state")]:
-            if step >= first_step:
-                file.unlink()
-        (self.path / "result.json").unlink(missing_ok=True)
-        self._key = self.path.resolve()
-        _open.add(self._key)
+        try:
+            self._check(first_step)
+            kept = {name: _lines_before(self.path / name, first_step) for name in _LOGS}
+            if self._lock.warning:
+                warnings.warn(self._lock.warning, RuntimeWarning, stacklevel=4)
+            self._begin(first_step, kept)
+        except BaseException:
+            self.close()
+            raise
 
     def _check(self, first_step):
-        if self.path.resolve() in _open:
-            raise FileExistsError(f"{self.path}: another recorder is writing to it")
         if not (self.path / "run.json").exists():
-            foreign = [name for name in (*_LOGS, "result.json", "gradients", "state") if (self.path / name).exists()]
+            parts = [self.path / name for name in (*_LOGS, "result.json", "gradients", "state")]
+            foreign = [part.name for part in parts if part.exists() and not _is_empty(part)]
             if foreign:
                 raise FileExistsError(f"{self.path}: holds {foreign[0]}, but no run.json: name another folder")
             return
@@ -61,20 +78,21 @@ class Folder:
         if not ours:
             raise FileExistsError(f"{self.path}: its run.json is none of {SCHEMA['tool']}: name another folder")
 
-    @staticmethod
-    def _cut(path, first_step):
-        """Without the lines of that step and later, and without one that was cut off."""
-        if not path.exists():
-            return
-        with open(path, encoding="utf-8") as lines:
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < first_step]
-        path.write_text("".join(kept), encoding="utf-8")
+    def _begin(self, first_step, kept):
+        (self.path / "gradients").mkdir(parents=True, exist_ok=True)
+        _ampscope.remove_partial_files(str(self.path))
+        for name, text in kept.items():
+            if text is not None:
+                _ampscope.write_text(str(self.path / name), text)
+            self._lines[name] = open(self.path / name, "ab", buffering=0)
+        for step, file in [*_steps(self.path / "gradients"), *_steps(self.path / "state")]:
+            if step >= first_step:
+                file.unlink()
+        (self.path / "result.json").unlink(missing_ok=True)
 
     def write(self, name, document):
-        """run.json or result.json; atomic."""
-        temporary = self.path / (name + ".tmp")
-        temporary.write_text(json.dumps({**SCHEMA, **document}, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, self.path / name)
+        """run.json or result.json."""
+        _ampscope.write_text(str(self.path / name), json.dumps({**SCHEMA, **document}, indent=1) + "\n")
 
     def append_metrics(self, line):
         self._append("metrics.jsonl", _encode(line))
@@ -99,6 +117,6 @@ class Folder:
                                 [(name, *tensor) for name, tensor in tensors.items()], {"step": str(step), **metadata})
 
     def close(self):
-        _open.discard(self._key)
         for lines in self._lines.values():
             lines.close()
+        self._lock.release()

@@ -1,4 +1,5 @@
 """Several ranks' recordings as one."""
+import contextlib
 import json
 import math
 import pathlib
@@ -29,19 +30,18 @@ def merge_ranks(path):
     steps = [_merged_step([m[step] for m in metrics], replicated) for step in common]
     tensors = [_merged_histogram([h[key] for h in histograms if key in h], replicated, path)
                for key in sorted(set().union(*histograms)) if key[0] in set(common)]
-    merged = Folder(path, 0)  # only now, so that ranks that contradict each other leave nothing behind
-    ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
-    merged.write("run.json", {**runs[0], "ranks": ranks})
-    for line in steps:
-        merged.append_metrics(line)
-    for line in tensors:
-        merged.append_histogram(**line)
-    merged.close()
     results = [json.loads((f / "result.json").read_text()) for f in folders if (f / "result.json").exists()]
-    if len(results) == expected:
-        warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
-        merged.write("result.json", {**results[0], "stopped": next((r["stopped"] for r in results if r["stopped"]), ""),
-                                     "warnings": warnings})
+    ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
+    with contextlib.closing(Folder(path, 0)) as merged:  # only now: ranks that contradict each other leave nothing
+        merged.write("run.json", {**runs[0], "ranks": ranks})
+        for line in steps:
+            merged.append_metrics(line)
+        for line in tensors:
+            merged.append_histogram(**line)
+        if len(results) == expected:
+            warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
+            stopped = next((r["stopped"] for r in results if r["stopped"]), "")
+            merged.write("result.json", {**results[0], "stopped": stopped, "warnings": warnings})
 
 
 def _are_replicated(metrics, histograms, steps):
