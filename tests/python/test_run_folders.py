@@ -19,7 +19,8 @@ def Folder(monkeypatch):
     monkeypatch.setitem(sys.modules, "ampscope.torch", package)
     monkeypatch.delitem(sys.modules, "ampscope.torch._folder", raising=False)
     yield importlib.import_module("ampscope.torch._folder").Folder
-    sys.modules.pop("ampscope.torch._folder", None)
+    for module in ("_folder", "_ranks"):
+        sys.modules.pop(f"ampscope.torch.{module}", None)
 
 
 def contents(folder):
@@ -59,10 +60,22 @@ def test_one_writer(Folder, tmp_path):
 
 
 def test_ranks_and_what_merges_them_share_a_folder(Folder, tmp_path):
-    ranks = [Folder(tmp_path / "run" / f"rank_{rank}", 0) for rank in range(3)]
-    Folder(tmp_path / "run", 0).close()
+    ranks = [Folder(tmp_path / f"rank_{rank}", 0) for rank in range(2)]
+    for number, rank in enumerate(ranks):
+        rank.write("run.json", {"ranks": {"rank": number, "of": 2, "weights": "own"}})
+        rank.append_metrics({"step": 0, "loss": float(number), "scale": 1.0, "found_inf": False, "skipped": False,
+                             "grad_norm": 3.0 + number, "lr": 0.1, "amax": {}})
+        rank.append_histogram(_ampscope.Histogram(), step=0, tensor="w.grad", kind="weight", loss_scale=1.0,
+                              format="fp32")
     for rank in ranks:
+        rank.write("result.json", {"warnings": [], "stopped": ""})
         rank.close()
+    merge_ranks = importlib.import_module("ampscope.torch._ranks").merge_ranks
+    merge_ranks(tmp_path)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["loss"] == 0.5
+    assert (tmp_path / "result.json").exists() and not (tmp_path / ".lock").exists()
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        merge_ranks(tmp_path)
 
 
 def test_what_is_refused_stays(Folder, tmp_path):
