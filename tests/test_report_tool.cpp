@@ -338,5 +338,9 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     report.check_error((runs / "good").string() + " --json - --html -", 2, {"only one of --html"});
     report.check_error((runs / "good").string() + " --limit 2", 2, {"--limit"});
     report.check_error((runs / "good").string() + " --keep x", 2, {"--keep"});
+    fs::create_directories(runs / "kept/gpt-2/mxfp8"); // the last of what would be trained
+    write_file(runs / "kept/gpt-2/mxfp8/run.json", "{}");
+    report.check_error("--keep " + (runs / "kept").string(), 1, {"gpt-2/mxfp8/run.json", "holds a run already"});
+    CHECK(!fs::exists(runs / "kept/cnn-0"));
     CHECK(report((runs / "good").string() + " --html /nonexistent/x.html").code == 1);
 }

@@ -51,6 +51,11 @@ train_standard_comparison(const std::filesystem::path& folder, int threads,
             options.experiment.threads = threads;
             steps += options.experiment.steps;
         }
+    for (const TrainToolOptions& options : trainings) // before minutes of training
+        for (const TrainOptions& run : options.runs)
+            if (const auto kept = options.experiment.record / run.precision.name / "run.json";
+                std::filesystem::exists(kept))
+                throw FileError(kept, "holds a run already; name another folder");
     for (const TrainToolOptions& options : trainings) {
         const Dataset data = dataset_of(options, options.runs.front());
         Experiment experiment(options.runs, data, options.experiment, origin());

@@ -4,9 +4,10 @@ import copy
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
+
+from .. import _ampscope
 
 MARK = "# your code"
 
@@ -72,11 +73,11 @@ def main(arguments=None):
         target = options.folder / path.name
         if target.exists():
             print(f"{target}: kept, it is there already")
-        elif options.solutions:
-            shutil.copy(path, target)
         else:
-            notebook = student_version(json.loads(path.read_text(encoding="utf-8")))
-            target.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
+            if not options.solutions:
+                text = json.dumps(student_version(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
+            _ampscope.write_text(str(target), text)  # whole or not at all: what is there is kept
     print(f"{options.folder}: {len(notebooks())} labs; start with {notebooks()[0].name}")
     if options.no_open:
         return 0
