@@ -254,8 +254,10 @@ TEST_CASE("an option that can have no effect, or no sense, is wrong usage") {
     };
     for (const char* option : {"--record-state", "--record-every 3", "--checkpoint-every 3", "--resume"})
         wrong(option, {std::string_view(option).substr(0, 5), "requires --record"});
-    wrong("--record x --record-every 0 --record-state", {"--record-state", "--record-every 0"});
-    for (const char* mode : {"--explain", "--memory"}) wrong(std::string(mode) + " --record x", {"--record", mode});
+    const Scratch scratch;
+    const std::string record = "--record " + (scratch / "x").string();
+    wrong(record + " --record-every 0 --record-state", {"--record-state", "--record-every 0"});
+    for (const std::string mode : {"--explain", "--memory"}) wrong(mode + " " + record, {"--record", mode});
     wrong("--kv-cache e4m3 --evaluate x", {"--evaluate", "--steps"});
     wrong("--precision amp-bf16 --autocast-off h.0.atn",
           {"autocast-off", "'h.0.atn'", "h.0, ", "h.0.attn, ", ", head"});

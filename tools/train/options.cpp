@@ -1,5 +1,6 @@
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/train/options.h>
+#include <ampscope/tools/train/unused.h>
 
 #include <algorithm>
 #include <charconv>
@@ -171,66 +172,10 @@ void interpret_evaluation(const Words& w, TrainToolOptions& options) {
         throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as or --kv-cache");
 }
 
-/// Whether the user has said it, on the command line or in a file.
-bool is_given(const CLI::App& app, const std::string& option) { return app.get_option(option)->count() > 0; }
-
-/// Throws std::invalid_argument for an option that `mode` leaves without effect.
-void refuse(const CLI::App& app, std::string_view mode, std::initializer_list<const char*> others) {
-    for (const char* option : others)
-        if (is_given(app, option)) throw std::invalid_argument(fmt::format("{} has no effect with {}", option, mode));
-}
-
-void check_evaluation(const CLI::App& app) {
-    constexpr std::string_view used[] = {"--evaluate", "--weights-as", "--activations-as", "--kv-cache",
-                                         "--text",     "--context",    "--modulus",        "--data",
-                                         "--json",     "--threads",    "--config"};
-    for (const CLI::Option* option : app.get_options())
-        if (option->count() > 0 && std::ranges::find(used, option->get_name()) == std::end(used))
-            throw std::invalid_argument(fmt::format("{} has no effect with --evaluate", option->get_name()));
-}
-
-/// Tells of options that no run of these can use. They are not refused: one file of options serves many commands.
-void note_unused(const CLI::App& app, const Words& w, TrainToolOptions& options) {
-    const auto some = [&](const auto& uses) { return std::ranges::any_of(options.runs, uses); };
-    const TrainOptions& first = options.runs.front();
-    const bool gpt = w.model.name == "gpt", sgd = first.optimizer.kind == OptimizerKind::sgd;
-    struct Use {
-        bool used;
-        std::string_view by;
-        std::initializer_list<const char*> options;
-    };
-    const Use uses[] = {
-        {gpt, "--model gpt", {"--heads", "--norm"}},
-        {gpt && options.text.empty(), "--model gpt without --text", {"--modulus"}},
-        {!options.text.empty(), "--text", {"--context"}},
-        {w.model.name != "linear", "a model with hidden layers", {"--width", "--depth", "--activation", "--dropout"}},
-        {sgd, "--optimizer sgd", {"--momentum"}},
-        {!sgd, "Adam", {"--beta1", "--beta2", "--eps"}},
-        {first.clip > 0, "--clip", {"--clip-before-unscale"}},
-        {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},
-        {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},
-        {some([](const TrainOptions& o) { return o.scaling.scaling != LossScaling::off; }),
-         "a precision with a loss scaler",
-         {"--loss-scale", "--init-scale", "--growth-factor", "--backoff-factor", "--growth-interval", "--hysteresis",
-          "--unscale-late"}},
-        {some([](const TrainOptions& o) { return o.precision.autocast.enabled; }),
-         "a precision with autocast",
-         {"--autocast-policy", "--autocast-off", "--no-weight-cache", "--backward-under-autocast"}},
-        {some([](const TrainOptions& o) { return o.precision.scaling.has_value(); }),
-         "a precision with a scaling recipe",
-         {"--scaling-off"}},
-    };
-    for (const Use& use : uses)
-        for (const char* option : use.options)
-            if (!use.used && is_given(app, option))
-                options.notes.push_back(fmt::format("{} has no effect: it is for {}", option, use.by));
-}
-
 void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
     interpret_evaluation(w, options);
-    if (!options.evaluate.empty()) return check_evaluation(app);
-    if (options.explain || options.memory)
-        refuse(app, options.explain ? "--explain" : "--memory", {"--record", "--json", "--reference", "--departure"});
+    refuse_unused(app, options);
+    if (!options.evaluate.empty()) return;
     if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
     if (!options.npz.empty() && w.model.name == "gpt")
         throw std::invalid_argument("--data is for the models linear, mlp and cnn");
@@ -253,9 +198,7 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         check(o.optimizer);
         options.runs.push_back(o);
     }
-    if (options.experiment.record_state && options.experiment.record_every == 0)
-        throw std::invalid_argument("--record-state has no effect with --record-every 0: no step is recorded");
-    note_unused(app, w, options);
+    note_unused(app, options);
 }
 
 std::string list_of_accumulators() {
