@@ -81,15 +81,44 @@ auto reading_state(const fs::path& path, const Use& use) {
     }
 }
 
+bool lies_there(const fs::path& path) { // whatever it is, a link to nowhere, too
+    std::error_code none;
+    return fs::exists(fs::symlink_status(path, none));
+}
+
+void check_file(const fs::path& file) {
+    std::error_code none;
+    if (!lies_there(file)) return;
+    if (!fs::is_regular_file(file, none)) throw FileError(file, "is no regular file");
+    if (::access(file.c_str(), W_OK) != 0) fail(file, "cannot be written");
+}
+
+/// Throws FileError where something else lies in the place of what a run writes, or it could not be written.
+void check_places(const fs::path& run) {
+    for (const char* part : {"run.json", "result.json", "metrics.jsonl", "histograms.jsonl"}) check_file(run / part);
+    for (const char* part : {"gradients", "state", "checkpoints"}) {
+        const fs::path folder = run / part;
+        std::error_code none;
+        if (!lies_there(folder)) continue;
+        if (!fs::is_directory(folder, none)) throw FileError(folder, "is no folder");
+        if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) fail(folder, "cannot be written");
+        if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // as /proc, where access() says yes
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
+            if (step_of(entry.path().filename())) check_file(entry.path());
+    }
+}
+
+/// How long a log must be at least for a run to go on with it.
+void check_log(const fs::path& log, std::uint64_t bytes) {
+    if (!fs::exists(log) || fs::file_size(log) < bytes)
+        throw FileError(log, "is shorter than its checkpoint says: lines were lost");
+}
+
 /// What the folder holds of a run though it has no run.json; empty: nothing. Where a program was killed before it had
 /// written run.json, all is empty.
 std::string_view part_of_a_run(const fs::path& path) {
-    for (const char* part : {"metrics.jsonl", "histograms.jsonl", "result.json", "gradients", "state", "checkpoints"}) {
-        std::error_code error;
-        if (!fs::exists(fs::symlink_status(path / part, error))) continue;
-        const bool empty = fs::is_empty(path / part, error);
-        if (!empty || error) return part;
-    }
+    for (const char* part : {"metrics.jsonl", "histograms.jsonl", "result.json", "gradients", "state", "checkpoints"})
+        if (fs::exists(path / part) && !fs::is_empty(path / part)) return part;
     return {};
 }
 
@@ -166,8 +195,8 @@ std::uint64_t LineFile::sync() {
 
 RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
     : path_(std::move(path)), lock_(std::make_unique<FolderLock>(path_)), configuration_(configuration) {
-    std::error_code none;
-    begun_ = fs::exists(fs::symlink_status(path_ / "run.json", none));
+    check_places(path_);
+    begun_ = fs::exists(path_ / "run.json");
     if (!begun_) {
         if (const std::string_view part = part_of_a_run(path_); !part.empty())
             throw FileError(path_, fmt::format("holds {}, but no run.json; name another folder", part));
@@ -177,18 +206,6 @@ RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
         throw FileError(path_ / "run.json", "holds a run already; name another folder, or go on with it by --resume");
     if (const std::string where = difference(parse_file(path_ / "run.json"), configuration); !where.empty())
         throw FileError(path_ / "run.json", where + " differs from this run's: resume with the options it began with");
-    check_log("metrics.jsonl", 0);
-    check_log("histograms.jsonl", 0);
-}
-
-void RunFolder::check_log(const char* name, std::uint64_t bytes) const {
-    const fs::path log = path_ / name;
-    std::error_code none;
-    const fs::file_status status = fs::status(log, none);
-    if (fs::exists(status) && !fs::is_regular_file(status)) throw FileError(log, "is no regular file");
-    if (fs::exists(status) && ::access(log.c_str(), W_OK) != 0) fail(log, "cannot be written");
-    if (bytes > 0 && (!fs::exists(status) || fs::file_size(log) < bytes))
-        throw FileError(log, "is shorter than its checkpoint says: lines were lost");
 }
 
 bool RunFolder::holds_steps() const {
@@ -307,8 +324,8 @@ Json RunFolder::restore(Trainer& trainer, std::int64_t step) {
         }
         metrics_bytes_ = state.at("metrics_bytes");
         histograms_bytes_ = state.at("histograms_bytes");
-        check_log("metrics.jsonl", metrics_bytes_);
-        check_log("histograms.jsonl", histograms_bytes_);
+        check_log(path_ / "metrics.jsonl", metrics_bytes_);
+        check_log(path_ / "histograms.jsonl", histograms_bytes_);
         Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
         from_json(nlohmann::json(state.at("scaler")), to.scaler);
         trainer.restore(to);

@@ -85,9 +85,6 @@ class RunFolder {
     void write_result(const nlohmann::ordered_json& result) const;
 
   private:
-    /// How long a log must be at least for a run to go on with it.
-    void check_log(const char* name, std::uint64_t bytes) const;
-
     std::filesystem::path path_;
     std::unique_ptr<FolderLock> lock_;
     nlohmann::ordered_json configuration_;

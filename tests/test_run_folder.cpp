@@ -85,11 +85,23 @@ TEST_CASE("a command that is refused changes no folder, of whichever run") {
     const std::string lines = read_file(r.bf16 / "metrics.jsonl");
     write_file(r.bf16 / "metrics.jsonl", lines.substr(0, lines.size() / 2));
     check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/metrics.jsonl", "shorter than its checkpoint"});
-    fs::remove(r.bf16 / "metrics.jsonl");
-    REQUIRE(::mkfifo((r.bf16 / "metrics.jsonl").c_str(), 0600) == 0);
-    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/metrics.jsonl", "no regular file"});
-    fs::remove(r.bf16 / "metrics.jsonl");
     write_file(r.bf16 / "metrics.jsonl", lines);
+
+    // Something else in the place of what would be written.
+    for (const std::string part : {"metrics.jsonl", "run.json", "state", "checkpoints/step_000009.safetensors"})
+        for (const char* kind : {"folder", "link", "pipe", "file"}) {
+            const fs::path place = r.bf16 / part, aside = r.scratch / "aside";
+            if (kind == std::string("file") && part != "state") continue;
+            if (fs::exists(place)) fs::rename(place, aside);
+            if (kind == std::string("folder")) fs::create_directory(place);
+            if (kind == std::string("link")) fs::create_symlink("nowhere", place);
+            if (kind == std::string("pipe")) REQUIRE(::mkfifo(place.c_str(), 0600) == 0);
+            if (kind == std::string("file")) write_file(place, "");
+            if (part != "state" || kind != std::string("folder"))
+                check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/" + part + ": is no "});
+            fs::remove(place);
+            if (fs::exists(aside)) fs::rename(aside, place);
+        }
 
     fs::rename(r.bf16 / "checkpoints", r.scratch / "checkpoints");
     check_refused(r.runs, "--steps 12 " + r.resume, {"no checkpoint of the same step"});
