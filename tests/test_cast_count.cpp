@@ -186,7 +186,7 @@ TEST_CASE("cast errors by definition") {
     CHECK(e.excluded == 1); // 70000 overflows; infinity and NaN are not compared
     CHECK(e.nonzero == 4);
     CHECK(e.max_relative == 1.0); // 2^-30 becomes zero
-    CHECK(e.noise == 0x1p-24 + 0x1p-60);
+    CHECK(e.noise.value() == 0x1p-24 + 0x1p-60);
     CHECK(e.sum_relative == 0x1p-12 / (1 + 0x1p-12) + 1);
     CHECK(e.sqnr() == doctest::Approx(10 * std::log10(11.0 / 0x1p-24)).epsilon(1e-4));
 }

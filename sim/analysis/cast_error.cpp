@@ -10,33 +10,92 @@ namespace amp {
 
 namespace {
 
-CastError errors_of(const Cast& cast, std::span<const double> values, std::span<double> scaled,
-                    std::span<float> rounded, std::uint64_t first_index) {
-    for (std::size_t i = 0; i < values.size(); ++i) scaled[i] = values[i] * cast.scale / cast.recorded_scale;
-    quantize(cast.format, scaled, rounded, {.policy = cast.policy, .key = {}, .first_index = first_index});
-    CastError result;
+struct Worker {
+    std::vector<Unpacked> numbers;
+    bool fits_double = true; ///< every finite one is a double of 2^-600 ... 2^600, or zero
+    std::vector<double> values, scaled;
+    std::vector<float> rounded;
+};
+
+/// By definition: the exact product and quotient (to 64 bits where a scale is no power of two) rounded once.
+void add_errors(const Cast& cast, std::span<const Unpacked> numbers, std::uint64_t first_index, CastError& result) {
+    int r = 0, s = 0;
+    const double recorded = std::frexp(cast.recorded_scale, &r), scale = std::frexp(cast.scale, &s);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const Unpacked& x = numbers[i];
+        if (x.kind == Kind::infinity || x.kind == Kind::nan) continue;
+        const Unpacked exact = x.kind == Kind::zero ? x : amp::scaled(x, cast.scale, cast.recorded_scale);
+        const Unpacked taken = x.subnormal && cast.policy.flushes_input() ? Unpacked{.sign = x.sign} : exact;
+        const bool random = cast.policy.rounding == Rounding::stochastic;
+        Flags unused;
+        const Unpacked y =
+            unpack(cast.format, pack(cast.format, taken, cast.policy,
+                                     random ? RandomKey{}.word(first_index + i, cast.policy.random_bits) : 0, unused));
+        if (y.kind == Kind::infinity || y.kind == Kind::nan) {
+            ++result.excluded;
+            continue;
+        }
+        const Unpacked error = distance(y, exact);
+        result.signal.add(static_cast<double>(x.significand) / recorded, x.exponent - r);
+        result.noise.add(static_cast<double>(error.significand) / scale, error.exponent - s);
+        result.add(x.kind == Kind::zero ? std::nullopt : std::optional(ratio(error, exact)));
+    }
+}
+
+bool fits_double(const Unpacked& x, double value) {
+    return x.kind != Kind::finite ||
+           (x.significand >> 53 == 0 && std::fabs(value) >= 0x1p-600 && std::fabs(value) <= 0x1p600);
+}
+
+bool fits_double(const Cast& cast) {
+    const auto moderate = [](double scale) {
+        const std::optional<int> k = exact_log2(scale);
+        return k && std::abs(*k) <= 150;
+    };
+    return moderate(cast.scale) && moderate(cast.recorded_scale);
+}
+
+/// The fast twin for numbers and scales that fit a double: then every product and every value does, and so, rounded
+/// once, does every error.
+void add_errors(const Cast& cast, Worker& worker, std::uint64_t first_index, CastError& result) {
+    const std::vector<double>& values = worker.values;
+    const bool flush = cast.policy.flushes_input();
+    for (std::size_t i = 0; i < values.size(); ++i)
+        worker.scaled[i] =
+            flush && worker.numbers[i].subnormal ? 0 * values[i] : values[i] * cast.scale / cast.recorded_scale;
+    quantize(cast.format, worker.scaled, worker.rounded,
+             {.policy = cast.policy, .key = {}, .first_index = first_index});
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (!std::isfinite(values[i])) continue;
-        if (!std::isfinite(rounded[i])) {
+        if (!std::isfinite(worker.rounded[i])) {
             ++result.excluded;
             continue;
         }
         const double x = values[i] / cast.recorded_scale;
-        const double error = std::fabs(static_cast<double>(rounded[i]) / cast.scale - x);
-        ++result.compared;
-        result.signal += x * x;
-        result.noise += error * error;
-        if (x == 0) continue;
-        ++result.nonzero;
-        result.sum_relative += error / std::fabs(x);
-        result.max_relative = std::max(result.max_relative, error / std::fabs(x));
+        const double error = std::fabs(static_cast<double>(worker.rounded[i]) / cast.scale - x);
+        result.signal.add(x);
+        result.noise.add(error);
+        result.add(x == 0 ? std::nullopt : std::optional(error / std::fabs(x)));
     }
-    return result;
 }
 
 } // namespace
 
-double CastError::sqnr() const { return noise == 0 && signal > 0 ? INFINITY : 10 * std::log10(signal / noise); }
+double CastError::sqnr() const {
+    if (noise.is_zero() && !signal.is_zero()) return INFINITY;
+    const auto [s, i] = signal.parts();
+    const auto [n, j] = noise.parts();
+    if (std::abs(i - j) < 1000) return 10 * std::log10(std::ldexp(s / n, i - j));
+    return 10 * (std::log10(s / n) + (i - j) * std::log10(2.0)); // more than 3000 dB
+}
+
+void CastError::add(std::optional<double> relative) {
+    ++compared;
+    if (!relative) return;
+    ++nonzero;
+    sum_relative += *relative;
+    max_relative = std::max(max_relative, *relative);
+}
 
 void CastError::merge(const CastError& later) {
     compared += later.compared;
@@ -51,24 +110,26 @@ void CastError::merge(const CastError& later) {
 std::vector<CastError> measure_errors(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                       int threads, const Progress& progress) {
     const DType dtype = file.tensors()[tensor].dtype;
-    struct Worker {
-        std::vector<double> values, scaled;
-        std::vector<float> rounded;
-    };
     std::vector<std::vector<CastError>> blocks; // by block, then cast
     std::mutex mutex;
     detail::for_each_block<Worker>(
         file, tensor, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<Worker>(); },
         [&](Worker& worker, std::uint64_t index, std::span<const std::byte> data) {
+            worker.numbers.clear();
             worker.values.clear();
+            worker.fits_double = true;
             for_each_number(dtype, data, [&](std::size_t, std::uint64_t bits) {
-                worker.values.push_back(value_of(unpack_number(dtype, bits)));
+                worker.numbers.push_back(unpack_number(dtype, bits));
+                worker.values.push_back(value_of(worker.numbers.back()));
+                worker.fits_double = worker.fits_double && fits_double(worker.numbers.back(), worker.values.back());
             });
             worker.scaled.resize(worker.values.size());
             worker.rounded.resize(worker.values.size());
-            std::vector<CastError> errors;
-            for (const Cast& cast : casts)
-                errors.push_back(errors_of(cast, worker.values, worker.scaled, worker.rounded, index * sum_block));
+            std::vector<CastError> errors(casts.size());
+            for (std::size_t k = 0; k < casts.size(); ++k)
+                if (worker.fits_double && fits_double(casts[k]))
+                    add_errors(casts[k], worker, index * sum_block, errors[k]);
+                else add_errors(casts[k], worker.numbers, index * sum_block, errors[k]);
             const std::lock_guard lock(mutex);
             if (blocks.size() <= index) blocks.resize(index + 1);
             blocks[index] = std::move(errors);

@@ -2,24 +2,29 @@
 #pragma once
 
 #include <ampscope/sim/analysis/cast_count.h>
+#include <ampscope/sim/analysis/wide.h>
 
 namespace amp {
 
 /// Errors of F(scale * x / recorded_scale) / scale against x / recorded_scale, over the finite elements whose result is
-/// finite. Computed in FP64; sums in blocks of 65536 numbers, element after element, then block after block.
+/// finite. The cast rounds the exact number once, and an error is the exact difference rounded to double; where a scale is
+/// no power of two, both start from scale * x / recorded_scale to 64 bits. Sums in blocks of 65536 numbers, element
+/// after element, then block after block.
 struct CastError {
-    std::uint64_t compared = 0;   ///< finite elements with a finite result
-    std::uint64_t excluded = 0;   ///< finite elements whose result is infinite or NaN
-    double signal = 0, noise = 0; ///< sums of squares of the values and of the errors
-    double max_relative = 0;      ///< largest |error| / |x|; 1 where an element becomes zero
-    double sum_relative = 0;      ///< over the non-zero elements
-    std::uint64_t nonzero = 0;    ///< of those compared
+    std::uint64_t compared = 0;  ///< finite elements with a finite result
+    std::uint64_t excluded = 0;  ///< finite elements whose result is infinite or NaN
+    SquareSum signal{}, noise{}; ///< of the values and of the errors
+    double max_relative = 0;     ///< largest |error| / |x|; 1 where an element becomes zero
+    double sum_relative = 0;     ///< over the non-zero elements
+    std::uint64_t nonzero = 0;   ///< of those compared
 
     /// Signal-to-quantization-noise ratio in dB; infinity without noise, NaN without signal.
     [[nodiscard]] double sqnr() const;
     [[nodiscard]] double mean_relative() const {
         return nonzero == 0 ? 0 : sum_relative / static_cast<double>(nonzero);
     }
+    /// Counts an element that is compared, with its relative error unless it is zero.
+    void add(std::optional<double> relative);
     /// Adds a later block or tensor.
     void merge(const CastError& later);
 };

@@ -10,7 +10,10 @@ namespace amp {
 
 struct StoredNumber {
     std::uint64_t bits;
-    double value; ///< the nearest double
+    Unpacked number; ///< exactly
+
+    /// The nearest double.
+    [[nodiscard]] double value() const { return value_of(number); }
 };
 
 class NumberReader {
@@ -34,7 +37,7 @@ class NumberReader {
         std::vector<StoredNumber> numbers;
         numbers.reserve(end - begin);
         for_each_number(dtype(), data, [&](std::size_t, std::uint64_t bits) {
-            numbers.push_back({bits, value_of(unpack_number(dtype(), bits))});
+            numbers.push_back({bits, unpack_number(dtype(), bits)});
         });
         return numbers;
     }

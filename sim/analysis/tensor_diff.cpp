@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/tensor_diff.h>
 
+#include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/analysis/number_reader.h>
 
 #include <cmath>
@@ -10,69 +11,120 @@ namespace {
 
 /// Digits after the leading one, and the smallest unit in the last place.
 struct Precision {
-    int fraction_bits = 52;
-    double least_ulp = 0;
+    int fraction_bits = 0;
+    Unpacked least_ulp{};
 };
 
-Precision precision_of(DType dtype, double recorded_scale) {
-    if (info(dtype).format.empty()) return {};
-    const FormatSpec f = format(info(dtype).format);
-    return {f.fraction_bits, std::ldexp(1.0, f.min_subnormal_exponent()) / recorded_scale};
+Unpacked power_of_two(int exponent) {
+    return normalised({.kind = Kind::finite, .exponent = exponent, .significand = 1});
+}
+
+Precision precision_of(DType dtype) {
+    const DTypeInfo& type = info(dtype);
+    if (type.kind == NumberKind::float64) return {52, power_of_two(-1074)};
+    if (type.format.empty()) return {type.bits - 1, power_of_two(0)}; // integers
+    const FormatSpec f = format(type.format);
+    return {f.fraction_bits, power_of_two(f.min_subnormal_exponent())};
 }
 
 Precision coarser(const Precision& a, const Precision& b) {
     if (a.fraction_bits != b.fraction_bits) return a.fraction_bits < b.fraction_bits ? a : b;
-    return {a.fraction_bits, std::max(a.least_ulp, b.least_ulp)};
+    return is_smaller(a.least_ulp, b.least_ulp) ? b : a;
 }
 
-DiffClass class_of(double a, double b) {
-    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b) ? DiffClass::equal : DiffClass::nan;
-    if (a == b) return std::signbit(a) == std::signbit(b) ? DiffClass::equal : DiffClass::zero_sign;
-    if (std::isinf(a) || std::isinf(b)) return DiffClass::inf;
-    if (a == 0 || b == 0) return DiffClass::zero;
-    return std::signbit(a) != std::signbit(b) ? DiffClass::sign : DiffClass::finite;
+DiffClass class_of(const Unpacked& a, const Unpacked& b) {
+    if (a.is_nan() || b.is_nan()) return a.is_nan() && b.is_nan() ? DiffClass::equal : DiffClass::nan;
+    const bool same_sign = a.sign == b.sign;
+    if (a.kind == Kind::infinity || b.kind == Kind::infinity)
+        return a.kind == b.kind && same_sign ? DiffClass::equal : DiffClass::inf;
+    if (a.kind == Kind::zero && b.kind == Kind::zero) return same_sign ? DiffClass::equal : DiffClass::zero_sign;
+    if (a.kind == Kind::zero || b.kind == Kind::zero) return DiffClass::zero;
+    if (!same_sign) return DiffClass::sign;
+    return is_smaller(a, b) || is_smaller(b, a) ? DiffClass::finite : DiffClass::equal;
+}
+
+/// The smallest k with d <= 2^k units.
+int ceil_log2(const Unpacked& d, const Unpacked& unit) {
+    return d.exponent - unit.exponent + (d.significand > unit.significand ? 1 : 0);
+}
+
+/// The largest k with 2^k <= d / x.
+int floor_log2(const Unpacked& d, const Unpacked& x) {
+    return d.exponent - x.exponent - (d.significand < x.significand ? 1 : 0);
 }
 
 bool is_worse(const DifferingElement& a, const DifferingElement& b) {
     return a.ulps != b.ulps ? a.ulps > b.ulps : a.index < b.index;
 }
 
+/// How the two sides' numbers become comparable. Those of b are brought to the recorded scale of a: they stay as they
+/// are where the scales are the same, and keep 64 bits where the ratio is no power of two.
+class Pairing {
+  public:
+    Pairing(DType a, double a_scale, DType b, double b_scale) : a_scale_(a_scale), b_scale_(b_scale) {
+        Precision other = precision_of(b);
+        other.least_ulp = to_a(other.least_ulp);
+        precision_ = coarser(precision_of(a), other);
+    }
+
+    [[nodiscard]] Unpacked to_a(const Unpacked& b) const {
+        return a_scale_ == b_scale_ || b.kind != Kind::finite ? b : normalised(scaled(b, a_scale_, b_scale_));
+    }
+    /// The unit in the last place at a magnitude.
+    [[nodiscard]] Unpacked ulp_at(const Unpacked& x) const {
+        const Unpacked ulp = power_of_two(x.exponent + 63 - precision_.fraction_bits);
+        return is_smaller(ulp, precision_.least_ulp) ? precision_.least_ulp : ulp;
+    }
+    [[nodiscard]] double a_scale() const { return a_scale_; }
+    [[nodiscard]] double b_scale() const { return b_scale_; }
+
+  private:
+    double a_scale_, b_scale_;
+    Precision precision_;
+};
+
 class BlockDiff {
   public:
-    BlockDiff(const Precision& precision, std::size_t keep) : precision_(precision), keep_(keep) {}
+    BlockDiff(const Pairing& pairing, std::size_t keep) : pairing_(pairing), keep_(keep) {}
 
-    void add(std::uint64_t index, const StoredNumber& a, const StoredNumber& b) {
-        const DiffClass c = class_of(a.value, b.value);
+    void add(std::uint64_t index, const StoredNumber& x, const StoredNumber& y) {
+        const Unpacked a = normalised(x.number), b = normalised(pairing_.to_a(y.number));
+        const DiffClass c = class_of(a, b);
         ++diff_.counts[static_cast<std::size_t>(c)];
-        const bool finite = std::isfinite(a.value) && std::isfinite(b.value);
+        const auto is_finite = [](const Unpacked& u) { return u.kind == Kind::finite || u.kind == Kind::zero; };
+        const bool finite = is_finite(a) && is_finite(b);
         if (finite) {
-            diff_.a_squares += a.value * a.value;
-            diff_.b_squares += b.value * b.value;
+            add_square(diff_.a_squares, a, pairing_.a_scale());
+            add_square(diff_.b_squares, b, pairing_.a_scale());
         }
         if (c == DiffClass::equal) return;
-        DifferingElement e{index, a.bits, b.bits, a.value, b.value, HUGE_VAL};
-        if (finite) e.ulps = measure(a.value, b.value);
+        DifferingElement e{index,   x.bits, y.bits, x.value() / pairing_.a_scale(), y.value() / pairing_.b_scale(),
+                           HUGE_VAL};
+        if (finite) e.ulps = c == DiffClass::zero_sign ? 0 : measure(a, b);
         if (!diff_.first) diff_.first = e;
         if (diff_.worst.size() < keep_ || (keep_ > 0 && is_worse(e, diff_.worst.back()))) note(e);
     }
-    [[nodiscard]] TensorDiff result() { return std::move(diff_); }
+    [[nodiscard]] TensorDiff result() {
+        if (largest_.kind == Kind::finite) diff_.max_absolute = value_of(scaled(largest_, 1, pairing_.a_scale()));
+        return std::move(diff_);
+    }
 
   private:
-    /// Counts the distance of two finite values; returns it in ulps.
-    double measure(double a, double b) {
-        const double distance = std::fabs(a - b), larger = std::max(std::fabs(a), std::fabs(b));
-        diff_.difference_squares += distance * distance;
-        if (distance == 0) return 0; // zeros
-        const double ulp =
-            std::max(std::ldexp(1.0, std::ilogb(larger) - precision_.fraction_bits), precision_.least_ulp);
-        const double ulps = distance / ulp, relative = distance / larger;
-        int exponent = 0;
-        const double mantissa = std::frexp(ulps, &exponent); // [0.5, 1)
-        ++diff_.ulps[mantissa == 0.5 ? exponent - 1 : exponent];
-        ++diff_.relative[std::ilogb(relative)];
+    static void add_square(SquareSum& sum, const Unpacked& x, double scale) {
+        int k = 0;
+        const double m = std::frexp(scale, &k);
+        sum.add(static_cast<double>(x.significand) / m, x.exponent - k);
+    }
+    /// Counts the distance of two finite values that differ; returns it in ulps.
+    double measure(const Unpacked& a, const Unpacked& b) {
+        const Unpacked d = distance(a, b), larger = is_smaller(a, b) ? b : a, ulp = pairing_.ulp_at(larger);
+        const double ulps = ratio(d, ulp);
+        add_square(diff_.difference_squares, d, pairing_.a_scale());
+        ++diff_.ulps[ceil_log2(d, ulp)];
+        ++diff_.relative[floor_log2(d, larger)];
         diff_.max_ulps = std::max(diff_.max_ulps, ulps);
-        diff_.max_relative = std::max(diff_.max_relative, relative);
-        diff_.max_absolute = std::max(diff_.max_absolute, distance);
+        diff_.max_relative = std::max(diff_.max_relative, ratio(d, larger));
+        if (is_smaller(largest_, d)) largest_ = d;
         return ulps;
     }
     void note(const DifferingElement& e) {
@@ -80,8 +132,9 @@ class BlockDiff {
         if (diff_.worst.size() > keep_) diff_.worst.pop_back();
     }
 
-    Precision precision_;
+    const Pairing& pairing_;
     std::size_t keep_;
+    Unpacked largest_{}; ///< distance
     TensorDiff diff_;
 };
 
@@ -107,7 +160,10 @@ std::uint64_t TensorDiff::elements() const {
 }
 
 double TensorDiff::relative_norm() const {
-    return difference_squares == 0 ? 0 : std::sqrt(difference_squares) / std::sqrt(a_squares);
+    if (difference_squares.is_zero()) return 0;
+    const auto [d, i] = difference_squares.root();
+    const auto [a, j] = a_squares.root();
+    return std::ldexp(d / a, i - j);
 }
 
 void TensorDiff::merge(const TensorDiff& later, std::size_t keep) {
@@ -130,18 +186,15 @@ TensorDiff compare_tensors(const DiffSide& a, const DiffSide& b, std::size_t kee
                            const Progress& progress) {
     check_pair(a, b);
     const NumberReader x(a.file, a.tensor), y(b.file, b.tensor);
-    const Precision precision =
-        coarser(precision_of(x.dtype(), a.recorded_scale), precision_of(y.dtype(), b.recorded_scale));
+    const Pairing pairing(x.dtype(), a.recorded_scale, y.dtype(), b.recorded_scale);
     const std::uint64_t numbers = x.numbers();
     std::vector<TensorDiff> blocks((numbers + sum_block - 1) / sum_block);
     std::mutex mutex;
     for_each_chunk(numbers, sum_block, x.is_stream() || y.is_stream() ? 1 : threads,
                    [&](std::uint64_t begin, std::uint64_t end) {
                        const std::vector<StoredNumber> from = x.read(begin, end), to = y.read(begin, end);
-                       BlockDiff block(precision, keep);
-                       for (std::size_t i = 0; i < from.size(); ++i)
-                           block.add(begin + i, {from[i].bits, from[i].value / a.recorded_scale},
-                                     {to[i].bits, to[i].value / b.recorded_scale});
+                       BlockDiff block(pairing, keep);
+                       for (std::size_t i = 0; i < from.size(); ++i) block.add(begin + i, from[i], to[i]);
                        blocks[begin / sum_block] = block.result();
                        if (!progress) return;
                        const std::lock_guard lock(mutex);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/analysis/pass.h>
+#include <ampscope/sim/analysis/wide.h>
 
 #include <map>
 #include <optional>
@@ -26,17 +27,19 @@ inline constexpr std::size_t diff_classes = diff_class_names.size();
 struct DifferingElement {
     std::uint64_t index = 0;              ///< in C order; of complex tensors that of the number
     std::uint64_t a_bits = 0, b_bits = 0; ///< as stored
-    double a = 0, b = 0;                  ///< without their recorded scales
+    double a = 0, b = 0;                  ///< the nearest doubles, without their recorded scales
     double ulps = 0;                      ///< infinite where one is NaN or infinite
 };
 
-/// The sums are over pairs of finite elements, in blocks of sum_block in order.
+/// Classes, the two tables and what is first are exact for every element type. Maxima are the nearest doubles of exact
+/// distances (infinite where FP64 values of opposite signs are farther apart than any double). The sums are over pairs
+/// of finite elements, in blocks of sum_block in order, without overflow or underflow.
 struct TensorDiff {
     std::array<std::uint64_t, diff_classes> counts{};
     std::map<int, std::uint64_t> ulps{};     ///< by k: 2^(k-1) < distance <= 2^k, of finite pairs that differ in value
     std::map<int, std::uint64_t> relative{}; ///< by floor(log2(|a - b| / max(|a|, |b|))), of the same
     double max_ulps = 0, max_relative = 0, max_absolute = 0; ///< of finite pairs
-    double difference_squares = 0, a_squares = 0, b_squares = 0;
+    SquareSum difference_squares{}, a_squares{}, b_squares{};
     std::optional<DifferingElement> first{};
     std::vector<DifferingElement> worst{}; ///< by distance, then by index
 
@@ -58,9 +61,10 @@ struct DiffSide {
 
 /// Compares two tensors of as many numbers, in the order of their indices. A distance in ulps is |a - b| over the unit
 /// in the last place, at the larger magnitude, of the element type with fewer digits; below the smallest normal value
-/// of that type (under its recorded scale) the unit stays. Scales are divided out in double, exactly where they are
-/// powers of two. `keep`: how many of the worst to list. The result does not depend on `threads`. Throws FileError
-/// where a file cannot be read, or where the numbers cannot be paired.
+/// of that type (under its recorded scale) the unit stays, and among integers it is 1. The numbers of b are brought to
+/// the recorded scale of a: exactly where the scales are the same or their ratio is a power of two, else to 64 bits.
+/// `keep`: how many of the worst to list. The result does not depend on `threads`. Throws FileError where a file
+/// cannot be read, or where the numbers cannot be paired.
 TensorDiff compare_tensors(const DiffSide& a, const DiffSide& b, std::size_t keep, int threads,
                            const Progress& progress = {});
 

@@ -58,7 +58,7 @@ struct Place {
         const auto opened = open_tensor_file(file);
         std::vector<float> values;
         for (const StoredNumber& n : NumberReader(*opened, tensor).read(begin, end))
-            values.push_back(static_cast<float>(n.value / scale));
+            values.push_back(static_cast<float>(n.value() / scale));
         return values;
     }
     [[nodiscard]] bool is_stream() const { return !open_tensor_file(file)->random_access(tensor); }

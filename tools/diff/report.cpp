@@ -1,5 +1,6 @@
 #include <ampscope/tools/diff/report.h>
 
+#include <ampscope/sim/analysis/count.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
@@ -37,9 +38,20 @@ std::string hex(std::uint64_t bits, const std::string& dtype) {
     return fmt::format("0x{:0{}x}", bits, (info(parse_dtype(dtype)).number_bits() + 3) / 4);
 }
 
+/// The value of an element in hexadecimal, as fmt's {:a}: of a 64-bit integer all digits, which a double has not.
+std::string value_text(std::uint64_t bits, const std::string& dtype, double value) {
+    const DType type = parse_dtype(dtype);
+    const Unpacked x = unpack_number(type, bits);
+    const bool integer =
+        info(type).kind == NumberKind::signed_integer || info(type).kind == NumberKind::unsigned_integer;
+    if (!integer || value != value_of(x)) return fmt::format("{:a}", value); // of an integer: under a recorded scale
+    return fmt::format("{}0x{:x}", x.sign ? "-" : "", x.significand);
+}
+
 std::string element_text(const DifferingElement& e, const PairedTensor& pair) {
-    return fmt::format("{}{}: {} {:a} and {} {:a}", clipped(printable(pair.name), 40), place_of(e.index, pair.shape),
-                       hex(e.a_bits, pair.a_dtype), e.a, hex(e.b_bits, pair.b_dtype), e.b);
+    return fmt::format("{}{}: {} {} and {} {}", clipped(printable(pair.name), 40), place_of(e.index, pair.shape),
+                       hex(e.a_bits, pair.a_dtype), value_text(e.a_bits, pair.a_dtype, e.a),
+                       hex(e.b_bits, pair.b_dtype), value_text(e.b_bits, pair.b_dtype, e.b));
 }
 
 /// Pairs that differ, the farthest apart first.
@@ -148,8 +160,8 @@ Json number(double x) { return std::isfinite(x) ? Json(x) : std::isnan(x) ? Json
 
 Json json_of(const DifferingElement& e, const PairedTensor& pair) {
     return {{"index", e.index},
-            {"a", fmt::format("{:a}", e.a)},
-            {"b", fmt::format("{:a}", e.b)},
+            {"a", value_text(e.a_bits, pair.a_dtype, e.a)},
+            {"b", value_text(e.b_bits, pair.b_dtype, e.b)},
             {"a_bits", hex(e.a_bits, pair.a_dtype)},
             {"b_bits", hex(e.b_bits, pair.b_dtype)},
             {"ulps", number(e.ulps)}};
@@ -160,7 +172,7 @@ Json json_of(const TensorDiff& diff) {
     for (std::size_t c = 0; c < diff_classes; ++c) json["classes"][std::string(diff_class_names[c])] = diff.counts[c];
     json["max_ulps"] = diff.max_ulps;
     json["max_relative"] = diff.max_relative;
-    json["max_absolute"] = diff.max_absolute;
+    json["max_absolute"] = number(diff.max_absolute);
     json["relative_norm"] = number(diff.relative_norm());
     json["ulps"] = Json::object();
     for (const auto& [k, n] : diff.ulps) json["ulps"][std::to_string(k)] = n;

@@ -48,6 +48,13 @@ std::string note_on(const MagnitudeStatistics& magnitudes) {
            "value";
 }
 
+/// A number, or hexadecimal text with an exponent of any size where no normal double is near it.
+Json sum_json(const SquareSum& sum) {
+    const double value = sum.value();
+    if (std::isnan(value)) return nullptr;
+    return std::isnormal(value) || sum.is_zero() ? Json(value) : Json(sum.text());
+}
+
 Json error_json(const CastError& error) {
     const auto rate = error.nonzero == 0 ? Json(nullptr) : Json(error.mean_relative());
     return {{"sqnr_db", finite_or_null(error.sqnr())},
@@ -56,8 +63,8 @@ Json error_json(const CastError& error) {
             {"compared", error.compared},
             {"excluded", error.excluded},
             {"nonzero", error.nonzero},
-            {"signal", finite_or_null(error.signal)},
-            {"noise", finite_or_null(error.noise)},
+            {"signal", sum_json(error.signal)},
+            {"noise", sum_json(error.noise)},
             {"sum_relative", finite_or_null(error.sum_relative)}};
 }
 
@@ -196,7 +203,8 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramO
                      options.recommendation.margin)},
         {"error",
          "of the cast, relative to the scaled value; over elements that are finite before and after it; sqnr_db "
-         "is null without noise or without signal, a sum beyond FP64"},
+         "is null without noise or without signal; signal and noise are sums of squares, text such as 0x1p-1400 where "
+         "FP64 cannot hold them"},
         {"blocks",
          "of consecutive elements, by the scale of a block: mx 2^(floor(log2 amax) - the format's largest exponent); "
          "amax exactly amax / the "

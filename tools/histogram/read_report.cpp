@@ -48,9 +48,17 @@ double amount_at(const Json& json, const char* key) {
     return n;
 }
 
+/// A sum of squares: a number, or text where FP64 cannot hold it; null (earlier versions) is unknown.
+SquareSum squares_at(const Json& json, const char* key) {
+    if (!json.at(key).is_string()) return SquareSum(number_at(json, key, std::nan("")));
+    const std::optional<SquareSum> sum = SquareSum::read(json.at(key).get<std::string>());
+    if (!sum) throw std::invalid_argument(fmt::format("its {} is no sum of squares", key));
+    return *sum;
+}
+
 CastError parse_error(const Json& json) {
-    return {count_at(json, "compared"), count_at(json, "excluded"),      number_at(json, "signal"),
-            number_at(json, "noise"),   number_at(json, "max_relative"), number_at(json, "sum_relative"),
+    return {count_at(json, "compared"), count_at(json, "excluded"),      squares_at(json, "signal"),
+            squares_at(json, "noise"),  number_at(json, "max_relative"), number_at(json, "sum_relative"),
             count_at(json, "nonzero")};
 }
 

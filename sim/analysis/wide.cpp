@@ -1,0 +1,121 @@
+#include <ampscope/sim/analysis/wide.h>
+
+#include <ampscope/formats/arithmetic.h>
+
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace amp {
+
+Unpacked normalised(Unpacked x) {
+    if (x.kind != Kind::finite) return x;
+    const int shift = std::countl_zero(x.significand);
+    x.significand <<= shift;
+    x.exponent -= shift;
+    return x;
+}
+
+bool is_smaller(const Unpacked& x, const Unpacked& y) {
+    if (x.kind == Kind::zero || y.kind == Kind::zero) return x.kind == Kind::zero && y.kind != Kind::zero;
+    const Unpacked a = normalised(x), b = normalised(y);
+    return a.exponent != b.exponent ? a.exponent < b.exponent : a.significand < b.significand;
+}
+
+Unpacked distance(const Unpacked& x, const Unpacked& y) {
+    const bool swap = is_smaller(x, y);
+    Unpacked large = normalised(swap ? y : x), small = normalised(swap ? x : y);
+    const bool apart = large.sign != small.sign;
+    large.sign = false;
+    if (small.kind == Kind::zero) return large;
+    // Leading bits at 125 of 128: room for a carry. Bits of the smaller one are lost where it is more than 62 places
+    // lower, and then the difference has 124 places or more, of which 64 are kept.
+    const detail::Uint128 a = detail::Uint128{large.significand} << 62;
+    const detail::Uint128 b =
+        detail::shift_right_sticky(detail::Uint128{small.significand} << 62, large.exponent - small.exponent);
+    return normalised(detail::narrow(false, large.exponent - 62, apart ? a + b : a - b));
+}
+
+std::pair<double, int> scaled_double(const Unpacked& x) { return {static_cast<double>(x.significand), x.exponent}; }
+
+double ratio(const Unpacked& x, const Unpacked& y) {
+    const auto [a, i] = scaled_double(x);
+    const auto [b, j] = scaled_double(y);
+    return std::ldexp(a / b, i - j);
+}
+
+SquareSum::SquareSum(double sum) {
+    int exponent = 0;
+    const double m = std::frexp(sum, &exponent);
+    if (std::isfinite(sum)) *this = from_parts(m, exponent);
+    else sum_of(0) = sum;
+}
+
+SquareSum SquareSum::from_parts(double m, int exponent) {
+    SquareSum result;
+    if (m == 0) return result;
+    // Half the exponent is that of the root, which is what ranges are told by.
+    const int range = range_of(exponent >> 1);
+    result.sum_of(range) = std::ldexp(m, exponent - 2 * range * width);
+    return result;
+}
+
+void SquareSum::add_anywhere(double x, int exponent) {
+    if (x == 0) return;
+    const int leading = std::ilogb(x) + exponent, range = range_of(leading);
+    const double part = std::ldexp(x, exponent - range * width);
+    sum_of(range) += part * part;
+}
+
+SquareSum& SquareSum::operator+=(const SquareSum& later) {
+    for (std::size_t i = 0; i < sums_.size(); ++i) sums_[i] += later.sums_[i];
+    return *this;
+}
+
+std::pair<double, int> SquareSum::parts() const {
+    std::size_t top = sums_.size() - 1;
+    while (top > 0 && sums_[top] == 0) --top;
+    // Two ranges below, nothing reaches the last place.
+    const double sum = sums_[top] + (top > 0 ? std::ldexp(sums_[top - 1], -2 * width) : 0);
+    int exponent = 0;
+    const double m = std::frexp(sum, &exponent);
+    return {m, m == 0 ? 0 : exponent + 2 * width * (static_cast<int>(top) - middle)};
+}
+
+std::pair<double, int> SquareSum::root() const {
+    const auto [m, exponent] = parts();
+    return {std::sqrt(std::ldexp(m, exponent & 1)), exponent >> 1};
+}
+
+double SquareSum::value() const {
+    const auto [m, exponent] = parts();
+    return std::ldexp(m, exponent);
+}
+
+std::string SquareSum::text() const {
+    const auto [m, exponent] = parts();
+    return fmt::format("0x{:x}p{}", static_cast<std::uint64_t>(std::ldexp(m, 53)), exponent - 53);
+}
+
+std::optional<SquareSum> SquareSum::read(std::string_view text) {
+    if (!text.starts_with("0x")) return std::nullopt;
+    const char* const last = text.data() + text.size();
+    std::uint64_t significand = 0;
+    int exponent = 0;
+    const auto [p, problem] = std::from_chars(text.data() + 2, last, significand, 16);
+    if (problem != std::errc{} || p == last || *p != 'p' || significand >> 53 != 0) return std::nullopt;
+    const auto [end, other] = std::from_chars(p + 1, last, exponent);
+    if (other != std::errc{} || end != last || std::abs(exponent) > 2 * width * middle) return std::nullopt;
+    int shift = 0;
+    const double m = std::frexp(static_cast<double>(significand), &shift);
+    return from_parts(m, exponent + shift);
+}
+
+double quotient(const SquareSum& a, const SquareSum& b) {
+    const auto [x, i] = a.parts();
+    const auto [y, j] = b.parts();
+    return std::ldexp(x / y, i - j);
+}
+
+} // namespace amp
