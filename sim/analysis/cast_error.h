@@ -7,8 +7,8 @@
 namespace amp {
 
 /// Errors of F(scale * x / recorded_scale) / scale against x / recorded_scale, over the finite elements whose result is
-/// finite. The cast rounds the exact number once, and an error is the exact difference rounded to double; where a scale is
-/// no power of two, both start from scale * x / recorded_scale to 64 bits. Sums in blocks of 65536 numbers, element
+/// finite. The cast rounds the exact number once, and an error is the exact difference rounded to double; where a scale
+/// is no power of two, both start from scale * x / recorded_scale to 64 bits. Sums in blocks of 65536 numbers, element
 /// after element, then block after block.
 struct CastError {
     std::uint64_t compared = 0;  ///< finite elements with a finite result

@@ -3,12 +3,21 @@
 #include <ampscope/sim/io/byte_file.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <set>
 #include <utility>
 
 #include <zip.h>
 
 namespace amp {
+
+namespace {
+
+/// Bytes inflated only to come to those behind them: a minute of work, after which a file is refused.
+constexpr std::uint64_t max_skipped = std::uint64_t{16} << 30;
+
+} // namespace
 
 void ZipArchive::Discard::operator()(zip* archive) const { zip_discard(archive); }
 
@@ -30,42 +39,60 @@ ZipArchive::Handle ZipArchive::take_handle() const {
     return handle;
 }
 
-/// Reads up to the end of the member even if the caller stops at its claimed size: libzip compares the checksum there.
-class ZipArchive::MemberStream : public ByteStream {
+/// A member that is open at some byte of it. Reads up to its end even if the caller stops at its claimed size: libzip
+/// compares the checksum there.
+class ZipArchive::Reader {
   public:
-    MemberStream(const ZipArchive& archive, std::size_t index)
-        : archive_(archive), member_(archive.members_[index]), left_(member_.size), handle_(archive.take_handle()),
+    Reader(const ZipArchive& archive, std::size_t index)
+        : archive_(archive), index_(index), handle_(archive.take_handle()),
           file_(zip_fopen_index(handle_.get(), index, 0)) {
         if (file_ == nullptr) fail(zip_error_strerror(zip_get_error(handle_.get())));
     }
-    ~MemberStream() override {
+    ~Reader() {
         zip_fclose(file_);
         const std::lock_guard lock(archive_.mutex_);
         archive_.idle_.push_back(std::move(handle_));
     }
-    MemberStream(const MemberStream&) = delete;
-    MemberStream& operator=(const MemberStream&) = delete;
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
 
-    std::size_t read(std::span<std::byte> out) override {
-        const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left_));
+    [[nodiscard]] std::size_t index() const { return index_; }
+    [[nodiscard]] const Member& member() const { return archive_.members_[index_]; }
+    [[nodiscard]] std::uint64_t position() const { return position_; }
+    [[nodiscard]] std::uint64_t left() const { return member().size - position_; }
+
+    [[noreturn]] void fail(const std::string& what) const {
+        throw FileError(archive_.path_, "member '" + member().name + "': " + what);
+    }
+
+    std::size_t read(std::span<std::byte> out) {
+        const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left()));
         std::size_t done = 0;
         while (done < wanted) {
             const std::size_t n = read_some(out.subspan(done, wanted - done));
             if (n == 0) fail("is shorter than the archive claims");
             done += n;
         }
-        left_ -= done;
+        position_ += done;
         std::byte extra{};
-        if (left_ == 0 && !std::exchange(checked_, true) && read_some({&extra, 1}) != 0)
+        if (left() == 0 && !std::exchange(checked_, true) && read_some({&extra, 1}) != 0)
             fail("is longer than the archive claims");
         return done;
     }
 
-  private:
-    [[noreturn]] void fail(const std::string& what) const {
-        throw FileError(archive_.path_, "member '" + member_.name + "': " + what);
+    /// Goes on to a later byte, by reading what lies between where it must.
+    void skip_to(std::uint64_t begin) {
+        if (member().stored && zip_fseek(file_, static_cast<zip_int64_t>(begin), SEEK_SET) == 0) {
+            position_ = begin;
+            return;
+        }
+        std::array<std::byte, 1 << 16> scratch;
+        while (position_ < begin)
+            read(std::span(scratch).first(
+                static_cast<std::size_t>(std::min<std::uint64_t>(begin - position_, scratch.size()))));
     }
 
+  private:
     std::size_t read_some(std::span<std::byte> out) {
         const zip_int64_t n = zip_fread(file_, out.data(), out.size());
         if (n < 0) fail(zip_file_strerror(file_));
@@ -73,12 +100,42 @@ class ZipArchive::MemberStream : public ByteStream {
     }
 
     const ZipArchive& archive_;
-    const Member& member_;
-    std::uint64_t left_;
+    std::size_t index_;
+    std::uint64_t position_ = 0;
     Handle handle_;
     zip_file_t* file_;
     bool checked_ = false;
 };
+
+class ZipArchive::MemberStream : public ByteStream {
+  public:
+    MemberStream(const ZipArchive& archive, std::unique_ptr<Reader> reader)
+        : archive_(archive), reader_(std::move(reader)) {}
+    ~MemberStream() override { archive_.leave(std::move(reader_)); }
+    MemberStream(const MemberStream&) = delete;
+    MemberStream& operator=(const MemberStream&) = delete;
+
+    std::size_t read(std::span<std::byte> out) override { return reader_->read(out); }
+
+  private:
+    const ZipArchive& archive_;
+    std::unique_ptr<Reader> reader_;
+};
+
+/// The one that has left off in this member at `begin` or before it, else a new one at the first byte.
+std::unique_ptr<ZipArchive::Reader> ZipArchive::reader_before(std::size_t member, std::uint64_t begin) const {
+    std::unique_ptr<Reader> found;
+    if (const std::lock_guard lock(mutex_);
+        begin > 0 && left_off_ && left_off_->index() == member && left_off_->position() <= begin)
+        found = std::move(left_off_);
+    return found ? std::move(found) : std::make_unique<Reader>(*this, member);
+}
+
+void ZipArchive::leave(std::unique_ptr<Reader> reader) const {
+    if (reader->member().stored || reader->left() == 0 || reader->position() == 0) return;
+    const std::lock_guard lock(mutex_);
+    std::swap(left_off_, reader);
+}
 
 ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
     const ByteFile regular(path_); // a pipe would make libzip wait
@@ -94,7 +151,8 @@ ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
         if (!known)
             throw FileError(path_,
                             "member " + std::to_string(i) + ": the central directory does not say its name and size");
-        members_.push_back({status.name, status.size});
+        const bool stored = (status.valid & ZIP_STAT_COMP_METHOD) != 0 && status.comp_method == ZIP_CM_STORE;
+        members_.push_back({status.name, status.size, stored});
         if (!names.insert(members_.back().name).second)
             throw FileError(path_, "member '" + members_.back().name + "': the archive holds two of this name");
     }
@@ -103,8 +161,19 @@ ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
 
 ZipArchive::~ZipArchive() = default;
 
-std::unique_ptr<ByteStream> ZipArchive::open(std::size_t member) const {
-    return std::make_unique<MemberStream>(*this, member);
+std::unique_ptr<ByteStream> ZipArchive::open(std::size_t member, std::uint64_t begin) const {
+    std::unique_ptr<Reader> reader = reader_before(member, begin);
+    if (begin > reader->position()) {
+        if (!members_[member].stored) {
+            const std::lock_guard lock(mutex_);
+            skipped_ += begin - reader->position();
+            if (skipped_ > max_skipped)
+                reader->fail("is compressed, and its views take too long to reach: more than 16 GiB were inflated for "
+                             "it in vain; save it uncompressed, as torch.save does");
+        }
+        reader->skip_to(begin);
+    }
+    return std::make_unique<MemberStream>(*this, std::move(reader));
 }
 
 std::string ZipArchive::read_text(std::size_t member, std::size_t limit) const {

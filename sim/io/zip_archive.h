@@ -14,6 +14,7 @@ class ZipArchive {
     struct Member {
         std::string name;
         std::uint64_t size = 0; ///< uncompressed, as the central directory claims
+        bool stored = false;    ///< as it is, not compressed: any part of it can be read alone
     };
 
     /// Throws FileError if the file is no consistent zip archive or two members have one name.
@@ -21,9 +22,11 @@ class ZipArchive {
     ~ZipArchive();
 
     [[nodiscard]] const std::vector<Member>& members() const { return members_; }
-    /// The member's bytes. Independent of other streams, so several threads may read one archive; valid as long as the
-    /// archive. Reading to the end checks length and checksum and throws FileError where either is wrong.
-    [[nodiscard]] std::unique_ptr<ByteStream> open(std::size_t member) const;
+    /// The member's bytes from byte `begin` on. Independent of other streams, so several threads may read one archive;
+    /// valid as long as the archive. Reading all of it checks length and checksum and throws FileError where either is
+    /// wrong. A compressed member is inflated from its first byte, unless a stream that is gone has left off before
+    /// `begin`: then from there. So parts that are read in order are inflated once; what is inflated in vain is limited.
+    [[nodiscard]] std::unique_ptr<ByteStream> open(std::size_t member, std::uint64_t begin = 0) const;
     /// A whole member as text; throws FileError above `limit` bytes.
     [[nodiscard]] std::string read_text(std::size_t member, std::size_t limit) const;
 
@@ -32,15 +35,20 @@ class ZipArchive {
         void operator()(zip* archive) const;
     };
     using Handle = std::unique_ptr<zip, Discard>;
+    class Reader;
     class MemberStream;
 
     [[nodiscard]] Handle take_handle() const;
+    [[nodiscard]] std::unique_ptr<Reader> reader_before(std::size_t member, std::uint64_t begin) const;
+    void leave(std::unique_ptr<Reader> reader) const;
 
     std::filesystem::path path_;
     std::vector<Member> members_;
     /// libzip reads the central directory anew for each handle, and a handle serves one thread: idle ones are kept.
     mutable std::mutex mutex_;
     mutable std::vector<Handle> idle_;
+    mutable std::unique_ptr<Reader> left_off_; ///< in the middle of a compressed member
+    mutable std::uint64_t skipped_ = 0;        ///< bytes inflated only to come to those behind them
 };
 
 } // namespace amp
