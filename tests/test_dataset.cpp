@@ -129,6 +129,27 @@ TEST_CASE("arrays x and y") {
     check_error([&] { bad({{"x.npy", good_x}}); }, {"bad.npz", "y"});
     check_error([&] { bad({{"z.npy", good_x}, {"y.npy", y}}); }, {"bad.npz", "x"});
     check_error([&] { bad({{"x.npy", npy_of("(20,)", x)}, {"y.npy", y}}); }, {"bad.npz", "same number of examples"});
+    check_error(
+        [&] {
+            bad({{"x.npy", npy_of("(10, 0)", {})}, {"y.npy", y}});
+        },
+        {"bad.npz", "x has shape (10, 0), y (10,)", "without numbers"});
+    check_error([&] { bad({{"x.npy", good_x}, {"y.npy", npy_of("(10, 0)", {})}}); }, {"(10, 0)", "without numbers"});
+    check_error([&] { bad({{"x.npy", npy_of("(10, 3, 0, 2)", {})}, {"y.npy", y}}); }, {"without numbers"});
+    check_error(
+        [&] {
+            bad({{"x.npy", npy_of("()", {1})}, {"y.npy", y}});
+        },
+        {"x has shape ()", "along their first axes"});
+    check_error([&] { bad({{"x.npy", good_x}, {"y.npy", npy_of("()", {1})}}); }, {"y ()", "along their first axes"});
+    check_error([&] { bad({{"x.npy", npy_of("(0, 2)", {})}, {"y.npy", npy_of("(0,)", {})}}); }, {"five or more"});
+    check_error([&] { bad({{"x.npy", npy_of("(1, 2)", {1, 2})}, {"y.npy", npy_of("(1,)", {0})}}); }, {"five or more"});
+    // Negative, fractional and huge targets are measurements, not classes.
+    for (const float odd : {-1.0F, 0.5F, 65536.0F, 3e38F}) {
+        labels[3] = odd;
+        const auto file = npz_of(scratch / "odd.npz", {{"x.npy", good_x}, {"y.npy", npy_of("(10,)", labels)}});
+        CHECK(npz_data(file).classes == 0);
+    }
     x[7] = std::nanf("");
     check_error(
         [&] {

@@ -56,21 +56,36 @@ void split(Dataset& data, std::int64_t count, std::function<void(std::int64_t, f
     };
 }
 
-/// All numbers of a tensor, as floats.
+constexpr std::uint64_t max_numbers = std::uint64_t{1} << 31; // of an array: 8 GiB, as examples are held in memory
+
+/// All numbers of a tensor, as floats. Memory follows what is read, since the size of a compressed array is a claim.
 std::vector<float> read_floats(const TensorFile& file, std::size_t index) {
     constexpr FormatSpec fp32 = format("fp32");
     const TensorEntry& entry = file.tensors()[index];
     if (info(entry.dtype).kind == NumberKind::complex64)
         throw FileError(file.path(), entry.name + ": holds complex numbers");
-    std::vector<std::byte> bytes(entry.bytes);
+    if (entry.count > max_numbers)
+        throw FileError(file.path(), entry.name + ": " + std::to_string(entry.count) +
+                                         " numbers; data sets are held in memory, at most 2^31 numbers an array");
     const std::unique_ptr<ByteStream> stream = file.stream(index);
-    if (stream->read(bytes) != bytes.size()) throw FileError(file.path(), entry.name + ": ends early");
-    std::vector<float> values(entry.count);
+    std::vector<std::byte> part(3 << 16); // whole elements of every type
+    std::vector<float> values;
     Flags unused;
-    for_each_number(entry.dtype, bytes, [&](std::size_t i, std::uint64_t bits) {
-        values[i] = decode(fp32, pack(fp32, unpack_number(entry.dtype, bits), {}, 0, unused));
-    });
+    while (values.size() < entry.count) {
+        const std::size_t n = stream->read(part);
+        if (n == 0) throw FileError(file.path(), entry.name + ": ends early");
+        for_each_number(entry.dtype, std::span(part).first(n), [&](std::size_t, std::uint64_t bits) {
+            values.push_back(decode(fp32, pack(fp32, unpack_number(entry.dtype, bits), {}, 0, unused)));
+        });
+    }
     return values;
+}
+
+/// "(100, 0)", as NumPy writes shapes.
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+    std::string text = "(";
+    for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+    return text + (shape.size() == 1 ? ",)" : ")");
 }
 
 std::size_t find_array(const TensorFile& file, std::string_view name) {
@@ -181,8 +196,11 @@ Dataset npz_data(const std::filesystem::path& path) {
     const std::unique_ptr<TensorFile> file = open_tensor_file(path);
     const std::size_t ix = find_array(*file, "x"), iy = find_array(*file, "y");
     const TensorEntry &x = file->tensors()[ix], &y = file->tensors()[iy];
+    const std::string shapes = "x has shape " + shape_text(x.shape) + ", y " + shape_text(y.shape) + ": ";
     if (x.shape.empty() || y.shape.empty() || x.shape[0] != y.shape[0] || x.shape[0] < 5)
-        throw FileError(path, "x and y: expected the same number of examples, five or more, along their first axes");
+        throw FileError(path, shapes + "expected the same number of examples, five or more, along their first axes");
+    if (x.count == 0 || y.count == 0)
+        throw FileError(path, shapes + "an example without numbers; expected at least one feature and one target");
     const auto inputs = std::make_shared<std::vector<float>>(read_floats(*file, ix)),
                targets = std::make_shared<std::vector<float>>(read_floats(*file, iy));
     for (const auto* const values : {inputs.get(), targets.get()})
