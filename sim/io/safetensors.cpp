@@ -15,6 +15,9 @@ namespace amp {
 namespace {
 
 constexpr std::uint64_t max_header = 100'000'000;
+// What is kept of a header is bounded, as its few bytes become some thousand with all that is noted of a tensor. The
+// largest checkpoints have 100,000 tensors, spread over many files.
+constexpr std::size_t max_tensors = 200'000, max_metadata = 200'000, max_name = 1000, max_rank = 64;
 
 struct HeaderEntry {
     TensorEntry tensor;
@@ -32,6 +35,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
         if (place_ == Place::file && !begun_) return begun_ = true;
         if (place_ == Place::value && key_ == "__metadata__") return enter(Place::metadata);
         if (place_ == Place::value) {
+            if (entries.size() == max_tensors) return fail("more than 200,000 tensors in one file");
             entries.push_back({.tensor = {.name = key_}, .offsets = {}});
             fields_.clear();
             return enter(Place::tensor);
@@ -42,10 +46,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     bool key(std::string& name) override {
         switch (place_) {
         case Place::file:
+            if (name.size() > max_name) return fail("a tensor's name of more than 1000 bytes: '" + name + "'");
             if (!names_.insert(name).second) return fail("duplicate key '" + name + "'");
             key_ = name;
             return enter(Place::value);
         case Place::metadata:
+            if (metadata.size() == max_metadata) return fail("more than 200,000 entries of __metadata__");
             if (metadata.contains(name)) return fail("duplicate key '" + name + "' in __metadata__");
             metadata_key_ = name;
             return true;
@@ -81,10 +87,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
     bool number_unsigned(std::uint64_t value) override {
         if (place_ == Place::shape) {
+            if (entries.back().tensor.shape.size() == max_rank) return fail_in_tensor("more than 64 dimensions");
             entries.back().tensor.shape.push_back(value);
             return true;
         }
         if (place_ != Place::offsets) return unexpected("a number");
+        if (entries.back().offsets.size() == 2) return fail_in_tensor("data_offsets must be two numbers");
         entries.back().offsets.push_back(value);
         return true;
     }
