@@ -72,7 +72,7 @@ TEST_CASE("layouts that do not lie in their storage are refused") {
     refused(tensor(0, {2, 2}, {huge, huge}), "reaches beyond its storage");
     refused(tensor(0, {3}, {huge}), "reaches beyond its storage");
     refused(tensor(0, {huge, 4}, {0, 0}), "more elements than any file");
-    refused(tensor(0, {huge >> 8}, {0}), "too large to gather");
+    refused(tensor(0, {huge >> 8}, {0}), "too many to read one by one; save what it expands");
     refused(tensor(-1, {2}, {1}), "negative number");
     refused(tensor(0, {-2}, {1}), "negative number");
     refused(tensor(0, {2}, {-1}), "negative number");
@@ -82,13 +82,36 @@ TEST_CASE("layouts that do not lie in their storage are refused") {
     refused(tensor(0, {2}, {1}, "FloatStorage", 2), "its storage has 24 bytes where the pickle says 8");
     refused(tensor(0, {2}, {1}, "FloatStorage", 6, "1"), "data/1 is not in the archive");
     refused(tensor(0, {2}, {1}, "FloatStorage", 6, "../data.pkl"), "is not in the archive");
-    refused(tensor(0, {2}, {1}, "QUInt8Storage", 24), "holds no tensor that can be read");
+}
+
+TEST_CASE("a file without a tensor that can be read says what it holds, and what to save") {
+    const auto refused = [](const std::string& value, const std::string& says) { check_refused(pickled(value), says); };
+    const std::string none = "data.pkl: holds no tensor that can be read";
+    refused(dict_of("w", tensor(0, {2}, {1}, "ComplexDoubleStorage", 1)),
+            none + ": tensor 'w': dtype complex128 is not read; save torch.view_as_real of it");
+    refused(dict_of("w", tensor(0, {2}, {1}, "QUInt8Storage", 24)), "dtype quint8 is not read; save tensor.int_repr()");
+    const auto with_dtype = [](const std::string& dtype) { // _rebuild_tensor_v3 over an untyped storage
+        return "ctorch._utils\n_rebuild_tensor_v3\n((" + text("storage") + "ctorch.storage\nUntypedStorage\n" +
+               text("0") + text("cpu") + number(24) + "tQ" + number(0) + tuple({2}) + tuple({1}) + "\x89}ctorch\n" +
+               dtype + "\ntR";
+    };
+    refused(dict_of("w", with_dtype("uint4")), "tensor 'w': dtype uint4 is not read; save it as int8 or uint8");
+    refused(dict_of("w", with_dtype("complex128")), "dtype complex128 is not read; save torch.view_as_real of it");
+    refused(dict_of("w", "ctorch._utils\n_rebuild_qtensor\n)R"),
+            none + ": 'w': is a quantized tensor; save tensor.int_repr() or tensor.dequantize()");
+    refused(dict_of("w", "ctorch._utils\n_rebuild_sparse_tensor\n)R"), "is a sparse tensor; save tensor.to_dense()");
+    // A whole model: its class, called without arguments, and its state.
+    refused("c__main__\nNet\n)\x81}" + text("training") + "\x88sb",
+            none + ", but an object of __main__.Net, whose code is not run; save its state_dict()");
+    refused("}", none + "; save a dict of tensors");
+    refused("(" + text("a") + "cx\ny\n)R" + text("b") + "cx\nz\n)Rd", "opcode 100");
+    refused("}(" + text("a") + "cx\ny\n)R" + text("b") + "cx\nz\n)Ru", "'a': x.y is not read; 1 more like it");
 }
 
 TEST_CASE("what a pickle would have Python call is named, not called") {
     const Scratch scratch;
     const std::string call = "cos\nsystem\n(" + text("touch " + (scratch / "owned").string()) + "tR";
-    CHECK(error_of(pt_of(scratch / "a.pt", pickled(call))).find("holds no tensor") != std::string::npos);
+    CHECK(error_of(pt_of(scratch / "a.pt", pickled(call))).find("an object of os.system") != std::string::npos);
     const auto file = open_tensor_file(
         pt_of(scratch / "b.pt", pickled("}(" + text("evil") + call + text("w") + tensor(0, {6}, {1}) + "u")));
     REQUIRE(file->notes().size() == 1);

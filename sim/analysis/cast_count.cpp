@@ -92,7 +92,8 @@ constexpr std::size_t block_numbers = 4096; // stays in the first-level cache wh
 template <class Word>
 std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                             int threads, const Progress& progress) {
-    const DTypeInfo& type = info(file.tensors()[tensor].dtype);
+    const DistinctElements elements(file, tensor);
+    const DTypeInfo& type = info(elements.tensors()[0].dtype);
     const Source<Word> source(type.dtype);
     std::vector<Boundaries<Word>> boundaries;
     for (const Cast& cast : casts) boundaries.push_back(find_boundaries(cast, source));
@@ -100,7 +101,7 @@ std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t 
         std::vector<std::array<std::uint64_t, 4>> counts;
     };
     const auto workers = detail::for_each_block<Worker>(
-        file, tensor, bytes_of(type.dtype, block_numbers), threads, progress,
+        elements, 0, bytes_of(type.dtype, block_numbers), threads, progress,
         [&] { return std::make_unique<Worker>(Worker{std::vector<std::array<std::uint64_t, 4>>(casts.size())}); },
         [&](Worker& worker, std::uint64_t, std::span<const std::byte> bytes) {
             Word words[block_numbers];
@@ -118,7 +119,7 @@ std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t 
         std::array<std::uint64_t, 4> n{};
         for (const auto& worker : workers)
             for (std::size_t c = 0; c < 4; ++c) n[c] += worker->counts[i][c];
-        const auto count = [](std::uint64_t x) { return static_cast<double>(x); };
+        const auto count = [&](std::uint64_t x) { return static_cast<double>(x * elements.repeats()); };
         result[i] = {count(n[0] - n[1]), count(n[1] - n[2]), count(n[2] - n[3]), count(n[3]), false};
     }
     return result;
@@ -159,14 +160,15 @@ CastCounts to_counts(const Weights& weights, bool expected) {
 /// Number by number; up to 16 bits by code, so that each code is looked at once.
 std::vector<CastCounts> count_one_by_one(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                          int threads, const Progress& progress) {
-    const DTypeInfo& type = info(file.tensors()[tensor].dtype);
+    const DistinctElements elements(file, tensor);
+    const DTypeInfo& type = info(elements.tensors()[0].dtype);
     const int width = type.number_bits();
     struct Worker {
         std::vector<std::uint64_t> codes;
         std::vector<Weights> weights;
     };
     const auto workers = detail::for_each_block<Worker>(
-        file, tensor, bytes_of(type.dtype, block_numbers), threads, progress,
+        elements, 0, bytes_of(type.dtype, block_numbers), threads, progress,
         [&] {
             return std::make_unique<Worker>(
                 Worker{std::vector<std::uint64_t>(width <= 16 ? std::size_t{1} << width : 0),
@@ -189,6 +191,7 @@ std::vector<CastCounts> count_one_by_one(const TensorFile& file, std::size_t ten
                 if (worker->codes[code] != 0)
                     add_element(casts[k], unpack_number(type.dtype, code), worker->codes[code], total);
         }
+        for (detail::Uint128& weight : total) weight *= elements.repeats();
         result.push_back(to_counts(total, casts[k].policy.rounding == Rounding::stochastic));
     }
     return result;

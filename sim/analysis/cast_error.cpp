@@ -10,11 +10,29 @@ namespace amp {
 
 namespace {
 
+bool fits_double(const Unpacked& x, double value) {
+    return x.kind != Kind::finite ||
+           (x.significand >> 53 == 0 && std::fabs(value) >= 0x1p-600 && std::fabs(value) <= 0x1p600);
+}
+
 struct Worker {
     std::vector<Unpacked> numbers;
     bool fits_double = true; ///< every finite one is a double of 2^-600 ... 2^600, or zero
     std::vector<double> values, scaled;
     std::vector<float> rounded;
+
+    void fill(DType dtype, std::span<const std::byte> data) {
+        numbers.clear();
+        values.clear();
+        fits_double = true;
+        for_each_number(dtype, data, [&](std::size_t, std::uint64_t bits) {
+            numbers.push_back(unpack_number(dtype, bits));
+            values.push_back(value_of(numbers.back()));
+            fits_double = fits_double && amp::fits_double(numbers.back(), values.back());
+        });
+        scaled.resize(values.size());
+        rounded.resize(values.size());
+    }
 };
 
 /// By definition: the exact product and quotient (to 64 bits where a scale is no power of two) rounded once.
@@ -40,11 +58,6 @@ void add_errors(const Cast& cast, std::span<const Unpacked> numbers, std::uint64
         result.noise.add(static_cast<double>(error.significand) / scale, error.exponent - s);
         result.add(x.kind == Kind::zero ? std::nullopt : std::optional(ratio(error, exact)));
     }
-}
-
-bool fits_double(const Unpacked& x, double value) {
-    return x.kind != Kind::finite ||
-           (x.significand >> 53 == 0 && std::fabs(value) >= 0x1p-600 && std::fabs(value) <= 0x1p600);
 }
 
 bool fits_double(const Cast& cast) {
@@ -107,36 +120,45 @@ void CastError::merge(const CastError& later) {
     nonzero += later.nonzero;
 }
 
+void CastError::repeat(std::uint64_t times) {
+    compared *= times;
+    excluded *= times;
+    nonzero *= times;
+    const auto factor = static_cast<double>(times);
+    signal *= factor;
+    noise *= factor;
+    sum_relative *= factor;
+}
+
 std::vector<CastError> measure_errors(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                       int threads, const Progress& progress) {
+    const bool random =
+        std::ranges::any_of(casts, [](const Cast& c) { return c.policy.rounding == Rounding::stochastic; });
+    const DistinctElements once(file, tensor);
+    if (once.repeats() > 1 && !random) { // random words are by index, so that repeated elements may differ
+        std::vector<CastError> result = measure_errors(once, 0, casts, threads, progress);
+        for (CastError& error : result) error.repeat(once.repeats());
+        return result;
+    }
     const DType dtype = file.tensors()[tensor].dtype;
-    std::vector<std::vector<CastError>> blocks; // by block, then cast
-    std::mutex mutex;
+    std::vector<CastError> result(casts.size());
+    BlockParts<std::vector<CastError>> parts;
     detail::for_each_block<Worker>(
         file, tensor, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<Worker>(); },
         [&](Worker& worker, std::uint64_t index, std::span<const std::byte> data) {
-            worker.numbers.clear();
-            worker.values.clear();
-            worker.fits_double = true;
-            for_each_number(dtype, data, [&](std::size_t, std::uint64_t bits) {
-                worker.numbers.push_back(unpack_number(dtype, bits));
-                worker.values.push_back(value_of(worker.numbers.back()));
-                worker.fits_double = worker.fits_double && fits_double(worker.numbers.back(), worker.values.back());
-            });
-            worker.scaled.resize(worker.values.size());
-            worker.rounded.resize(worker.values.size());
+            worker.fill(dtype, data);
             std::vector<CastError> errors(casts.size());
             for (std::size_t k = 0; k < casts.size(); ++k)
                 if (worker.fits_double && fits_double(casts[k]))
                     add_errors(casts[k], worker, index * sum_block, errors[k]);
                 else add_errors(casts[k], worker.numbers, index * sum_block, errors[k]);
-            const std::lock_guard lock(mutex);
-            if (blocks.size() <= index) blocks.resize(index + 1);
-            blocks[index] = std::move(errors);
+            parts.add(index, std::move(errors));
+        },
+        [&] {
+            parts.take([&](const std::vector<CastError>& errors) {
+                for (std::size_t k = 0; k < casts.size(); ++k) result[k].merge(errors[k]);
+            });
         });
-    std::vector<CastError> result(casts.size());
-    for (const auto& block : blocks)
-        for (std::size_t k = 0; k < casts.size(); ++k) result[k].merge(block[k]);
     return result;
 }
 

@@ -25,6 +25,8 @@ struct CastError {
     }
     /// Counts an element that is compared, with its relative error unless it is zero.
     void add(std::optional<double> relative);
+    /// As if every element came so often as it does now times `times`.
+    void repeat(std::uint64_t times);
     /// Adds a later block or tensor.
     void merge(const CastError& later);
 };

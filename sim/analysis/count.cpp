@@ -197,7 +197,7 @@ MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
     return detail::count_words(*tables_->floats, block);
 }
 
-MagnitudeStatistics MagnitudeCounter::statistics() const {
+MagnitudeStatistics MagnitudeCounter::statistics(std::uint64_t repeats) const {
     MagnitudeStatistics result = tables_->one_by_one;
     if (tables_->floats) {
         detail::FloatTables& tables = *tables_->floats;
@@ -208,8 +208,10 @@ MagnitudeStatistics MagnitudeCounter::statistics() const {
             result.include(std::bit_cast<float>(tables.largest));
         }
     }
+    result.histogram.repeat(repeats);
     if (tables_->codes)
-        tables_->codes->for_each([&](std::size_t code, std::uint64_t times) {
+        tables_->codes->for_each([&](std::size_t code, std::uint64_t listed) {
+            const std::uint64_t times = listed * repeats;
             const Unpacked x = unpack_number(dtype_, code);
             const double magnitude = magnitude_of(x);
             result.histogram.add(x, times);

@@ -40,7 +40,8 @@ inline std::uint64_t bytes_of(DType dtype, std::uint64_t numbers) {
 
 /// Sums over the finite elements. Floating sums are not associative, so their order is fixed: within a block of
 /// sum_block numbers number i belongs to partial sum i % 16, the 16 are added pairwise (i and i + 8, i and i + 4 ...);
-/// blocks, and then tensors, are added in order. Types of at most 16 bits are summed by ascending code instead.
+/// blocks, and then tensors, are added in order. Types of at most 16 bits are summed by ascending code instead. Where a
+/// tensor repeats its elements (torch's expand), those sums are of each element once, times the repeats.
 struct MagnitudeSums {
     double absolute = 0, squares = 0;
 
@@ -48,6 +49,9 @@ struct MagnitudeSums {
         absolute += other.absolute;
         squares += other.squares;
         return *this;
+    }
+    friend MagnitudeSums operator*(const MagnitudeSums& sums, double times) {
+        return {sums.absolute * times, sums.squares * times};
     }
 };
 inline constexpr std::size_t sum_block = 65536;
@@ -75,7 +79,8 @@ class MagnitudeCounter {
     /// Counts one block: whole packed elements, little-endian, at most sum_block numbers. Returns its sums, which are
     /// zero for types of at most 16 bits: statistics() has those.
     MagnitudeSums add(std::span<const std::byte> block);
-    [[nodiscard]] MagnitudeStatistics statistics() const;
+    /// Of all that was added, each element `repeats` times.
+    [[nodiscard]] MagnitudeStatistics statistics(std::uint64_t repeats = 1) const;
     /// Adds another counter of the same dtype. This and statistics() may put a const counter in order inside.
     void merge(const MagnitudeCounter& other);
 

@@ -121,6 +121,14 @@ void MagnitudeHistogram::merge(const MagnitudeHistogram& other) {
     }
 }
 
+void MagnitudeHistogram::repeat(std::uint64_t times) {
+    zero *= times;
+    nan *= times;
+    inf *= times;
+    for (auto& [exponent, row] : rows)
+        for (std::uint64_t& n : row) n *= times;
+}
+
 MagnitudeHistogram MagnitudeHistogram::scaled(int log2_scale) const {
     MagnitudeHistogram result{.zero = zero, .nan = nan, .inf = inf};
     for (const auto& [exponent, row] : rows) result.rows.emplace(exponent + log2_scale, row);

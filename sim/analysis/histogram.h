@@ -53,6 +53,8 @@ struct MagnitudeHistogram {
 
     void add(const Unpacked& x, std::uint64_t times = 1);
     void merge(const MagnitudeHistogram& other);
+    /// As if every element came so often as it does now times `times`.
+    void repeat(std::uint64_t times);
     /// The histogram of every element times 2^log2_scale, exactly.
     [[nodiscard]] MagnitudeHistogram scaled(int log2_scale) const;
 

@@ -7,24 +7,22 @@
 namespace amp {
 
 MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int threads, const Progress& progress) {
-    const DType dtype = file.tensors()[tensor].dtype;
-    std::vector<MagnitudeSums>
-        sums; // by block; grows with what is read, since a compressed member's size is a mere claim
-    std::mutex mutex;
+    const DistinctElements elements(file, tensor);
+    const DType dtype = elements.tensors()[0].dtype;
+    MagnitudeSums sums;
+    BlockParts<MagnitudeSums> parts;
     const auto workers = detail::for_each_block<MagnitudeCounter>(
-        file, tensor, bytes_of(dtype, sum_block), threads, progress,
+        elements, 0, bytes_of(dtype, sum_block), threads, progress,
         [&] { return std::make_unique<MagnitudeCounter>(dtype); },
         [&](MagnitudeCounter& counter, std::uint64_t index, std::span<const std::byte> bytes) {
-            const MagnitudeSums part = counter.add(bytes);
-            const std::lock_guard lock(mutex);
-            if (sums.size() <= index) sums.resize(index + 1);
-            sums[index] = part;
-        });
+            parts.add(index, counter.add(bytes));
+        },
+        [&] { parts.take([&](const MagnitudeSums& part) { sums += part; }); });
 
     if (workers.empty()) return {};
     for (std::size_t i = 1; i < workers.size(); ++i) workers.front()->merge(*workers[i]);
-    MagnitudeStatistics result = workers.front()->statistics();
-    for (const MagnitudeSums& s : sums) result.sums += s;
+    MagnitudeStatistics result = workers.front()->statistics(elements.repeats());
+    result.sums += sums * static_cast<double>(elements.repeats());
     return result;
 }
 
@@ -37,11 +35,12 @@ MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, 
                 std::ldexp(stored.max, -*k),
                 {std::ldexp(stored.sums.absolute, -*k), std::ldexp(stored.sums.squares, -2 * *k)}};
     }
-    const DType dtype = file.tensors()[tensor].dtype;
-    std::vector<MagnitudeSums> sums; // by block, as in measure()
-    std::mutex mutex;
+    const DistinctElements elements(file, tensor);
+    const DType dtype = elements.tensors()[0].dtype;
+    MagnitudeSums sums;
+    BlockParts<MagnitudeSums> parts;
     const auto workers = detail::for_each_block<MagnitudeStatistics>(
-        file, tensor, bytes_of(dtype, sum_block), threads, progress,
+        elements, 0, bytes_of(dtype, sum_block), threads, progress,
         [] { return std::make_unique<MagnitudeStatistics>(); },
         [&](MagnitudeStatistics& statistics, std::uint64_t index, std::span<const std::byte> bytes) {
             MagnitudeSums part;
@@ -54,21 +53,22 @@ MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, 
                 statistics.include(magnitude);
                 part += {magnitude, magnitude * magnitude};
             });
-            const std::lock_guard lock(mutex);
-            if (sums.size() <= index) sums.resize(index + 1);
-            sums[index] = part;
-        });
+            parts.add(index, part);
+        },
+        [&] { parts.take([&](const MagnitudeSums& part) { sums += part; }); });
     MagnitudeStatistics result;
     for (const auto& worker : workers) result.merge(*worker);
-    for (const MagnitudeSums& s : sums) result.sums += s;
+    result.histogram.repeat(elements.repeats());
+    result.sums += sums * static_cast<double>(elements.repeats());
     return result;
 }
 
 DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, double recorded_scale, Rounding rounding,
                                    int threads) {
-    const DType dtype = file.tensors()[tensor].dtype;
+    const DistinctElements elements(file, tensor);
+    const DType dtype = elements.tensors()[0].dtype;
     const auto workers = detail::for_each_block<DirectedHistogram>(
-        file, tensor, bytes_of(dtype, sum_block), threads, {}, [] { return std::make_unique<DirectedHistogram>(); },
+        elements, 0, bytes_of(dtype, sum_block), threads, {}, [] { return std::make_unique<DirectedHistogram>(); },
         [&](DirectedHistogram& histogram, std::uint64_t, std::span<const std::byte> bytes) {
             for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) {
                 const Unpacked x = unpack_number(dtype, bits);
@@ -77,6 +77,8 @@ DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, d
         });
     DirectedHistogram result;
     for (const auto& worker : workers) result.merge(*worker);
+    result.toward.repeat(elements.repeats());
+    result.away.repeat(elements.repeats());
     return result;
 }
 

@@ -7,26 +7,52 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace amp {
 
 /// Told of bytes done since the last call; may come from any thread, one call at a time.
 using Progress = std::function<void(std::uint64_t bytes)>;
 
+/// Parts of a result, one a block, that come from any thread in any order and are taken in the order of the blocks.
+template <class Part>
+class BlockParts {
+  public:
+    void add(std::uint64_t block, Part part) {
+        const std::lock_guard lock(mutex_);
+        parts_.emplace_back(block, std::move(part));
+    }
+    /// take(part) for those that came since the last call: all blocks up to some block.
+    template <class Take>
+    void take(const Take& take) {
+        std::ranges::sort(parts_, {}, [](const auto& p) { return p.first; });
+        for (auto& [block, part] : parts_) take(part);
+        parts_.clear();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::pair<std::uint64_t, Part>> parts_;
+};
+
 namespace detail {
 
 /// Calls body(worker, block_index, bytes) for every block of `block_bytes` of the tensor (the last may be shorter), on
 /// `threads` threads; every worker made by make() is used by one thread at a time. Returns the workers: what they hold
-/// must not depend on which of them saw which block.
+/// must not depend on which of them saw which block. `settle` is called now and then when all blocks up to some block
+/// are done, and at the end: what is kept for each block can be added up there, so that memory does not grow with the
+/// tensor.
 template <class Worker, class Make, class Body>
-std::vector<std::unique_ptr<Worker>> for_each_block(const TensorFile& file, std::size_t tensor,
-                                                    std::uint64_t block_bytes, int threads, const Progress& progress,
-                                                    const Make& make, const Body& body) {
+std::vector<std::unique_ptr<Worker>>
+for_each_block(const TensorFile& file, std::size_t tensor, std::uint64_t block_bytes, int threads,
+               const Progress& progress, const Make& make, const Body& body, const std::function<void()>& settle = {}) {
     struct Slot {
         std::unique_ptr<Worker> worker;
         std::vector<std::byte> buffer;
     };
     constexpr std::uint64_t piece = 1 << 18; // long enough to hide a system call, short enough for the cache
+    constexpr std::uint64_t settled = 4096;  // chunks, 1 GiB or more
     const std::uint64_t bytes = file.tensors()[tensor].bytes;
     const std::uint64_t chunk = std::max<std::uint64_t>(1, piece / block_bytes) * block_bytes;
     const std::unique_ptr<ByteStream> stream = file.random_access(tensor) ? nullptr : file.stream(tensor);
@@ -53,7 +79,11 @@ std::vector<std::unique_ptr<Worker>> for_each_block(const TensorFile& file, std:
         idle.push_back(std::move(slot));
         if (progress) progress(end - begin);
     };
-    for_each_chunk(bytes, chunk, stream ? 1 : threads, run); // a stream has one reader
+    for (std::uint64_t first = 0; first < bytes; first += settled * chunk) {
+        for_each_chunk(std::min(bytes - first, settled * chunk), chunk, stream ? 1 : threads, // a stream has one reader
+                       [&](std::uint64_t begin, std::uint64_t end) { run(first + begin, first + end); });
+        if (settle) settle();
+    }
 
     std::vector<std::unique_ptr<Worker>> workers;
     for (Slot& slot : idle) workers.push_back(std::move(slot.worker));

@@ -188,20 +188,26 @@ TensorDiff compare_tensors(const DiffSide& a, const DiffSide& b, std::size_t kee
     const NumberReader x(a.file, a.tensor), y(b.file, b.tensor);
     const Pairing pairing(x.dtype(), a.recorded_scale, y.dtype(), b.recorded_scale);
     const std::uint64_t numbers = x.numbers();
-    std::vector<TensorDiff> blocks((numbers + sum_block - 1) / sum_block);
-    std::mutex mutex;
-    for_each_chunk(numbers, sum_block, x.is_stream() || y.is_stream() ? 1 : threads,
-                   [&](std::uint64_t begin, std::uint64_t end) {
-                       const std::vector<StoredNumber> from = x.read(begin, end), to = y.read(begin, end);
-                       BlockDiff block(pairing, keep);
-                       for (std::size_t i = 0; i < from.size(); ++i) block.add(begin + i, from[i], to[i]);
-                       blocks[begin / sum_block] = block.result();
-                       if (!progress) return;
-                       const std::lock_guard lock(mutex);
-                       progress(end - begin);
-                   });
+    constexpr std::uint64_t settled = 1024 * sum_block; // after so many, what is kept for each block is added up
     TensorDiff total;
-    for (const TensorDiff& block : blocks) total.merge(block, keep);
+    BlockParts<TensorDiff> parts;
+    const auto compare = [&](std::uint64_t begin, std::uint64_t end) {
+        const std::vector<StoredNumber> from = x.read(begin, end), to = y.read(begin, end);
+        BlockDiff block(pairing, keep);
+        for (std::size_t i = 0; i < from.size(); ++i) block.add(begin + i, from[i], to[i]);
+        parts.add(begin / sum_block, block.result());
+    };
+    std::mutex mutex;
+    for (std::uint64_t first = 0; first < numbers; first += settled) {
+        for_each_chunk(std::min(numbers - first, settled), sum_block, x.is_stream() || y.is_stream() ? 1 : threads,
+                       [&](std::uint64_t begin, std::uint64_t end) {
+                           compare(first + begin, first + end);
+                           if (!progress) return;
+                           const std::lock_guard lock(mutex);
+                           progress(end - begin);
+                       });
+        parts.take([&](const TensorDiff& block) { total.merge(block, keep); });
+    }
     return total;
 }
 

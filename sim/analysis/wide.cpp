@@ -73,6 +73,11 @@ SquareSum& SquareSum::operator+=(const SquareSum& later) {
     return *this;
 }
 
+SquareSum& SquareSum::operator*=(double factor) {
+    for (double& sum : sums_) sum *= factor;
+    return *this;
+}
+
 std::pair<double, int> SquareSum::parts() const {
     std::size_t top = sums_.size() - 1;
     while (top > 0 && sums_[top] == 0) --top;

@@ -48,6 +48,7 @@ class SquareSum {
         sum_of(0) += part * part;
     }
     SquareSum& operator+=(const SquareSum& later);
+    SquareSum& operator*=(double factor);
 
     [[nodiscard]] bool is_zero() const { return parts().first == 0; }
     /// The sum as m * 2^e with m in [0.5, 1), or m = 0.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 namespace amp {
 
@@ -13,29 +14,41 @@ namespace {
 constexpr std::size_t max_pickle = 32'000'000;
 constexpr std::size_t max_visits = 250'000;                    // shared values may be visited again and again
 constexpr std::size_t max_names = 64'000'000;                  // bytes of all dotted names
+constexpr std::size_t max_notes = 100;                         // of values that are not read, each told
 constexpr int max_depth = 64;                                  // containers may contain themselves
-constexpr std::uint64_t max_gathered = std::uint64_t{1} << 30; // bytes of a storage, elements of a view
+constexpr std::uint64_t max_held = std::uint64_t{128} << 20;   // bytes that a view touches, where they must be held
+constexpr std::uint64_t max_repeated = std::uint64_t{1} << 30; // elements of a view that overlaps itself, one by one
 
 /// How a view's elements lie in its storage.
 struct Layout {
     std::uint64_t begin = 0, end = 0; ///< range of storage elements it touches
     bool dense = false;               ///< every element of that range exactly once
-    bool c_order = false;
+    bool c_order = false;             ///< of a dense one
+    bool ascending = false;           ///< in C order no element lies before the one before it
+    std::uint64_t repeats = 1;        ///< each comes so often, by dimensions of stride 0 (torch's expand)
 };
 
 Layout layout_of(const pickle::Tensor& t) {
     Layout layout{.begin = t.offset, .end = t.offset};
     if (std::ranges::find(t.shape, std::uint64_t{0}) != t.shape.end())
-        return {.begin = t.offset, .end = t.offset, .dense = true, .c_order = true};
+        return {.begin = t.offset, .end = t.offset, .dense = true, .c_order = true, .ascending = true};
     __extension__ typedef unsigned __int128 Wide;
     Wide last = t.offset;
     std::vector<std::size_t> order; // dimensions of more than one element, outermost first in memory
     for (std::size_t i = 0; i < t.shape.size(); ++i) {
         last += Wide{t.shape[i] - 1} * t.stride[i];
-        if (t.shape[i] > 1) order.push_back(i);
+        if (t.shape[i] <= 1) continue;
+        order.push_back(i);
+        if (t.stride[i] == 0) layout.repeats *= t.shape[i];
     }
     layout.end = last >= ~std::uint64_t{0} ? ~std::uint64_t{0} : static_cast<std::uint64_t>(last) + 1;
     layout.c_order = std::ranges::is_sorted(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
+    layout.ascending = true;
+    Wide inner = 0; // how far the inner dimensions reach
+    for (std::size_t k = order.size(); k-- > 0;) {
+        layout.ascending = layout.ascending && t.stride[order[k]] >= inner;
+        inner += Wide{t.shape[order[k]] - 1} * t.stride[order[k]];
+    }
     std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
     std::uint64_t expected = 1;
     layout.dense = true;
@@ -46,46 +59,99 @@ Layout layout_of(const pickle::Tensor& t) {
     return layout;
 }
 
+/// The same view, its dimensions in the order in which they lie in memory.
+pickle::Tensor in_memory_order(const pickle::Tensor& t) {
+    std::vector<std::size_t> order(t.shape.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
+    pickle::Tensor sorted = t;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        sorted.shape[i] = t.shape[order[i]];
+        sorted.stride[i] = t.stride[order[i]];
+    }
+    return sorted;
+}
+
+/// What an object that is not read is, and what to save instead.
+std::string described(const std::string& name) {
+    struct Row {
+        std::string_view function, what;
+    };
+    constexpr std::array rows = {
+        Row{"_rebuild_qtensor", "a quantized tensor; save tensor.int_repr() or tensor.dequantize()"},
+        Row{"_rebuild_sparse_tensor", "a sparse tensor; save tensor.to_dense()"},
+        Row{"_rebuild_sparse_csr_tensor", "a sparse tensor; save tensor.to_dense()"},
+        Row{"_rebuild_nested_tensor", "a nested tensor; save tensor.unbind()"},
+        Row{"_rebuild_meta_tensor_no_storage", "a tensor of the meta device, which has no elements"},
+        Row{"_rebuild_device_tensor_from_numpy", "a tensor of another device; save tensor.cpu()"},
+        Row{"_rebuild_device_tensor_from_cpu_tensor", "a tensor of another device; save tensor.cpu()"},
+    };
+    const auto* row = std::ranges::find(rows, std::string_view(name).substr(name.rfind('.') + 1), &Row::function);
+    return row == rows.end() ? name + " is not read" : "is " + std::string(row->what);
+}
+
+/// "complex128" of torch.ComplexDoubleStorage or torch.complex128, "quint8" of torch.QUInt8Storage; and what to save.
+std::string described_dtype(const pickle::Tensor& t) {
+    const std::string& full = t.dtype.empty() ? t.storage.type : t.dtype;
+    std::string name = full.substr(full.rfind('.') + 1);
+    if (name == "ComplexDoubleStorage") name = "complex128";
+    if (t.dtype.empty() && name.ends_with("Storage")) {
+        name.resize(name.size() - 7);
+        std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    }
+    const std::string_view advice = name.starts_with("complex")                             ? "torch.view_as_real of it"
+                                    : name.starts_with("quint") || name.starts_with("qint") ? "tensor.int_repr()"
+                                    : name.starts_with("float")                             ? "it in a wider float"
+                                                                                            : "it as int8 or uint8";
+    return "dtype " + name + " is not read; save " + std::string(advice);
+}
+
+/// The elements of a storage that a view is of.
+struct Storage {
+    const ZipArchive& archive;
+    std::size_t member;
+    std::uint64_t item;       ///< bytes of an element
+    std::size_t swapped_item; ///< bytes of a number, where the storage is big-endian; else 0
+};
+
 /// A dense range of a storage.
 class RangeStream : public ByteStream {
   public:
-    RangeStream(std::unique_ptr<ByteStream> storage, std::uint64_t skip, std::uint64_t size, std::size_t swapped_item)
-        : storage_(std::move(storage)), left_(size), swapped_item_(swapped_item) {
-        std::array<std::byte, 1 << 16> scratch;
-        while (skip > 0) {
-            const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(skip, scratch.size()));
-            if (storage_->read(std::span(scratch).first(n)) != n) break;
-            skip -= n;
-        }
-    }
+    RangeStream(const Storage& storage, std::uint64_t begin, std::uint64_t end)
+        : storage_(storage), left_((end - begin) * storage.item),
+          bytes_(storage.archive.open(storage.member, begin * storage.item)) {}
 
     std::size_t read(std::span<std::byte> out) override {
         const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left_));
-        const std::size_t n = storage_->read(out.first(wanted));
+        const std::size_t n = bytes_->read(out.first(wanted));
+        if (storage_.swapped_item > 1) swap_bytes(out.first(n), storage_.swapped_item);
         left_ -= n;
-        if (swapped_item_ > 1) swap_bytes(out.first(n), swapped_item_);
         return n;
     }
 
   private:
-    std::unique_ptr<ByteStream> storage_;
+    Storage storage_;
     std::uint64_t left_;
-    std::size_t swapped_item_;
+    std::unique_ptr<ByteStream> bytes_;
 };
 
-/// Any other view: the range it touches in memory, elements picked from it in C order.
+/// Any other view: elements picked in C order, from a part of the storage that is held. If they ascend, the part moves
+/// along with them, so that every byte is read once at most; else it is all that the view touches.
 class GatherStream : public ByteStream {
   public:
-    GatherStream(RangeStream range, const pickle::Tensor& t, const Layout& layout, std::size_t item)
-        : tensor_(t), item_(item), index_(t.shape.size()), left_(1) {
-        read_growing(range, (layout.end - layout.begin) * item, data_);
+    GatherStream(const Storage& storage, const pickle::Tensor& t, const Layout& layout)
+        : storage_(storage), tensor_(t), end_(layout.end * storage.item), at_(t.offset * storage.item),
+          index_(t.shape.size()), left_(1) {
+        if (!layout.ascending) part_ = end_ - at_;
         for (const std::uint64_t extent : t.shape) left_ *= extent;
     }
 
     std::size_t read(std::span<std::byte> out) override {
+        const auto item = static_cast<std::size_t>(storage_.item);
         std::size_t done = 0;
-        for (; done + item_ <= out.size() && left_ > 0; done += item_, --left_) {
-            std::copy_n(data_.begin() + static_cast<std::ptrdiff_t>(at_ * item_), item_,
+        for (; done + item <= out.size() && left_ > 0; done += item, --left_) {
+            if (!bytes_ || at_ >= begin_ + held_.size()) hold();
+            std::copy_n(held_.begin() + static_cast<std::ptrdiff_t>(at_ - begin_), item,
                         out.begin() + static_cast<std::ptrdiff_t>(done));
             advance();
         }
@@ -93,20 +159,34 @@ class GatherStream : public ByteStream {
     }
 
   private:
+    /// Holds what lies at at_ and behind it. Where the view leaves bytes out, the storage is opened anew there.
+    void hold() {
+        if (!bytes_ || at_ != begin_ + held_.size()) {
+            bytes_.reset(); // leaves off where the next one may go on
+            bytes_ = storage_.archive.open(storage_.member, at_);
+        }
+        begin_ = at_;
+        held_.clear();
+        read_growing(*bytes_, std::min(part_, end_ - begin_), held_);
+        if (storage_.swapped_item > 1) swap_bytes(held_, storage_.swapped_item);
+    }
     void advance() {
         for (std::size_t i = index_.size(); i-- > 0;) {
-            at_ += tensor_.stride[i];
+            at_ += tensor_.stride[i] * storage_.item;
             if (++index_[i] < tensor_.shape[i]) return;
-            at_ -= tensor_.stride[i] * tensor_.shape[i];
+            at_ -= tensor_.stride[i] * tensor_.shape[i] * storage_.item;
             index_[i] = 0;
         }
     }
 
+    Storage storage_;
     pickle::Tensor tensor_;
-    std::size_t item_;
-    std::vector<std::byte> data_;
+    std::uint64_t end_, at_; ///< bytes of the storage: where the view ends, and its next element
+    std::uint64_t begin_ = 0, part_ = 1 << 18;
+    std::vector<std::byte> held_; ///< at most part_ bytes from begin_ on
+    std::unique_ptr<ByteStream> bytes_;
     std::vector<std::uint64_t> index_;
-    std::uint64_t left_, at_ = 0;
+    std::uint64_t left_;
 };
 
 class PtFile : public TensorFile {
@@ -128,8 +208,9 @@ class PtFile : public TensorFile {
             throw FileError(path, "data.pkl, byte " + std::to_string(byte) + ": " + what);
         });
         visit(*pickle_.root, "", 0);
-        if (tensors_.empty())
-            throw FileError(path, "holds no tensor that can be read; save a dict of tensors, or use safetensors");
+        if (tensors_.empty()) throw FileError(path, "data.pkl: holds no tensor that can be read" + why_none());
+        if (skipped_ > max_notes)
+            notes_.push_back("and " + std::to_string(skipped_ - max_notes) + " more are not read; skipped");
     }
 
     [[nodiscard]] bool random_access(std::size_t) const override { return false; }
@@ -138,22 +219,54 @@ class PtFile : public TensorFile {
     }
 
     [[nodiscard]] std::unique_ptr<ByteStream> stream(std::size_t tensor) const override {
-        const View& view = views_[tensor];
-        const DTypeInfo& type = info(tensors_[tensor].dtype);
-        const auto item = static_cast<std::uint64_t>(type.bits / 8);
-        const std::size_t swapped = big_endian_ ? static_cast<std::size_t>(type.bits / 8 / type.numbers()) : 0;
-        RangeStream range(archive_.open(view.member), view.layout.begin * item,
-                          (view.layout.end - view.layout.begin) * item, swapped);
-        if (view.layout.dense) return std::make_unique<RangeStream>(std::move(range));
-        return std::make_unique<GatherStream>(std::move(range), *view.tensor, view.layout, item);
+        return stream_of(tensor, *views_[tensor].tensor);
+    }
+
+    /// Of a view that torch's expand made: the same with extents of 1.
+    [[nodiscard]] std::unique_ptr<ByteStream> distinct(std::size_t tensor) const override {
+        pickle::Tensor t = *views_[tensor].tensor;
+        for (std::size_t i = 0; i < t.shape.size(); ++i)
+            if (t.stride[i] == 0) t.shape[i] = std::min<std::uint64_t>(t.shape[i], 1);
+        return stream_of(tensor, t);
     }
 
   private:
     struct View {
         std::size_t member;
         const pickle::Tensor* tensor;
-        Layout layout;
+        bool in_memory_order; ///< too large to hold, and so not in C order
     };
+
+    [[nodiscard]] std::unique_ptr<ByteStream> stream_of(std::size_t tensor, const pickle::Tensor& view) const {
+        const pickle::Tensor t = views_[tensor].in_memory_order ? in_memory_order(view) : view;
+        const Layout layout = layout_of(t);
+        const DTypeInfo& type = info(tensors_[tensor].dtype);
+        const Storage storage{archive_, views_[tensor].member, static_cast<std::uint64_t>(type.bits / 8),
+                              big_endian_ ? static_cast<std::size_t>(type.bits / 8 / type.numbers()) : 0};
+        if (layout.dense) return std::make_unique<RangeStream>(storage, layout.begin, layout.end);
+        std::uint64_t count = 1;
+        for (const std::uint64_t extent : t.shape) count *= extent;
+        const std::string where = "tensor '" + tensors_[tensor].name + "': ";
+        if (!layout.ascending && (layout.end - layout.begin) * storage.item > max_held)
+            throw FileError(path_, where + "an overlapping view of more than 128 MiB; save tensor.contiguous()");
+        if (count > std::max(max_repeated, layout.end - layout.begin))
+            throw FileError(path_, where + std::to_string(count) +
+                                       " elements of an expanded view are too many to read "
+                                       "one by one; save what it expands");
+        return std::make_unique<GatherStream>(storage, t, layout);
+    }
+
+    void skip(const std::string& what) {
+        if (++skipped_ <= max_notes) notes_.push_back(what + "; skipped");
+    }
+
+    [[nodiscard]] std::string why_none() const {
+        if (const auto* object = std::get_if<pickle::Opaque>(&pickle_.root->data); object != nullptr)
+            return ", but an object of " + object->name + ", whose code is not run; save its state_dict()";
+        if (notes_.empty()) return "; save a dict of tensors, or use safetensors";
+        const std::string first = notes_.front().substr(0, notes_.front().rfind("; skipped"));
+        return ": " + first + (skipped_ > 1 ? "; " + std::to_string(skipped_ - 1) + " more like it" : "");
+    }
 
     static const std::filesystem::path& check_magic(const std::filesystem::path& path) {
         const ByteFile file(path);
@@ -182,7 +295,7 @@ class PtFile : public TensorFile {
             for (std::size_t i = 0; i < sequence->items.size(); ++i)
                 visit(*sequence->items[i], below(std::to_string(i)), depth + 1);
         } else if (const auto* opaque = std::get_if<pickle::Opaque>(&value.data)) {
-            notes_.push_back("'" + name + "': " + opaque->name + " is not read; skipped");
+            skip("'" + name + "': " + described(opaque->name));
         }
     }
 
@@ -200,8 +313,7 @@ class PtFile : public TensorFile {
         const std::string where = "tensor '" + name + "': ";
         const DTypeInfo* type = dtype_of(t);
         if (type == nullptr || type->bits < 8) {
-            notes_.push_back(where + "dtype " + (t.dtype.empty() ? t.storage.type : t.dtype) +
-                             " is not supported; skipped");
+            skip(where + described_dtype(t));
             return;
         }
         const auto member = index_.find(prefix_ + "data/" + t.storage.key);
@@ -218,10 +330,10 @@ class PtFile : public TensorFile {
                                        std::to_string(t.storage.size * unit));
         if (layout.end > size / item)
             throw FileError(path_, where + "reaches beyond its storage of " + std::to_string(size) + " bytes");
-        if (!layout.dense && ((layout.end - layout.begin) * item > max_gathered || entry.count > max_gathered))
-            throw FileError(path_, where + "a strided or expanded view too large to gather; save tensor.contiguous()");
-        entry.storage_order = layout.dense && !layout.c_order;
-        views_.push_back({member->second, &t, layout});
+        const bool large = !layout.ascending && (layout.end - layout.begin) * item > max_held;
+        entry.storage_order = (layout.dense && !layout.c_order) || (large && !layout.dense);
+        entry.repeats = layout.repeats;
+        views_.push_back({member->second, &t, large && !layout.dense});
         tensors_.push_back(std::move(entry));
     }
 
@@ -231,7 +343,7 @@ class PtFile : public TensorFile {
     bool big_endian_ = false;
     std::vector<View> views_;
     pickle::Pickle pickle_;
-    std::size_t visits_ = 0, names_ = 0;
+    std::size_t visits_ = 0, names_ = 0, skipped_ = 0;
 };
 
 } // namespace

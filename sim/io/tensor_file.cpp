@@ -93,6 +93,18 @@ std::unique_ptr<ByteStream> TensorFile::stream(std::size_t tensor) const {
     return std::make_unique<RandomAccessStream>(*this, tensor);
 }
 
+DistinctElements::DistinctElements(const TensorFile& file, std::size_t tensor)
+    : TensorFile(file.path()), file_(file), tensor_(tensor), repeats_(file.tensors()[tensor].repeats) {
+    const TensorEntry& all = file.tensors()[tensor];
+    const std::uint64_t count = all.count / repeats_;
+    tensors_.push_back({.name = all.name,
+                        .dtype = all.dtype,
+                        .shape = {count},
+                        .count = count,
+                        .bytes = all.bytes / repeats_,
+                        .storage_order = true});
+}
+
 void finish_entry(TensorEntry& entry, const std::filesystem::path& file) {
     constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max(); // also bounds file offsets
     const auto bits = static_cast<std::uint64_t>(info(entry.dtype).bits);

@@ -36,6 +36,9 @@ struct TensorEntry {
     /// Elements come in the order they are stored in, which is not the C order of `shape` (Fortran order, a transposed
     /// view). Counts do not depend on it; blocks follow the stored order.
     bool storage_order = false;
+    /// How often each element comes in the tensor: more than once in a view made by torch's expand. distinct() has them
+    /// once each.
+    std::uint64_t repeats = 1;
 };
 
 /// What the file itself does not say.
@@ -71,6 +74,8 @@ class TensorFile {
     virtual void read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const = 0;
     /// A sequential reader, valid as long as the file object. One stream of a file at a time.
     [[nodiscard]] virtual std::unique_ptr<ByteStream> stream(std::size_t tensor) const;
+    /// The same of a tensor whose elements repeat, with each of them once.
+    [[nodiscard]] virtual std::unique_ptr<ByteStream> distinct(std::size_t tensor) const { return stream(tensor); }
 
   protected:
     explicit TensorFile(std::filesystem::path path) : path_(std::move(path)) {}
@@ -79,6 +84,27 @@ class TensorFile {
     std::vector<TensorEntry> tensors_;
     std::map<std::string, std::string> metadata_;
     std::vector<std::string> notes_;
+};
+
+/// One tensor of a file as a file of its own, the elements of an expanded view once each: what counts elements counts
+/// those and multiplies by repeats(). The file must outlive it.
+class DistinctElements : public TensorFile {
+  public:
+    DistinctElements(const TensorFile& file, std::size_t tensor);
+
+    [[nodiscard]] std::uint64_t repeats() const { return repeats_; }
+    [[nodiscard]] bool random_access(std::size_t) const override {
+        return repeats_ == 1 && file_.random_access(tensor_);
+    }
+    void read_at(std::size_t, std::uint64_t offset, std::span<std::byte> out) const override {
+        file_.read_at(tensor_, offset, out);
+    }
+    [[nodiscard]] std::unique_ptr<ByteStream> stream(std::size_t) const override { return file_.distinct(tensor_); }
+
+  private:
+    const TensorFile& file_;
+    std::size_t tensor_;
+    std::uint64_t repeats_;
 };
 
 /// Opens a file by its extension: .safetensors, .npy, .npz, .pt, .pth; any other is raw and needs options.dtype.

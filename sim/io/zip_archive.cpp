@@ -17,6 +17,8 @@ namespace {
 /// Bytes inflated only to come to those behind them: a minute of work, after which a file is refused.
 constexpr std::uint64_t max_skipped = std::uint64_t{16} << 30;
 
+constexpr zip_int64_t max_members = 200'000;
+
 } // namespace
 
 void ZipArchive::Discard::operator()(zip* archive) const { zip_discard(archive); }
@@ -60,6 +62,8 @@ class ZipArchive::Reader {
     [[nodiscard]] const Member& member() const { return archive_.members_[index_]; }
     [[nodiscard]] std::uint64_t position() const { return position_; }
     [[nodiscard]] std::uint64_t left() const { return member().size - position_; }
+    /// Whether it can go on: not where a read has failed.
+    [[nodiscard]] bool sound() const { return sound_; }
 
     [[noreturn]] void fail(const std::string& what) const {
         throw FileError(archive_.path_, "member '" + member().name + "': " + what);
@@ -68,6 +72,7 @@ class ZipArchive::Reader {
     std::size_t read(std::span<std::byte> out) {
         const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left()));
         std::size_t done = 0;
+        sound_ = false;
         while (done < wanted) {
             const std::size_t n = read_some(out.subspan(done, wanted - done));
             if (n == 0) fail("is shorter than the archive claims");
@@ -77,6 +82,7 @@ class ZipArchive::Reader {
         std::byte extra{};
         if (left() == 0 && !std::exchange(checked_, true) && read_some({&extra, 1}) != 0)
             fail("is longer than the archive claims");
+        sound_ = true;
         return done;
     }
 
@@ -104,7 +110,7 @@ class ZipArchive::Reader {
     std::uint64_t position_ = 0;
     Handle handle_;
     zip_file_t* file_;
-    bool checked_ = false;
+    bool checked_ = false, sound_ = true;
 };
 
 class ZipArchive::MemberStream : public ByteStream {
@@ -132,7 +138,7 @@ std::unique_ptr<ZipArchive::Reader> ZipArchive::reader_before(std::size_t member
 }
 
 void ZipArchive::leave(std::unique_ptr<Reader> reader) const {
-    if (reader->member().stored || reader->left() == 0 || reader->position() == 0) return;
+    if (reader->member().stored || !reader->sound() || reader->left() == 0 || reader->position() == 0) return;
     const std::lock_guard lock(mutex_);
     std::swap(left_off_, reader);
 }
@@ -142,6 +148,7 @@ ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
     Handle handle = take_handle();
     const zip_int64_t count = zip_get_num_entries(handle.get(), 0);
     std::set<std::string_view> names;
+    if (count > max_members) throw FileError(path_, "more than 200,000 members in one archive");
     members_.reserve(static_cast<std::size_t>(count));
     for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
         zip_stat_t status;
