@@ -176,7 +176,7 @@ TEST_CASE("many views of one storage take as long as the storage") {
         CAPTURE(deflated);
         CHECK(together < 20 * once + 0.5); // read from the beginning each time it would be 200 times as long
     }
-    // From the last to the first: a stored one at no cost, a compressed one with what lies before each inflated in vain.
+    // From the last to the first, which a stored one does not mind.
     std::ranges::reverse(views);
     const double backward = seconds_of([&] { sum_up(*open_tensor_file(pt_of(scratch / "c.pt", views, storage))); });
     CHECK(backward < 5);

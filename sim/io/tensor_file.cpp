@@ -24,6 +24,23 @@ std::string one_line(std::string text) {
 
 std::string last_error() { return std::generic_category().message(errno); }
 
+/// Why a path cannot be opened. What is missing may be what a link is to, not the link.
+std::string reason_for(const std::filesystem::path& path, int error) {
+    std::error_code none;
+    const std::string target = std::filesystem::read_symlink(path, none).string();
+    const std::string reason = std::generic_category().message(error);
+    return error == ENOENT && !none ? "it is a link to " + target + ", which does not exist" : reason;
+}
+
+std::string_view kind_of(mode_t mode) {
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+           : S_ISCHR(mode)  ? "a device"
+           : S_ISBLK(mode)  ? "a device"
+                            : "something else";
+}
+
 class RandomAccessStream : public ByteStream {
   public:
     RandomAccessStream(const TensorFile& file, std::size_t tensor) : file_(file), tensor_(tensor) {}
@@ -50,11 +67,12 @@ FileError::FileError(const std::filesystem::path& file, const std::string& what)
 // O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
 ByteFile::ByteFile(std::filesystem::path path)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (descriptor_ < 0) throw FileError(path_, "cannot open: " + last_error());
+    if (descriptor_ < 0) throw FileError(path_, "cannot open: " + reason_for(path_, errno));
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
         ::close(descriptor_);
-        throw FileError(path_, "not a regular file");
+        throw FileError(path_, std::string(kind_of(status.st_mode)) + ", not a regular file; tensors are read from "
+                                                                      "files, at any place of them");
     }
     size_ = static_cast<std::uint64_t>(status.st_size);
 }

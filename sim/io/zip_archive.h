@@ -25,7 +25,8 @@ class ZipArchive {
     /// The member's bytes from byte `begin` on. Independent of other streams, so several threads may read one archive;
     /// valid as long as the archive. Reading all of it checks length and checksum and throws FileError where either is
     /// wrong. A compressed member is inflated from its first byte, unless a stream that is gone has left off before
-    /// `begin`: then from there. So parts that are read in order are inflated once; what is inflated in vain is limited.
+    /// `begin`: then from there. So parts that are read in order are inflated once; what is inflated in vain has a
+    /// limit.
     [[nodiscard]] std::unique_ptr<ByteStream> open(std::size_t member, std::uint64_t begin = 0) const;
     /// A whole member as text; throws FileError above `limit` bytes.
     [[nodiscard]] std::string read_text(std::size_t member, std::size_t limit) const;
