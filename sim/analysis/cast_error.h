@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/analysis/cast_count.h>
-#include <ampscope/sim/analysis/wide.h>
+#include <ampscope/sim/analysis/exact.h>
 
 namespace amp {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/analysis/pass.h>
-#include <ampscope/sim/analysis/wide.h>
+#include <ampscope/sim/analysis/exact.h>
 
 #include <map>
 #include <optional>

@@ -160,10 +160,24 @@ ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
                             "member " + std::to_string(i) + ": the central directory does not say its name and size");
         const bool stored = (status.valid & ZIP_STAT_COMP_METHOD) != 0 && status.comp_method == ZIP_CM_STORE;
         members_.push_back({status.name, status.size, stored});
+        check_size(regular, status);
         if (!names.insert(members_.back().name).second)
             throw FileError(path_, "member '" + members_.back().name + "': the archive holds two of this name");
     }
     idle_.push_back(std::move(handle));
+}
+
+/// No size is believed that the bytes in the file cannot become: deflate makes at most 1032 of one (zlib's technical
+/// notes), other methods are rare and have no such limit.
+void ZipArchive::check_size(const ByteFile& file, const struct zip_stat& status) const {
+    if ((status.valid & ZIP_STAT_COMP_SIZE) == 0 || (status.valid & ZIP_STAT_COMP_METHOD) == 0) return;
+    const std::uint64_t most = status.comp_method == ZIP_CM_STORE     ? 1
+                               : status.comp_method == ZIP_CM_DEFLATE ? 1032
+                                                                      : std::uint64_t{1} << 20;
+    if (status.comp_size > file.size() || status.size / most > status.comp_size)
+        throw FileError(path_, "member '" + std::string(status.name) + "': claims " + std::to_string(status.size) +
+                                   " bytes, more than its " + std::to_string(status.comp_size) +
+                                   " in the file can hold");
 }
 
 ZipArchive::~ZipArchive() = default;

@@ -6,8 +6,11 @@
 #include <mutex>
 
 struct zip;
+struct zip_stat;
 
 namespace amp {
+
+class ByteFile;
 
 class ZipArchive {
   public:
@@ -40,6 +43,7 @@ class ZipArchive {
     class MemberStream;
 
     [[nodiscard]] Handle take_handle() const;
+    void check_size(const ByteFile& file, const struct zip_stat& status) const;
     [[nodiscard]] std::unique_ptr<Reader> reader_before(std::size_t member, std::uint64_t begin) const;
     void leave(std::unique_ptr<Reader> reader) const;
 

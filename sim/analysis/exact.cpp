@@ -1,4 +1,4 @@
-#include <ampscope/sim/analysis/wide.h>
+#include <ampscope/sim/analysis/exact.h>
 
 #include <ampscope/formats/arithmetic.h>
 
