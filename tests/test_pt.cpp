@@ -99,6 +99,8 @@ TEST_CASE("a file without a tensor that can be read says what it holds, and what
     refused(dict_of("w", with_dtype("complex128")), "dtype complex128 is not read; save torch.view_as_real of it");
     refused(dict_of("w", "ctorch._utils\n_rebuild_qtensor\n)R"),
             none + ": 'w': is a quantized tensor; save tensor.int_repr() or tensor.dequantize()");
+    refused("ctorch._utils\n_rebuild_qtensor\n)R", ": 'a': is a quantized tensor; save tensor.int_repr()");
+    refused(dict_of("w", tensor(0, {2}, {1}, "OddStorage", 6)), "dtype odd is not read; save it as float32");
     refused(dict_of("w", "ctorch._utils\n_rebuild_sparse_tensor\n)R"), "is a sparse tensor; save tensor.to_dense()");
     // A whole model: its class, called without arguments, and its state.
     refused("c__main__\nNet\n)\x81}" + text("training") + "\x88sb",

@@ -118,6 +118,8 @@ DType npy_dtype(const std::string& descr, const OpenOptions& options, const std:
              "' lost its number format (bfloat16 or float8 saved by NumPy); say which with --as, such as --as bf16");
     const auto* row =
         std::ranges::find_if(dtypes, [&](const DTypeInfo& d) { return !d.numpy.empty() && d.numpy == type; });
+    if (type == "c16")
+        fail("dtype '" + descr + "' (complex128) is not read; convert to complex64, or save .real and .imag");
     if (row == dtypes.end()) fail("dtype '" + descr + "' is not supported; convert to float32 or float64");
     return row->dtype;
 }
@@ -181,7 +183,7 @@ NpyHeader parse_npy_header(std::string_view header, const OpenOptions& options, 
         npy_dtype(descr, options, [&](const std::string& what) { throw FileError(file, where + what); });
     result.big_endian = descr.front() == '>';
     result.entry.storage_order = fortran && result.entry.shape.size() > 1;
-    result.entry.name = where;
+    result.entry.name = where.empty() ? file.stem().string() : where.substr(8, where.size() - 11); // for the message
     finish_entry(result.entry, file);
     return result;
 }

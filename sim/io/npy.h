@@ -27,7 +27,7 @@ std::size_t npy_header_size(std::span<const std::byte> preamble, const std::file
                             const std::string& where);
 
 /// Parses a whole header: the Python dict literal with descr, fortran_order and shape, nothing else. `where` begins the
-/// place in messages: empty, or "member NAME: ".
+/// place in messages: empty, or "member 'NAME': ".
 NpyHeader parse_npy_header(std::string_view header, const OpenOptions& options, const std::filesystem::path& file,
                            const std::string& where);
 

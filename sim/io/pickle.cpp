@@ -240,7 +240,7 @@ std::variant<Tensor, Opaque> Machine::rebuild_tensor(const std::vector<Ref>& arg
     if (args.size() < (v3 ? 7u : 4u)) fail("a tensor lacks arguments");
     const std::size_t metadata_at = v3 ? 7 : 6; // {"conj": True}, {"neg": True}: applied when the tensor is used
     const auto* metadata = args.size() > metadata_at ? std::get_if<Dict>(&args[metadata_at]->data) : nullptr;
-    if (metadata != nullptr && !metadata->items.empty()) return Opaque{"a tensor with pending negation or conjugation"};
+    if (metadata != nullptr && !metadata->items.empty()) return Opaque{std::string(pending)};
     Tensor tensor{as<Storage>(args[0], "a storage"), as_size(args[1]), as_sizes(args[2]), as_sizes(args[3]), {}};
     if (tensor.shape.size() != tensor.stride.size()) fail("a tensor's shape and stride differ in length");
     if (v3) tensor.dtype = as<Global>(args[6], "a dtype").name;

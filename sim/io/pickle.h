@@ -23,6 +23,8 @@ struct None {};
 struct Global {
     std::string name; ///< "module.attribute"
 };
+/// The name of an Opaque that stands for a tensor with pending negation or conjugation.
+inline constexpr std::string_view pending = "a tensor with pending operations";
 /// The result of something that is not read: an object of an unknown class.
 struct Opaque {
     std::string name;

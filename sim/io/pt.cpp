@@ -72,7 +72,9 @@ pickle::Tensor in_memory_order(const pickle::Tensor& t) {
     return sorted;
 }
 
-/// What an object that is not read is, and what to save instead.
+constexpr const char* not_read = " is not read";
+
+/// What an object that is not read is, and what to save instead; a class that is not known is `not_read`.
 std::string described(const std::string& name) {
     struct Row {
         std::string_view function, what;
@@ -85,9 +87,10 @@ std::string described(const std::string& name) {
         Row{"_rebuild_meta_tensor_no_storage", "a tensor of the meta device, which has no elements"},
         Row{"_rebuild_device_tensor_from_numpy", "a tensor of another device; save tensor.cpu()"},
         Row{"_rebuild_device_tensor_from_cpu_tensor", "a tensor of another device; save tensor.cpu()"},
+        Row{pickle::pending, "a tensor with pending negation or conjugation; save tensor.resolve_neg().resolve_conj()"},
     };
     const auto* row = std::ranges::find(rows, std::string_view(name).substr(name.rfind('.') + 1), &Row::function);
-    return row == rows.end() ? name + " is not read" : "is " + std::string(row->what);
+    return row == rows.end() ? name + not_read : "is " + std::string(row->what);
 }
 
 /// "complex128" of torch.ComplexDoubleStorage or torch.complex128, "quint8" of torch.QUInt8Storage; and what to save.
@@ -101,8 +104,8 @@ std::string described_dtype(const pickle::Tensor& t) {
     }
     const std::string_view advice = name.starts_with("complex")                             ? "torch.view_as_real of it"
                                     : name.starts_with("quint") || name.starts_with("qint") ? "tensor.int_repr()"
-                                    : name.starts_with("float")                             ? "it in a wider float"
-                                                                                            : "it as int8 or uint8";
+                                    : name.starts_with("int") || name.starts_with("uint")   ? "it as int8 or uint8"
+                                                                                            : "it as float32";
     return "dtype " + name + " is not read; save " + std::string(advice);
 }
 
@@ -261,7 +264,8 @@ class PtFile : public TensorFile {
     }
 
     [[nodiscard]] std::string why_none() const {
-        if (const auto* object = std::get_if<pickle::Opaque>(&pickle_.root->data); object != nullptr)
+        const auto* object = std::get_if<pickle::Opaque>(&pickle_.root->data);
+        if (object != nullptr && described(object->name).ends_with(not_read))
             return ", but an object of " + object->name + ", whose code is not run; save its state_dict()";
         if (notes_.empty()) return "; save a dict of tensors, or use safetensors";
         const std::string first = notes_.front().substr(0, notes_.front().rfind("; skipped"));
@@ -295,7 +299,7 @@ class PtFile : public TensorFile {
             for (std::size_t i = 0; i < sequence->items.size(); ++i)
                 visit(*sequence->items[i], below(std::to_string(i)), depth + 1);
         } else if (const auto* opaque = std::get_if<pickle::Opaque>(&value.data)) {
-            skip("'" + name + "': " + described(opaque->name));
+            skip("'" + (name.empty() ? path_.stem().string() : name) + "': " + described(opaque->name));
         }
     }
 
