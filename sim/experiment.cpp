@@ -20,10 +20,15 @@ using Json = nlohmann::ordered_json;
 /// Body of every run that still goes, several at once.
 template <class Body>
 void for_each_run(std::vector<Run>& runs, int threads, const Body& body) {
-    for_each_chunk(runs.size(), 1, std::min(thread_count(threads), static_cast<int>(runs.size())),
-                   [&](std::uint64_t begin, std::uint64_t) {
-                       if (runs[begin].stopped.empty()) body(runs[begin]);
-                   });
+    for_each_chunk(runs.size(), 1, threads, [&](std::uint64_t begin, std::uint64_t) {
+        if (runs[begin].stopped.empty()) body(runs[begin]);
+    });
+}
+
+/// The threads of one of so many runs that go side by side: together they are those asked for, or one a run.
+int threads_of_run(int threads, std::size_t runs, std::size_t run) {
+    const auto all = static_cast<std::size_t>(thread_count(threads));
+    return static_cast<int>(std::max<std::size_t>(1, all / runs + (run < all % runs ? 1 : 0)));
 }
 
 /// Adds what the ops of a step have counted to the sums by kind, and begins anew.
@@ -123,8 +128,9 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
     for (const TrainOptions& o : runs)
         if (!names.insert(o.precision.name).second)
             throw std::invalid_argument("precision " + o.precision.name + " is asked for twice");
-    const int threads = std::max(1, thread_count(options_.threads) / static_cast<int>(runs.size()));
+    if (runs.empty()) throw std::invalid_argument("[experiment] expected at least one run, got none");
     for (const TrainOptions& o : runs) {
+        const int threads = threads_of_run(options_.threads, runs.size(), runs_.size());
         runs_.emplace_back();
         runs_.back().trainer = std::make_unique<Trainer>(o, data, threads);
     }

@@ -28,6 +28,9 @@ Graph::Scope::Scope(Graph& graph, std::string_view name) : graph_(graph), length
 }
 
 TensorId Graph::add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role) {
+    if (std::ranges::any_of(shape, [](std::int64_t n) { return n < 1; }))
+        throw std::invalid_argument(
+            fmt::format("[{}] expected extents of at least 1, got ({})", name, fmt::join(shape, ", ")));
     if (const int count = ++names_[name]; count > 1) name += fmt::format("_{}", count);
     program_.tensors.push_back({.name = std::move(name), .shape = std::move(shape), .format = format, .role = role});
     return {static_cast<std::int32_t>(program_.tensors.size() - 1)};

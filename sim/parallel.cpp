@@ -1,62 +1,171 @@
 #include <ampscope/sim/parallel.h>
 
-#include <algorithm>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
+#include <ampscope/sim/cores.h>
 
-#include <oneapi/tbb/blocked_range.h>
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/partitioner.h>
-#include <oneapi/tbb/task_arena.h>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
 
 namespace amp {
 
 namespace {
 
-int cores() { return std::max(1, oneapi::tbb::info::default_concurrency()); }
+/// A call of for_each_chunk: its chunks go in order to whichever thread asks next.
+struct Job {
+    std::uint64_t chunks;
+    const std::function<void(std::uint64_t)>& run;
+    std::atomic<std::uint64_t> next = 0;
 
-/// The arena of so many threads: kept, since its threads stay awake for a while and the next call finds them.
-oneapi::tbb::task_arena& arena_of(int threads) {
-    static std::mutex mutex;
-    static std::map<int, std::unique_ptr<oneapi::tbb::task_arena>> arenas;
-    const std::lock_guard lock(mutex);
-    auto& arena = arenas[threads];
-    if (!arena) arena = std::make_unique<oneapi::tbb::task_arena>(threads);
-    return *arena;
+    // Guarded by the crew's mutex.
+    int wanted = 0, working = 0; ///< helpers
+    std::condition_variable left{};
+    std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
+    std::exception_ptr error{};
+};
+
+/// The threads of this process that help with jobs. They serve every call, whatever number it asks for; one that has
+/// had nothing to do for a while ends. A caller works on its own job and on no other, and waits only for helpers that
+/// are at work, so a job ends however few come, and calls may lie within one another.
+///
+/// oneTBB has such threads, but ends the process where the system refuses one more, makes 256 and no more if it was not
+/// asked for more at first, and takes the smallest limit of calls within one another for all of them.
+class Crew {
+  public:
+    /// Works on the job with so many helpers, until every chunk that was begun is finished.
+    void work(Job& job, int helpers) {
+        call(job, helpers);
+        take_chunks(job);
+        std::unique_lock lock(mutex_);
+        std::erase(jobs_, &job); // whoever has not come need not
+        job.left.wait(lock, [&] { return job.working == 0; });
+    }
+
+    std::optional<ThreadShortage> shortage() {
+        const std::lock_guard lock(mutex_);
+        return shortage_;
+    }
+
+  private:
+    struct Helper {
+        std::condition_variable wake;
+        bool called = false;
+    };
+    static constexpr std::chrono::seconds patience{2};
+
+    /// Wakes helpers, the latest to rest first, or makes them.
+    void call(Job& job, int helpers) {
+        std::unique_lock lock(mutex_);
+        job.wanted = helpers;
+        jobs_.push_back(&job);
+        int coming = 0;
+        for (; coming < helpers && !resting_.empty(); ++coming) {
+            Helper* const helper = resting_.back();
+            resting_.pop_back();
+            helper->called = true;
+            helper->wake.notify_one();
+        }
+        std::string reason = "the limit of one process";
+        try {
+            for (; coming < helpers && size_ < max_threads; ++coming) {
+                resting_.reserve(static_cast<std::size_t>(size_) + 1);
+                std::thread([this] { serve(); }).detach();
+                ++size_;
+            }
+        } catch (const std::exception& error) { // the system has no thread, or no memory for it
+            reason = error.what();
+        }
+        const int missing = shortage_ ? shortage_->wanted - shortage_->got : 0;
+        if (helpers - coming > missing) shortage_ = {helpers + 1, coming + 1, reason};
+    }
+
+    void serve() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            while (!jobs_.empty()) {
+                Job& job = *jobs_.front();
+                if (--job.wanted == 0) std::erase(jobs_, &job);
+                ++job.working;
+                lock.unlock();
+                take_chunks(job);
+                lock.lock();
+                if (--job.working == 0) job.left.notify_one(); // under the lock: the job ends with its call
+            }
+            Helper self;
+            resting_.push_back(&self);
+            if (self.wake.wait_for(lock, patience, [&] { return self.called; })) continue;
+            std::erase(resting_, &self);
+            --size_;
+            return;
+        }
+    }
+
+    void take_chunks(Job& job) {
+        for (std::uint64_t i = job.next++; i < job.chunks; i = job.next++) {
+            try {
+                job.run(i);
+            } catch (...) {
+                job.next = job.chunks;
+                const std::lock_guard lock(mutex_);
+                if (i > job.failed) continue;
+                job.failed = i;
+                job.error = std::current_exception();
+            }
+        }
+    }
+
+    std::mutex mutex_;
+    std::vector<Job*> jobs_;       ///< that want helpers
+    std::vector<Helper*> resting_; ///< with room for all
+    int size_ = 0;
+    std::optional<ThreadShortage> shortage_;
+};
+
+/// Never destroyed: helpers may outlive everything else. A forked child has none of its parent's and begins anew.
+Crew& crew() {
+    static std::atomic<Crew*> current = [] {
+        ::pthread_atfork(nullptr, nullptr, [] { current = new Crew; });
+        return new Crew;
+    }();
+    return *current;
 }
 
 } // namespace
 
-int thread_count(int requested) { return requested > 0 ? requested : cores(); }
+int thread_count(int requested) {
+    if (requested < 0 || requested > max_threads)
+        throw std::invalid_argument("[threads] expected 0 (every core) to " + std::to_string(max_threads) + ", got " +
+                                    std::to_string(requested));
+    static const int cores = std::min(available_cores(), max_threads);
+    return requested == 0 ? cores : requested;
+}
 
 void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
                     const std::function<void(std::uint64_t, std::uint64_t)>& body) {
+    if (chunk == 0) throw std::invalid_argument("[for_each_chunk] expected chunks of at least 1, got 0");
     const std::uint64_t chunks = count / chunk + std::uint64_t{count % chunk != 0};
-    const auto run = [&](std::uint64_t i) {
+    const std::function<void(std::uint64_t)> run = [&](std::uint64_t i) {
         const FloatEnvironment environment;
         body(i * chunk, std::min(count, (i + 1) * chunk));
     };
-    const int workers = thread_count(threads);
-    if (workers == 1 || chunks <= 1) {
+    const auto workers =
+        static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(thread_count(threads)), chunks));
+    if (workers <= 1) {
         for (std::uint64_t i = 0; i < chunks; ++i) run(i);
         return;
     }
-    // More threads than cores is what the caller asked for; without this oneTBB warns and caps them.
-    std::optional<oneapi::tbb::global_control> limit;
-    if (workers > cores())
-        limit.emplace(oneapi::tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(workers));
-    // Isolated: a thread that waits for its chunks takes no chunk of an outer call meanwhile.
-    arena_of(workers).execute([&] {
-        oneapi::tbb::this_task_arena::isolate([&] {
-            oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<std::uint64_t>(0, chunks, 1), [&](const auto& range) {
-                for (std::uint64_t i = range.begin(); i != range.end(); ++i) run(i);
-            });
-        });
-    });
+    Job job{.chunks = chunks, .run = run};
+    crew().work(job, workers - 1);
+    if (job.error) std::rethrow_exception(job.error);
 }
+
+std::optional<ThreadShortage> thread_shortage() { return crew().shortage(); }
 
 } // namespace amp

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # The packages that building the tools takes, by their names in Debian 12+ and Ubuntu 24.04+.
-build_packages=(cmake ninja-build g++ pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libzip-dev libtbb-dev libssl-dev)
+build_packages=(cmake ninja-build g++ pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libzip-dev libssl-dev)
 
 # require_packages PACKAGE... : installs what dpkg does not know as installed. Asks first on a terminal, unless
 # assume_yes is set or CI is true; without apt it names the packages and stops.

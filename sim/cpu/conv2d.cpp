@@ -9,8 +9,8 @@ void run(Cpu& cpu, const Im2Col& op) {
     const ConvGeometry& g = op.geometry;
     const float* const in = cpu[op.in].data();
     float* const out = cpu[op.out].data();
-    for_each_chunk(static_cast<std::uint64_t>(g.patches()), static_cast<std::uint64_t>(cpu::grain / g.patch_size() + 1),
-                   cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+    for_each_chunk(static_cast<std::uint64_t>(g.patches()), cpu::lines_at_once(g.patch_size()), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
                        for (auto p = static_cast<std::int64_t>(begin); p < static_cast<std::int64_t>(end); ++p) {
                            float* const to = out + p * g.patch_size();
                            for_patch(g, p, [&](std::int64_t at, std::int64_t pixel) {
@@ -26,8 +26,8 @@ void run(Cpu& cpu, const Col2Im& op) {
     const float* const in = cpu[op.in].data();
     float* const out = cpu[op.out].data();
     const std::int64_t pixels = g.height * g.width * g.channels, patches = g.out_height() * g.out_width();
-    for_each_chunk(static_cast<std::uint64_t>(g.batch), static_cast<std::uint64_t>(cpu::grain / pixels + 1),
-                   cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+    for_each_chunk(static_cast<std::uint64_t>(g.batch), cpu::lines_at_once(pixels), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
                        const auto first = static_cast<std::int64_t>(begin), last = static_cast<std::int64_t>(end);
                        std::fill(out + first * pixels, out + last * pixels, 0.0F);
                        for (std::int64_t p = first * patches; p < last * patches; ++p)

@@ -160,31 +160,36 @@ void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out
 
 } // namespace
 
+ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
+    constexpr std::int64_t least_work = 1 << 17;
+    constexpr std::int64_t unit = 64; // a part packs its operands: fewer lines would cost more than their products
+    const std::int64_t parts = std::clamp<std::int64_t>(m * n * k / least_work, 1, thread_count(threads));
+    const std::int64_t length = std::max(m, n), share = std::min(length, share_of(length, parts, unit));
+    const std::int64_t cuts = (length + share - 1) / share;
+    const std::int64_t other = std::min(std::min(m, n), share_of(std::min(m, n), parts / cuts, unit));
+    return m >= n ? ProductPart{share, other} : ProductPart{other, share};
+}
+
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
             detail::InstructionSet set) {
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
-    const bool by_rows = m >= n;
-    const std::int64_t length = by_rows ? m : n, unit = 64;
-    const std::int64_t part = length / thread_count(threads),
-                       share = m * n * k < (1 << 18) ? length : (part + unit - 1) / unit * unit;
-    for_each_chunk(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(share), threads,
-                   [&](std::uint64_t begin, std::uint64_t end) {
-                       const auto at = static_cast<std::int64_t>(begin), count = static_cast<std::int64_t>(end - begin);
-                       MatrixView x = a, y = b;
-                       if (by_rows) x.data += at * a.row_stride;
-                       else y.data += at * b.column_stride;
-                       float* const to = out + (by_rows ? at * n : at);
-                       const std::int64_t height = by_rows ? count : m, width = by_rows ? n : count;
-                       switch (set) {
-                       case detail::InstructionSet::avx512:
-                           return multiply<12, 32, true>(set, x, y, to, n, height, width, k);
-                       case detail::InstructionSet::avx2:
-                           return multiply<6, 16, true>(set, x, y, to, n, height, width, k);
-                       case detail::InstructionSet::baseline:
-                           return multiply<2, 4, false>(set, x, y, to, n, height, width, k);
-                       }
-                   });
+    const ProductPart part = part_of_product(m, n, k, threads);
+    const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
+    for_each_chunk(static_cast<std::uint64_t>(across * down), 1, threads, [&](std::uint64_t index, std::uint64_t) {
+        const auto at = static_cast<std::int64_t>(index);
+        const std::int64_t i = at / across * part.rows, j = at % across * part.columns;
+        const std::int64_t height = std::min(part.rows, m - i), width = std::min(part.columns, n - j);
+        MatrixView x = a, y = b;
+        x.data += i * a.row_stride;
+        y.data += j * b.column_stride;
+        float* const to = out + i * n + j;
+        switch (set) {
+        case detail::InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k);
+        case detail::InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k);
+        case detail::InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k);
+        }
+    });
 }
 
 } // namespace amp::cpu

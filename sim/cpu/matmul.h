@@ -20,4 +20,14 @@ struct MatrixView {
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
             detail::InstructionSet set = detail::best_instruction_set());
 
+/// What one thread makes of a product at once; the parts at the edges may be smaller.
+struct ProductPart {
+    std::int64_t rows, columns;
+};
+
+/// The parts in which matmul() shares a product out: at most as many as threads, cut along the longer side first and
+/// then along both, of at least 64 lines where the product has them and about 2^17 multiply-adds, since less is not
+/// worth waking a thread. m, n and k are at least 1.
+ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads);
+
 } // namespace amp::cpu

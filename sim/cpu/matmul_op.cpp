@@ -46,11 +46,10 @@ struct ScaleKernel {
 };
 
 /// Adds the sums of the block along k that begins at l.
-void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::int64_t l, float* total) {
+void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::int64_t l, float* total, int threads) {
     const std::vector<float> a = scales_at(cpu, op.a_scale, l, op.transpose_a, op.k, op.m),
                              b = scales_at(cpu, op.b_scale, l, !op.transpose_b, op.k, op.n);
-    const std::int64_t share = std::max<std::int64_t>(1, cpu::grain / op.n);
-    for_each_chunk(static_cast<std::uint64_t>(op.m), static_cast<std::uint64_t>(share), cpu.threads(),
+    for_each_chunk(static_cast<std::uint64_t>(op.m), cpu::lines_at_once(op.n), threads,
                    [&](std::uint64_t begin, std::uint64_t end) {
                        for (std::size_t i = begin; i < end; ++i) {
                            const std::size_t row = i * static_cast<std::size_t>(op.n);
@@ -74,19 +73,19 @@ std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k
 }
 
 /// A product of scaled operands: formats/block.h's scaled_dot.
-void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out) {
+void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out, int threads) {
     const std::int64_t block = kernels::scaled_block(op);
     const Accumulator& acc = op.arithmetic.accumulate;
     const FormatSpec fa = cpu.info(op.a).format, fb = cpu.info(op.b).format;
     if (is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule) && adds_mx_scales(acc, block)) {
         const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
-        return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, cpu.threads());
+        return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, threads);
     }
     std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
     for (std::int64_t l = 0; l < op.k; l += block) {
-        cpu::accumulate(acc, fa, fb, a, b, sum.data(), op.m, op.n, std::min(block, op.k - l), cpu.threads());
-        add_scaled(cpu, op, sum, l, out);
+        cpu::accumulate(acc, fa, fb, a, b, sum.data(), op.m, op.n, std::min(block, op.k - l), threads);
+        add_scaled(cpu, op, sum, l, out, threads);
         a.data += block * a.column_stride;
         b.data += block * b.row_stride;
     }
@@ -99,9 +98,8 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
 void finish(Cpu& cpu, const Matmul& op) {
     const float* const bias = op.bias ? cpu[op.bias].data() : nullptr;
     if (bias == nullptr && cpu.info(op.out).format == fp32) return;
-    const std::int64_t rows = op.batch * op.m, share = std::max<std::int64_t>(1, cpu::grain / op.n);
     float* const out = cpu[op.out].data();
-    for_each_chunk(static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(share), cpu.threads(),
+    for_each_chunk(static_cast<std::uint64_t>(op.batch * op.m), cpu::lines_at_once(op.n), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
                        const auto first = static_cast<std::int64_t>(begin), last = static_cast<std::int64_t>(end);
                        if (bias != nullptr) {
@@ -126,15 +124,15 @@ void run(Cpu& cpu, const Matmul& op) {
         const cpu::MatrixView left = op.transpose_a ? cpu::MatrixView{x, 1, op.m} : cpu::MatrixView{x, op.k, 1};
         const cpu::MatrixView right = op.transpose_b ? cpu::MatrixView{y, 1, op.k} : cpu::MatrixView{y, op.n, 1};
         float* const to = out + i * op.m * op.n;
-        if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to);
+        if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to, threads);
         cpu::accumulate(op.arithmetic.accumulate, kernels::multiplied(op, cpu.info(op.a).format),
                         kernels::multiplied(op, cpu.info(op.b).format), left, right, to, op.m, op.n, op.k, threads);
     };
     if (op.batch == 1) {
         product(0, cpu.threads());
     } else { // a matrix on one thread, so that threads take several
-        const std::int64_t share = cpu::grain * 16 / (op.m * op.n * op.k + 1) + 1;
-        for_each_chunk(static_cast<std::uint64_t>(op.batch), static_cast<std::uint64_t>(share), cpu.threads(),
+        const std::uint64_t share = cpu::lines_at_once(op.m * op.n * op.k, cpu::grain * 16);
+        for_each_chunk(static_cast<std::uint64_t>(op.batch), share, cpu.threads(),
                        [&](std::uint64_t begin, std::uint64_t end) {
                            for (auto i = static_cast<std::int64_t>(begin); i < static_cast<std::int64_t>(end); ++i)
                                product(i, 1);

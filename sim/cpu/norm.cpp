@@ -13,8 +13,8 @@ void parameter_gradients(Cpu& cpu, const NormBackward& op) {
     const std::int64_t blocks = (rows + rows_at_once - 1) / rows_at_once;
     const float *x = cpu[op.in].data(), *g = cpu[op.grad_out].data();
     std::vector<double> sums(static_cast<std::size_t>(2 * blocks * n));
-    for_each_chunk(static_cast<std::uint64_t>(blocks), static_cast<std::uint64_t>(cpu::grain / (rows_at_once * n) + 1),
-                   cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+    for_each_chunk(static_cast<std::uint64_t>(blocks), cpu::lines_at_once(rows_at_once * n), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
                        for (auto b = static_cast<std::int64_t>(begin); b < static_cast<std::int64_t>(end); ++b) {
                            double* const to = sums.data() + 2 * b * n;
                            for (std::int64_t r = b * rows_at_once; r < std::min(rows, (b + 1) * rows_at_once); ++r)

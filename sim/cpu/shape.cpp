@@ -17,9 +17,8 @@ void run(Cpu& cpu, const Transpose& op) {
     const float* const in = cpu[op.in].data();
     float* const out = cpu[op.out].data();
     const std::int64_t inner = extent[2] * extent[3];
-    for_each_chunk(static_cast<std::uint64_t>(extent[0] * extent[1]),
-                   static_cast<std::uint64_t>(std::max<std::int64_t>(1, cpu::grain / std::max<std::int64_t>(1, inner))),
-                   cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+    for_each_chunk(static_cast<std::uint64_t>(extent[0] * extent[1]), cpu::lines_at_once(inner), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
                        for (auto p = static_cast<std::int64_t>(begin); p < static_cast<std::int64_t>(end); ++p) {
                            const float* const x = in + p / extent[1] * stride[0] + p % extent[1] * stride[1];
                            float* y = out + p * inner;

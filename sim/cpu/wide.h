@@ -22,6 +22,11 @@ void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::
 /// The same for elements of `out` that hold unrounded FP32 values.
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n);
 
+/// The lines of so many elements that a thread takes at once: about `work` elements, and at least a line.
+inline std::uint64_t lines_at_once(std::int64_t line, std::int64_t work = grain) {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(1, line)));
+}
+
 /// body(begin, end) for the elements of [0, count), on the backend's threads, at least `grain` elements at once.
 template <class Body>
 void for_elements(const Cpu& cpu, std::int64_t count, const Body& body) {
@@ -48,8 +53,7 @@ void map(Cpu& cpu, TensorId out, Args... args) {
 template <class Kernel, class... Args>
 void map_rows(Cpu& cpu, TensorId out, Args... args) {
     const std::int64_t width = cpu.info(out).shape.back(), rows = cpu.info(out).count() / width;
-    const std::int64_t share = std::max<std::int64_t>(1, grain / 4 / width);
-    for_each_chunk(static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(share), cpu.threads(),
+    for_each_chunk(static_cast<std::uint64_t>(rows), lines_at_once(width, grain / 4), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
                        std::vector<double> wide(static_cast<std::size_t>(width));
                        for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
