@@ -1,0 +1,81 @@
+// What the library computes, each call as one function from a number of threads to all bits of its results: for tests of
+// what must not change them.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <random>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace amp::test {
+
+/// The bits of results, one after another.
+class Bits {
+  public:
+    template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T> Bits& operator<<(const T& x) {
+        text_.append(reinterpret_cast<const char*>(&x), sizeof x);
+        return *this;
+    }
+    Bits& operator<<(const std::string& x) {
+        text_ += x;
+        return *this << '\n';
+    }
+    template <class A, class B>
+    Bits& operator<<(const std::pair<A, B>& x) {
+        return *this << x.first << x.second;
+    }
+    /// Anything else of amp's, by add_bits(bits, x).
+    template <class T>
+    requires requires(Bits& bits, const T& x) { add_bits(bits, x); }
+    Bits& operator<<(const T& x) {
+        add_bits(*this, x);
+        return *this;
+    }
+    template <class T>
+    Bits& operator<<(const std::optional<T>& x) {
+        return x ? *this << *x : *this << '-';
+    }
+    template <std::ranges::range Range>
+    Bits& operator<<(const Range& range) {
+        for (const auto& x : range) *this << x;
+        return *this << std::ranges::distance(range);
+    }
+    [[nodiscard]] const std::string& text() const { return text_; }
+
+  private:
+    std::string text_;
+};
+
+struct Computation {
+    std::string name;
+    std::function<void(int threads, Bits& results)> run;
+    [[nodiscard]] std::string bits(int threads) const {
+        Bits results;
+        run(threads, results);
+        return results.text();
+    }
+};
+
+/// Floats of every exponent, subnormals, zeros, infinities and NaN among them; or ordinary ones and a few subnormals.
+inline std::vector<float> mixed_floats(std::size_t n, bool specials, std::uint_fast32_t seed = 1) {
+    std::mt19937 random(seed);
+    std::vector<float> x(n);
+    for (float& f : x) {
+        const auto word = static_cast<std::uint32_t>(random());
+        if (specials) f = std::bit_cast<float>(random() % 8 == 0 ? word & 0x807fffff : word);
+        else
+            f = std::bit_cast<float>((word & 0x807fffff) |
+                                     (random() % 64 == 0 ? 0 : static_cast<std::uint32_t>(120 + random() % 8) << 23));
+    }
+    return x;
+}
+
+} // namespace amp::test
