@@ -11,17 +11,29 @@ namespace {
 // The control word that holds rounding mode and flush bits. fenv.h restores them but cannot clear the flush bits
 // portably.
 #if defined(__x86_64__)
-std::uint64_t control() { return _mm_getcsr(); }
-void set_control(std::uint64_t word) { _mm_setcsr(static_cast<unsigned>(word)); }
+// In the upper half, that of the x87 unit: strtod and printf round as it says. It changes rarely, and costs more to set.
+constexpr std::uint64_t x87_default = 0x37f; // exceptions masked, 64 bits, nearest-even
+std::uint64_t control() {
+    std::uint16_t x87 = 0;
+    asm volatile("fnstcw %0" : "=m"(x87));
+    return std::uint64_t{x87} << 32 | _mm_getcsr();
+}
+void set_control(std::uint64_t word, std::uint64_t before) {
+    _mm_setcsr(static_cast<unsigned>(word));
+    const auto x87 = static_cast<std::uint16_t>(word >> 32);
+    if (x87 != before >> 32) asm volatile("fldcw %0" : : "m"(x87));
+}
 /// All exceptions masked, no FTZ, no DAZ; the direction in bits 13 and 14.
-std::uint64_t control_word(HostRounding rounding) { return 0x1f80 | static_cast<std::uint64_t>(rounding) << 13; }
+std::uint64_t control_word(HostRounding rounding) {
+    return x87_default << 32 | 0x1f80 | static_cast<std::uint64_t>(rounding) << 13;
+}
 #elif defined(__aarch64__)
 std::uint64_t control() {
     std::uint64_t word = 0;
     asm volatile("mrs %0, fpcr" : "=r"(word));
     return word;
 }
-void set_control(std::uint64_t word) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
+void set_control(std::uint64_t word, std::uint64_t) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
 /// No traps, no flushing; the direction in bits 22 and 23, where up comes before down.
 std::uint64_t control_word(HostRounding rounding) {
     constexpr std::uint64_t direction[] = {0, 2, 1, 3};
@@ -33,7 +45,9 @@ std::uint64_t control_word(HostRounding rounding) {
 
 } // namespace
 
-FloatEnvironment::FloatEnvironment(HostRounding rounding) : saved_(control()) { set_control(control_word(rounding)); }
-FloatEnvironment::~FloatEnvironment() { set_control(saved_); }
+FloatEnvironment::FloatEnvironment(HostRounding rounding) : saved_(control()), set_(control_word(rounding)) {
+    set_control(set_, saved_);
+}
+FloatEnvironment::~FloatEnvironment() { set_control(saved_, set_); }
 
 } // namespace amp

@@ -19,7 +19,7 @@ class FloatEnvironment {
     FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
   private:
-    std::uint64_t saved_;
+    std::uint64_t saved_, set_;
 };
 
 } // namespace amp

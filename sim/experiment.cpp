@@ -1,5 +1,6 @@
 #include <ampscope/sim/experiment.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/sim/parallel.h>
 
@@ -110,6 +111,7 @@ double distance_of(const Run& run, const Run& reference, TensorId ParameterTenso
 } // namespace
 
 double Run::final_loss() const {
+    const FloatEnvironment environment;
     const std::size_t n = std::min(losses.size(), std::max<std::size_t>(10, losses.size() / 10));
     double sum = 0;
     for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
@@ -119,6 +121,7 @@ double Run::final_loss() const {
 Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
                        const Json& origin)
     : options_(std::move(options)) {
+    const FloatEnvironment environment;
     if (!(options_.departure_bound > 0) || !std::isfinite(options_.departure_bound))
         throw std::invalid_argument("[experiment] expected a bound of departures that is positive and finite");
     if (options_.steps < 0 || options_.record_every < 0 || options_.checkpoint_every < 0 ||
@@ -249,6 +252,7 @@ void Experiment::apply(Run& run) {
 }
 
 void Experiment::step() {
+    const FloatEnvironment environment;
     for_each_run(runs_, options_.threads, [&](Run& run) { compute(run); });
     const bool looks = step_ < 10 || (options_.statistics_every > 0 && step_ % options_.statistics_every == 0);
     for_each_run(runs_, options_.threads, [&](Run& run) {
@@ -273,6 +277,7 @@ void Experiment::checkpoint() {
 }
 
 std::optional<double> Experiment::distance(const Run& run) const {
+    const FloatEnvironment environment;
     return reference_ == nullptr ? std::nullopt
                                  : std::optional(distance_of(run, *reference_, &ParameterTensors::weight, 1));
 }

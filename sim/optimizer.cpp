@@ -1,5 +1,6 @@
 #include <ampscope/sim/optimizer.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/kernels/optimizer.h>
 #include <ampscope/sim/optimizer_loops.h>
 
@@ -67,6 +68,7 @@ UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
 }
 
 void keep_scaled(const FormatSpec& format, std::span<float> x) {
+    const FloatEnvironment environment;
     float amax = 0;
     for (const float value : x) amax = std::abs(value) > amax ? std::abs(value) : amax;
     const BlockScale scale = block_scale(ScaleRule::ms_amp, format, amax);
@@ -74,6 +76,7 @@ void keep_scaled(const FormatSpec& format, std::span<float> x) {
 }
 
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
+    const FloatEnvironment environment;
     const ScaledState& scaled = state.scaled;
     std::vector<float> before;
     if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());

@@ -88,11 +88,11 @@ struct UpdateCounts {
 };
 
 /// One step. A NaN is 0x7fc00000. Every result is that of single correctly rounded operations in a stated order, so it
-/// does not depend on compiler or vector width; 1 - beta^t is FP64, as in Python. Needs a FloatEnvironment.
+/// does not depend on compiler or vector width; 1 - beta^t is FP64, as in Python.
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state);
 
 /// x rounded to the format under the scale that ScaleRule::ms_amp makes of its largest magnitude (NaN are passed over),
-/// and back: what MS-AMP keeps of a tensor. FP8 saturates. Needs a FloatEnvironment.
+/// and back: what MS-AMP keeps of a tensor. FP8 saturates.
 void keep_scaled(const FormatSpec& format, std::span<float> x);
 
 /// Throws std::invalid_argument for options outside their ranges.

@@ -1,5 +1,6 @@
 #include <ampscope/sim/precision.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/loss_scaler.h>
 
 #include <algorithm>
@@ -262,6 +263,7 @@ std::string names_of(std::span<const Accumulator> list) {
 }
 
 Precision precision(std::string_view text) {
+    const FloatEnvironment environment;
     Precision p;
     bool first = true;
     std::set<std::string_view> keys;

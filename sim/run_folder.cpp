@@ -1,6 +1,7 @@
 #include <ampscope/sim/run_folder.h>
 
 #include <ampscope/formats/batch.h>
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/configuration.h>
@@ -307,6 +308,7 @@ Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
 }
 
 Json RunFolder::restore(Trainer& trainer, std::int64_t step) {
+    const FloatEnvironment environment;
     const Checkpoint checkpoint = open_checkpoint(path_, step);
     const auto& file = checkpoint.file;
     const Json& state = checkpoint.state;

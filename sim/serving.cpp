@@ -1,5 +1,6 @@
 #include <ampscope/sim/serving.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/sim/cpu/cpu.h>
 #include <ampscope/sim/io/tensor_file.h>
@@ -107,6 +108,7 @@ OperandScaling served_scaling(Served what, std::string_view text) {
 }
 
 TrainOptions trained_options(const fs::path& run) {
+    const FloatEnvironment environment;
     const Json json = read_configuration(run);
     try {
         return options_of(json);
@@ -117,6 +119,7 @@ TrainOptions trained_options(const fs::path& run) {
 
 std::vector<ServedResult> evaluate_served(const fs::path& run, const TrainOptions& options, const Dataset& data,
                                           const Serving& serving, int threads) {
+    const FloatEnvironment environment;
     if (const std::string where = difference(read_configuration(run)["data"], data_of(data)); !where.empty())
         throw FileError(run / "run.json", "was trained on other data (" + where.substr(1) +
                                               "): give --text, --context, --modulus or --data as then");

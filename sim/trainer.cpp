@@ -30,6 +30,7 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBac
     : options_(options), data_(data), training_(build_training_program(options, data)),
       backend_(make(training_.program)), shuffle_(options.seed, data.training),
       scaler_(initial_state(options.scaling)) {
+    const FloatEnvironment environment;
     if (data.validation < 1 || data.training < 1)
         throw std::invalid_argument("[train] " + data.name + ": too few examples");
     for (std::size_t i = 0; i < training_.initial.size(); ++i) {

@@ -64,7 +64,9 @@ inline void add_conversions(std::vector<Computation>& all) {
             results << codes << x;
         });
         add("rounding of doubles", [](const std::vector<float>& x, int threads, Bits& results) {
-            std::vector<double> wide(x.begin(), x.end());
+            std::vector<double> wide(x.size());
+            for (std::size_t i = 0; i < x.size(); ++i)
+                wide[i] = std::bit_cast<double>(std::uint64_t{std::bit_cast<std::uint32_t>(x[i])} << 32 | i);
             std::vector<float> out(x.size());
             quantize(format("bf16"), wide, std::span(out), {}, threads);
             results << out;

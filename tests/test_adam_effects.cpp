@@ -1,5 +1,4 @@
 // What eps and state formats do to Adam: against closed forms, and against what is known of FP16 and BF16.
-#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/adam_effects.h>
 
 #include <doctest/doctest.h>
@@ -31,7 +30,6 @@ AdamHistory held(std::vector<float> gradient, std::int64_t steps) {
 }
 
 AdamEffects effects(const AdamQuestion& q, const AdamHistory& h) {
-    const FloatEnvironment environment;
     return adam_effects(q, h);
 }
 

@@ -2,6 +2,7 @@
 #include <ampscope/tools/adam/report.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
+#include <ampscope/tools/process.h>
 
 namespace {
 
@@ -22,6 +23,7 @@ int run(const AdamToolOptions& options, const Complain& complain) {
 } // namespace
 
 int main(int argc, char** argv) {
+    const Process process("amp-adam");
     const Complain complain{"amp-adam"};
     AdamToolOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;

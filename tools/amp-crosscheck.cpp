@@ -5,6 +5,7 @@
 #include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/crosscheck/replay_report.h>
 #include <ampscope/tools/crosscheck/report.h>
+#include <ampscope/tools/process.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -131,6 +132,7 @@ void add_run(CLI::App& app, Options& options) {
 } // namespace
 
 int main(int argc, char** argv) {
+    const Process process("amp-crosscheck");
     Options options;
     CLI::App app("Checks the models of matrix hardware against hardware.", "amp-crosscheck");
     app.footer(examples);

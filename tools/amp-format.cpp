@@ -5,6 +5,7 @@
 #include <ampscope/tools/format/convert.h>
 #include <ampscope/tools/format/facts.h>
 #include <ampscope/tools/format/testfloat.h>
+#include <ampscope/tools/process.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -141,6 +142,7 @@ void convert(Options& options) {
 } // namespace
 
 int main(int argc, char** argv) {
+    const Process process("amp-format");
     Options options;
     CLI::App app("Number formats: their facts, single numbers, tensor files and operations.", "amp-format");
     app.footer(examples);

@@ -4,6 +4,7 @@
 #include <ampscope/tools/histogram/collect.h>
 #include <ampscope/tools/histogram/report.h>
 #include <ampscope/tools/output.h>
+#include <ampscope/tools/process.h>
 
 #include <algorithm>
 
@@ -38,6 +39,7 @@ int run(const HistogramOptions& options) {
 } // namespace
 
 int main(int argc, char** argv) {
+    const Process process("amp-histogram");
     HistogramOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
     return exit_code(complain, [&] { return run(options); });

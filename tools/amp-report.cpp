@@ -1,6 +1,7 @@
 // amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
+#include <ampscope/tools/process.h>
 #include <ampscope/tools/report/report.h>
 #include <ampscope/tools/report/standard.h>
 
@@ -89,6 +90,7 @@ int run(const ReportOptions& options, const Complain& complain) {
 } // namespace
 
 int main(int argc, char** argv) {
+    const Process process("amp-report");
     const Complain complain{"amp-report"};
     ReportOptions options;
     if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;

@@ -1,6 +1,7 @@
 // amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
 #include <ampscope/sim/io/write.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/process.h>
 #include <ampscope/tools/train/report.h>
 
 #include <fmt/format.h>
@@ -102,6 +103,7 @@ int run(const TrainToolOptions& options) {
 } // namespace
 
 int main(int argc, char** argv) {
+    const Process process("amp-train");
     TrainToolOptions options;
     if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
     try {

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/codec.h>
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/kernels/optimizer.h>
 
 #include <algorithm>
@@ -167,6 +168,7 @@ void AdamEffects::merge(const AdamEffects& other) {
 }
 
 AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& history) {
+    const FloatEnvironment environment;
     check(question.options);
     AdamEffects result;
     if (history.gradients.empty()) return result;

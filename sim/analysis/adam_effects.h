@@ -68,7 +68,7 @@ struct AdamHistory {
     std::vector<std::int64_t> repeats;         ///< how many steps in a row had it
 };
 
-/// Throws std::invalid_argument for options outside their ranges. Needs a FloatEnvironment.
+/// Throws std::invalid_argument for options outside their ranges.
 AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& history);
 
 } // namespace amp

@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/block_scales.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/count.h>
 
 #include <cmath>
@@ -107,6 +108,7 @@ void BlockStatistics::merge(const BlockStatistics& other) {
 
 BlockStatistics measure_blocks(const TensorFile& file, std::size_t tensor, std::uint64_t block, double tensor_amax,
                                int threads, const Progress& progress) {
+    const FloatEnvironment environment;
     const DTypeInfo& type = info(file.tensors()[tensor].dtype);
     const std::uint64_t width = static_cast<std::uint64_t>(type.number_bits());
     // Blocks of sub-byte numbers need not end on a byte, so bytes are read in multiples that do.

@@ -4,6 +4,7 @@
 
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/environment.h>
 
 #include <cmath>
 #include <cstring>
@@ -211,6 +212,7 @@ CastClass classify(const Cast& cast, const Unpacked& x, std::uint32_t random) {
 }
 
 void CastCounts::merge(const CastCounts& other) {
+    const FloatEnvironment environment;
     underflow += other.underflow;
     subnormal += other.subnormal;
     normal += other.normal;
@@ -220,6 +222,7 @@ void CastCounts::merge(const CastCounts& other) {
 
 std::vector<CastCounts> count_casts(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                     int threads, const Progress& progress) {
+    const FloatEnvironment environment;
     const DTypeInfo& type = info(file.tensors()[tensor].dtype);
     const bool random =
         std::ranges::any_of(casts, [](const Cast& c) { return c.policy.rounding == Rounding::stochastic; });

@@ -3,6 +3,7 @@
 #include <ampscope/sim/analysis/count.h>
 
 #include <ampscope/formats/batch.h>
+#include <ampscope/formats/environment.h>
 
 #include <cmath>
 
@@ -95,6 +96,7 @@ void add_errors(const Cast& cast, Worker& worker, std::uint64_t first_index, Cas
 } // namespace
 
 double CastError::sqnr() const {
+    const FloatEnvironment environment;
     if (noise.is_zero() && !signal.is_zero()) return INFINITY;
     const auto [s, i] = signal.parts();
     const auto [n, j] = noise.parts();
@@ -111,6 +113,7 @@ void CastError::add(std::optional<double> relative) {
 }
 
 void CastError::merge(const CastError& later) {
+    const FloatEnvironment environment;
     compared += later.compared;
     excluded += later.excluded;
     signal += later.signal;
@@ -132,6 +135,7 @@ void CastError::repeat(std::uint64_t times) {
 
 std::vector<CastError> measure_errors(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                       int threads, const Progress& progress) {
+    const FloatEnvironment environment;
     const bool random =
         std::ranges::any_of(casts, [](const Cast& c) { return c.policy.rounding == Rounding::stochastic; });
     const DistinctElements once(file, tensor);

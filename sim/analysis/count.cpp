@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/count.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/count_kernel.h>
 
 #include <algorithm>
@@ -74,6 +75,7 @@ void MagnitudeStatistics::include(double magnitude) {
 }
 
 void MagnitudeStatistics::merge(const MagnitudeStatistics& later) {
+    const FloatEnvironment environment;
     histogram.merge(later.histogram);
     include(later.min_nonzero);
     include(later.max);
@@ -186,6 +188,7 @@ MagnitudeSums MagnitudeCounter::Tables::add_one_by_one(DType dtype, std::span<co
 }
 
 MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
+    const FloatEnvironment environment;
     constexpr std::size_t few = 1024; // less than what the kernel's tables take to make and to empty
     const std::size_t n = block.size() * 8 / static_cast<std::size_t>(number_bits(dtype_));
     if (tables_->codes) {
@@ -198,6 +201,7 @@ MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
 }
 
 MagnitudeStatistics MagnitudeCounter::statistics(std::uint64_t repeats) const {
+    const FloatEnvironment environment;
     MagnitudeStatistics result = tables_->one_by_one;
     if (tables_->floats) {
         detail::FloatTables& tables = *tables_->floats;

@@ -1,5 +1,7 @@
 #include <ampscope/sim/analysis/departure.h>
 
+#include <ampscope/formats/environment.h>
+
 #include <cmath>
 #include <map>
 #include <set>
@@ -84,6 +86,7 @@ void DepartureWatch::note(DepartureKind kind, const Trainer& run, const Pair& pa
 
 void DepartureWatch::look(const Trainer& run, const Trainer& reference, const StepResult& step,
                           double reference_scale) {
+    const FloatEnvironment environment;
     const Backend &ours = run.backend(), &theirs = reference.backend();
     const bool broken = step.found_inf || !std::isfinite(step.loss); // else nothing can be infinite or NaN
     const auto wants = [&](DepartureKind kind) { return !first(kind); };

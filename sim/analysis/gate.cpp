@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/gate.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/formats/spec.h>
 
 #include <array>
@@ -144,9 +145,13 @@ GateError::GateError(std::string_view text, std::size_t position, const std::str
                             ": expected " + expected + "\n  " + std::string(text) + "\n  " +
                             std::string(position, ' ') + "^") {}
 
-Gate parse_gate(std::string_view text) { return Parser(text).parse(); }
+Gate parse_gate(std::string_view text) {
+    const FloatEnvironment environment;
+    return Parser(text).parse();
+}
 
 double parse_scale(std::string_view text) {
+    const FloatEnvironment environment;
     if (text.starts_with("2^")) {
         if (const std::optional<int> log2 = parse_integer(text.substr(2)); log2 && std::abs(*log2) <= 1000)
             return std::ldexp(1.0, *log2);

@@ -1,5 +1,7 @@
 #include <ampscope/sim/analysis/histogram.h>
 
+#include <ampscope/formats/environment.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -192,6 +194,7 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
 
 Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
                          const CastRule& rule, const RecommendationOptions& options) {
+    const FloatEnvironment environment;
     const std::uint64_t nonzero = all.nonzero();
     if (nonzero == 0) return {.log2_scale = 0};
     // Beyond these scales every element has left the format, at one end or the other.

@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
 
@@ -54,6 +55,7 @@ RecordedMagnitudes parsed(const std::string& text) {
 } // namespace
 
 Json histogram_line(const RecordedMagnitudes& r) {
+    const FloatEnvironment environment;
     return {{"step", r.step},
             {"tensor", r.tensor},
             {"kind", r.kind == GradientKind::weight ? "weight" : "activation"},
@@ -69,6 +71,7 @@ Json histogram_line(const RecordedMagnitudes& r) {
 
 void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink& sink,
                         std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress) {
+    const FloatEnvironment environment;
     std::ifstream in(file, std::ios::binary);
     std::int64_t number = 0, broken = 0;
     for (std::string text; std::getline(in, text);) {
@@ -88,6 +91,7 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
 
 void measure_gradients(const Recording& recording, int threads, const MagnitudesSink& sink,
                        std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress) {
+    const FloatEnvironment environment;
     std::unique_ptr<TensorFile> file;
     for (const RecordedTensor& t : recording.tensors) {
         RecordedMagnitudes found{.step = t.step.value_or(0),

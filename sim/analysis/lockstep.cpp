@@ -1,5 +1,7 @@
 #include <ampscope/sim/analysis/lockstep.h>
 
+#include <ampscope/formats/environment.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -50,6 +52,7 @@ void Lockstep::compare(const Op& op, TensorId id, LockstepCounts& counts) {
 }
 
 void Lockstep::run(const Op& op) {
+    const FloatEnvironment environment;
     for (const TensorId id : written_) std::ranges::copy(reference_->read(id), (*tested_)[id].begin());
     written_.clear();
     tell(*reference_);

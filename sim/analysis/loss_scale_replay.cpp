@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/loss_scale_replay.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/measure.h>
 
@@ -85,6 +86,7 @@ std::string_view name_of(Known known) { return known_names[static_cast<std::size
 std::string_view name_of(AlarmKind kind) { return alarm_names[static_cast<std::size_t>(kind)]; }
 
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format) {
+    const FloatEnvironment environment;
     if (!(scale > 0) || scale >= step.overflow_scale) return {true, Known::exact}; // 0 * (1 / 0) is NaN
     if (!std::isfinite(quantize(format, scale * step.amax))) return {true, Known::exact};
     if (scale <= step.clean_scale) return {false, Known::exact};
@@ -92,6 +94,7 @@ StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSp
 }
 
 Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format) {
+    const FloatEnvironment environment;
     LossScalerState state = initial_state(options);
     if (steps.empty()) throw std::invalid_argument("no steps to replay");
     if (steps.back().step - steps.front().step >= most_replayed_steps)
@@ -151,6 +154,7 @@ std::vector<SweptScaler> sweep_scalers(std::span<const GradientStep> steps, cons
 }
 
 LossScalerOptions scaler_options(std::string_view text) {
+    const FloatEnvironment environment;
     std::size_t end = std::min(text.find(','), text.size());
     LossScalerOptions o = loss_scaler(text.substr(0, end)).options;
     struct Number {

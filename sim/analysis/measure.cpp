@@ -1,12 +1,14 @@
 #include <ampscope/sim/analysis/measure.h>
 
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/environment.h>
 
 #include <cmath>
 
 namespace amp {
 
 MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int threads, const Progress& progress) {
+    const FloatEnvironment environment;
     const DistinctElements elements(file, tensor);
     const DType dtype = elements.tensors()[0].dtype;
     MagnitudeSums sums;
@@ -28,6 +30,7 @@ MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int thre
 
 MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
                                     const Progress& progress) {
+    const FloatEnvironment environment;
     if (const std::optional<int> k = exact_log2(recorded_scale)) {
         const MagnitudeStatistics stored = measure(file, tensor, threads, progress);
         return {stored.histogram.scaled(-*k),

@@ -1,6 +1,7 @@
 #include <ampscope/sim/analysis/norms.h>
 
 #include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/environment.h>
 
 #include <algorithm>
 #include <bit>
@@ -38,10 +39,14 @@ struct NormsKernel {
 } // namespace
 
 void Norms::add(std::span<const float> x) {
+    const FloatEnvironment environment;
     detail::dispatch<NormsKernel>(detail::best_instruction_set(), &squares_, &largest_, x);
 }
 
-double Norms::two() const { return std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0)); }
+double Norms::two() const {
+    const FloatEnvironment environment;
+    return std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
+}
 
 float Norms::largest() const { return std::bit_cast<float>(*std::ranges::max_element(largest_)); }
 

@@ -1,6 +1,7 @@
 #include <ampscope/sim/analysis/recorded_products.h>
 
 #include <ampscope/formats/dot.h>
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/parallel.h>
 
@@ -111,6 +112,7 @@ void compare(RecordedComparison& r, const Words& a, const Words& b, const Words&
 } // namespace
 
 std::vector<RecordedComparison> compare_recorded(const std::filesystem::path& path, const RecordedQuestion& question) {
+    const FloatEnvironment environment;
     accumulator(question.accumulator); // complains first
     const std::unique_ptr<TensorFile> file = open_tensor_file(path);
     const Words a = require_words(*file, "a"), b = require_words(*file, "b"), c = require_words(*file, "c");

@@ -1,5 +1,6 @@
 #include <ampscope/sim/analysis/tensor_diff.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/analysis/number_reader.h>
 
@@ -160,6 +161,7 @@ std::uint64_t TensorDiff::elements() const {
 }
 
 double TensorDiff::relative_norm() const {
+    const FloatEnvironment environment;
     if (difference_squares.is_zero()) return 0;
     const auto [d, i] = difference_squares.root();
     const auto [a, j] = a_squares.root();
@@ -167,6 +169,7 @@ double TensorDiff::relative_norm() const {
 }
 
 void TensorDiff::merge(const TensorDiff& later, std::size_t keep) {
+    const FloatEnvironment environment;
     for (std::size_t c = 0; c < diff_classes; ++c) counts[c] += later.counts[c];
     for (const auto& [k, n] : later.ulps) ulps[k] += n;
     for (const auto& [k, n] : later.relative) relative[k] += n;
@@ -184,6 +187,7 @@ void TensorDiff::merge(const TensorDiff& later, std::size_t keep) {
 
 TensorDiff compare_tensors(const DiffSide& a, const DiffSide& b, std::size_t keep, int threads,
                            const Progress& progress) {
+    const FloatEnvironment environment;
     check_pair(a, b);
     const NumberReader x(a.file, a.tensor), y(b.file, b.tensor);
     const Pairing pairing(x.dtype(), a.recorded_scale, y.dtype(), b.recorded_scale);

@@ -1,6 +1,7 @@
 #include <ampscope/sim/cpu/accumulate.h>
 
 #include <ampscope/formats/block.h>
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/cpu/column_sums.h>
 #include <ampscope/sim/cpu/fused_sum.h>
 #include <ampscope/sim/cpu/panels.h>
@@ -282,6 +283,7 @@ void sum(const Product& p) {
 void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                 MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
                 detail::InstructionSet set) {
+    const FloatEnvironment environment;
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
     Product p{accumulator, a_format, b_format, a, b, out, m, n, k, threads, set};
@@ -303,6 +305,7 @@ void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, cons
 void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                    MatrixView b, const float* a_scales, const float* b_scales, float* out, std::int64_t m,
                    std::int64_t n, std::int64_t k, int threads, detail::InstructionSet set) {
+    const FloatEnvironment environment;
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
     fused<double>({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});

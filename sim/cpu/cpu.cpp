@@ -1,5 +1,6 @@
 #include <ampscope/sim/cpu/cpu.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/parallel.h>
 
 namespace amp {
@@ -11,6 +12,7 @@ Cpu::Cpu(const Program& program, int threads)
 }
 
 void Cpu::run(const Op& op) {
+    const FloatEnvironment environment;
     std::visit([this](const auto& o) { amp::run(*this, o); }, op);
 }
 

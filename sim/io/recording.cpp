@@ -1,5 +1,7 @@
 #include <ampscope/sim/io/recording.h>
 
+#include <ampscope/formats/environment.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -193,6 +195,7 @@ std::string layer_of(std::string_view tensor) {
 }
 
 Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options) {
+    const FloatEnvironment environment;
     Recording result;
     Finder finder(options, result);
     for (const fs::path& path : paths) finder.add_path(path);

@@ -1,5 +1,7 @@
 #include <ampscope/sim/io/step_log.h>
 
+#include <ampscope/formats/environment.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -202,6 +204,7 @@ void put_in_order(StepLog& log, const fs::path& path) {
 } // namespace
 
 Json read_run_configuration(const fs::path& folder) {
+    const FloatEnvironment environment;
     const fs::path path = folder / "run.json";
     std::error_code none;
     if (!fs::exists(path, none)) return nullptr;
@@ -213,6 +216,7 @@ Json read_run_configuration(const fs::path& folder) {
 
 StepLog read_step_log(const fs::path& path, const LogColumns& columns,
                       const std::function<void(std::uint64_t)>& progress, const StepSink& sink) {
+    const FloatEnvironment environment;
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const fs::path file = folder ? path / "metrics.jsonl" : path;

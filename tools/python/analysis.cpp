@@ -27,14 +27,15 @@ MagnitudeStatistics measured(const Array<T>& x, DType dtype) {
 template <class T>
 void bind_counting(nb::module_& m, DType dtype) {
     m.def(
-        "histogram", [dtype](const Array<T>& x) { return measured(x, dtype).histogram; }, nb::arg("x").noconvert());
+        "histogram", [dtype](const Array<T>& x) { return measured(x, dtype).histogram; }, nb::arg("x").noconvert(),
+        InEnvironment());
     m.def(
         "measure",
         [dtype](const Array<T>& x) {
             const MagnitudeStatistics s = measured(x, dtype);
             return std::pair(s.histogram, s.max);
         },
-        nb::arg("x").noconvert());
+        nb::arg("x").noconvert(), InEnvironment());
 }
 
 nb::dict classes(const MagnitudeHistogram& h, const FormatOrName& f, int log2_scale) {
@@ -79,20 +80,25 @@ void bind_histogram(nb::module_& m) {
         .def_ro("zero", &MagnitudeHistogram::zero)
         .def_ro("nan", &MagnitudeHistogram::nan)
         .def_ro("inf", &MagnitudeHistogram::inf)
-        .def_prop_ro("nonzero", &MagnitudeHistogram::nonzero, "Elements that are finite and not zero.")
-        .def_prop_ro("count", &MagnitudeHistogram::count)
-        .def_prop_ro("exponents", &exponents_of, "How many elements lie in [2^e, 2^(e+1)), by e.")
-        .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"), "Of every element times 2^log2_scale.")
+        .def_prop_ro("nonzero", &MagnitudeHistogram::nonzero, "Elements that are finite and not zero.", InEnvironment())
+        .def_prop_ro("count", &MagnitudeHistogram::count, InEnvironment())
+        .def_prop_ro("exponents", &exponents_of, "How many elements lie in [2^e, 2^(e+1)), by e.", InEnvironment())
+        .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"), "Of every element times 2^log2_scale.",
+             InEnvironment())
         .def("classify", &classes, nb::arg("format"), nb::arg("log2_scale") = 0,
-             "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.")
+             "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.",
+             InEnvironment())
         .def("recommend", &recommended, nb::arg("format"), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
-             "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).")
+             "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).",
+             InEnvironment())
         .def("svg", &svg_of, nb::arg("formats") = std::vector<std::string>{"fp16", "bf16", "e4m3", "e5m2"},
-             nb::arg("title") = "Magnitudes", "The picture that amp-histogram draws, as SVG text.")
-        .def("_repr_svg_",
-             [](const MagnitudeHistogram& h) {
-                 return svg_of(h, {"fp16", "bf16", "e4m3", "e5m2"}, "Magnitudes");
-             })
+             nb::arg("title") = "Magnitudes", "The picture that amp-histogram draws, as SVG text.", InEnvironment())
+        .def(
+            "_repr_svg_",
+            [](const MagnitudeHistogram& h) {
+                return svg_of(h, {"fp16", "bf16", "e4m3", "e5m2"}, "Magnitudes");
+            },
+            InEnvironment())
         .def(
             "__add__",
             [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) {
@@ -100,13 +106,16 @@ void bind_histogram(nb::module_& m) {
                 sum.merge(b);
                 return sum;
             },
-            nb::is_operator())
+            nb::is_operator(), InEnvironment())
         .def(
             "__eq__", [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) { return a == b; },
-            nb::is_operator(), equality)
-        .def("__repr__", [](const MagnitudeHistogram& h) {
-            return "<ampscope.Histogram of " + std::to_string(h.count()) + " elements>";
-        });
+            nb::is_operator(), equality, InEnvironment())
+        .def(
+            "__repr__",
+            [](const MagnitudeHistogram& h) {
+                return "<ampscope.Histogram of " + std::to_string(h.count()) + " elements>";
+            },
+            InEnvironment());
     bind_counting<float>(m, DType::f32);
     bind_counting<double>(m, DType::f64);
 }
@@ -137,10 +146,12 @@ void bind_scaler(nb::module_& m) {
             },
             nb::arg("name") = "torch", nb::kw_only(), nb::arg("init_scale") = nb::none(),
             nb::arg("growth_factor") = nb::none(), nb::arg("backoff_factor") = nb::none(),
-            nb::arg("growth_interval") = nb::none())
+            nb::arg("growth_interval") = nb::none(), InEnvironment())
         .def_prop_ro(
-            "scale", [](const Scaler& s) { return s.state.scale; }, "What the next loss is multiplied by.")
-        .def_prop_ro("growth_tracker", [](const Scaler& s) { return s.state.growth_tracker; })
+            "scale", [](const Scaler& s) { return s.state.scale; }, "What the next loss is multiplied by.",
+            InEnvironment())
+        .def_prop_ro(
+            "growth_tracker", [](const Scaler& s) { return s.state.growth_tracker; }, InEnvironment())
         .def(
             "update",
             [](Scaler& s, bool found_inf) {
@@ -148,7 +159,8 @@ void bind_scaler(nb::module_& m) {
                 s.state = u.state;
                 return u.verdict == ScalerVerdict::step ? "step" : u.verdict == ScalerVerdict::skip ? "skip" : "abort";
             },
-            nb::arg("found_inf"), "One step: 'step', 'skip' or 'abort'; the scale moves as the framework's does.");
+            nb::arg("found_inf"), "One step: 'step', 'skip' or 'abort'; the scale moves as the framework's does.",
+            InEnvironment());
 }
 
 } // namespace

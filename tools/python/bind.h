@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/formats/batch.h>
+#include <ampscope/formats/environment.h>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -19,6 +20,10 @@
 namespace amp::python {
 
 namespace nb = nanobind;
+
+/// Goes with every function of the module: other packages in the process flush subnormals (torch.set_flush_denormal) or
+/// round in another direction.
+using InEnvironment = nb::call_guard<FloatEnvironment>;
 
 /// Formats are given as such or by name.
 using FormatOrName = std::variant<FormatSpec, std::string>;

@@ -71,34 +71,43 @@ std::string representation(const FormatSpec& f) { return std::string("ampscope.f
 
 void bind_format(nb::module_& m) {
     nb::class_<FormatSpec>(m, "Format", "A binary number format of at most 32 bits; see ampscope.format().")
-        .def_prop_ro("name", [](const FormatSpec& f) { return std::string(f.name); })
-        .def_prop_ro("bits", &FormatSpec::bits)
-        .def_prop_ro("exponent_bits", [](const FormatSpec& f) { return f.exponent_bits; })
-        .def_prop_ro("fraction_bits", [](const FormatSpec& f) { return f.fraction_bits; })
-        .def_prop_ro("bias", &FormatSpec::bias)
         .def_prop_ro(
-            "max", [](const FormatSpec& f) { return decode(f, f.max_code()); }, "Largest finite value.")
+            "name", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
+        .def_prop_ro("bits", &FormatSpec::bits, InEnvironment())
         .def_prop_ro(
-            "min_normal", [](const FormatSpec& f) { return decode(f, f.min_normal_code()); }, "Smallest normal value.")
+            "exponent_bits", [](const FormatSpec& f) { return f.exponent_bits; }, InEnvironment())
+        .def_prop_ro(
+            "fraction_bits", [](const FormatSpec& f) { return f.fraction_bits; }, InEnvironment())
+        .def_prop_ro("bias", &FormatSpec::bias, InEnvironment())
+        .def_prop_ro(
+            "max", [](const FormatSpec& f) { return decode(f, f.max_code()); }, "Largest finite value.",
+            InEnvironment())
+        .def_prop_ro(
+            "min_normal", [](const FormatSpec& f) { return decode(f, f.min_normal_code()); }, "Smallest normal value.",
+            InEnvironment())
         .def_prop_ro(
             "min_subnormal", [](const FormatSpec& f) { return std::ldexp(1.0, f.min_subnormal_exponent()); },
-            "Smallest positive value.")
+            "Smallest positive value.", InEnvironment())
         .def_prop_ro(
             "epsilon", [](const FormatSpec& f) { return std::ldexp(1.0, -f.fraction_bits); },
-            "Distance from 1 to the next value.")
-        .def_prop_ro("has_infinity", &FormatSpec::has_infinity)
-        .def_prop_ro("has_nan", &FormatSpec::has_nan)
+            "Distance from 1 to the next value.", InEnvironment())
+        .def_prop_ro("has_infinity", &FormatSpec::has_infinity, InEnvironment())
+        .def_prop_ro("has_nan", &FormatSpec::has_nan, InEnvironment())
         .def(
             "facts", [](const FormatSpec& f) { return from_json(format_facts(f, f.bits() <= 8).dump()); },
-            "Every fact, as amp-format --json prints it; with all values up to 8 bits.")
+            "Every fact, as amp-format --json prints it; with all values up to 8 bits.", InEnvironment())
         .def(
-            "__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; }, nb::is_operator(), equality)
-        .def("__hash__", [](const FormatSpec& f) { return nb::hash(nb::str(f.name)); })
-        .def("__str__", [](const FormatSpec& f) { return std::string(f.name); })
-        .def("__repr__", &representation);
+            "__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; }, nb::is_operator(), equality,
+            InEnvironment())
+        .def(
+            "__hash__", [](const FormatSpec& f) { return nb::hash(nb::str(f.name)); }, InEnvironment())
+        .def(
+            "__str__", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
+        .def("__repr__", &representation, InEnvironment());
     m.def(
         "format", [](const std::string& name) { return format(name); }, nb::arg("name"),
-        "The format of that name: a row of ampscope.formats, or eXmY for any IEEE-like one. Raises ValueError.");
+        "The format of that name: a row of ampscope.formats, or eXmY for any IEEE-like one. Raises ValueError.",
+        InEnvironment());
     std::vector<std::string> names;
     for (const FormatSpec& f : formats) names.emplace_back(f.name);
     m.attr("formats") = nb::cast(names);
@@ -115,20 +124,24 @@ void bind_formats(nb::module_& m) {
         .def(nb::init<BatchOptions>());
     m.def("policy", &options_of, nb::arg("rounding") = "", nb::arg("overflow") = "", nb::arg("subnormals") = "",
           nb::arg("profile") = "", nb::arg("seed") = 0, nb::arg("stream") = 0, nb::arg("step") = 0,
-          nb::arg("first_index") = 0, nb::arg("random_bits") = 32);
+          nb::arg("first_index") = 0, nb::arg("random_bits") = 32, InEnvironment());
     m.def("quantize", &quantized<float>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
-          nb::arg("threads") = 0);
+          nb::arg("threads") = 0, InEnvironment());
     m.def("quantize", &quantized<double>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
-          nb::arg("threads") = 0);
-    m.def("encode", &encode_any, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
-          nb::arg("threads") = 0);
-    m.def("decode", &decoded<std::uint8_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0);
-    m.def("decode", &decoded<std::uint16_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0);
-    m.def("decode", &decoded<std::uint32_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0);
+          nb::arg("threads") = 0, InEnvironment());
+    m.def("encode", &encode_any, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"), nb::arg("threads") = 0,
+          InEnvironment());
+    m.def("decode", &decoded<std::uint8_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0,
+          InEnvironment());
+    m.def("decode", &decoded<std::uint16_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0,
+          InEnvironment());
+    m.def("decode", &decoded<std::uint32_t>, nb::arg("format"), nb::arg("codes").noconvert(), nb::arg("threads") = 0,
+          InEnvironment());
     m.def("apply", &computed, nb::arg("operation"), nb::arg("format"), nb::arg("a").noconvert(),
-          nb::arg("b").noconvert(), nb::arg("c").noconvert(), nb::arg("policy"), nb::arg("threads") = 0);
+          nb::arg("b").noconvert(), nb::arg("c").noconvert(), nb::arg("policy"), nb::arg("threads") = 0,
+          InEnvironment());
     m.def("dot", &dot_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"), nb::arg("b_format"),
-          nb::arg("accumulator"), nb::arg("c"));
+          nb::arg("accumulator"), nb::arg("c"), InEnvironment());
 }
 
 } // namespace amp::python

@@ -1,6 +1,5 @@
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/formats/environment.h>
 #include <ampscope/sim/optimizer.h>
 
 #include <nanobind/stl/tuple.h>
@@ -33,7 +32,6 @@ step(const OptimizerOptions& options, std::int64_t t, std::uint64_t seed, const 
      const Floats& weight, const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const nb::gil_scoped_release release;
-    const FloatEnvironment environment;
     const UpdateCounts counts = update(options,
                                        {.t = t,
                                         .learning_rate = options.learning_rate,
@@ -52,14 +50,18 @@ step(const OptimizerOptions& options, std::int64_t t, std::uint64_t seed, const 
 } // namespace
 
 void bind_optimizer(nb::module_& m) {
-    nb::class_<OptimizerOptions>(m, "OptimizerOptions").def_prop_ro("kind", [](const OptimizerOptions& o) {
-        return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
-    });
+    nb::class_<OptimizerOptions>(m, "OptimizerOptions")
+        .def_prop_ro(
+            "kind",
+            [](const OptimizerOptions& o) {
+                return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
+            },
+            InEnvironment());
     m.def("optimizer_options", &options_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
-          nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"));
+          nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), InEnvironment());
     m.def("optimizer_step", &step, nb::arg("options"), nb::arg("t"), nb::arg("seed"), nb::arg("formats"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
-          nb::arg("v").noconvert(), nb::arg("compensation").noconvert());
+          nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());
     std::vector<std::string> names;
     for (const OptimizerRow& row : optimizers()) names.emplace_back(row.name);
     m.attr("optimizers") = nb::cast(names);

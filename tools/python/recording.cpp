@@ -100,9 +100,9 @@ nb::tuple read_lines(const std::string& path) {
 } // namespace
 
 void bind_recording(nb::module_& m) {
-    m.def("read_tensors", &read_tensors, nb::arg("path"));
-    m.def("write_tensors", &write_tensors, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata"));
-    m.def("write_text", &write_text, nb::arg("path"), nb::arg("text"));
+    m.def("read_tensors", &read_tensors, nb::arg("path"), InEnvironment());
+    m.def("write_tensors", &write_tensors, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata"), InEnvironment());
+    m.def("write_text", &write_text, nb::arg("path"), nb::arg("text"), InEnvironment());
     m.def(
         "remove_partial_files", [](const std::string& run) { remove_partial_files(run); }, nb::arg("run"));
     nb::class_<FolderLock>(m, "FolderLock")
@@ -111,10 +111,10 @@ void bind_recording(nb::module_& m) {
             nb::arg("folder"))
         .def_prop_ro("warning", &FolderLock::warning)
         .def("release", &FolderLock::release);
-    m.def("norms", &norms_of, nb::arg("arrays").noconvert());
+    m.def("norms", &norms_of, nb::arg("arrays").noconvert(), InEnvironment());
     m.def("histogram_line", &line_of, nb::arg("histogram"), nb::arg("step"), nb::arg("tensor"), nb::arg("kind"),
-          nb::arg("loss_scale"), nb::arg("format"));
-    m.def("read_histogram_log", &read_lines, nb::arg("path"));
+          nb::arg("loss_scale"), nb::arg("format"), InEnvironment());
+    m.def("read_histogram_log", &read_lines, nb::arg("path"), InEnvironment());
 }
 
 } // namespace amp::python

@@ -35,7 +35,7 @@ nb::object train(const std::vector<std::string>& words) {
 } // namespace
 
 void bind_training(nb::module_& m) {
-    m.def("train", &train, nb::arg("words"));
+    m.def("train", &train, nb::arg("words"), InEnvironment());
     std::vector<std::string> names;
     for (const PrecisionRow& row : precisions()) names.emplace_back(row.name);
     m.attr("precisions") = nb::cast(names);

@@ -1,0 +1,29 @@
+// What is computed under every hostile floating-point environment is what is computed in the usual one.
+#pragma once
+
+#include "computations.h"
+#include "hostile.h"
+
+#include <doctest/doctest.h>
+
+namespace amp::test {
+
+inline void check_in_every_environment(const std::vector<Computation>& all) {
+    for (const Computation& computation : all) {
+        CAPTURE(computation.name);
+        const std::string want = computation.bits(2);
+        for (const std::string_view name : hostile_names) {
+            CAPTURE(name);
+            bool same = false, restored = false;
+            {
+                const Hostile hostile(name);
+                same = computation.bits(2) == want;
+                restored = hostile.holds();
+            }
+            CHECK(same);
+            CHECK(restored);
+        }
+    }
+}
+
+} // namespace amp::test

@@ -1,0 +1,92 @@
+// Formats, products and training in a process that rounds in another direction, or flushes subnormals.
+#include "computations_trainer.h"
+#include "environments.h"
+
+#include <ampscope/formats/block.h>
+#include <ampscope/formats/environment.h>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// The calls of formats/ over arrays, and of one number.
+void add_formats(std::vector<Computation>& all) {
+    for (const FormatSpec& f : formats) {
+        all.push_back({std::string("conversions to ") + f.name, [&f](int, Bits& results) {
+                           const std::vector<float> x = mixed_floats(2053, true);
+                           std::vector<float> out(x.size());
+                           std::vector<std::uint32_t> codes(x.size());
+                           encode(f, x, std::span(codes));
+                           results << codes;
+                           decode(f, codes, std::span(out), NanRule::canonical);
+                           results << out;
+                           for (const Rounding r : {Rounding::nearest_even, Rounding::up, Rounding::stochastic}) {
+                               quantize(f, x, std::span(out), {.policy = {.rounding = r}});
+                               results << out;
+                           }
+                           for (std::size_t i = 0; i < 100; ++i) results << encode(f, x[i]) << quantize(f, x[i]);
+                       }});
+        if (!f.has_zero || !f.is_signed) continue; // formats of scales have no arithmetic
+        all.push_back({std::string("arithmetic in ") + f.name, [&f](int, Bits& results) {
+                           std::vector<float> a = mixed_floats(1031, true), b = mixed_floats(1031, true, 2);
+                           quantize(f, a, std::span(a));
+                           quantize(f, b, std::span(b));
+                           std::vector<float> out(a.size());
+                           for (const Operation o : {Operation::add, Operation::mul, Operation::div, Operation::fma}) {
+                               apply(o, f, a, b, a, std::span(out));
+                               results << out;
+                           }
+                       }});
+    }
+    all.push_back({"blocks", [](int, Bits& results) {
+                       const std::vector<float> x = mixed_floats(64 * 64, false);
+                       const BlockScaling scaling{.rows = 1, .columns = 32, .rule = ScaleRule::mx_floor};
+                       const std::vector<float> amax = block_amax(scaling, x, 64, 64);
+                       std::vector<BlockScale> scales;
+                       std::vector<float> decoding, out(x.size());
+                       for (const float a : amax) {
+                           scales.push_back(block_scale(scaling.rule, scaling.element, a));
+                           decoding.push_back(scales.back().decode);
+                       }
+                       quantize_blocks(scaling, x, 64, 64, scales, out);
+                       results << amax << decoding << out;
+                       dequantize_blocks(scaling, out, 64, 64, decoding, out);
+                       results << out;
+                   }});
+}
+
+} // namespace
+
+TEST_CASE("formats in every environment") {
+    std::vector<Computation> all;
+    add_formats(all);
+    check_in_every_environment(all);
+}
+
+TEST_CASE("products, conversions and training in every environment") {
+    std::vector<Computation> all;
+    add_products(all);
+    add_conversions(all);
+    add_trainings(all);
+    check_in_every_environment(all);
+}
+
+TEST_CASE("an environment of one's own is the usual one, and ends with the object") {
+    for (const std::string_view name : hostile_names) {
+        CAPTURE(name);
+        const Hostile hostile(name);
+        {
+            const FloatEnvironment environment;
+            CHECK(std::fegetround() == FE_TONEAREST);
+            CHECK(std::stod("0.1") == 0.1); // strtod rounds as the x87 unit does
+            {
+                const FloatEnvironment up(HostRounding::up);
+                const FloatEnvironment nearest;
+                CHECK(std::fegetround() == FE_TONEAREST);
+            }
+            CHECK(std::fegetround() == FE_TONEAREST);
+        }
+        CHECK(hostile.holds());
+    }
+}
