@@ -1,5 +1,5 @@
-// What the library computes, each call as one function from a number of threads to all bits of its results: for tests of
-// what must not change them.
+// What the library computes, each call as one function from a number of threads to all bits of its results: for tests
+// of what must not change them.
 #pragma once
 
 #include <bit>

@@ -29,9 +29,7 @@ AdamHistory held(std::vector<float> gradient, std::int64_t steps) {
     return h;
 }
 
-AdamEffects effects(const AdamQuestion& q, const AdamHistory& h) {
-    return adam_effects(q, h);
-}
+AdamEffects effects(const AdamQuestion& q, const AdamHistory& h) { return adam_effects(q, h); }
 
 } // namespace
 
