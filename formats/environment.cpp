@@ -11,7 +11,7 @@ namespace {
 // The control word that holds rounding mode and flush bits. fenv.h restores them but cannot clear the flush bits
 // portably.
 #if defined(__x86_64__)
-// In the upper half, that of the x87 unit: strtod and printf round as it says. It changes rarely, and costs more to set.
+// In the upper half, that of the x87 unit: strtod and printf round as it says. It rarely changes, and costs more.
 constexpr std::uint64_t x87_default = 0x37f; // exceptions masked, 64 bits, nearest-even
 std::uint64_t control() {
     std::uint16_t x87 = 0;

@@ -29,8 +29,8 @@ constexpr std::int64_t share_of(std::int64_t length, std::int64_t parts, std::in
     return std::max<std::int64_t>(1, (units + some - 1) / some) * unit;
 }
 
-/// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk) ... of [0, count) on `threads` threads (0: all cores), but no
-/// more than there are chunks; each call in a FloatEnvironment. Chunks are begun in order. Once a body has thrown, no
+/// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk) ... of [0, count) on `threads` threads (0: all cores), no
+/// more than there are chunks, each call in a FloatEnvironment. Chunks are begun in order. Once a body has thrown, no
 /// other chunk is begun; when all that were have finished, the exception of the first of them (by position) is thrown
 /// again: what one thread would have met. Throws std::invalid_argument for a chunk of 0.
 ///
