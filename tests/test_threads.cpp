@@ -67,14 +67,18 @@ TEST_CASE("as many threads work at once as are asked for") {
 }
 
 TEST_CASE("also in calls within calls, after calls of other numbers") {
-    for (const auto& [outer, inner] : {std::pair{7, 9}, {2, 100}, {63, 2}, {3, 1}, {1, 3}}) {
-        CAPTURE(outer);
-        CAPTURE(inner);
-        Meeting meeting(static_cast<std::size_t>(outer * inner));
-        for_each_chunk(static_cast<std::uint64_t>(outer), 1, outer, [&, n = inner](std::uint64_t, std::uint64_t) {
-            for_each_chunk(static_cast<std::uint64_t>(n), 1, n, [&](std::uint64_t, std::uint64_t) { meeting.come(); });
+    struct Numbers {
+        std::uint64_t outer, inner;
+    };
+    for (const Numbers n : {Numbers{7, 9}, {2, 100}, {63, 2}, {3, 1}, {1, 3}}) {
+        CAPTURE(n.outer);
+        CAPTURE(n.inner);
+        Meeting meeting(n.outer * n.inner);
+        for_each_chunk(n.outer, 1, static_cast<int>(n.outer), [&](std::uint64_t, std::uint64_t) {
+            for_each_chunk(n.inner, 1, static_cast<int>(n.inner),
+                           [&](std::uint64_t, std::uint64_t) { meeting.come(); });
         });
-        CHECK(meeting.came() == static_cast<std::size_t>(outer * inner));
+        CHECK(meeting.came() == n.outer * n.inner);
     }
 }
 
