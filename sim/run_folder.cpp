@@ -6,6 +6,7 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/sim/fingerprint.h>
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/write.h>
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -62,13 +62,6 @@ void append_values(TensorWriter& writer, DType dtype, std::span<const float> val
 
 /// A number, or null where JSON has none.
 Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
-Json parse_file(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    Json json = Json::parse(in, nullptr, false);
-    if (json.is_discarded()) throw FileError(path, "is no JSON document");
-    return json;
-}
 
 /// use(), which reads what a checkpoint says besides its tensors. Throws FileError for whatever is wrong with that.
 template <class Use>
@@ -205,7 +198,7 @@ RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
     }
     if (!resume)
         throw FileError(path_ / "run.json", "holds a run already; name another folder, or go on with it by --resume");
-    if (const std::string where = difference(parse_file(path_ / "run.json"), configuration); !where.empty())
+    if (const std::string where = difference(read_json_object(path_ / "run.json"), configuration); !where.empty())
         throw FileError(path_ / "run.json", where + " differs from this run's: resume with the options it began with");
 }
 
@@ -300,7 +293,7 @@ Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
     check_seal(file);
     return reading_state(file, [&] {
         Checkpoint checkpoint{.file = open_tensor_file(file), .state = {}};
-        checkpoint.state = Json::parse(checkpoint.file->metadata().at("state"));
+        checkpoint.state = parse_json(checkpoint.file->metadata().at("state"), file, "state: ", Nonfinite::refused);
         if (const std::int64_t own = checkpoint.state.at("checkpoint"); own != step)
             throw FileError(file, fmt::format("is the checkpoint of step {} under another name; rename it", own));
         return checkpoint;

@@ -3,13 +3,13 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/sim/cpu/cpu.h>
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/run_folder.h>
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <map>
 #include <stdexcept>
 
@@ -22,10 +22,7 @@ using Json = nlohmann::ordered_json;
 
 Json read_configuration(const fs::path& run) {
     if (!fs::exists(run / "run.json")) throw FileError(run, "holds no run: no run.json");
-    std::ifstream in(run / "run.json", std::ios::binary);
-    Json json = Json::parse(in, nullptr, false);
-    if (json.is_discarded()) throw FileError(run / "run.json", "is no JSON document of a run");
-    return json;
+    return read_json_object(run / "run.json");
 }
 
 /// Parameters by name, from the last checkpoint.

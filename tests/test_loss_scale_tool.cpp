@@ -108,6 +108,79 @@ TEST_CASE("logs of other programs") {
     CHECK(contains(replay(bare).out, "holds no magnitudes"));
 }
 
+TEST_CASE("overflows as Python's json.dumps writes them") {
+    const Scratch scratch;
+    std::string bare, quoted, null; // one log, by three programs
+    for (int i = 0; i < 60; ++i) {
+        const char* const word[] = {"NaN", "Infinity", "-Infinity"};
+        const bool inf = i % 6 == 3;
+        const std::string step = fmt::format("{{\"step\": {}, \"note\": \"NaN, x\", \"scale\": 1024.0, ", i);
+        bare += step + fmt::format("\"amax\": {}}}\n", inf ? word[i % 9 / 3] : "0.5");
+        quoted += step + fmt::format("\"amax\": {}}}\n", inf ? "\"inf\"" : "0.5");
+        null += step + fmt::format("\"amax\": {}, \"found_inf\": {}}}\n", inf ? "null" : "0.5", inf);
+    }
+    const std::string scalers = " --scaler constant,init=2^10 --scaler torch,interval=5";
+    const auto replays = [&](const std::string& log) {
+        return replay.json(written(scratch, "log.jsonl", log) + scalers)["inputs"][0]["replays"];
+    };
+    CHECK(replays(bare)[0]["skipped"] == 10); // a sixth of the steps
+    CHECK(replays(bare)[0]["known"]["exact"] == 60);
+    CHECK(replays(bare) == replays(quoted));
+    CHECK(replays(bare) == replays(null));
+    const Outcome o = replay(written(scratch, "log.jsonl", bare) + scalers);
+    CHECK(contains(o.out, "10 (16.7 %)"));
+    CHECK(o.err.empty());
+}
+
+TEST_CASE("steps whose lines cannot be read are unknown, not like the step before") {
+    const Scratch scratch;
+    std::string all, lost;
+    for (int i = 0; i < 40; ++i) {
+        const std::string line = fmt::format("{{\"step\":{},\"amax\":0.5,\"scale\":1024,\"found_inf\":{}}}", i, i == 9);
+        all += line + "\n";
+        const bool broken = i < 2 || (10 <= i && i < 20) || i >= 37; // at the beginning, behind an overflow, at the end
+        lost += (broken ? line.substr(0, line.size() - 5) : line) + "\n";
+    }
+    const auto first_replay = [&](const std::string& log) {
+        const Json input =
+            replay.json(written(scratch, "log.jsonl", log) + " --scaler constant,init=2^10")["inputs"][0];
+        return std::pair(input, input["replays"][0]);
+    };
+    CHECK(first_replay(all).second["known"]["exact"] == 40);
+    const auto [input, r] = first_replay(lost);
+    CHECK(input["steps"] == 25);
+    CHECK(input["hidden_steps"] == 15);
+    CHECK(r["steps"] == 40);
+    CHECK(r["skipped"] == 1); // step 9, and not the ten that follow it
+    CHECK(r["known"]["exact"] == 25);
+    CHECK(r["known"]["unknown"] == 15);
+    CHECK(contains(input["warnings"].dump(), "nothing is known of 15 steps"));
+    CHECK(contains(replay("'" + (scratch / "log.jsonl").string() + "'").out, "25 steps and 15 unknown (0 to 39)"));
+    // In a log that does not count its steps a broken line takes its number with it.
+    const auto uncounted =
+        first_replay("{\"found_inf\":true,\"scale\":4}\n{\"fou\n{\"fo\n{\"found_inf\":false,\"scale\":4}\n");
+    CHECK(uncounted.second["steps"] == 4);
+    CHECK(uncounted.second["known"]["unknown"] == 2);
+    // What a program says before and after its steps hides none; nor does an object that tells of no step.
+    const auto chatty = first_replay("begin\n" + all + "{\"validation\":1}\nend\n");
+    CHECK(chatty.second["known"]["exact"] == 40);
+    CHECK(chatty.second["steps"] == 40);
+}
+
+TEST_CASE("a log may come out of a pipe") {
+    const Scratch scratch;
+    const std::string csv = written(scratch, "a.csv", "step,amax,scale\n0,0.5,4\n1,inf,4\n"),
+                      jsonl = written(scratch, "a.jsonl", "{\"step\":0,\"amax\":1,\"scale\":4}\n");
+    const auto piped = [&](const std::string& log) {
+        const Outcome o = run_command("bash -c \"" AMP_LOSS_SCALE " --json - --scaler torch <(cat " + log + ")\"");
+        CAPTURE(o.err);
+        REQUIRE(o.code == 0);
+        return Json::parse(o.out)["inputs"][0]["steps"];
+    };
+    CHECK(piped(csv) == 2);
+    CHECK(piped(jsonl) == 1);
+}
+
 TEST_CASE("what is broken is said, and the rest is reported") {
     const Scratch scratch;
     const std::string line = "{\"step\":0,\"amax\":1e-3,\"scale\":2}\n";
@@ -117,7 +190,8 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     const Outcome o = replay(gaps + " --scaler torch");
     CHECK(o.code == 0);
     for (const char* part : {"line 5 is not complete", "1 lines cannot be read, the first is line 2",
-                             "1 steps are logged more than once", "3 of 5 steps are missing"})
+                             "1 steps are logged more than once, 1 of them differently, the first is step 4",
+                             "nothing is known of 3 steps, which lines hide"})
         CHECK(contains(o.err, part));
     std::filesystem::create_directories(scratch / "run");
     written(scratch, "run/run.json",

@@ -3,13 +3,15 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/json_reader.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <map>
 #include <stdexcept>
+#include <unordered_map>
 
 namespace amp {
 
@@ -26,8 +28,8 @@ std::uint64_t count_of(const Json& number) {
 }
 
 /// Throws for anything that is no line of histograms.jsonl.
-RecordedMagnitudes parsed(const std::string& text) {
-    const Json line = Json::parse(text);
+RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& file) {
+    const Json line = parse_json(text, file);
     if (!line.at("step").is_number_integer()) throw std::runtime_error("no step");
     RecordedMagnitudes r{.step = line["step"],
                          .tensor = line.at("tensor"),
@@ -52,6 +54,62 @@ RecordedMagnitudes parsed(const std::string& text) {
     return r;
 }
 
+/// Finds lines of one step and tensor: two processes may have recorded into one folder.
+class Repeats {
+  public:
+    /// Looks through the file; a line that repeats an earlier one takes its place if it can be read.
+    explicit Repeats(const std::filesystem::path& file) {
+        TextFile in(file);
+        for (std::string text; in.next_line(text);) {
+            const std::optional<Key> key = key_of(text, file);
+            if (!key) continue;
+            const Line line{in.number(), std::hash<std::string>()(text)};
+            const auto [found, is_new] = last_.try_emplace(*key, line);
+            if (is_new || !is_readable(text, file)) continue;
+            if (count++ == 0) first = line.number;
+            differing += found->second.hash != line.hash ? 1 : 0;
+            replaced_.push_back(found->second.number);
+            found->second = line;
+        }
+        std::ranges::sort(replaced_);
+    }
+
+    [[nodiscard]] bool replaced(std::int64_t number) const { return std::ranges::binary_search(replaced_, number); }
+
+    std::int64_t count = 0, differing = 0, first = 0; ///< lines that repeat; those with other text; the first of them
+
+  private:
+    struct Line {
+        std::int64_t number;
+        std::size_t hash; ///< of its text
+    };
+    using Key = std::pair<std::int64_t, std::size_t>; ///< the step, and the number of the tensor
+
+    std::optional<Key> key_of(const std::string& text, const std::filesystem::path& file) {
+        constexpr std::array<std::string_view, 2> keys = {"step", "tensor"};
+        try {
+            const Json head = parse_json_head(text, keys, file);
+            const auto tensor = tensors_.try_emplace(head.at("tensor").get<std::string>(), tensors_.size()).first;
+            return Key(head.at("step").get<std::int64_t>(), tensor->second);
+        } catch (const std::exception&) {
+            return std::nullopt;
+        }
+    }
+
+    static bool is_readable(const std::string& text, const std::filesystem::path& file) {
+        try {
+            parsed(text, file);
+            return true;
+        } catch (const std::exception&) {
+            return false;
+        }
+    }
+
+    std::unordered_map<std::string, std::size_t> tensors_;
+    std::map<Key, Line> last_;
+    std::vector<std::int64_t> replaced_;
+};
+
 } // namespace
 
 Json histogram_line(const RecordedMagnitudes& r) {
@@ -72,18 +130,24 @@ Json histogram_line(const RecordedMagnitudes& r) {
 void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink& sink,
                         std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress) {
     const FloatEnvironment environment;
-    std::ifstream in(file, std::ios::binary);
-    std::int64_t number = 0, broken = 0;
-    for (std::string text; std::getline(in, text);) {
-        ++number;
+    if (!is_there(file)) return;
+    const Repeats repeats(file);
+    if (repeats.count > 0)
+        warnings.push_back(fmt::format("{}: {} lines repeat the step and tensor of an earlier one, {} of them with "
+                                       "other counts, the first is line {}; the last counts",
+                                       file.string(), repeats.count, repeats.differing, repeats.first));
+    TextFile in(file);
+    std::int64_t broken = 0;
+    for (std::string text; in.next_line(text);) {
         if (progress) progress(text.size() + 1);
+        if (repeats.replaced(in.number())) continue;
         std::optional<RecordedMagnitudes> line;
         try {
-            line = parsed(text);
+            line = parsed(text, file);
         } catch (const std::exception&) {
-            if (!in.eof() && ++broken == 1)
-                warnings.push_back(
-                    fmt::format("{}: line {} cannot be read; left out, as are others like it", file.string(), number));
+            if (!in.ended() && ++broken == 1)
+                warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it",
+                                               file.string(), in.number()));
         }
         if (line) sink(*line);
     }

@@ -87,6 +87,7 @@ std::string_view name_of(AlarmKind kind) { return alarm_names[static_cast<std::s
 
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format) {
     const FloatEnvironment environment;
+    if (step.hidden) return {!(scale > 0), Known::unknown};
     if (!(scale > 0) || scale >= step.overflow_scale) return {true, Known::exact}; // 0 * (1 / 0) is NaN
     if (!std::isfinite(quantize(format, scale * step.amax))) return {true, Known::exact};
     if (scale <= step.clean_scale) return {false, Known::exact};

@@ -23,12 +23,13 @@ struct GradientStep {
     std::string largest{};                                           ///< whose magnitude amax is, or who overflowed
     MagnitudeHistogram magnitudes{};                                 ///< empty where none were recorded
     bool flushed = false; ///< recorded in a format that had lost small ones: what underflows is more than is counted
+    bool hidden = false;  ///< its record cannot be read: nothing is known of it, nor of the missing steps behind it
 };
 
 enum class Known : std::uint8_t {
     exact,  ///< follows from the record
     bound,  ///< nothing recorded overflows; of what was not recorded something might
-    unknown ///< the record hides it: the step overflowed then, under a larger scale, or was not recorded at all
+    unknown ///< the record hides it: the step overflowed then, under a larger scale, or is not in the record
 };
 std::string_view name_of(Known known);
 
@@ -37,7 +38,8 @@ struct StepOverflow {
     Known known = Known::exact;
 };
 
-/// Whether a gradient of the step overflows in the format under a scale. Where it is not known it does not.
+/// Whether a gradient of the step overflows in the format under a scale. Where it is not known, as of a hidden step, it
+/// does not.
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format);
 
 enum class AlarmKind : std::uint8_t {

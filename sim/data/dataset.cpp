@@ -5,13 +5,12 @@
 #include <ampscope/formats/random.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/io/text_file.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -156,9 +155,8 @@ Dataset modular_data(std::int64_t p) {
 }
 
 Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
-    std::ifstream in(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    if (!in || in.bad()) throw FileError(path, "cannot be read");
+    constexpr std::uint64_t longest_text = 256 << 20; // the tokens take four times as much
+    const std::string bytes = TextFile(path, Pipe::accepted).rest(longest_text);
     const auto length = static_cast<std::int64_t>(bytes.size());
     if (length < 20 * (context + 1))
         throw FileError(path, "holds " + std::to_string(length) + " bytes; a context of " + std::to_string(context) +

@@ -1,13 +1,12 @@
 #include <ampscope/sim/io/recording.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/io/json_reader.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <tuple>
-
-#include <nlohmann/json.hpp>
 
 namespace amp {
 
@@ -39,7 +38,7 @@ T parse_metadata(const TensorFile& file, const std::string& key, const std::stri
 }
 
 std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const std::string& text) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = parse_json(text, file.path(), "metadata: kinds: ", Nonfinite::refused);
     std::map<std::string, GradientKind> kinds;
     if (!json.is_object()) throw FileError(file.path(), "metadata: kinds must be a JSON object");
     for (const auto& [tensor, kind] : json.items()) {

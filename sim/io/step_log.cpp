@@ -1,13 +1,13 @@
 #include <ampscope/sim/io/step_log.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/io/json_reader.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 
 namespace amp {
 
@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t schema_version = 1; // of run.json and metrics.jsonl
-constexpr std::size_t longest_line = 1 << 24;
 
 /// The usual names of a column, the first that a log has counts.
 struct ColumnNames {
@@ -68,52 +67,51 @@ std::vector<std::string> fields_of(std::string_view line, char separator) {
     return fields;
 }
 
-/// Reads lines, as objects; what cannot be read is warned of.
+/// Reads lines, as objects.
 class Lines {
   public:
-    Lines(const fs::path& path, StepLog& log, const std::function<void(std::uint64_t)>& progress)
-        : path_(path), log_(log), progress_(progress), in_(path, std::ios::binary) {
-        if (!in_) throw FileError(path, "cannot be read");
+    Lines(const fs::path& path, Pipe pipe, const std::function<void(std::uint64_t)>& progress)
+        : progress_(progress), in_(path, pipe) {
         const std::string extension = path.extension();
-        table_ = extension == ".csv" || extension == ".tsv";
+        table_ = extension == ".csv" || extension == ".tsv" || (is_pipe(path) && in_.sgetc() != '{');
         if (!table_ || !next_line()) return;
         if (line_.starts_with("\xef\xbb\xbf")) line_.erase(0, 3);
-        separator_ = extension == ".tsv"                                                            ? '\t'
-                     : line_.find(',') == std::string::npos && line_.find(';') != std::string::npos ? ';'
-                                                                                                    : ',';
+        const auto has = [&](char c) { return line_.find(c) != std::string::npos; };
+        separator_ = extension == ".tsv" || (has('\t') && !has(',')) ? '\t' : !has(',') && has(';') ? ';' : ',';
         header_ = fields_of(line_, separator_);
     }
 
+    /// The next line that is not blank: an object, or null for one that cannot be read. Nothing at the end.
     std::optional<Json> next() {
-        while (next_line()) {
-            if (line_.find_first_not_of(" \t\r") == std::string::npos) continue;
-            Json json = table_ ? row() : Json::parse(line_, nullptr, false);
-            if (json.is_object()) return json;
-            const bool last = in_.eof();
-            if (last)
-                log_.warnings.push_back(
-                    fmt::format("{}: line {} is not complete, and left out: is the run still being written?",
-                                path_.string(), number_));
-            else if (++unreadable_ == 1) first_unreadable_ = number_;
-        }
-        if (unreadable_ > 0)
-            log_.warnings.push_back(fmt::format("{}: {} lines cannot be read, the first is line {}; left out",
-                                                path_.string(), unreadable_, first_unreadable_));
-        unreadable_ = 0;
+        while (next_line())
+            if (line_.find_first_not_of(" \t\r") != std::string::npos) return table_ ? row() : object();
         return std::nullopt;
     }
 
+    [[nodiscard]] std::int64_t number() const { return in_.number(); }
+    /// The line has no end: the run may still be writing it.
+    [[nodiscard]] bool incomplete() const { return in_.ended(); }
+    [[nodiscard]] std::size_t hash() const { return std::hash<std::string>()(line_); }
+    /// Whether a line that cannot be read was meant to be a step, and is not what a program says before and after.
+    [[nodiscard]] bool means_step() const { return table_ || line_[line_.find_first_not_of(" \t\r")] == '{'; }
+
   private:
     bool next_line() {
-        if (!std::getline(in_, line_)) return false;
-        ++number_;
+        if (!in_.next_line(line_)) return false;
         if (progress_) progress_(line_.size() + 1);
-        if (line_.size() > longest_line)
-            throw FileError(path_, fmt::format("line {} is longer than 16 MiB: no log of steps", number_));
         return true;
     }
 
-    Json row() const {
+    [[nodiscard]] Json object() const {
+        try {
+            Json json = parse_json(line_, in_.path());
+            return json.is_object() ? json : Json();
+        } catch (const FileError&) {
+            return {};
+        }
+    }
+
+    [[nodiscard]] Json row() const {
         const std::vector<std::string> fields = fields_of(line_, separator_);
         if (fields.size() != header_.size()) return nullptr;
         Json json = Json::object();
@@ -121,15 +119,12 @@ class Lines {
         return json;
     }
 
-    fs::path path_;
-    StepLog& log_;
-    const std::function<void(std::uint64_t)>& progress_;
-    std::ifstream in_;
+    std::function<void(std::uint64_t)> progress_;
+    TextFile in_;
     bool table_ = false;
     char separator_ = ',';
     std::vector<std::string> header_;
     std::string line_;
-    std::int64_t number_ = 0, unreadable_ = 0, first_unreadable_ = 0;
 };
 
 /// From the objects of one log to steps.
@@ -148,9 +143,12 @@ class Reader {
                                   "it by --amax or --found-inf");
     }
 
-    /// Nothing for a line without a sensible step.
+    /// Whether the log counts its steps, and this line does not: it tells of something else.
+    [[nodiscard]] bool lacks_step(const Json& line) const { return !step_.empty() && !line.contains(step_); }
+
+    /// Nothing for a line without a sensible step. `number`: that of the step in a log that does not count them.
     [[nodiscard]] std::optional<StepMetrics> read(const Json& line, std::int64_t number) const {
-        const double step = number_in(line, step_).value_or(static_cast<double>(number));
+        const double step = step_.empty() ? static_cast<double>(number) : number_in(line, step_).value_or(HUGE_VAL);
         if (!(std::abs(step) < 0x1p53)) return std::nullopt;
         StepMetrics m;
         m.step = static_cast<std::int64_t>(step);
@@ -158,6 +156,7 @@ class Reader {
         if (const auto what = line.find("loss_class"); !m.loss && what != line.end())
             m.loss = *what == "inf" ? HUGE_VAL : std::nan(""); // which are no numbers in JSON
         m.scale = number_in(line, scale_);
+        if (m.scale && !(*m.scale >= 0 && std::isfinite(*m.scale))) m.scale.reset();
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
         const auto nested = line.find(amax_);
         if (nested != line.end() && nested->is_object()) {
@@ -183,35 +182,146 @@ class Reader {
     std::string step_, amax_, found_inf_, scale_;
 };
 
-/// Puts steps in order; tells of those that come again and those that are missing.
-void put_in_order(StepLog& log, const fs::path& path) {
-    std::ranges::stable_sort(log.steps, {}, &StepMetrics::step);
-    const std::size_t before = log.steps.size();
-    std::vector<StepMetrics> kept;
-    for (StepMetrics& m : log.steps)
-        if (!kept.empty() && kept.back().step == m.step) kept.back() = std::move(m);
-        else kept.push_back(std::move(m));
-    log.steps = std::move(kept);
-    if (before > log.steps.size())
-        log.warnings.push_back(fmt::format("{}: {} steps are logged more than once; the last counts", path.string(),
-                                           before - log.steps.size()));
-    const auto span = static_cast<std::size_t>(log.steps.back().step - log.steps.front().step) + 1;
-    if (span > log.steps.size() && log.steps.size() > 1)
-        log.warnings.push_back(fmt::format("{}: {} of {} steps are missing; they are taken for like the step before",
-                                           path.string(), span - log.steps.size(), span));
-}
+/// Reads the lines of one log into steps, and finds out which of them count and what is hidden between them.
+class LogReader {
+  public:
+    LogReader(fs::path file, Pipe pipe, const LogColumns& columns)
+        : file_(std::move(file)), pipe_(pipe), columns_(columns) {}
+
+    void read(StepLog& log, const std::function<void(std::uint64_t)>& progress) {
+        Lines lines(file_, pipe_, progress);
+        while (const std::optional<Json> line = lines.next()) {
+            if (line->is_object() && !reader_) reader_.emplace(file_, columns_, *line);
+            const auto step = line->is_object() ? reader_->read(*line, meant_) : std::nullopt;
+            if (step) add(*step, lines);
+            else if (line->is_object() && reader_->lacks_step(*line)) ++without_step_;
+            else if (lines.incomplete()) incomplete_ = lines.number();
+            else lose(line->is_object(), lines);
+        }
+        if (steps_.empty()) throw FileError(file_, "holds no step");
+        const std::int64_t last = steps_.back().step.step;
+        put_in_order();
+        find_hidden(last, log);
+        report(log);
+        for (const Line& line : steps_) log.steps.push_back(line.step);
+    }
+
+    /// Reads the lines that count once more.
+    void tell(const StepSink& sink) {
+        std::ranges::sort(steps_, {}, &Line::number);
+        Lines lines(file_, pipe_, {});
+        for (auto at = steps_.begin(); at != steps_.end();) {
+            const std::optional<Json> line = lines.next();
+            if (!line) return; // cut off since
+            if (lines.number() != at->number) continue;
+            if (line->is_object()) sink(at->step, *line);
+            ++at;
+        }
+    }
+
+  private:
+    struct Line {
+        StepMetrics step;
+        std::int64_t number;
+        std::size_t hash; ///< of its text
+    };
+
+    void add(const StepMetrics& step, const Lines& lines) {
+        if (steps_.size() == most_logged_steps)
+            throw FileError(file_, fmt::format("line {}: more than {} steps", lines.number(), most_logged_steps));
+        if (lost_ > 0 && steps_.empty()) leading_ = meant_;
+        else if (lost_ > 0) after_.push_back(steps_.back().step.step);
+        lost_ = meant_lost_ = 0;
+        steps_.push_back({step, lines.number(), lines.hash()});
+        ++meant_;
+    }
+
+    /// A line that should have told of a step.
+    void lose(bool is_object, const Lines& lines) {
+        ++(is_object ? without_step_ : unreadable_);
+        if (!is_object && unreadable_ == 1) first_unreadable_ = lines.number();
+        ++lost_;
+        if (!lines.means_step()) return;
+        ++meant_;
+        ++meant_lost_;
+    }
+
+    /// Ascending, each step once.
+    void put_in_order() {
+        std::ranges::stable_sort(steps_, {}, [](const Line& line) { return line.step.step; });
+        std::size_t kept = 0;
+        for (const Line& line : steps_) {
+            if (kept > 0 && steps_[kept - 1].step.step == line.step.step) {
+                if (++repeated_ == 1) first_repeated_ = line.step.step;
+                differing_ += steps_[kept - 1].hash != line.hash ? 1 : 0;
+                --kept;
+            }
+            steps_[kept++] = line;
+        }
+        steps_.resize(kept, steps_.front());
+    }
+
+    /// The missing steps behind one that is followed by lines that cannot be read; at both ends, where nothing tells
+    /// how many are missing, one for each such line. `last`: of the file.
+    void find_hidden(std::int64_t last, StepLog& log) {
+        const std::int64_t front = steps_.front().step.step, back = steps_.back().step.step;
+        for (std::int64_t n = std::clamp<std::int64_t>(leading_, 0, std::max<std::int64_t>(front, 0)); n > 0; --n)
+            log.hidden.push_back(front - n);
+        hidden_ = static_cast<std::int64_t>(log.hidden.size());
+        if (lost_ > 0 && last != back) after_.push_back(last);
+        std::ranges::sort(after_);
+        after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
+        for (const std::int64_t step : after_) {
+            const auto next = std::ranges::upper_bound(steps_, step, {}, [](const Line& l) { return l.step.step; });
+            const std::int64_t gap = next == steps_.end() ? 0 : next->step.step - step - 1;
+            if (gap > 0) log.hidden.push_back(step + 1);
+            hidden_ += gap;
+            hidden_inside_ += gap;
+        }
+        for (std::int64_t n = 1; last == back && n <= meant_lost_; ++n, ++hidden_) log.hidden.push_back(back + n);
+    }
+
+    void report(StepLog& log) const {
+        const auto warn = [&](const std::string& what) { log.warnings.push_back(file_.string() + ": " + what); };
+        if (incomplete_ > 0)
+            warn(fmt::format("line {} is not complete, and left out: is the run still being written?", incomplete_));
+        if (unreadable_ > 0)
+            warn(
+                fmt::format("{} lines cannot be read, the first is line {}; left out", unreadable_, first_unreadable_));
+        if (without_step_ > 0) warn(fmt::format("{} lines without a whole number of a step; left out", without_step_));
+        if (hidden_ > 0)
+            warn(fmt::format("nothing is known of {} steps, which lines hide that were left out", hidden_));
+        if (repeated_ > 0)
+            warn(fmt::format("{} steps are logged more than once, {} of them differently, the first is step {}; the "
+                             "last counts",
+                             repeated_, differing_, first_repeated_));
+        const auto count = static_cast<std::int64_t>(steps_.size());
+        const std::int64_t span = steps_.back().step.step - steps_.front().step.step + 1;
+        const std::int64_t missing = span - count - hidden_inside_;
+        if (missing > 0)
+            warn(fmt::format("{} of {} steps are missing; they are taken for like the step before", missing, span));
+    }
+
+    fs::path file_;
+    Pipe pipe_;
+    const LogColumns& columns_;
+    std::optional<Reader> reader_;
+    std::vector<Line> steps_;
+    std::vector<std::int64_t> after_;        ///< steps that lines follow which cannot be read
+    std::int64_t meant_ = 0;                 ///< lines that tell of a step, those that cannot be read included
+    std::int64_t lost_ = 0, meant_lost_ = 0; ///< lines that cannot be read, since the last that can
+    std::int64_t leading_ = 0;               ///< such lines before the first step
+    std::int64_t unreadable_ = 0, first_unreadable_ = 0, without_step_ = 0, incomplete_ = 0;
+    std::int64_t repeated_ = 0, differing_ = 0, first_repeated_ = 0, hidden_ = 0, hidden_inside_ = 0;
+};
 
 } // namespace
 
 Json read_run_configuration(const fs::path& folder) {
     const FloatEnvironment environment;
     const fs::path path = folder / "run.json";
-    std::error_code none;
-    if (!fs::exists(path, none)) return nullptr;
-    std::ifstream in(path, std::ios::binary);
-    Json json = Json::parse(in, nullptr, false);
-    if (!json.is_object()) throw FileError(path, "is no JSON object");
-    return json;
+    if (!is_there(path)) return nullptr;
+    return read_json_object(path);
 }
 
 StepLog read_step_log(const fs::path& path, const LogColumns& columns,
@@ -230,21 +340,9 @@ StepLog read_step_log(const fs::path& path, const LogColumns& columns,
                             "not know is left out",
                             (path / "run.json").string(), *version, schema_version));
     }
-    Lines lines(file, log, progress);
-    std::optional<Reader> reader;
-    std::int64_t without = 0;
-    while (std::optional<Json> line = lines.next()) {
-        if (!reader) reader.emplace(file, columns, *line);
-        std::optional<StepMetrics> step = reader->read(*line, static_cast<std::int64_t>(log.steps.size()));
-        if (step && sink) sink(*step, *line);
-        if (step) log.steps.push_back(*std::move(step));
-        else ++without;
-    }
-    if (log.steps.empty()) throw FileError(file, "holds no step");
-    if (without > 0)
-        log.warnings.push_back(
-            fmt::format("{}: {} lines without a whole number of a step; left out", file.string(), without));
-    put_in_order(log, file);
+    LogReader reader(file, folder ? Pipe::refused : Pipe::accepted, columns);
+    reader.read(log, progress);
+    if (sink) reader.tell(sink);
     return log;
 }
 

@@ -23,19 +23,27 @@ struct LogColumns {
     bool losses_suffice = false; ///< a log that tells nothing of overflows will do
 };
 
-/// Told of every step as it is read, with all that its line says.
+/// Told of every step that counts, in the order of the file, with all that its line says.
 using StepSink = std::function<void(const StepMetrics& step, const nlohmann::ordered_json& line)>;
+
+inline constexpr std::size_t most_logged_steps = 5'000'000; ///< in one log; about 1 GB in memory
 
 struct StepLog {
     std::vector<StepMetrics> steps; ///< ascending, each once
+    /// Steps hidden by lines that cannot be read, ascending: nothing is known of them, nor of the missing steps that
+    /// follow them.
+    std::vector<std::int64_t> hidden;
     std::vector<std::string> warnings;
 };
 
-/// Reads metrics.jsonl of a run folder, an object a line (.jsonl, .json, .ndjson), or a table whose first line names
-/// its columns (.csv, .tsv). A last line that is not complete is left out, since the run may still be writing it; so
-/// are lines that cannot be read and steps that come again (the last one counts), each with a warning; missing steps
-/// are warned of. `progress` is told of bytes read since the last call. Throws FileError where nothing can be read, or
-/// no column tells of overflows.
+/// Reads metrics.jsonl of a run folder, an object a line (.jsonl, .json, .ndjson, a pipe), or a table whose first line
+/// names its columns (.csv, .tsv, a pipe that does not begin with an object). Bare NaN and Infinity, as Python's
+/// json.dumps writes them, are numbers. A last line that is not complete is left out, since the run may still be
+/// writing it; so are lines that cannot be read and steps that come again (the last one counts), each with a warning;
+/// missing steps are warned of. `progress` is told of bytes read since the last call; for a `sink` the file is read
+/// twice.
+/// Throws FileError where nothing can be read, no column tells of overflows, a
+/// line is longer than longest_line or there are more than most_logged_steps.
 StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {},
                       const std::function<void(std::uint64_t bytes)>& progress = {}, const StepSink& sink = {});
 

@@ -1,4 +1,5 @@
 // Reports of earlier runs, for --merge. They come from anywhere, so nothing in them is believed unchecked.
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/tools/histogram/json.h>
 
 #include <fmt/format.h>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <limits>
 
 namespace amp {
@@ -161,31 +161,42 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
     return entry;
 }
 
+void check_counting(const Json& report, const HistogramOptions& options) {
+    if (report.at("counting") != counting_options(options))
+        throw std::invalid_argument(
+            "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
+}
+
+void check_kind(const Json& report) {
+    if (!report.is_object() || !report.contains("tool") || report.at("tool") != "amp-histogram" ||
+        report.at("schema_version") != schema_version)
+        throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
+}
+
 } // namespace
 
 std::vector<Entry> read_report(const std::filesystem::path& path, const HistogramOptions& options) {
-    std::ifstream file(path); // a pipe will do
-    std::error_code none;
-    if (!file || std::filesystem::is_directory(path, none)) throw FileError(path, "cannot be read as a file");
+    constexpr std::size_t most_rows = 4'000'000; // of all states: about 1 GB
+    std::vector<Entry> entries;
+    std::size_t rows = 0;
     std::string place;
+    const auto take = [&](std::string_view array, const Json& element, const Json& before) {
+        if (array != "tensors") return;
+        if (entries.empty() && before.contains("counting")) check_counting(before, options);
+        place = fmt::format("tensors[{}]: ", entries.size());
+        entries.push_back(parse_tensor(element, options));
+        rows += entries.back().magnitudes.histogram.rows.size();
+        if (rows > most_rows) throw std::invalid_argument(fmt::format("more than {} rows of states", most_rows));
+        place.clear();
+    };
     try {
-        const Json json = Json::parse(file);
-        if (!json.is_object() || !json.contains("tool") || json.at("tool") != "amp-histogram" ||
-            json.at("schema_version") != schema_version)
-            throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
-        if (json.at("counting") != counting_options(options))
-            throw std::invalid_argument(
-                "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
-        std::vector<Entry> entries;
-        for (const Json& tensor : json.at("tensors")) {
-            place = fmt::format("tensors[{}]: ", entries.size());
-            entries.push_back(parse_tensor(tensor, options));
-        }
+        const Json report = read_json_elements(path, take);
+        check_kind(report);
+        check_counting(report, options);
+        if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
         return entries;
-    } catch (const Json::parse_error& error) {
-        throw FileError(path, fmt::format("byte {}: cannot merge: the JSON is broken here; give reports that "
-                                          "amp-histogram --json wrote",
-                                          error.byte - std::min<std::size_t>(error.byte, 1)));
+    } catch (const FileError&) {
+        throw;
     } catch (const std::exception& error) {
         const std::string_view what = error.what(); // nlohmann's begin with "[json.exception.out_of_range.403] "
         const std::size_t begin = what.starts_with("[json.") ? what.find(' ') + 1 : 0;

@@ -4,6 +4,7 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/recording.h>
+#include <ampscope/sim/io/text_file.h>
 #include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
@@ -50,7 +51,8 @@ GradientStep step_of(const StepMetrics& m, bool same_format) {
     const double weight = m.amax_weight.value_or(0), activation = m.amax_activation.value_or(0);
     step.amax = std::max(weight, activation);
     if (m.amax_activation) step.largest = activation > weight ? "activations' gradients" : "weights' gradients";
-    if (m.found_inf && *m.found_inf && m.scale) step.overflow_scale = *m.scale;
+    constexpr double some_scale = std::numeric_limits<double>::max(); // it overflowed, but where is not known
+    if (m.found_inf && *m.found_inf) step.overflow_scale = m.scale.value_or(some_scale);
     if (m.found_inf && !*m.found_inf && m.scale && same_format) step.clean_scale = *m.scale;
     return step;
 }
@@ -87,11 +89,22 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     step.largest = h.tensor;
 }
 
+/// Puts the steps of which nothing is known among the others.
+void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
+    log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
+    for (const std::int64_t step : hidden) log.steps.push_back({.step = step, .hidden = true});
+    std::ranges::inplace_merge(log.steps, log.steps.begin() + log.recorded_steps, {}, &GradientStep::step);
+    for (std::size_t i = 0; i < log.steps.size(); ++i) {
+        const std::int64_t next = i + 1 < log.steps.size() ? log.steps[i + 1].step : log.steps[i].step + 1;
+        if (log.steps[i].hidden) log.hidden_steps += next - log.steps[i].step;
+    }
+}
+
 void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar) {
     std::map<std::int64_t, double> most;
     const auto add = [&](const RecordedMagnitudes& h) {
         const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
-        if (at != log.steps.end() && at->step == h.step) add_histogram(*at, h, most[at->step], log);
+        if (at != log.steps.end() && at->step == h.step && !at->hidden) add_histogram(*at, h, most[at->step], log);
     };
     read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
 }
@@ -105,7 +118,8 @@ void note_scales(const std::vector<StepMetrics>& steps, GradientLog& log) {
 }
 
 GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
-    GradientLog log{.name = path.string(), .recorded = {}, .steps = {}, .scales = {}, .skipped = {}, .warnings = {}};
+    GradientLog log;
+    log.name = path.string();
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const Json run = folder ? read_run_configuration(path) : Json();
@@ -128,18 +142,16 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
                                            "magnitudes still contain the scale (--amax-scaled)?",
                                            log.name, found->step, found->amax));
     note_scales(read.steps, log);
+    add_hidden(read.hidden, log);
     if (folder) read_histograms(path, log, bar);
     return log;
 }
 
 /// Gradients in files: everything is measured.
 GradientLog read_recording(const fs::path& path, const LossScaleOptions& options) {
-    GradientLog log{.name = path.string(),
-                    .recorded = "gradients in files",
-                    .steps = {},
-                    .scales = {},
-                    .skipped = {},
-                    .warnings = {}};
+    GradientLog log;
+    log.name = path.string();
+    log.recorded = "gradients in files";
     const Recording recording = find_tensors({path});
     log.warnings = recording.warnings;
     log.warnings.insert(log.warnings.end(), recording.errors.begin(), recording.errors.end());
@@ -170,6 +182,7 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
         }
     }
     for (auto& [number, step] : steps) log.steps.push_back(std::move(step));
+    log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
     if (log.steps.empty() && !recording.errors.empty()) throw std::runtime_error(recording.errors.front());
     if (log.steps.empty()) throw FileError(path, "holds no gradients and no log of steps");
     return log;
@@ -182,7 +195,7 @@ GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& opti
     if (!fs::exists(path, none)) throw FileError(path, "does not exist");
     const std::string extension = path.extension();
     const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
-                      extension == ".ndjson";
+                      extension == ".ndjson" || is_pipe(path);
     if (text || fs::exists(path / "metrics.jsonl", none)) return read_log(path, options);
     return read_recording(path, options);
 }

@@ -93,7 +93,8 @@ std::string alarm_text(const Alarm& alarm, const LossScalerOptions& o) {
 
 std::string span_of(const GradientLog& log) {
     const std::int64_t first = log.steps.front().step, last = log.steps.back().step;
-    const std::string steps = plural(count(log.steps.size()), "step");
+    std::string steps = plural(count(log.recorded_steps), "step");
+    if (log.hidden_steps > 0) steps += fmt::format(" and {} unknown", log.hidden_steps);
     return first == last ? fmt::format("{} ({})", steps, first) : fmt::format("{} ({} to {})", steps, first, last);
 }
 
@@ -188,7 +189,8 @@ Json json_of(const ReplayedLog& log, const LossScaleOptions& options) {
         {"recorded", log.log.recorded},
         {"first_step", log.log.steps.front().step},
         {"last_step", log.log.steps.back().step},
-        {"steps", log.log.steps.size()},
+        {"steps", log.log.recorded_steps},
+        {"hidden_steps", log.log.hidden_steps},
         {"steps_with_magnitudes", measured_steps(log.log)},
         {"recorded_skips", log.log.skipped},
         {"warnings", log.log.warnings},
@@ -267,7 +269,8 @@ std::string advice(const ReplayedLog& log, const LossScaleOptions& options) {
     const bool measured = measured_steps(log.log) > 0;
     const std::string format = options.format.name, limit = percent(options.recommendation.limit);
     const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
-    const bool overflowed = std::ranges::any_of(log.log.steps, [](const GradientStep& s) { return s.amax == 0; });
+    const bool overflowed =
+        std::ranges::any_of(log.log.steps, [](const GradientStep& s) { return s.amax == 0 && !s.hidden; });
     std::string text;
     if (!measured && std::ranges::all_of(log.log.steps, [](const GradientStep& s) { return s.amax == 0; }))
         return "Advice: the log holds no magnitudes, so overflow is known only under the scales that were in force; "

@@ -1,13 +1,13 @@
 #include <ampscope/tools/report/run.h>
 
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <unordered_map>
 #include <utility>
 
@@ -19,11 +19,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t most_columns = 64;
-
-bool is_there(const fs::path& path) {
-    std::error_code none;
-    return fs::exists(path, none);
-}
 
 std::uint64_t size_of(const fs::path& path) {
     std::error_code none;
@@ -60,13 +55,13 @@ class RunReader {
         attempt([&] { run_.configuration = read_run_configuration(path_); });
         run_.label = text_at(run_.configuration, "/precision/name");
         if (run_.label.empty()) run_.label = fs::path(run_.name).filename();
-        read_result();
+        attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
         if (is_there(path_ / "histograms.jsonl"))
-            read_histogram_log(path_ / "histograms.jsonl", sink(), run_.warnings, progress);
+            attempt([&] { read_histogram_log(path_ / "histograms.jsonl", sink(), run_.warnings, progress); });
         else if (is_there(path_ / "gradients")) measure();
         for (const char* file : {"run.json", "metrics.jsonl", "histograms.jsonl", "result.json"})
-            if (is_there(path_ / file))
+            if (std::error_code none; fs::is_regular_file(path_ / file, none))
                 run_.files.push_back(hashed(path_ / file, (fs::path(run_.name) / file).string()));
         if (run_.steps.empty() && run_.tensors.empty())
             throw FileError(run_.name, "holds neither steps nor gradients" +
@@ -99,16 +94,10 @@ class RunReader {
                     run_.name + ": has no result.json: it has not ended, or was cut off; reported as far as it got");
             return;
         }
-        std::ifstream in(path_ / "result.json", std::ios::binary);
-        run_.result = Json::parse(in, nullptr, false);
-        if (run_.result.is_object()) {
-            if (const auto said = run_.result.find("warnings"); said != run_.result.end() && said->is_array())
-                for (const Json& line : *said)
-                    if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
-            return;
-        }
-        run_.result = nullptr;
-        run_.warnings.push_back((path_ / "result.json").string() + ": is no JSON object; left out");
+        run_.result = read_json_object(path_ / "result.json");
+        if (const auto said = run_.result.find("warnings"); said != run_.result.end() && said->is_array())
+            for (const Json& line : *said)
+                if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
     }
 
     void read_steps(const std::function<void(std::uint64_t)>& progress) {
@@ -296,7 +285,8 @@ std::optional<double> number_at(const Json& json, const std::string& pointer) {
 }
 
 std::vector<fs::path> find_runs(const fs::path& path) {
-    if (!is_there(path)) throw FileError(path, "does not exist");
+    if (std::error_code none; !fs::exists(path, none))
+        throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
     const auto is_run = [](const fs::path& p) { return is_there(p / "run.json") || is_there(p / "metrics.jsonl"); };
     if (is_run(path)) return {path};
     std::vector<fs::path> runs;
