@@ -173,7 +173,13 @@ TEST_CASE("what goes wrong is said, with the step") {
     const Replay torch = replay_scaler(loss_scaler("torch").options, bad, fp16);
     CHECK(has(torch, AlarmKind::below_one, 16));   // 2^16 is halved 17 times
     CHECK(has(torch, AlarmKind::zero_scale, 165)); // 2^-149 becomes 0
+    CHECK(torch.skips == 300);
     CHECK(torch.skipped.size() == 300);
+    const Replay unlisted = replay_scaler(loss_scaler("torch").options, bad, fp16, 7);
+    CHECK(unlisted.skips == 300);
+    CHECK(unlisted.skipped.size() == 7);
+    CHECK(unlisted.scales.size() == 7);
+    CHECK(unlisted.time == torch.time);
     CHECK(!torch.first_good);
     CHECK(torch.final_scale == 0);
     const Replay megatron = replay_scaler(loss_scaler("megatron").options, bad, fp16);
@@ -216,7 +222,7 @@ TEST_CASE("the sweep puts first what loses least") {
     const std::vector<SweptScaler> swept = sweep_scalers(steps, fp16);
     REQUIRE(swept.size() > 20);
     for (std::size_t i = 1; i < swept.size(); ++i) CHECK(swept[i - 1].lost() <= swept[i].lost());
-    CHECK(swept.front().replay.skipped.empty());
+    CHECK(swept.front().replay.skips == 0);
     CHECK(swept.front().name == "constant,init=2^17"); // the largest that 2^-2 bears: 2^15 < 65504
     for (const SweptScaler& s : swept) CHECK(scaler_options(s.name) == s.options);
 }

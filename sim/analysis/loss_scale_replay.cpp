@@ -94,7 +94,8 @@ StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSp
     return {false, std::isfinite(step.overflow_scale) ? Known::unknown : Known::bound};
 }
 
-Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format) {
+Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format,
+                     std::size_t listed) {
     const FloatEnvironment environment;
     LossScalerState state = initial_state(options);
     if (steps.empty()) throw std::invalid_argument("no steps to replay");
@@ -103,6 +104,7 @@ Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientS
     Replay replay;
     Watch watch(options, replay);
     bool aborted = false;
+    double listed_scale = std::nan("");
     for (std::size_t i = 0; i < steps.size() && !aborted; ++i) {
         const GradientStep& recorded = steps[i];
         const std::int64_t next = i + 1 < steps.size() ? steps[i + 1].step : recorded.step + 1;
@@ -115,12 +117,15 @@ Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientS
             ++replay.steps;
             ++replay.known[static_cast<std::size_t>(overflow.known)];
             ++replay.time[scale];
-            if (replay.scales.empty() || replay.scales.back().scale != scale) replay.scales.push_back({t, scale});
+            if (scale != listed_scale && replay.scales.size() < listed) replay.scales.push_back({t, scale});
+            listed_scale = scale;
             if (update.verdict == ScalerVerdict::step) {
                 if (!replay.first_good) replay.first_good = t;
                 if (!gap) count_underflow(recorded, scale, format, replay);
             } else {
-                replay.skipped.push_back({t, scale, recorded.largest, overflow.known});
+                if (replay.skipped.size() < listed)
+                    replay.skipped.push_back({t, scale, recorded.largest, overflow.known});
+                ++replay.skips;
             }
             watch.see(t, state, overflow.overflows, update);
             state = update.state;
@@ -142,7 +147,7 @@ std::vector<SweptScaler> sweep_scalers(std::span<const GradientStep> steps, cons
     std::vector<SweptScaler> swept;
     for (const std::string& name : names) {
         const LossScalerOptions options = scaler_options(name);
-        swept.push_back({name, options, replay_scaler(options, steps, format)});
+        swept.push_back({name, options, replay_scaler(options, steps, format, 0)});
     }
     std::ranges::stable_sort(swept, [](const SweptScaler& a, const SweptScaler& b) {
         return a.lost() != b.lost() ? a.lost() < b.lost() : a.replay.final_scale > b.replay.final_scale;

@@ -73,8 +73,9 @@ struct SkippedStep {
 
 struct Replay {
     std::int64_t steps = 0;            ///< replayed, those in gaps of the record included
-    std::vector<ScaleChange> scales{}; ///< what the loss was multiplied by
-    std::vector<SkippedStep> skipped{};
+    std::int64_t skips = 0;            ///< steps that are skipped
+    std::vector<ScaleChange> scales{}; ///< what the loss was multiplied by: the first changes, as many as are asked for
+    std::vector<SkippedStep> skipped{};       ///< likewise the first of them
     std::optional<std::int64_t> first_good{}; ///< the first step that is taken
     double final_scale = 1;
     std::int64_t known[3] = {0, 0, 0};        ///< steps by Known
@@ -84,23 +85,25 @@ struct Replay {
     Known underflow_known = Known::exact;     ///< bound: at least so much
     std::vector<Alarm> alarms{};
 
-    [[nodiscard]] double skip_rate() const { return static_cast<double>(skipped.size()) / static_cast<double>(steps); }
+    [[nodiscard]] double skip_rate() const { return static_cast<double>(skips) / static_cast<double>(steps); }
     [[nodiscard]] double underflow_rate() const {
         return nonzero == 0 ? 0 : static_cast<double>(underflow) / static_cast<double>(nonzero);
     }
 };
 
 inline constexpr std::int64_t most_replayed_steps = 20'000'000;
+inline constexpr std::size_t most_listed_steps = 100'000; ///< of a replay: 10 MB
 
 /// Replays a scaler over steps in ascending order; a step that is missing has the gradients of the one before it, and
 /// is not known. `format` is that of gradients in backward. Throws std::invalid_argument for options outside their
-/// ranges, no steps, or more than most_replayed_steps.
-Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format);
+/// ranges, no steps, or more than most_replayed_steps. `listed`: how many changes and skipped steps are listed.
+Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format,
+                     std::size_t listed = most_listed_steps);
 
 struct SweptScaler {
     std::string name; ///< as the command line takes it: "torch,init=2^10,interval=200,backoff=0.5"
     LossScalerOptions options;
-    Replay replay;
+    Replay replay; ///< nothing listed
     /// The share of steps skipped and that of non-zero gradients that underflow, added up: what training loses.
     [[nodiscard]] double lost() const { return replay.skip_rate() + replay.underflow_rate(); }
 };

@@ -21,7 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t rows_of_sweep = 8;
 
 std::uint64_t count(std::int64_t n) { return static_cast<std::uint64_t>(n); }
-std::uint64_t count(std::size_t n) { return n; }
 
 std::string scale_text(double scale) {
     const std::optional<int> log2 = scale > 0 && std::isfinite(scale) ? exact_log2(scale) : std::nullopt;
@@ -52,7 +51,7 @@ std::string known_text(const Replay& r) {
 
 std::vector<std::string> row_of(const std::string& name, const Replay& r) {
     return {name,
-            fmt::format("{} ({})", r.skipped.size(), percent(count(r.skipped.size()), count(r.steps))),
+            fmt::format("{} ({})", r.skips, percent(count(r.skips), count(r.steps))),
             r.first_good ? std::to_string(*r.first_good) : "none",
             scale_text(r.final_scale),
             usual_scale(r),
@@ -123,7 +122,7 @@ std::string sweep_text(const ReplayedLog& log, bool color) {
     Table table({"settings", "lost", "skipped", "underflow"});
     for (std::size_t i = 0; i < std::min(rows_of_sweep, log.swept.size()); ++i) {
         const SweptScaler& s = log.swept[i];
-        table.add({s.name, percent(s.lost()), std::to_string(s.replay.skipped.size()), underflow_text(s.replay)});
+        table.add({s.name, percent(s.lost()), std::to_string(s.replay.skips), underflow_text(s.replay)});
     }
     return "\n" +
            wrapped(fmt::format("The best of {} settings. lost: the share of steps skipped and that of gradients that "
@@ -161,7 +160,7 @@ Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 Json json_of(const Replay& r, const LossScalerOptions& o) {
     Json json = {{"steps", r.steps},
-                 {"skipped", r.skipped.size()},
+                 {"skipped", r.skips},
                  {"first_good_step", r.first_good ? Json(*r.first_good) : Json(nullptr)},
                  {"final_scale", number(r.final_scale)}};
     for (std::size_t k = 0; k < 3; ++k) json["known"][std::string(name_of(static_cast<Known>(k)))] = r.known[k];
@@ -208,7 +207,7 @@ Json json_of(const ReplayedLog& log, const LossScaleOptions& options) {
     for (const SweptScaler& s : log.swept)
         json["sweep"].push_back({{"scaler", s.name},
                                  {"lost", s.lost()},
-                                 {"skipped", s.replay.skipped.size()},
+                                 {"skipped", s.replay.skips},
                                  {"underflow", s.replay.underflow_rate()},
                                  {"final_scale", number(s.replay.final_scale)}});
     return json;
@@ -234,7 +233,7 @@ LineFigure figure_of(const ReplayedLog& log, const LossScaleOptions& options) {
     for (std::size_t i = 0; i < log.replays.size(); ++i) {
         const Replay& r = log.replays[i];
         LinePanel panel{.name = options.scalers[i].name,
-                        .note = fmt::format("{} skipped, ends at {}", r.skipped.size(), scale_text(r.final_scale)),
+                        .note = fmt::format("{} skipped, ends at {}", r.skips, scale_text(r.final_scale)),
                         .series = {}};
         if (!log.log.scales.empty()) {
             panel.series.push_back(series_of("as recorded", log.log.scales));
@@ -252,6 +251,10 @@ LineFigure figure_of(const ReplayedLog& log, const LossScaleOptions& options) {
 ReplayedLog replay_log(GradientLog log, const LossScaleOptions& options) {
     ReplayedLog result{.log = std::move(log), .replays = {}, .swept = {}, .recommendation = {}};
     const std::span<const GradientStep> steps = result.log.steps;
+    if (steps.back().step - steps.front().step >= most_replayed_steps)
+        throw FileError(result.log.name,
+                        fmt::format("more than {} steps to replay ({} to {}): is one of the two wrong?",
+                                    most_replayed_steps, steps.front().step, steps.back().step));
     for (const NamedScaler& scaler : options.scalers)
         result.replays.push_back(replay_scaler(scaler.options, steps, options.format));
     if (options.sweep) result.swept = sweep_scalers(steps, options.format);
@@ -297,12 +300,12 @@ std::string advice(const ReplayedLog& log, const LossScaleOptions& options) {
         if (!measured) text += " How much underflows is not known: record gradients or their histograms.";
     }
     if (overflowed && measured) text += " Some steps have no finite magnitude.";
-    const auto by_skips = [](const Replay& a, const Replay& b) { return a.skipped.size() < b.skipped.size(); };
+    const auto by_skips = [](const Replay& a, const Replay& b) { return a.skips < b.skips; };
     const auto [least, most] = std::ranges::minmax_element(log.replays, by_skips);
     const auto name = [&](auto at) { return options.scalers[static_cast<std::size_t>(at - log.replays.begin())].name; };
-    if (most->skipped.size() > least->skipped.size())
+    if (most->skips > least->skips)
         text += fmt::format(" Of these scalers {} skips most ({}), {} least ({}).", name(most),
-                            plural(count(most->skipped.size()), "step"), name(least), least->skipped.size());
+                            plural(count(most->skips), "step"), name(least), least->skips);
     if (!log.swept.empty()) text += fmt::format(" Least is lost by {}.", log.swept.front().name);
     return "Advice: " + text +
            " Once settled, a dynamic scaler skips about one step in each growth interval: it tries the next scale.";
