@@ -54,6 +54,17 @@ TEST_CASE("merging the reports of two runs is one run, byte for byte") {
     CHECK(run("--merge " + (scratch / "c.json").string()).code == 1);
 }
 
+TEST_CASE("what is too much for a report is refused in little memory") {
+    const Scratch scratch;
+    std::string wide = R"({"tool":"amp-histogram","total":{"a":[)";
+    while (wide.size() < std::size_t{12} << 20) wide += "[],[],[],[],[],[],[],[],";
+    const std::string path = write_file(scratch / "wide.json", wide).string();
+    const Outcome o = run("--merge " + path, "ulimit -v 300000; ");
+    CHECK(o.code == 1);
+    CHECK(contains(o.err, path + ": byte "));
+    CHECK(contains(o.err, ": more than 1048576 values"));
+}
+
 TEST_CASE("every report holds the counts at the recommended scale, rounded as asked for") {
     for (const std::string options :
          {"", "--rounding nearest_away", "--rounding toward_zero", "--rounding up", "--rounding down",

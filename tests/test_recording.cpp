@@ -105,12 +105,41 @@ TEST_CASE("folders: recursive, in order, recognised files only, links and loops 
     CHECK(found.tensors[0].step == 3);
     CHECK(found.tensors[1].step == 1);
     CHECK(found.tensors[2].step == 2);
-    REQUIRE(found.errors.size() == 1);
+    REQUIRE(found.errors.size() == 3);
     CHECK(found.errors[0].find("broken.npy") != std::string::npos);
+    CHECK(found.errors[1].find("nowhere.npy: cannot open: No such file") != std::string::npos);
+    CHECK(found.errors[2].find("self.npy: cannot open: Too many levels of symbolic links") != std::string::npos);
 
     fs::create_directory(scratch / "empty");
     CHECK(find_tensors({scratch / "empty"}).errors.size() == 1);
     CHECK(find_tensors({scratch / "missing"}).errors.size() == 1);
+}
+
+TEST_CASE("a folder that cannot be listed is named, and hides nothing else") {
+    const Scratch scratch;
+    record(scratch / "a/step_1.safetensors", {"w"});
+    record(scratch / "b/step_2.safetensors", {"w"});
+    record(scratch / "c/step_3.safetensors", {"w"});
+    fs::permissions(scratch.folder(), fs::perms::all);
+    fs::permissions(scratch / "b", fs::perms::none);
+    const bool root = ::geteuid() == 0; // whom nothing is forbidden
+    if (root) REQUIRE(::seteuid(65534) == 0);
+    const Recording found = find_tensors({scratch.folder()});
+    if (root) REQUIRE(::seteuid(0) == 0);
+    fs::permissions(scratch / "b", fs::perms::all);
+    CHECK(found.tensors.size() == 2);
+    REQUIRE(found.errors.size() == 1);
+    CHECK(found.errors[0] == (scratch / "b").string() + ": cannot be listed: Permission denied");
+}
+
+TEST_CASE("files are read in the order of their paths, whatever the order they are named in") {
+    const Scratch scratch;
+    const fs::path a = record(scratch / "a_1.safetensors", {"w"}), b = record(scratch / "b_1.safetensors", {"w"});
+    for (const Recording& found : {find_tensors({a, b}), find_tensors({b, a}), find_tensors({b, scratch.folder()})}) {
+        REQUIRE(found.tensors.size() == 1);
+        CHECK(found.tensors[0].file == a);
+        CHECK(found.warnings.front().starts_with(b.string()));
+    }
 }
 
 TEST_CASE("of a run folder only the gradients are read") {

@@ -1,6 +1,7 @@
 #include <ampscope/sim/io/recording.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 
 #include <algorithm>
@@ -49,18 +50,18 @@ std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const st
     return kinds;
 }
 
-/// A folder's tensor files, sorted by path. Links are followed to files, not to folders, so no loop is possible.
-std::vector<fs::path> files_in(const fs::path& folder, bool with_raw) {
-    const fs::path root =
-        fs::exists(folder / "run.json") && fs::is_directory(folder / "gradients") ? folder / "gradients" : folder;
+/// A folder's tensor files, links to nothing and pipes of such names included: why they cannot be read is for the user
+/// to know.
+std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vector<std::string>& errors) {
+    std::error_code none;
+    const bool is_run = is_there(folder / "run.json") && fs::is_directory(folder / "gradients", none);
     std::vector<fs::path> files;
-    for (const fs::directory_entry& item : fs::recursive_directory_iterator(root)) {
-        const fs::path extension = item.path().extension();
-        const bool raw = with_raw && (extension == ".bin" || extension == ".raw");
-        if (std::error_code loop; (raw || is_tensor_file(item.path())) && item.is_regular_file(loop))
-            files.push_back(item.path());
-    }
-    std::ranges::sort(files);
+    const auto visit = [&](const fs::path& path, bool is_folder) {
+        const bool raw = with_raw && (path.extension() == ".bin" || path.extension() == ".raw");
+        if (!is_folder && (raw || is_tensor_file(path))) files.push_back(path);
+        return true;
+    };
+    walk_folder(is_run ? folder / "gradients" : folder, visit, errors);
     return files;
 }
 
@@ -81,22 +82,18 @@ class Finder {
   public:
     Finder(const OpenOptions& options, Recording& result) : options_(options), result_(result) {}
 
-    void add_path(const fs::path& path) {
-        std::error_code problem;
-        if (!fs::is_directory(path, problem)) return add_file(path);
-        std::vector<fs::path> files;
-        try {
-            files = files_in(path, options_.dtype.has_value());
-        } catch (const fs::filesystem_error& error) {
-            result_.errors.push_back(path.string() + ": cannot list: " + error.code().message());
-            return;
-        }
-        if (files.empty())
+    /// The files that a path stands for.
+    void expand(const fs::path& path, std::vector<fs::path>& files) {
+        std::error_code none;
+        if (!fs::is_directory(path, none)) return files.push_back(path);
+        const std::size_t errors = result_.errors.size();
+        const std::vector<fs::path> found = files_in(path, options_.dtype.has_value(), result_.errors);
+        files.insert(files.end(), found.begin(), found.end());
+        if (found.empty() && result_.errors.size() == errors)
             result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
-                                     (fs::exists(path / "histograms.jsonl", problem)
+                                     (is_there(path / "histograms.jsonl")
                                           ? "; its histograms.jsonl is for amp-report and amp-loss-scale"
                                           : ""));
-        for (const fs::path& file : files) add_file(file);
     }
 
     void report_repeats() {
@@ -106,7 +103,6 @@ class Finder {
                                        files.second.string() + "; counted once");
     }
 
-  private:
     void add_file(const fs::path& path) {
         try {
             const auto file = open_tensor_file(path, options_);
@@ -118,6 +114,7 @@ class Finder {
         }
     }
 
+  private:
     static std::vector<RecordedTensor> describe(const TensorFile& file) {
         const auto& metadata = file.metadata();
         std::optional<std::int64_t> step = step_in_name(file.path());
@@ -193,11 +190,19 @@ std::string layer_of(std::string_view tensor) {
     return std::string(tensor);
 }
 
+std::string first_of(const std::vector<std::string>& errors) {
+    const std::size_t more = errors.size() - 1;
+    return errors.front() + (more == 0 ? "" : " (and " + std::to_string(more) + " more like this)");
+}
+
 Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options) {
     const FloatEnvironment environment;
     Recording result;
     Finder finder(options, result);
-    for (const fs::path& path : paths) finder.add_path(path);
+    std::vector<fs::path> files;
+    for (const fs::path& path : paths) finder.expand(path, files);
+    std::ranges::sort(files);
+    for (const fs::path& file : files) finder.add_file(file);
     finder.report_repeats();
     return result;
 }

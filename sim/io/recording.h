@@ -21,11 +21,12 @@ struct RecordedTensor {
 
 struct Recording {
     std::vector<RecordedTensor> tensors;
-    std::vector<std::string> errors;   ///< a line for each file that could not be read
+    std::vector<std::string> errors;   ///< a line for each file and folder that could not be read
     std::vector<std::string> warnings; ///< duplicates left out, entries skipped
 };
 
-/// Expands paths to tensors, in the order given; folders recursively and sorted by name. Of a run folder (one with
+/// Expands paths to tensors; folders recursively. Files are read in the order of their paths, whatever the order in
+/// which they are given, so that sums over them do not depend on it. Of a run folder (one with
 /// run.json) only gradients/ is read; raw files in folders (.bin, .raw) only where options.dtype is given. Step:
 /// metadata "step", else the number that ends the file's name (step_000100, grads-7). Kind: metadata "kinds" (a JSON
 /// object: tensor -> weight | activation), else activation for names ending in ".out.grad". Scale: metadata
@@ -33,6 +34,9 @@ struct Recording {
 /// there is one, with a warning; if two files state different scales, both are. Files that cannot be read become
 /// errors; the rest is still listed.
 Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {});
+
+/// The first of several errors, and how many follow it: what a program says that has nothing else to say.
+std::string first_of(const std::vector<std::string>& errors);
 
 /// "h.0.weight.grad" -> "h.0", "c1.out.grad" -> "c1".
 std::string layer_of(std::string_view tensor);

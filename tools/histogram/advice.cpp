@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace amp {
 
@@ -13,8 +14,8 @@ namespace {
 
 /// What the tensors say one by one.
 struct PerTensor {
-    std::string upper; ///< the first tensor to overflow as the scale grows
-    std::string lower; ///< the tensor that loses most elements at the largest safe scale
+    std::string upper; ///< the first tensor to overflow as the scale grows; of several the first by name
+    std::string lower; ///< the tensor that loses most elements at the largest safe scale, likewise
     std::uint64_t with_window = 0, counted = 0;
 };
 
@@ -28,14 +29,15 @@ PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const R
         const Recommendation own = recommendation(tensor, format, options);
         ++result.counted;
         result.with_window += own.window ? 1 : 0;
-        if (!lowest_end || own.highest_safe < *lowest_end) {
+        const std::string name = printable(tensor.name);
+        if (!lowest_end || std::tie(own.highest_safe, name) < std::tie(*lowest_end, result.upper)) {
             lowest_end = own.highest_safe;
-            result.upper = printable(tensor.name);
+            result.upper = name;
         }
         const std::uint64_t lost = classes_at(tensor, format, total.highest_safe, options).underflow;
-        if (lost > most) {
+        if (lost > most || (lost == most && lost > 0 && name < result.lower)) {
             most = lost;
-            result.lower = printable(tensor.name);
+            result.lower = name;
         }
     }
     return result;

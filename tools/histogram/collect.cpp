@@ -4,9 +4,12 @@
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
+#include <tuple>
 
 namespace amp {
 
@@ -102,37 +105,83 @@ void count_recordings(const HistogramOptions& options, Findings& findings) {
     }
 }
 
+/// A tensor of a report.
+struct Reported {
+    Entry entry;
+    std::size_t report = 0, place = 0; ///< which report, and where in it
+};
+
 /// Whether two reports hold the same tensor: the same file, name and step, and the same counts.
 bool repeats(const Entry& a, const Entry& b) {
     return a.file == b.file && a.name == b.name && a.step == b.step && a.magnitudes.histogram == b.magnitudes.histogram;
 }
 
+/// An order that does not depend on which report is named first: by file, as recordings are read, then by the place in
+/// the report, then, for reports of several machines, by all that is said of the tensor.
+bool precedes(const Reported& x, const Reported& y) {
+    const Entry &a = x.entry, &b = y.entry;
+    if (a.file != b.file) return std::filesystem::path(a.file) < std::filesystem::path(b.file);
+    const auto values = [](const Reported& r) {
+        const Entry& e = r.entry;
+        const MagnitudeStatistics& m = e.magnitudes;
+        return std::tie(r.place, e.name, e.step, e.layer, e.kind, e.dtype, e.shape, e.recorded_scale, m.sums.absolute,
+                        m.sums.squares, m.min_nonzero, m.max, m.histogram.zero, m.histogram.nan, m.histogram.inf);
+    };
+    if (values(x) != values(y)) return values(x) < values(y);
+    if (a.magnitudes.histogram.rows != b.magnitudes.histogram.rows)
+        return a.magnitudes.histogram.rows < b.magnitudes.histogram.rows;
+    const auto error_before = [](const auto& p, const auto& q) {
+        const auto of = [](const CastError& e) { return std::tie(e.signal, e.noise, e.max_relative, e.sum_relative); };
+        return p.first != q.first ? p.first < q.first : of(p.second) < of(q.second);
+    };
+    return std::ranges::lexicographical_compare(a.errors, b.errors, error_before);
+}
+
+/// Leaves out what is in several reports. Within one report nothing repeats: two names may differ only in bytes that
+/// JSON cannot hold. So what stays of tensors that are alike is as many as the report with most of them has.
+void keep_distinct(std::vector<Reported> all, Findings& findings, std::vector<std::uint64_t>& repeated) {
+    struct Alike {
+        std::size_t kept;                          ///< one of them, among the findings
+        std::size_t count = 0;                     ///< that stay
+        std::map<std::size_t, std::size_t> seen{}; ///< by report
+    };
+    std::multimap<std::string, Alike> by_name;
+    std::ranges::stable_sort(all, precedes);
+    for (Reported& r : all) {
+        const auto [first, last] = by_name.equal_range(r.entry.name);
+        auto alike = std::find_if(
+            first, last, [&](const auto& item) { return repeats(findings.tensors[item.second.kept], r.entry); });
+        if (alike == last) alike = by_name.emplace(r.entry.name, Alike{findings.tensors.size()});
+        if (++alike->second.seen[r.report] <= alike->second.count) {
+            ++repeated[r.report];
+            continue;
+        }
+        ++alike->second.count;
+        findings.tensors.push_back(std::move(r.entry));
+    }
+}
+
 void merge_reports(const HistogramOptions& options, Findings& findings) {
-    std::multimap<std::string, std::size_t> by_name;
-    for (const auto& path : options.paths) {
+    std::vector<std::filesystem::path> paths = options.paths;
+    std::ranges::sort(paths);
+    std::vector<Reported> all;
+    for (std::size_t report = 0; report < paths.size(); ++report) {
         try {
-            std::uint64_t repeated = 0;
-            // Within one report nothing repeats: two names may differ only in bytes that JSON cannot hold.
-            const std::size_t earlier = findings.tensors.size();
-            for (Entry& entry : read_report(path, options)) {
-                if (!selected(entry.name, entry.step, options)) continue;
-                const auto [first, last] = by_name.equal_range(entry.name);
-                if (std::any_of(first, last, [&](const auto& item) {
-                        return item.second < earlier && repeats(findings.tensors[item.second], entry);
-                    })) {
-                    ++repeated;
-                    continue;
-                }
-                by_name.emplace(entry.name, findings.tensors.size());
-                findings.tensors.push_back(std::move(entry));
+            std::size_t place = 0;
+            for (Entry& entry : read_report(paths[report], options)) {
+                ++place;
+                if (selected(entry.name, entry.step, options)) all.push_back({std::move(entry), report, place});
             }
-            if (repeated > 0)
-                findings.warnings.push_back(path.string() + ": " + std::to_string(repeated) +
-                                            " of its tensors are in an earlier report; counted once");
         } catch (const FileError& error) {
             findings.errors.emplace_back(error.what());
         }
     }
+    std::vector<std::uint64_t> repeated(paths.size());
+    keep_distinct(std::move(all), findings, repeated);
+    for (std::size_t report = 0; report < paths.size(); ++report)
+        if (repeated[report] > 0)
+            findings.warnings.push_back(fmt::format("{}: {} of its tensors are in another report, too; counted once",
+                                                    paths[report].string(), repeated[report]));
 }
 
 GateResult judge(const Gate& gate, const Entry& total, const HistogramOptions& options) {
