@@ -101,7 +101,22 @@ TEST_CASE("one gradient is taken for that of every step") {
 TEST_CASE("bad input") {
     const Scratch scratch;
     adam.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
-    adam.check_error((scratch / "").string() + " --tensor x", 1, {"holds no weights' gradients"});
+    adam.check_error((scratch / "").string() + " --tensor x", 1, {"no .safetensors, .npy"});
+    // The real error comes first, not that nothing is left to select from.
+    const std::string whole = read_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors");
+    const std::string cut = write_file(scratch / "cut.safetensors", whole.substr(0, whole.size() / 2)).string();
+    adam.check_error(cut, 1, {cut + ": the tensors end at byte"});
+    adam.check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients that the options"});
+    // A damaged file among good ones: they are reported, and the exit code is 1.
+    fs::create_directory(scratch / "both");
+    fs::rename(cut, scratch / "both/cut_51.safetensors");
+    write_file(scratch / "both/step_000050.safetensors", whole);
+    const Outcome both = adam((scratch / "both").string() + " --json -");
+    CHECK(both.code == 1);
+    CHECK(contains(both.err, "cut_51.safetensors: the tensors end at byte"));
+    CHECK(Json::parse(both.out)["inputs"].size() == 1);
+    CHECK(Json::parse(both.out)["errors"].size() == 1);
+    fs::remove_all(scratch / "both");
     adam.check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients"});
     adam.check_error("", 2, {"PATH is required"});
     adam.check_error(AMP_SAMPLE " --optimizer sgd", 2, {"sgd has no eps"});

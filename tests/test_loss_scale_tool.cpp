@@ -167,6 +167,29 @@ TEST_CASE("steps whose lines cannot be read are unknown, not like the step befor
     CHECK(chatty.second["steps"] == 40);
 }
 
+TEST_CASE("memory follows what is read, within bounds") {
+    const Scratch scratch;
+    const auto limited = [](const std::string& arguments) {
+        return run_command("ulimit -v 250000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + arguments);
+    };
+    // A GiB without a line end, of which the disk holds nothing.
+    const fs::path hole = write_file(scratch / "hole.jsonl", "");
+    fs::resize_file(hole, std::uintmax_t{1} << 30);
+    const Outcome o = limited(hole.string());
+    CHECK(o.code == 1);
+    CHECK(o.err == "amp-loss-scale: " + hole.string() + ": line 1 is longer than 16 MiB\n");
+    // A quarter of a million steps, none of them like another for a scaler, under 141 settings.
+    const std::string far = written(scratch, "far.jsonl",
+                                    "{\"step\":0,\"amax\":1,\"scale\":1}\n{\"step\":250000,\"amax\":1,\"scale\":1}\n");
+    const Outcome sweep = limited(far + " --sweep --scaler torch,interval=1 --json -");
+    CAPTURE(sweep.err);
+    REQUIRE(sweep.code == 0);
+    const Json replayed = Json::parse(sweep.out)["inputs"][0]["replays"][0];
+    CHECK(replayed["skipped"].get<int>() > 100'000);
+    CHECK(replayed["skipped_steps"].size() == 100'000); // the first of them
+    CHECK(replayed["scales"].size() == 100'000);
+}
+
 TEST_CASE("a log may come out of a pipe") {
     const Scratch scratch;
     const std::string csv = written(scratch, "a.csv", "step,amax,scale\n0,0.5,4\n1,inf,4\n"),
@@ -222,6 +245,21 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     replay.check_error(run, 1, {"run.json", "is no JSON object"});
     CHECK(contains(replay(written(scratch, "steps.csv", "step,amax\n1e300,1\nnan,1\n3,1\n")).err,
                    "2 lines without a whole number"));
+    // The real error comes first: a truncated file, a link to nothing, a file of a folder.
+    const std::string whole = read_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors");
+    const std::string cut = written(scratch, "cut.safetensors", whole.substr(0, whole.size() / 2));
+    replay.check_error(cut, 1, {"cut.safetensors: the tensors end at byte"});
+    fs::create_symlink("nowhere", scratch / "link");
+    fs::create_symlink("nowhere", scratch / "nothing/metrics.jsonl");
+    replay.check_error((scratch / "link").string(), 1, {"link: is a link to nothing"});
+    replay.check_error((scratch / "nothing").string(), 1, {"nothing/metrics.jsonl: cannot be read: No such file"});
+    fs::create_directory(scratch / "both");
+    fs::rename(scratch / "cut.safetensors", scratch / "both/cut.safetensors");
+    written(scratch, "both/step_000050.safetensors", whole);
+    const Outcome both = replay((scratch / "both").string() + " --json -");
+    CHECK(both.code == 1);
+    CHECK(Json::parse(both.out)["inputs"][0]["steps"] == 1);
+    CHECK(contains(Json::parse(both.out)["errors"].dump(), "cut.safetensors: the tensors end at byte"));
     replay.check_error("", 2, {"PATH is required"});
     replay.check_error(gaps + " --scaler torhc", 2, {"'torhc' is none of"});
     replay.check_error(gaps + " --format e8m0", 2, {"holds scales"});

@@ -10,10 +10,14 @@ using namespace amp;
 
 int run(const AdamToolOptions& options, const Complain& complain) {
     std::vector<AdamFindings> inputs;
-    const auto errors = for_each_input(options.paths, complain, [&](const std::filesystem::path& path) {
+    std::vector<std::string> errors;
+    const auto unread = for_each_input(options.paths, complain, [&](const std::filesystem::path& path) {
         inputs.push_back(collect(path, options));
         for (const std::string& warning : inputs.back().warnings) complain("warning: " + warning);
+        for (const std::string& error : inputs.back().errors) complain(error);
+        errors.insert(errors.end(), inputs.back().errors.begin(), inputs.back().errors.end());
     });
+    errors.insert(errors.end(), unread.begin(), unread.end());
     if (!options.json.empty()) write_report(options.json, json_report(inputs, errors));
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
     if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));

@@ -5,7 +5,9 @@
 #include <ampscope/tools/report/report.h>
 #include <ampscope/tools/report/standard.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 namespace {
 
@@ -44,7 +46,9 @@ std::vector<std::string> train(const fs::path& folder, int threads) {
 /// Adds what is below `path` to the report; runs are called by their paths from `base`, without one as they are given.
 void read(const fs::path& path, const fs::path& base, const ReportOptions& options, const Complain& complain,
           Report& report) {
-    const auto found = find_runs(path);
+    const std::size_t before = report.errors.size();
+    const auto found = find_runs(path, report.errors);
+    for (std::size_t i = before; i < report.errors.size(); ++i) complain(report.errors[i]);
     const auto errors = for_each_input(found, complain, [&](const fs::path& run) {
         const std::string name = base.empty() ? run : run.lexically_relative(base);
         report.runs.push_back(read_run(run, name, options.threads));
@@ -60,6 +64,7 @@ void ask_adam(Group& group, const ReportOptions& options) {
     try {
         group.adam = collect(group.evidence->path, asked);
         group.adam->name = group.evidence->name;
+        std::ranges::move(group.adam->errors, std::back_inserter(group.adam->warnings));
     } catch (const std::exception& error) {
         group.notes.push_back(fmt::format("Adam is left out: {}", error.what()));
     }
@@ -77,6 +82,7 @@ int run(const ReportOptions& options, const Complain& complain) {
                                        [&](const fs::path& path) { read(path, {}, options, complain, report); });
     report.errors.insert(report.errors.begin(), errors.begin(), errors.end());
     if (report.runs.empty()) return 1;
+    for (const std::string& warning : drop_repeats(report.runs)) complain("warning: " + warning);
     report.groups = compare(report.runs);
     for (Group& group : report.groups) ask_adam(group, options);
     const Document document = document_of(report, options);

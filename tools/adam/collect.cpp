@@ -3,6 +3,7 @@
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/io/step_log.h>
+#include <ampscope/sim/io/text_file.h>
 #include <ampscope/sim/parallel.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
@@ -104,8 +105,7 @@ void find_state(const fs::path& folder, std::int64_t step, const std::string& pa
 /// Steps of a run that its loss scaler skipped, by its log; none where there is no log.
 std::vector<std::int64_t> skipped_steps(const fs::path& path) {
     std::vector<std::int64_t> steps;
-    std::error_code none;
-    if (!fs::exists(path / "metrics.jsonl", none)) return steps;
+    if (!is_there(path / "metrics.jsonl")) return steps;
     for (const StepMetrics& m : read_step_log(path).steps)
         if (m.found_inf.value_or(false)) steps.push_back(m.step);
     return steps;
@@ -131,8 +131,8 @@ class Collector {
 
     AdamFindings run() {
         const Recording recording = find_tensors({path_});
-        for (const auto* lines : {&recording.warnings, &recording.errors})
-            findings_.warnings.insert(findings_.warnings.end(), lines->begin(), lines->end());
+        findings_.warnings.insert(findings_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
+        findings_.errors = recording.errors;
         std::map<std::string, Series> by_name;
         std::vector<std::string> names;
         for (const RecordedTensor& t : recording.tensors) {
@@ -141,6 +141,7 @@ class Collector {
             if (by_name[t.entry.name].empty()) names.push_back(t.entry.name);
             by_name[t.entry.name].push_back(&t);
         }
+        if (names.empty() && !findings_.errors.empty()) throw std::runtime_error(first_of(findings_.errors));
         if (names.empty()) throw FileError(path_, "holds no weights' gradients that the options select");
         judge(by_name);
         std::uint64_t work = 0;
@@ -150,10 +151,10 @@ class Collector {
             try {
                 measure(name, by_name[name], bar);
             } catch (const FileError& error) {
-                findings_.warnings.emplace_back(error.what());
+                findings_.errors.emplace_back(error.what());
             }
         }
-        if (findings_.tensors.empty()) throw std::runtime_error(findings_.warnings.back());
+        if (findings_.tensors.empty()) throw std::runtime_error(first_of(findings_.errors));
         return std::move(findings_);
     }
 
@@ -254,7 +255,7 @@ std::string_view name_of(AdamBasis basis) {
 
 AdamFindings collect(const fs::path& path, const AdamToolOptions& options) {
     std::error_code none;
-    if (!fs::exists(path, none)) throw FileError(path, "does not exist");
+    if (!fs::exists(path, none)) throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
     return Collector(path, options).run();
 }
 

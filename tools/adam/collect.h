@@ -29,6 +29,7 @@ struct AdamFindings {
     std::vector<AdamTensor> tensors;
     AdamEffects total;
     std::vector<std::string> warnings;
+    std::vector<std::string> errors; ///< files that cannot be read, and are left out
 };
 
 /// Throws FileError or std::invalid_argument for an input of which nothing can be said.

@@ -123,7 +123,9 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const Json run = folder ? read_run_configuration(path) : Json();
-    const auto size_of = [&](const fs::path& file) { return fs::exists(file, none) ? fs::file_size(file, none) : 0; };
+    const auto size_of = [&](const fs::path& file) {
+        return fs::is_regular_file(file, none) ? fs::file_size(file, none) : 0;
+    };
     ProgressBar bar(folder ? size_of(path / "metrics.jsonl") + size_of(path / "histograms.jsonl") : size_of(path));
     StepLog read = read_step_log(path, options.columns, [&](std::uint64_t n) { bar.add(n); });
     log.warnings = std::move(read.warnings);
@@ -154,7 +156,7 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
     log.recorded = "gradients in files";
     const Recording recording = find_tensors({path});
     log.warnings = recording.warnings;
-    log.warnings.insert(log.warnings.end(), recording.errors.begin(), recording.errors.end());
+    log.errors = recording.errors;
     std::uint64_t bytes = 0;
     for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
     ProgressBar bar(bytes);
@@ -178,12 +180,12 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
             step.amax = m.max;
             if (!std::isfinite(step.overflow_scale)) step.largest = t.entry.name;
         } catch (const FileError& error) {
-            log.warnings.emplace_back(error.what());
+            log.errors.emplace_back(error.what());
         }
     }
     for (auto& [number, step] : steps) log.steps.push_back(std::move(step));
     log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
-    if (log.steps.empty() && !recording.errors.empty()) throw std::runtime_error(recording.errors.front());
+    if (log.steps.empty() && !log.errors.empty()) throw std::runtime_error(first_of(log.errors));
     if (log.steps.empty()) throw FileError(path, "holds no gradients and no log of steps");
     return log;
 }
@@ -192,11 +194,11 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
 
 GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& options) {
     std::error_code none;
-    if (!fs::exists(path, none)) throw FileError(path, "does not exist");
+    if (!fs::exists(path, none)) throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
     const std::string extension = path.extension();
     const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
                       extension == ".ndjson" || is_pipe(path);
-    if (text || fs::exists(path / "metrics.jsonl", none)) return read_log(path, options);
+    if (text || is_there(path / "metrics.jsonl")) return read_log(path, options);
     return read_recording(path, options);
 }
 

@@ -15,6 +15,7 @@ struct GradientLog {
     std::vector<ScaleChange> scales;   ///< as recorded; empty where no scale was
     std::vector<std::int64_t> skipped; ///< as recorded
     std::vector<std::string> warnings;
+    std::vector<std::string> errors; ///< files that cannot be read, and are left out
 };
 
 /// Throws FileError for an input of which nothing can be read.

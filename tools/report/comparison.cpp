@@ -46,6 +46,14 @@ std::string row_key(const RecordedRun& run) {
     return run.configuration.is_object() ? same.dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
 }
 
+/// The same for runs of the same content.
+std::string content_key(const RecordedRun& run) {
+    std::string key = run.configuration.is_object() ? row_key(run) : "";
+    for (const SourceFile& file : run.files)
+        if (run.steps.empty() || file.name.ends_with("metrics.jsonl")) key += '\n' + file.sha256;
+    return key;
+}
+
 int bits_of(const std::string& name) {
     const auto found = std::ranges::find(formats, name, [](const FormatSpec& f) { return std::string_view(f.name); });
     return found == formats.end() ? 0 : found->bits();
@@ -65,14 +73,22 @@ bool scales_loss(const Json& c) {
     return !scaler.empty() && scaler != "none";
 }
 
+std::optional<double> seed_of(const RecordedRun& run) { return number_at(run.configuration, "/seed"); }
+
+/// Between seeds: runs of one seed that differ all the same (on other machines, say) count as their mean. A run that
+/// does not tell its seed is taken for one of its own.
 template <class Value>
 std::optional<Spread> spread_over(const Row& row, const Value& value) {
-    std::vector<double> values;
+    std::vector<std::pair<std::optional<double>, std::vector<double>>> seeds;
     for (const RecordedRun* run : row.runs) {
-        const std::optional<double> x = value(*run);
+        const std::optional<double> x = value(*run), seed = seed_of(*run);
         if (!x || !std::isfinite(*x)) return std::nullopt;
-        values.push_back(*x);
+        auto found = std::ranges::find_if(seeds, [&](const auto& item) { return seed && item.first == seed; });
+        if (found == seeds.end()) found = seeds.insert(found, {seed, {}});
+        found->second.push_back(*x);
     }
+    std::vector<double> values;
+    for (const auto& [seed, of_one] : seeds) values.push_back(spread_of(of_one).mean);
     return spread_of(values);
 }
 
@@ -95,8 +111,6 @@ void summarize(Row& row) {
         *row.underflow += {static_cast<std::uint64_t>(*part), static_cast<std::uint64_t>(*whole)};
     }
 }
-
-std::optional<double> seed_of(const RecordedRun& run) { return number_at(run.configuration, "/seed"); }
 
 /// The mean difference to the reference's runs of the same seeds; without any, of the means.
 double excess_of(const Row& row, const Row& reference) {
@@ -176,6 +190,20 @@ void note_differences(Group& group) {
                 fmt::format("{} differs from {} in {} also", row.label, group.rows.front().label, where));
 }
 
+/// Runs of one precision and seed that came out differently.
+void note_seeds(Group& group) {
+    for (const Row& row : group.rows)
+        for (std::size_t i = 0; i < row.runs.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j)
+                if (const auto seed = seed_of(*row.runs[i]); seed && seed == seed_of(*row.runs[j])) {
+                    group.notes.push_back(
+                        fmt::format("{} and {} have the same seed, {:g}, but not the same losses: they "
+                                    "count as one seed, by their mean",
+                                    row.runs[j]->name, row.runs[i]->name, *seed));
+                    break;
+                }
+}
+
 /// Runs that their loss scaler ended.
 void note_stops(Group& group) {
     for (const Row& row : group.rows)
@@ -203,6 +231,36 @@ Spread spread_of(const std::vector<double>& values) {
     return s;
 }
 
+std::vector<std::string> drop_repeats(std::vector<RecordedRun>& runs) {
+    std::vector<std::string> keys, warnings;
+    std::vector<RecordedRun> kept;
+    for (RecordedRun& run : runs) {
+        std::string key = content_key(run);
+        const auto same = static_cast<std::size_t>(std::ranges::find(keys, key) - keys.begin());
+        if (same == kept.size()) {
+            keys.push_back(std::move(key));
+            kept.push_back(std::move(run));
+            continue;
+        }
+        if (run.magnitudes().count() > kept[same].magnitudes().count()) {
+            run.warnings.insert(run.warnings.end(), kept[same].warnings.begin(), kept[same].warnings.end());
+            std::swap(run, kept[same]);
+        }
+        const auto whose = [](const RecordedRun& r) {
+            const auto seed = seed_of(r);
+            return seed ? fmt::format(" (seed {:g})", *seed) : std::string();
+        };
+        const std::string what = run.steps.empty() ? "their gradients are" : "their logs of steps are";
+        warnings.push_back(run.name == kept[same].name
+                               ? fmt::format("{}: is given twice; counted once", run.name)
+                               : fmt::format("{}{} is the same run as {}{}: {} the same, byte for byte; counted once",
+                                             run.name, whose(run), kept[same].name, whose(kept[same]), what));
+        kept[same].warnings.push_back(warnings.back());
+    }
+    runs = std::move(kept);
+    return warnings;
+}
+
 std::vector<Group> compare(const std::vector<RecordedRun>& runs) {
     std::vector<Group> groups;
     std::vector<std::string> group_keys;
@@ -228,6 +286,7 @@ std::vector<Group> compare(const std::vector<RecordedRun>& runs) {
         make_labels_unique(group);
         judge(group);
         note_differences(group);
+        note_seeds(group);
         note_stops(group);
         group.evidence = evidence_of(group);
     }

@@ -23,7 +23,7 @@ Spread spread_of(const std::vector<double>& values);
 
 struct Row {
     std::string label;
-    std::vector<const RecordedRun*> runs; ///< by seed
+    std::vector<const RecordedRun*> runs; ///< those of one seed stand for one: their mean counts
     std::optional<Spread> loss;           ///< final; none if no run logs it, or one is not finite
     double excess = 0;                    ///< of the final loss over the reference's, of the same seeds where there are
     std::optional<Spread> validation, accuracy;
@@ -47,6 +47,12 @@ struct Group {
     std::optional<AdamFindings> adam;      ///< of the evidence's last recorded gradients
     std::vector<std::string> notes;        ///< what differs between its runs besides precision and seed
 };
+
+/// Takes out runs that come twice: a folder that is named twice, or beside one that it is in, or its copy. Two runs are
+/// the same if their configurations differ in nothing that trains otherwise (the seed aside, since a copy proves
+/// nothing whatever it says) and their logs of steps are the same, byte for byte; without a log, their gradients. The
+/// one with more gradients stays, and gets a warning that names the others. Returns these warnings.
+std::vector<std::string> drop_repeats(std::vector<RecordedRun>& runs);
 
 /// Groups of runs, in the order of their appearance. The runs must outlive them.
 std::vector<Group> compare(const std::vector<RecordedRun>& runs);

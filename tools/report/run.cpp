@@ -1,6 +1,7 @@
 #include <ampscope/tools/report/run.h>
 
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/tools/chart/terminal.h>
 
@@ -54,7 +55,7 @@ class RunReader {
         const auto progress = [&](std::uint64_t n) { bar.add(n); };
         attempt([&] { run_.configuration = read_run_configuration(path_); });
         run_.label = text_at(run_.configuration, "/precision/name");
-        if (run_.label.empty()) run_.label = fs::path(run_.name).filename();
+        if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
         attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
         if (is_there(path_ / "histograms.jsonl"))
@@ -73,7 +74,8 @@ class RunReader {
         run_.label = run_.name;
         measure();
         if (run_.tensors.empty())
-            throw FileError(run_.name, run_.warnings.empty() ? "holds no gradients" : run_.warnings.front());
+            throw std::runtime_error(run_.warnings.empty() ? run_.name + ": holds no gradients"
+                                                           : first_of(run_.warnings));
         return std::move(run_);
     }
 
@@ -204,7 +206,7 @@ class RunReader {
 
     void measure() {
         const Recording recording = find_tensors({path_});
-        for (const auto* lines : {&recording.warnings, &recording.errors})
+        for (const auto* lines : {&recording.errors, &recording.warnings})
             run_.warnings.insert(run_.warnings.end(), lines->begin(), lines->end());
         std::uint64_t bytes = 0;
         for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
@@ -284,22 +286,22 @@ std::optional<double> number_at(const Json& json, const std::string& pointer) {
     return json.contains(at) && json[at].is_number() ? std::optional(json[at].get<double>()) : std::nullopt;
 }
 
-std::vector<fs::path> find_runs(const fs::path& path) {
+std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& errors) {
     if (std::error_code none; !fs::exists(path, none))
         throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
     const auto is_run = [](const fs::path& p) { return is_there(p / "run.json") || is_there(p / "metrics.jsonl"); };
     if (is_run(path)) return {path};
     std::vector<fs::path> runs;
-    std::error_code none;
-    for (auto at = fs::recursive_directory_iterator(path, none); at != fs::recursive_directory_iterator();
-         at.increment(none))
-        if (at->is_directory(none) && is_run(at->path())) {
-            runs.push_back(at->path());
-            at.disable_recursion_pending();
-        }
-    std::ranges::sort(runs);
-    if (runs.empty()) runs.push_back(path);
-    return runs;
+    const auto visit = [&](const fs::path& below, bool is_folder) {
+        if (!is_folder || !is_run(below)) return true;
+        runs.push_back(below);
+        return false;
+    };
+    const std::size_t before = errors.size();
+    if (std::error_code none; fs::is_directory(path, none)) walk_folder(path, visit, errors);
+    if (!runs.empty()) return runs;
+    errors.resize(before); // who reads the gradients says so again
+    return {path};
 }
 
 RecordedRun read_run(const fs::path& path, const std::string& name, int threads) {

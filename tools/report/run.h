@@ -88,9 +88,9 @@ struct RecordedRun {
 std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer);
 std::optional<double> number_at(const nlohmann::ordered_json& json, const std::string& pointer);
 
-/// Run folders at and below the paths, in order; a path without any stands for itself: gradients in files. Throws
-/// FileError for a path that does not exist.
-std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
+/// Run folders at and below a path, in order; one without any stands for itself: gradients in files. A folder that
+/// cannot be listed adds a line to `errors`. Throws FileError for a path that does not exist.
+std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, std::vector<std::string>& errors);
 
 /// `name`: how the report calls it. Throws FileError for an input of which nothing can be read; parts that cannot be
 /// read become warnings.

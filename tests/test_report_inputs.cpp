@@ -1,0 +1,187 @@
+// What amp-report takes for one run: folders that are named twice, copies, lines that come twice; and what it cannot
+// read: pipes, devices, JSON that is nested too deep or too large.
+#include "tool.h"
+
+#include <fmt/format.h>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+const Tool report{AMP_REPORT};
+
+std::string metrics_line(int step, double loss) {
+    return fmt::format("{{\"step\":{},\"loss\":{},\"scale\":1,\"found_inf\":{},\"skipped\":{},"
+                       "\"updates\":{{\"lost\":1,\"changed\":9}},"
+                       "\"scaling\":{{\"w:e4m3\":{{\"amax\":1,\"scale\":1,\"nonzero\":10,\"underflow\":2,"
+                       "\"saturated\":1}}}}}}\n",
+                       step, loss, step == 3, step == 3);
+}
+
+std::string histogram_line(int step, const std::string& tensor, int count) {
+    return fmt::format("{{\"step\":{},\"tensor\":\"{}\",\"kind\":\"weight\",\"loss_scale\":1,\"format\":\"fp32\","
+                       "\"zero\":0,\"nan\":0,\"inf\":0,\"mantissa_classes\":28,\"rows\":{{\"-30\":[{}]}}}}\n",
+                       step, tensor, count);
+}
+
+/// A run of 30 steps that ends at that loss; the folder.
+fs::path write_run(const fs::path& folder, const std::string& precision, int seed, double loss) {
+    fs::create_directories(folder);
+    write_file(folder / "run.json", Json{{"schema_version", 1},
+                                         {"model", {{"name", "net"}}},
+                                         {"data", {{"name", "data"}}},
+                                         {"precision", {{"name", precision}}},
+                                         {"seed", seed}}
+                                        .dump());
+    std::string metrics, histograms;
+    for (int step = 0; step < 30; ++step) {
+        metrics += metrics_line(step, loss);
+        histograms += histogram_line(step, "a.weight.grad", 5);
+    }
+    write_file(folder / "metrics.jsonl", metrics);
+    write_file(folder / "histograms.jsonl", histograms);
+    return folder;
+}
+
+Json group_of(const std::string& arguments) {
+    const Outcome o = report(arguments + " --json -");
+    CAPTURE(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(o.out)["groups"][0];
+}
+
+std::string standing(const Json& group, const std::string& precision) {
+    for (const Json& row : group["rows"])
+        if (row["precision"] == precision) return row["standing"];
+    return "no row";
+}
+
+void append(const fs::path& file, const std::string& text) { write_file(file, read_file(file) + text); }
+
+} // namespace
+
+TEST_CASE("a run that comes twice is one run, and no second seed") {
+    const Scratch scratch;
+    const fs::path runs = scratch / "runs";
+    const std::string fp32 = write_run(runs / "fp32", "fp32", 0, 1).string();
+    const std::string other = write_run(runs / "other", "other", 0, 1.015).string(); // within 2 %, beyond 1 %
+    const Json once = group_of(fp32 + " " + other);
+    CHECK(once["bound"].get<double>() == doctest::Approx(0.02));
+    CHECK(standing(once, "other") == "holds");
+
+    fs::copy(fp32, scratch / "copy", fs::copy_options::recursive);
+    fs::create_directory_symlink(fp32, scratch / "link");
+    write_run(scratch / "claims", "fp32", 1, 1); // a copy with another seed written into it
+    const std::string here = scratch.folder().string();
+    for (const std::string& again : {fp32, fp32 + "/", runs.string(), here + "/copy", here + "/link", here + "/claims",
+                                     here + "/runs/../runs/fp32", here}) {
+        CAPTURE(again);
+        const Json twice = group_of(fp32 + " " + other + " " + again);
+        CHECK(twice["bound"] == once["bound"]);
+        CHECK(twice["bound_basis"] == once["bound_basis"]);
+        CHECK(standing(twice, "other") == "holds");
+        CHECK(twice["rows"][0]["final_loss"]["runs"] == 1);
+        const Outcome page = report(fp32 + " " + other + " " + again);
+        CHECK(contains(page.err, "counted once"));
+        CHECK(contains(page.out, "counted once"));
+        CHECK(contains(twice["rows"][0]["runs"][0]["warnings"].dump(), "counted once"));
+    }
+    // Two seeds are two; a second run of one seed that came out otherwise is none.
+    const std::string second = write_run(scratch / "second", "fp32", 1, 1.001).string(),
+                      rerun = write_run(scratch / "rerun", "fp32", 0, 1.002).string();
+    CHECK(group_of(fp32 + " " + other + " " + second)["bound"].get<double>() == doctest::Approx(0.010005));
+    const Json same_seed = group_of(fp32 + " " + other + " " + rerun);
+    CHECK(same_seed["bound"].get<double>() == doctest::Approx(0.02 * 1.001));
+    CHECK(contains(same_seed["notes"].dump(), "have the same seed, 0, but not the same losses"));
+    // Of two copies the one with gradients stays.
+    fs::remove(scratch / "copy/histograms.jsonl");
+    CHECK(group_of(here + "/copy " + fp32)["gradients"]["tensors"][0]["nonzero"] == 150);
+    // Gradients without a run, likewise.
+    CHECK(group_of(AMP_SAMPLE "/deep_tanh " AMP_SAMPLE "/deep_tanh/")["rows"].size() == 1);
+}
+
+TEST_CASE("lines that come twice are counted once, the last of them") {
+    const Scratch scratch;
+    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+    const auto row = [&] { return group_of(run.string())["rows"][0]; };
+    const auto nonzero = [&] { return group_of(run.string())["gradients"]["tensors"][0]["nonzero"]; };
+    const Json before = row();
+    REQUIRE(nonzero() == 150);
+    append(run / "histograms.jsonl", histogram_line(7, "a.weight.grad", 5));
+    append(run / "metrics.jsonl", metrics_line(3, 1) + metrics_line(4, 1));
+    CHECK(nonzero() == 150);
+    const Json after = row();
+    for (const char* key : {"final_loss", "skipped_a_run", "lost_updates"}) CHECK(after[key] == before[key]);
+    for (const char* key : {"skipped", "scaled_tensors", "scaled_casts", "steps"})
+        CHECK(after["runs"][0][key] == before["runs"][0][key]);
+    const Outcome same = report(run.string());
+    CHECK(contains(same.err, "histograms.jsonl: 1 lines repeat the step and tensor of an earlier one, 0 of them with"));
+    CHECK(contains(same.err, "metrics.jsonl: 2 steps are logged more than once, 0 of them differently"));
+
+    // Two lines that differ: the last one, unless it cannot be read.
+    append(run / "histograms.jsonl",
+           histogram_line(7, "a.weight.grad", 8) + "{\"step\":7,\"tensor\":\"a.weight.grad\",\n");
+    append(run / "metrics.jsonl", metrics_line(29, 11));
+    CHECK(nonzero() == 153);
+    CHECK(row()["final_loss"]["mean"].get<double>() == doctest::Approx(2)); // the mean of ten
+    const Outcome other = report(run.string());
+    CHECK(contains(other.err, "2 lines repeat the step and tensor of an earlier one, 1 of them with other counts"));
+    CHECK(contains(other.err, "3 steps are logged more than once, 1 of them differently"));
+}
+
+TEST_CASE("what is no text, or too much of it, is refused in one line and in little memory") {
+    const Scratch scratch;
+    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+    const std::string limited = "ulimit -v 1000000; timeout 20 "; // one GB of addresses, threads and libraries included
+    const auto refuses = [&](const char* file, const std::string& why, bool whole) {
+        CAPTURE(file);
+        const std::string arguments = " " + run.string() + " --threads 1";
+        const Outcome o = run_command(limited + AMP_REPORT + arguments);
+        CAPTURE(o.err);
+        CHECK(o.code == (whole ? 1 : 0)); // the rest of the run is reported
+        CHECK(contains(o.err, std::string(file) + ": " + why));
+        if (std::string_view(file) == "result.json") return;
+        for (const std::string tool : {AMP_LOSS_SCALE, AMP_DIFF}) {
+            const Outcome p = run_command(limited + tool + (tool == AMP_DIFF ? " " + run.string() : "") + arguments);
+            CAPTURE(tool);
+            CAPTURE(p.err);
+            const bool reads = std::string_view(file) != "histograms.jsonl" || tool != AMP_DIFF;
+            if (reads) CHECK(p.code == 1);
+            if (reads) CHECK(contains(p.err, std::string(file) + ": " + why));
+        }
+    };
+    std::string deep = "{\"a\":", wide = "{\"a\":[";
+    for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
+    while (wide.size() < std::size_t{17} << 20) wide += "[],[],[],[],[],[],[],[],";
+    for (const char* file : {"run.json", "result.json", "metrics.jsonl", "histograms.jsonl"}) {
+        const std::string saved = fs::exists(run / file) ? read_file(run / file) : "{}";
+        fs::remove(run / file);
+        REQUIRE(::mkfifo((run / file).c_str(), 0600) == 0);
+        refuses(file, "is a pipe, not a regular file", false);
+        fs::remove(run / file);
+        fs::create_symlink("/dev/zero", run / file);
+        refuses(file, "is a device, not a regular file", false);
+        fs::remove(run / file);
+        fs::create_symlink("nowhere", run / file);
+        refuses(file, "cannot be read: No such file or directory", false);
+        fs::remove(run / file);
+        const bool lines = std::string_view(file).ends_with("l");
+        if (!lines) {
+            write_file(run / file, deep);
+            refuses(file, "is no JSON object: byte 500: more than 100 levels", false);
+        }
+        write_file(run / file, wide);
+        refuses(file, lines ? "line 1 is longer than 16 MiB" : "is larger than 16 MiB", false);
+        write_file(run / file, saved);
+    }
+    // Lines that are nested too deep are left out as other broken ones are.
+    append(run / "metrics.jsonl", deep + "\n");
+    append(run / "histograms.jsonl", "{\"rows\":" + deep + "\n");
+    const Outcome o = run_command(limited + AMP_REPORT " " + run.string());
+    CHECK(o.code == 0);
+    CHECK(contains(o.err, "metrics.jsonl: 1 lines cannot be read, the first is line 31"));
+    CHECK(contains(o.err, "histograms.jsonl: line 31 cannot be read"));
+}
