@@ -4,6 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
 namespace amp {
 
 namespace {
@@ -78,6 +82,26 @@ Json json_of(std::string_view row, const LossScalerOptions& o) {
             {"unscale_by_updated_scale", o.unscale_by_updated_scale}};
 }
 
+void compare(const Json& a, const Json& b, const DifferenceSink& sink, const Json::json_pointer& at) {
+    if (a.is_object() && b.is_object()) {
+        std::unordered_map<std::string_view, const Json*> in_a, in_b; // an ordered_json would search for each key
+        for (const auto& [key, value] : a.items()) in_a.emplace(key, &value);
+        for (const auto& [key, value] : b.items()) in_b.emplace(key, &value);
+        for (const auto& [key, value] : a.items())
+            if (const auto other = in_b.find(key); other == in_b.end()) sink((at / key).to_string(), &value, nullptr);
+            else compare(value, *other->second, sink, at / key);
+        for (const auto& [key, value] : b.items())
+            if (!in_a.contains(key)) sink((at / key).to_string(), nullptr, &value);
+    } else if (a.is_array() && b.is_array()) {
+        for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i)
+            if (i >= b.size()) sink((at / i).to_string(), &a[i], nullptr);
+            else if (i >= a.size()) sink((at / i).to_string(), nullptr, &b[i]);
+            else compare(a[i], b[i], sink, at / i);
+    } else if (a != b) {
+        sink(at.to_string(), &a, &b);
+    }
+}
+
 } // namespace
 
 Json data_of(const Dataset& d) {
@@ -131,9 +155,16 @@ TrainOptions options_of(const Json& configuration) {
     return o;
 }
 
+void for_each_difference(const Json& a, const Json& b, const DifferenceSink& sink) {
+    compare(a, b, sink, Json::json_pointer());
+}
+
 std::string difference(const Json& a, const Json& b) {
-    const Json patch = Json::diff(a, b);
-    return patch.empty() ? "" : patch[0]["path"].get<std::string>();
+    std::optional<std::string> first;
+    for_each_difference(a, b, [&](const std::string& at, const Json*, const Json*) {
+        if (!first) first = at;
+    });
+    return first.value_or("");
 }
 
 std::string fingerprint_of(const Trainer& trainer) {

@@ -5,6 +5,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <functional>
+#include <string>
+
 namespace amp {
 
 /// Two runs give the same bits if these are equal: model, precision, optimizer, loss scaler, batches, replicas, seed
@@ -18,6 +21,13 @@ TrainOptions options_of(const nlohmann::ordered_json& configuration);
 
 /// The first entry in which two of them differ, as a path such as "/optimizer/lr"; empty if they agree.
 std::string difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+
+/// Told of a place, as such a path, and of what the two have there; null where one has nothing.
+using DifferenceSink =
+    std::function<void(const std::string& at, const nlohmann::ordered_json* a, const nlohmann::ordered_json* b)>;
+
+/// Every place where two documents differ, in the order of `a`; what only `b` has comes last in its object or array.
+void for_each_difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b, const DifferenceSink& sink);
 
 /// Of all that a run goes on from: every bit of weights, optimizer and loss scaler.
 std::string fingerprint_of(const Trainer& trainer);

@@ -177,6 +177,19 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
         refuses(file, lines ? "line 1 is longer than 16 MiB" : "is larger than 16 MiB", false);
         write_file(run / file, saved);
     }
+    // Two configurations of 200,000 keys are compared in seconds.
+    const std::string saved = read_file(run / "run.json");
+    std::string keys = "{";
+    for (int i = 0; i < 200'000; ++i) keys += "\"" + std::to_string(i) + "\":0,";
+    fs::copy(run, scratch / "other", fs::copy_options::recursive);
+    write_file(run / "run.json", keys + "\"a\":1,\"b\":[1,2]}");
+    write_file(scratch / "other/run.json", keys + "\"a\":2,\"b\":[1],\"c\":{}}");
+    const Outcome diff =
+        run_command(limited + AMP_DIFF " --json - " + run.string() + " " + (scratch / "other").string());
+    CHECK(diff.code == 1); // neither has gradients
+    for (const char* part : {"run.json /a: 1 and 2", "run.json /b/1: 2 and nothing", "run.json /c: nothing and {}"})
+        CHECK(contains(diff.out, part));
+    write_file(run / "run.json", saved);
     // Lines that are nested too deep are left out as other broken ones are.
     append(run / "metrics.jsonl", deep + "\n");
     append(run / "histograms.jsonl", "{\"rows\":" + deep + "\n");

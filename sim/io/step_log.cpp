@@ -315,6 +315,21 @@ class LogReader {
     std::int64_t repeated_ = 0, differing_ = 0, first_repeated_ = 0, hidden_ = 0, hidden_inside_ = 0;
 };
 
+/// Warns of a run folder of a later version; without a run.json, or with a broken one, steps are steps all the same.
+void note_version(const fs::path& folder, StepLog& log) {
+    try {
+        const Json run = read_run_configuration(folder);
+        const std::optional<double> version = run.is_null() ? std::nullopt : number_in(run, "schema_version");
+        if (version && *version > schema_version)
+            log.warnings.push_back(
+                fmt::format("{}: schema version {:g} is newer than this program's ({}): what it does "
+                            "not know is left out",
+                            (folder / "run.json").string(), *version, schema_version));
+    } catch (const FileError& error) {
+        log.warnings.emplace_back(error.what());
+    }
+}
+
 } // namespace
 
 Json read_run_configuration(const fs::path& folder) {
@@ -331,15 +346,7 @@ StepLog read_step_log(const fs::path& path, const LogColumns& columns,
     const bool folder = fs::is_directory(path, none);
     const fs::path file = folder ? path / "metrics.jsonl" : path;
     StepLog log;
-    if (folder) {
-        const Json run = read_run_configuration(path);
-        const std::optional<double> version = run.is_null() ? std::nullopt : number_in(run, "schema_version");
-        if (version && *version > schema_version)
-            log.warnings.push_back(
-                fmt::format("{}: schema version {:g} is newer than this program's ({}): what it does "
-                            "not know is left out",
-                            (path / "run.json").string(), *version, schema_version));
-    }
+    if (folder) note_version(path, log);
     LogReader reader(file, folder ? Pipe::refused : Pipe::accepted, columns);
     reader.read(log, progress);
     if (sink) reader.tell(sink);

@@ -1,5 +1,6 @@
 #include <ampscope/tools/diff/collect.h>
 
+#include <ampscope/sim/configuration.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
@@ -148,16 +149,18 @@ void sum_up_steps(const DiffOptions& options, DiffFindings& findings) {
 void compare_runs(const DiffOptions& options, DiffFindings& findings) {
     const Json a = read_run_configuration(options.a), b = read_run_configuration(options.b);
     if (a.is_null() || b.is_null()) return;
-    const Json patch = Json::diff(a, b);
-    for (std::size_t i = 0; i < std::min(patch.size(), listed_differences); ++i) {
-        const Json::json_pointer at(patch[i].at("path").get<std::string>());
-        const auto value = [&](const Json& from) {
-            return from.contains(at) ? clipped(printable(from.at(at).dump()), 50) : std::string("nothing");
+    std::size_t different = 0;
+    for_each_difference(a, b, [&](const std::string& at, const Json* x, const Json* y) {
+        const auto text = [](const Json* value) {
+            return value == nullptr
+                       ? std::string("nothing")
+                       : clipped(printable(value->dump(-1, ' ', false, Json::error_handler_t::replace)), 50);
         };
-        findings.notes.push_back(fmt::format("run.json {}: {} and {}", at.to_string(), value(a), value(b)));
-    }
-    if (patch.size() > listed_differences)
-        findings.notes.push_back(fmt::format("run.json: {} further differences", patch.size() - listed_differences));
+        if (++different <= listed_differences)
+            findings.notes.push_back(fmt::format("run.json {}: {} and {}", printable(at), text(x), text(y)));
+    });
+    if (different > listed_differences)
+        findings.notes.push_back(fmt::format("run.json: {} further differences", different - listed_differences));
     const StepLog x = read_step_log(options.a), y = read_step_log(options.b);
     findings.warnings.insert(findings.warnings.end(), x.warnings.begin(), x.warnings.end());
     findings.warnings.insert(findings.warnings.end(), y.warnings.begin(), y.warnings.end());

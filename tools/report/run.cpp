@@ -118,7 +118,8 @@ class RunReader {
             if (const auto scaling = line.find("scaling"); scaling != line.end() && scaling->is_object())
                 casts.emplace_back(step.step, casts_of(*scaling));
         });
-        run_.warnings.insert(run_.warnings.end(), log.warnings.begin(), log.warnings.end());
+        for (const std::string& warning : log.warnings) // a broken run.json has been said
+            if (std::ranges::find(run_.warnings, warning) == run_.warnings.end()) run_.warnings.push_back(warning);
         run_.steps = std::move(log.steps);
         run_.columns = {run_.steps.front().step, run_.steps.back().step};
         run_.scaled.assign(run_.formats.size(), std::vector<ScaledCasts>(run_.columns.count()));
