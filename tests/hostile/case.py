@@ -114,7 +114,8 @@ def start(case, program, args, folder, out, err):
     given.write_bytes(case.stdin)
     with open(given, "rb") as source:
         given.unlink()
-        return subprocess.Popen([os.fsencode(a) for a in (str(program), *args)], cwd=folder, env=environment, stdin=source,
+        return subprocess.Popen([os.fsencode(a) for a in (str(program), *args)], cwd=folder, env=environment,
+                                stdin=source,
                                 stdout=out, stderr=err, preexec_fn=limits(case), start_new_session=True)
 
 
@@ -161,7 +162,8 @@ def snapshot(folder):
             with open(path, "rb") as file:
                 data = file.read(MIB)
                 if info.st_size > MIB:
-                    file.seek(-MIB if info.st_size > 64 * MIB else MIB, os.SEEK_END if info.st_size > 64 * MIB else os.SEEK_SET)
+                    file.seek(-MIB if info.st_size > 64 * MIB else MIB,
+                              os.SEEK_END if info.st_size > 64 * MIB else os.SEEK_SET)
                     data += file.read(64 * MIB)
             content = hashlib.blake2b(data, digest_size=16).hexdigest()
         elif stat.S_ISLNK(info.st_mode):
@@ -177,12 +179,14 @@ def command_text(case, tools, folder):
     words = " ".join(shlex.quote(os.fsencode(a).decode("utf-8", "replace")) for a in case.args)
     redirect = {"stdin": "<", "stdout": ">", "stderr": "2>"}
     tail = "".join(f" {redirect[s]}{'&-' if how == 'closed' else '/dev/full'}" for s, how in case.streams.items())
-    lines = ["#!/bin/bash", f"# {case.note}", 'cd "$(dirname "$0")"', f"ulimit -v {(case.memory + 144 * case.threads) * 1024} -c 0"]
+    lines = ["#!/bin/bash", f"# {case.note}", 'cd "$(dirname "$0")"',
+             f"ulimit -v {(case.memory + 144 * case.threads) * 1024} -c 0"]
     lines += [f"ulimit -n {case.files}"] if case.files else []
     lines += [f"ulimit -f {max(1, case.file_bytes // 1024)}"] if case.file_bytes else []
     lines += [f"trap '' {number}" for number in case.ignored]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in case.environment.items()]
-    lines.append(f"timeout {case.seconds:g} {shlex.quote(str(tools / case.tool))} {words}{tail or ' <stdin'}; echo exit code $?")
+    program = shlex.quote(str(tools / case.tool))
+    lines.append(f"timeout {case.seconds:g} {program} {words}{tail or ' <stdin'}; echo exit code $?")
     (folder / "stdin").write_bytes(case.stdin)
     return "\n".join(lines) + "\n"
 

@@ -59,7 +59,8 @@ def archive(members, comment=b"", count=None, central_offset=None, central_size=
     for m in members:
         local = m.get("local_name", m["name"])
         offset = m.get("offset", len(out))
-        sizes = struct.pack("<HHHHHIII", 20, m["flags"], m.get("said_method", m["method"]), 0, 0x21, m["crc"] & 0xffffffff,
+        sizes = struct.pack("<HHHHHIII", 20, m["flags"], m.get("said_method", m["method"]), 0, 0x21,
+                            m["crc"] & 0xffffffff,
                             m["packed_size"] & 0xffffffff, m["size"] & 0xffffffff)
         if "offset" not in m:
             out += b"PK\3\4" + sizes + struct.pack("<HH", len(local), 0) + local + m["packed"]

@@ -1,5 +1,5 @@
-"""Kills at random moments, and two processes at once. After a kill no output is half there under its name, inputs are as
-they were, and a second run ends in the bytes of a run that nobody disturbed."""
+"""Kills at random moments, and two processes at once. After a kill no output is half there under its name, inputs are
+as they were, and a second run ends in the bytes of a run that nobody disturbed."""
 import dataclasses
 import os
 import pathlib
@@ -21,15 +21,20 @@ def writers(box):
     many = ["--threads", "2"]
     return {
         "format": lambda: ("amp-format", ["convert", file(), "out/o.safetensors", "--to", "e4m3"], []),
-        "histogram": lambda: ("amp-histogram", [file(), "--json", "out/o.json", "--csv", "out/o.csv", "--svg", "out/o.svg", "--html", "out/o.html",
+        "histogram": lambda: ("amp-histogram", [file(), "--json", "out/o.json", "--csv", "out/o.csv", "--svg",
+                                                "out/o.svg", "--html", "out/o.html",
                                                 *many], []),
         "train": lambda: ("amp-train", [*TINY, "--json", "out/o.json", *many], []),
         "record": lambda: ("amp-train", [*box.seeds.training, "--steps", "9", "--record", "out/runs"], ["--resume"]),
-        "crosscheck": lambda: ("amp-crosscheck", ["run", "--device", "host", "--quick", "--only", "accumulators", "--output", "out/reports"], []),
-        "loss-scale": lambda: ("amp-loss-scale", [run(), "--sweep", "--json", "out/o.json", "--svg", "out/o.svg", *many], []),
-        "diff": lambda: ("amp-diff", [run(), box.folder(box.seeds.runs / "fp32", "other"), "--json", "out/o.json", "--svg", "out/o.svg", *many], []),
+        "crosscheck": lambda: ("amp-crosscheck", ["run", "--device", "host", "--quick", "--only", "accumulators",
+                                                  "--output", "out/reports"], []),
+        "loss-scale": lambda: ("amp-loss-scale", [run(), "--sweep", "--json", "out/o.json", "--svg", "out/o.svg",
+                                                  *many], []),
+        "diff": lambda: ("amp-diff", [run(), box.folder(box.seeds.runs / "fp32", "other"), "--json", "out/o.json",
+                                      "--svg", "out/o.svg", *many], []),
         "adam": lambda: ("amp-adam", [run(), "--json", "out/o.json", "--svg", "out/o.svg", *many], []),
-        "report": lambda: ("amp-report", [run(), "--html", "out/o.html", "--json", "out/o.json", "--markdown", "out/o.md", *many], []),
+        "report": lambda: ("amp-report", [run(), "--html", "out/o.html", "--json", "out/o.json", "--markdown",
+                                          "out/o.md", *many], []),
     }
 
 
@@ -80,9 +85,11 @@ def kill(rng, box):
     before = {k: v for k, v in snapshot(box.path).items() if k.startswith(b"in")}
     faults = []
     for _ in range(rng.choice([1, 2, 3])):
-        killed(case, case.args if not (box.path / "out/runs").exists() else [*case.args, *again], box, rng.uniform(0, 1.1 * seconds))
+        killed(case, case.args if not (box.path / "out/runs").exists() else [*case.args, *again], box,
+               rng.uniform(0, 1.1 * seconds))
         faults += halves(case, box, expected)
-    outcome = execute(case, box.tools / tool, [*case.args, *again] if (box.path / "out/runs").exists() else case.args, box.path)
+    outcome = execute(case, box.tools / tool, [*case.args, *again] if (box.path / "out/runs").exists() else case.args,
+                      box.path)
     faults += ending(case, box, outcome, expected)
     if before != {k: v for k, v in snapshot(box.path).items() if k.startswith(b"in")}:
         faults.append(("input touched", "by a run that was killed"))
@@ -92,7 +99,8 @@ def kill(rng, box):
 def ending(case, box, outcome, expected):
     """Faults of the run after a kill."""
     if outcome.code != 0 or outcome.signal or outcome.late:
-        yield "fails after a kill", f"exit {outcome.code}, signal {outcome.signal}: {outcome.err.decode('utf-8', 'replace')[:300]}"
+        said = outcome.err.decode("utf-8", "replace")[:300]
+        yield "fails after a kill", f"exit {outcome.code}, signal {outcome.signal}: {said}"
         return
     now = written(box)
     for path in sorted(set(now) | set(expected)):
@@ -104,8 +112,8 @@ def ending(case, box, outcome, expected):
 
 
 def pair(rng, box):
-    """Two trainings into one folder at once, one of them perhaps a little later: one of them is refused, or it comes when
-    the other has ended; what is recorded is what one of them alone records."""
+    """Two runs into one place at once, one of them perhaps a little later: one of them is refused, or it comes when the
+    other has ended; what is written is what one of them alone writes."""
     name = rng.choice(["record", "record", "train", "report"])
     tool, args, again = writers(box)[name]()
     case = Case(tool, args, note="two at once")

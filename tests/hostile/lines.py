@@ -13,12 +13,17 @@ from tensors import reading
 
 TINY = ["--model", "mlp", "--width", "4", "--steps", "3", "--batch", "4", "--precision", "fp32,amp-fp16"]
 WRITERS = {"--json", "--csv", "--svg", "--html", "--markdown", "--record", "--keep", "--output"}
-CHEAP = {"--threads", "--worst", "--seed", "--margin", "--growth-interval", "--hysteresis", "--warmup", "--record-every",
+CHEAP = {"--threads", "--worst", "--seed", "--margin", "--growth-interval", "--hysteresis", "--warmup",
+         "--record-every",
          "--checkpoint-every", "--statistics-every", "--block", "--init-scale", "--step"}
-WORDS = ["fp16@2^10.underflow<1%", "fp16.overflow<=0", "fp16@1e999.nan<1", "max-ulps<=1", "norm<nan", "torch,init=2^99999", "torch,init=nan",
-         "none", "constant,init=0", "torch,interval=0", "torch,growth=1,backoff=1", "deepspeed,min=2,max=1", "-1000000:1000000", "0:1e9",
-         "5:3", "(a+)+$", "(" * 2000, "[a-", "\\", "(?=x)", "a{1000000}", "fp32,weights=e4m3,weights=e5m2", "fp32,,", ",", "e8m23", "e1m1",
-         "e2m1:channel", "fp8-delayed,scaling-history=99999999999", "all", "fp16,fp16", "fp99", "host:999", "host", "layer", "step", "-", "--",
+WORDS = ["fp16@2^10.underflow<1%", "fp16.overflow<=0", "fp16@1e999.nan<1", "max-ulps<=1", "norm<nan",
+         "torch,init=2^99999", "torch,init=nan",
+         "none", "constant,init=0", "torch,interval=0", "torch,growth=1,backoff=1", "deepspeed,min=2,max=1",
+         "-1000000:1000000", "0:1e9",
+         "5:3", "(a+)+$", "(" * 2000, "[a-", "\\", "(?=x)", "a{1000000}", "fp32,weights=e4m3,weights=e5m2", "fp32,,",
+         ",", "e8m23", "e1m1",
+         "e2m1:channel", "fp8-delayed,scaling-history=99999999999", "all", "fp16,fp16", "fp99", "host:999", "host",
+         "layer", "step", "-", "--",
          "out/x", "in", "x" * 100000, "A" * 1000000]
 
 
@@ -32,8 +37,10 @@ class Option:
 @functools.cache
 def options_of(tools, words):
     """What `TOOL [SUBCOMMAND] --help` lists."""
-    text = subprocess.run([tools / words[0], *words[1:], "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
-    found = re.findall(r"^  (?:-\w,)?(--[\w-]+)(?: (TEXT|INT|UINT|FLOAT)(:(?:INT in|FLOAT in) \[.*?\]|\S*))?", text, re.M)
+    text = subprocess.run([tools / words[0], *words[1:], "--help"], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL).stdout
+    found = re.findall(r"^  (?:-\w,)?(--[\w-]+)(?: (TEXT|INT|UINT|FLOAT)(:(?:INT in|FLOAT in) \[.*?\]|\S*))?", text,
+                       re.M)
     if not found:
         raise SystemExit(f"hostile: {' '.join(words)} --help lists no options")
     return [Option(*o) for o in found]
@@ -47,25 +54,31 @@ def bases(rng, box):
     log = lambda: box.file("log.csv", box.seeds.logs["csv"])
     report = lambda name: box.file(name, box.seeds.reports[0][1])
     return rng.choice([
-        lambda: (["amp-format"], rng.choice([[], ["0.1"], ["e4m3", "--values"], ["--json"], ["--format", "fp16", "--", "-inf"]]), b""),
+        lambda: (["amp-format"], rng.choice([[], ["0.1"], ["e4m3", "--values"], ["--json"],
+                                             ["--format", "fp16", "--", "-inf"]]), b""),
         lambda: (["amp-format", "convert"], [file(), "out/o.safetensors", "--to", "e4m3"], b""),
         lambda: (["amp-format", "eval"], ["f16_mulAdd"], b"3C00 3C00 0001\n" * 50),
         lambda: (["amp-histogram"], [file(), "--json", "out/o.json"], b""),
         lambda: (["amp-histogram"], [one(), "--csv", "out/o.csv", "--svg", "out/o.svg", "--html", "out/o.html"], b""),
         lambda: (["amp-histogram"], ["--merge", report("a.json"), report("b.json"), "--json", "out/o.json"], b""),
         lambda: (["amp-train"], [*TINY, "--json", "out/o.json"], b""),
-        lambda: (["amp-train"], [*TINY, "--record", "out/runs", "--record-every", "1", "--checkpoint-every", "2", "--record-state"], b""),
+        lambda: (["amp-train"], [*TINY, "--record", "out/runs", "--record-every", "1", "--checkpoint-every", "2",
+                                 "--record-state"], b""),
         lambda: (["amp-train"], ["--evaluate", one(), "--weights-as", "e4m3"], b""),
-        lambda: (["amp-train"], [rng.choice(["--list", "--explain", "--memory"]), "--depth", "1", "--width", "8", "--heads", "2"], b""),
+        lambda: (["amp-train"], [rng.choice(["--list", "--explain", "--memory"]), "--depth", "1", "--width", "8",
+                                 "--heads", "2"], b""),
         lambda: (["amp-train"], ["--model", "mlp", "--data", box.file("data.npz", box.seeds.data), *TINY[2:]], b""),
         lambda: (["amp-crosscheck", "vectors"], ["exact", box.file("v.npz", box.seeds.vectors)], b""),
         lambda: (["amp-crosscheck", "devices"], [], b""),
-        lambda: (["amp-crosscheck", "run"], ["--device", "host", "--quick", "--only", "accumulators", "--output", "out/reports"], b""),
+        lambda: (["amp-crosscheck", "run"], ["--device", "host", "--quick", "--only", "accumulators", "--output",
+                                             "out/reports"], b""),
         lambda: (["amp-loss-scale"], [one(), "--sweep", "--json", "out/o.json", "--svg", "out/o.svg"], b""),
         lambda: (["amp-loss-scale"], [log(), "--scaler", "torch"], b""),
-        lambda: (["amp-diff"], [one(), box.folder(box.seeds.runs / "fp32", "other"), "--json", "out/o.json", "--svg", "out/o.svg"], b""),
+        lambda: (["amp-diff"], [one(), box.folder(box.seeds.runs / "fp32", "other"), "--json", "out/o.json", "--svg",
+                                "out/o.svg"], b""),
         lambda: (["amp-adam"], [one(), "--json", "out/o.json", "--svg", "out/o.svg"], b""),
-        lambda: (["amp-report"], [runs(), "--html", "out/o.html", "--json", "out/o.json", "--markdown", "out/o.md"], b""),
+        lambda: (["amp-report"], [runs(), "--html", "out/o.html", "--json", "out/o.json", "--markdown", "out/o.md"],
+                 b""),
     ])()
 
 
@@ -84,14 +97,16 @@ def base(rng, box, **fields):
 def nonsense(rng, tool, option):
     """A value that the option does not expect; one that it does only where that costs nothing."""
     if option.name in WRITERS:
-        return rng.choice(["", ".", "out", "out/new", "out/none/x.json", "/dev/null", "/dev/full", "in", "in/new/x", "out/" + rng.choice(NAMES).replace("/", "_")])
+        return rng.choice(["", ".", "out", "out/new", "out/none/x.json", "/dev/null", "/dev/full", "in", "in/new/x",
+                           "out/" + rng.choice(NAMES).replace("/", "_")])
     choices = re.match(r":\{(.*)\}", option.rest)
     pool = rng.choice([NUMBERS, NUMBERS, NAMES, WORDS, choices.group(1).split(",") if choices else NUMBERS])
     text = rng.choice(pool)
     limits = re.search(r"\[(\S+) - (\S+)\]", option.rest)
     if limits and rng.random() < 0.3:
         low, high = (float(x) for x in limits.groups())
-        text = rng.choice([f"{low - 1:.0f}", f"{low:g}", f"{high + 1:.0f}", f"{high:.0f}" if option.name in CHEAP else f"{high + 2:.0f}"])
+        text = rng.choice([f"{low - 1:.0f}", f"{low:g}", f"{high + 1:.0f}",
+                           f"{high:.0f}" if option.name in CHEAP else f"{high + 2:.0f}"])
     if option.kind in ("INT", "UINT") and option.name not in CHEAP:
         try:
             if 8 < int(float(text)) <= (float(limits.group(2)) if limits else 0):
@@ -121,10 +136,11 @@ def command(rng, box):
         elif kind < 0.9:
             added = [option.name, text, option.name, text]
         elif kind < 0.95:
-            added = [rng.choice(["--bogus", "-Z", "--", "-", "--help", "--version", "--json", option.name[:-2], option.name.upper(), "--=", "---"])]
+            added = [rng.choice(["--bogus", "-Z", "--", "-", "--help", "--version", "--json", option.name[:-2],
+                                 option.name.upper(), "--=", "---"])]
         else:
             added = [rng.choice([*NAMES, *NUMBERS, *WORDS])]
-        at = rng.choice([0, len(case.args)]) if len(case.args) and case.tool not in ("amp-crosscheck",) else len(case.args)
+        at = len(case.args) if case.tool == "amp-crosscheck" else rng.choice([0, len(case.args)])
         case.args[at:at] = added
     case.args = [a.replace("\0", "")[:100000] for a in case.args]
     numbers = [int(a) for a in re.findall(r"--threads[ =](\d{1,4})\b", " ".join(case.args))]
@@ -135,23 +151,21 @@ def command(rng, box):
 
 def outputs(rng, box):
     """Outputs in places that do not take them, or that hold something already; the same file for two of them."""
-    case, _ = base(rng, box)
-    paths = [i for i, a in enumerate(case.args) if a.startswith("out/")]
-    if not paths:
+    paths = []
+    while not paths:
         case, _ = base(rng, box)
         paths = [i for i, a in enumerate(case.args) if a.startswith("out/")]
-        if not paths:
-            return case
     at = rng.choice(paths)
     name = case.args[at]
     inputs = [a for a in case.args if a.startswith("in/")]
+    one_file = "." in name  # else a folder, which is made where it can be
     kind = rng.randrange(9)
     if kind == 0:
-        case.args[at], case.codes = "out/none/" + name[4:], (1,) if "runs" not in name and "reports" not in name else (0, 1)
+        case.args[at], case.codes = "out/none/" + name[4:], (1,) if one_file else (0, 1)
     elif kind == 1:
         (box.path / name).mkdir()
-        case.codes = (1,) if "runs" not in name and "reports" not in name else (0, 1)
-    elif kind == 2 and "runs" not in name and "reports" not in name and case.tool != "amp-format":
+        case.codes = (1,) if one_file else (0, 1)
+    elif kind == 2 and one_file and case.tool != "amp-format":
         case.args[at], case.codes = "/dev/full", (1,)
     elif kind == 3 and inputs and (box.path / inputs[0]).is_file():
         case.args[at], case.codes = rng.choice([inputs[0], f"./{inputs[0]}", f"in/../{inputs[0]}"]), (1, 2)
@@ -163,19 +177,20 @@ def outputs(rng, box):
     elif kind == 6 and len(paths) > 1:
         case.args = [name if a.startswith("out/") else a for a in case.args]
         case.codes = (2,)
-    elif kind == 7:
-        case.args[at] = "out/" + rng.choice(NAMES).replace("/", "_").replace("\0", "") + name[name.rindex("."):] if "." in name else name
-    elif kind == 8 and "runs" not in name and "reports" not in name:
+    elif kind == 7 and one_file:
+        case.args[at] = "out/" + rng.choice(NAMES).replace("/", "_").replace("\0", "") + name[name.rindex("."):]
+    elif kind == 8 and one_file:
         case.args[at], case.codes = name + "/", (1, 2)
     return case
 
 
 def streams(rng, box):
-    """Standard streams that are closed, full or broken, and limits on files. What cannot be said on standard error changes
-    neither the exit code nor the outputs; what cannot be printed is exit code 1."""
+    """Standard streams that are closed, full or broken, and limits on files. What cannot be said on standard error
+    changes neither the exit code nor the outputs; what cannot be printed is exit code 1."""
     case, _ = base(rng, box)
     if rng.random() < 0.15:
-        case.args, case.stdin = rng.choice([["--help"], ["--version"], ["--list"] if case.tool == "amp-train" else ["--help"]]), b""
+        case.args, case.stdin = rng.choice([["--help"], ["--version"],
+                                            ["--list"] if case.tool == "amp-train" else ["--help"]]), b""
     prints = case.tool != "amp-report" or "--html" not in case.args  # which prints only what it does not write
     usual = dataclasses.replace(case)
     kind = rng.randrange(9)
@@ -185,7 +200,8 @@ def streams(rng, box):
         case.streams, case.codes = {"stdout": "closed"}, (0, 1)
     elif kind == 3:
         case.streams = {"stdout": "broken"}
-        case.ignored, case.signals = rng.choice([((signal.SIGPIPE, signal.SIGXFSZ), ()), ((signal.SIGXFSZ,), (signal.SIGPIPE,))])
+        case.ignored, case.signals = rng.choice([((signal.SIGPIPE, signal.SIGXFSZ), ()),
+                                                 ((signal.SIGXFSZ,), (signal.SIGPIPE,))])
         case.codes = (1,) if prints else (0, 1)
     elif kind <= 5:
         how = rng.choice(["closed", "full", "broken"])
@@ -207,9 +223,12 @@ def surroundings(rng, box):
     """Locales, terminals and folders that a user may have: the same bytes."""
     case, _ = base(rng, box)
     case.same_as = dataclasses.replace(case)
-    case.environment = rng.choice([{"LC_ALL": "C"}, {"LC_ALL": "de_DE.UTF-8"}, {"LC_ALL": "tr_TR.UTF-8"}, {"LC_ALL": "xx"}, {"LC_ALL": ""},
-                                   {"LC_NUMERIC": "de_DE.UTF-8", "LC_ALL": ""}, {"COLUMNS": "0"}, {"COLUMNS": "-1"}, {"COLUMNS": "1" * 50},
-                                   {"TERM": "x" * 5000}, {"HOME": "/nowhere"}, {"NO_COLOR": "1"}, {"PATH": ""}, {"CLICOLOR_FORCE": "x"},
+    case.environment = rng.choice([{"LC_ALL": "C"}, {"LC_ALL": "de_DE.UTF-8"}, {"LC_ALL": "tr_TR.UTF-8"},
+                                   {"LC_ALL": "xx"}, {"LC_ALL": ""},
+                                   {"LC_NUMERIC": "de_DE.UTF-8",
+                                    "LC_ALL": ""}, {"COLUMNS": "0"}, {"COLUMNS": "-1"}, {"COLUMNS": "1" * 50},
+                                   {"TERM": "x" * 5000}, {"HOME": "/nowhere"}, {"NO_COLOR": "1"}, {"PATH": ""},
+                                   {"CLICOLOR_FORCE": "x"},
                                    {"OMP_NUM_THREADS": "0"}, {"MALLOC_PERTURB_": "165"}, {"TZ": ":/dev/zero"}])
     return case
 
@@ -243,7 +262,8 @@ def special(rng, box):
     if kind == 0:
         os.mkfifo(path)
     elif kind == 1:
-        path.symlink_to(rng.choice(["/dev/zero", "/dev/null", "/dev/full", "/dev/random", "/proc/self/mem", "/proc/kmsg", "/dev/stdin", "/dev/tty"]))
+        path.symlink_to(rng.choice(["/dev/zero", "/dev/null", "/dev/full", "/dev/random", "/proc/self/mem",
+                                    "/proc/kmsg", "/dev/stdin", "/dev/tty"]))
     elif kind == 2:
         path.symlink_to("nowhere")
     elif kind == 3:
@@ -253,7 +273,8 @@ def special(rng, box):
     elif kind == 5:
         path.write_bytes(b"")
     else:
-        given = rng.choice(["/dev/zero", "/dev/null", "/dev/stdin", "/proc/self/environ", "in/none", "", "in", "in/t/" * 1000, "x" * 300])
+        given = rng.choice(["/dev/zero", "/dev/null", "/dev/stdin", "/proc/self/environ", "in/none", "", "in",
+                            "in/t/" * 1000, "x" * 300])
     good = box.file("good.safetensors", box.seeds.small)
     case = rng.choice([
         lambda: reading(rng, box, given, good),
@@ -261,7 +282,8 @@ def special(rng, box):
         lambda: reading(rng, box, given, good, raw=["--dtype", "f32"]),
         lambda: Case("amp-histogram", ["--merge", given, "--threads", "2"]),
         lambda: Case("amp-train", [*TINY, "--data", given, "--threads", "2"]),
-        lambda: Case("amp-train", ["--text", given, "--threads", "2", "--steps", "1", "--width", "8", "--heads", "2", "--depth", "1"]),
+        lambda: Case("amp-train", ["--text", given, "--threads", "2", "--steps", "1", "--width", "8", "--heads", "2",
+                                   "--depth", "1"]),
         lambda: Case("amp-train", ["--config", given, *TINY, "--threads", "2"]),
         lambda: Case("amp-train", ["--evaluate", given, "--weights-as", "e4m3", "--threads", "2"]),
         lambda: Case("amp-crosscheck", ["vectors", "exact", given]),
@@ -271,4 +293,5 @@ def special(rng, box):
     return case
 
 
-FAMILIES = {"command": command, "outputs": outputs, "streams": streams, "surroundings": surroundings, "threads": threads, "special": special}
+FAMILIES = {"command": command, "outputs": outputs, "streams": streams, "surroundings": surroundings,
+            "threads": threads, "special": special}

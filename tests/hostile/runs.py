@@ -1,13 +1,12 @@
-"""Families of run folders, logs, reports, checkpoints and what trainings are given: all that is JSON, lines or options."""
+"""Families of run folders, logs, reports, checkpoints and what trainings are given: JSON, lines and options."""
 import json
+import math
 import os
-import pathlib
-import random
 import shutil
 
 from case import Case
 from formats import INTERESTING, archive, floats, member, npy
-from mutate import NAMES, NUMBERS, Raw, damage, damage_json, damage_lines, dump, encode, nested, value
+from mutate import NAMES, NUMBERS, Raw, damage, damage_json, damage_lines, dump, encode, nested
 
 DOCUMENTS = ["run.json", "metrics.jsonl", "histograms.jsonl", "result.json"]
 
@@ -18,17 +17,22 @@ def asking(rng, folders, **fields):
     way = rng.choice(["report", "report", "loss-scale", "loss-scale", "diff", "adam", "histogram", "evaluate"])
     first, last = folders[0], folders[-1]
     if way == "report":
-        args = [*folders, *common, *rng.choice([[], ["--html", "out/o.html"], ["--json", "-"], ["--markdown", "out/o.md", "--json", "out/o.json"]])]
+        args = [*folders, *common, *rng.choice([[], ["--html", "out/o.html"], ["--json", "-"],
+                                                ["--markdown", "out/o.md", "--json", "out/o.json"]])]
     elif way == "loss-scale":
-        args = [*folders, *common, *rng.choice([[], ["--sweep"], ["--json", "out/o.json"], ["--svg", "out/o.svg"], ["--scaler", "torch"]])]
+        args = [*folders, *common, *rng.choice([[], ["--sweep"], ["--json", "out/o.json"], ["--svg", "out/o.svg"],
+                                                ["--scaler", "torch"]])]
     elif way == "diff":
-        args = [first, last, *common, *rng.choice([[], ["--json", "out/o.json"], ["--svg", "out/o.svg"], ["--gate", "missing<=0"]])]
+        args = [first, last, *common, *rng.choice([[], ["--json", "out/o.json"], ["--svg", "out/o.svg"],
+                                                   ["--gate", "missing<=0"]])]
     elif way == "adam":
         args = [*folders, *common, *rng.choice([[], ["--json", "-"], ["--svg", "out/o.svg"], ["--state", "bf16"]])]
     elif way == "histogram":
-        args = [*folders, *common, *rng.choice([[], ["--json", "out/o.json"], ["--csv", "-"], ["--html", "out/o.html"]])]
+        args = [*folders, *common, *rng.choice([[], ["--json", "out/o.json"], ["--csv", "-"],
+                                                ["--html", "out/o.html"]])]
     else:
-        return Case("amp-train", ["--evaluate", first, "--weights-as", "e4m3", "--activations-as", "e4m3:tensor", *common,
+        return Case("amp-train", ["--evaluate", first, "--weights-as", "e4m3", "--activations-as", "e4m3:tensor",
+                                  *common,
                                   *rng.choice([[], ["--json", "out/o.json"]])], **fields)
     return Case(f"amp-{way}", args, **fields)
 
@@ -70,7 +74,8 @@ def replace_document(rng, path):
     elif kind == 3:
         path.symlink_to(path.name)
     elif kind == 4:
-        path.symlink_to(rng.choice(["/dev/zero", "/dev/full", "/dev/null", "/dev/random", "/proc/self/mem", "/proc/self/environ", "/dev/stdin"]))
+        path.symlink_to(rng.choice(["/dev/zero", "/dev/full", "/dev/null", "/dev/random", "/proc/self/mem",
+                                    "/proc/self/environ", "/dev/stdin"]))
     elif kind == 5:
         path.write_bytes(b"")
     elif kind == 6:
@@ -78,9 +83,11 @@ def replace_document(rng, path):
     elif kind == 7:
         path.write_bytes(encode(nested(rng, rng.choice([600, 5000, 100000]))))
     elif kind == 8:
-        path.write_bytes(encode('{"schema_version": 1, "' + rng.choice(NAMES[:-20]).replace("\n", " ") + '": ' + nested(rng, 100000) + "}"))
+        name = json.dumps(rng.choice(NAMES[:-20]), ensure_ascii=False)
+        path.write_bytes(encode(f'{{"schema_version": 1, {name}: {nested(rng, 100000)}}}'))
     elif kind == 9:
-        path.write_bytes(encode(rng.choice(["null", "[]", "{}", "0", '""', "{}\n{}\n", '{"schema_version": 99}', '{"schema_version": "1"}', "\ufeff{}"])))
+        path.write_bytes(encode(rng.choice(["null", "[]", "{}", "0", '""', "{}\n{}\n", '{"schema_version": 99}',
+                                            '{"schema_version": "1"}', "\ufeff{}"])))
     elif kind == 10:
         with open(path, "wb") as file:
             file.truncate(rng.choice([1 << 20, 100 << 20]))
@@ -89,7 +96,7 @@ def replace_document(rng, path):
 
 
 def many_lines(rng, path):
-    """A log whose steps are far apart, twice there, in no order, without end, or hold what Python's json.dumps writes."""
+    """A log whose steps are far apart, twice there, in no order or without end, or that Python's json.dumps wrote."""
     lines = path.read_bytes().splitlines()
     kind = rng.randrange(6)
     if kind == 0:
@@ -126,7 +133,8 @@ def break_tensors(rng, folder):
         file.write_bytes(other.read_bytes())
         other.write_bytes(data)
     elif kind == 2:
-        file.rename(file.with_name(rng.choice(["step_000001.safetensors", "step_999999999999999999999.safetensors", "step_-1.safetensors",
+        file.rename(file.with_name(rng.choice(["step_000001.safetensors", "step_999999999999999999999.safetensors",
+                                               "step_-1.safetensors",
                                                "step_000005", "x.safetensors", "step_000000.npy"])))
     elif kind == 3:
         replace_document(rng, file)
@@ -167,7 +175,8 @@ def twice(rng, box):
     """A folder that is named twice, copied, or found again by another way is one run and no second seed."""
     name = rng.choice(box.seeds.names)
     first, second = box.folder(box.seeds.runs / name, "a"), box.folder(box.seeds.runs / name, "b")
-    folders = rng.choice([[first, first], [first, second], [first, f"{first}/"], [first, "in/b/../a"], ["in", first], ["in", "in"]])
+    folders = rng.choice([[first, first], [first, second], [first, f"{first}/"], [first, "in/b/../a"], ["in", first],
+                          ["in", "in"]])
     return asking(rng, folders)
 
 
@@ -189,18 +198,19 @@ def log(rng, box):
         text, suffix = "\n".join(",".join(row) for row in rows), "csv"
     elif kind < 0.9:
         names = [rng.choice(NAMES) for _ in range(rng.choice([1, 5, 2000]))]
-        text, suffix = ",".join(["step", "amax", *names]) + "\n" + "1,2\n2," + "9" * rng.choice([1, 100000]) + "\n", "csv"
+        head, number = ",".join(["step", "amax", *names]), "9" * rng.choice([1, 100000])
+        text, suffix = f"{head}\n1,2\n2,{number}\n", "csv"
     else:
-        text = rng.choice(["", "\n", "\0" * 1000, "step,amax\n", "step,amax\n1", ",,,\n,,,\n", "step\tamax\n1e7\t1\n0\t1\n", "\"\n\"\n" * 50])
+        text = rng.choice(["", "\n", "\0" * 1000, "step,amax\n", "step,amax\n1", ",,,\n,,,\n",
+                           "step\tamax\n1e7\t1\n0\t1\n", "\"\n\"\n" * 50])
         if rng.random() < 0.1:
             text = b"x" * (64 << 20)
     path = box.file(f"log.{rng.choice([suffix, suffix, suffix, 'txt', 'json', 'ndjson'])}", text)
-    options = [[], ["--sweep"], ["--amax", rng.choice(["amax", "AMAX", *NAMES])], ["--amax-scaled"], ["--scale", rng.choice(["scale", "x"])],
-               ["--json", "-"], ["--svg", "out/o.svg"], ["--scaler", "torch", "--scaler", "none"], ["--step-column", "step"],
+    options = [[], ["--sweep"], ["--amax", rng.choice(["amax", "AMAX", *NAMES])], ["--amax-scaled"],
+               ["--scale", rng.choice(["scale", "x"])], ["--json", "-"], ["--svg", "out/o.svg"],
+               ["--scaler", "torch", "--scaler", "none"], ["--step-column", "step"],
                ["--recorded-under", rng.choice(["megatron", "x", "none"])], ["--found-inf", "found_inf"]]
-    args = [path, *rng.choice(options), *rng.choice(options), "--threads", "2"]
-    if any("\0" in a for a in args):
-        args = [a.replace("\0", "") for a in args]
+    args = [a.replace("\0", "") for a in (path, *rng.choice(options), *rng.choice(options), "--threads", "2")]
     return Case("amp-loss-scale", args) if rng.random() < 0.9 else Case("amp-report", [path, "--threads", "2"])
 
 
@@ -214,13 +224,15 @@ def merge(rng, box):
     elif kind < 0.8:
         text = damage(rng, encode(text))
     elif kind < 0.9:
-        text = encode(rng.choice(["", "{}", "null", "[]", nested(rng, 100000), '{"tensors":' + nested(rng, 100000) + "}"]))
+        text = encode(rng.choice(["", "{}", "null", "[]", nested(rng, 100000),
+                                  '{"tensors":' + nested(rng, 100000) + "}"]))
     else:
         text = rng.choice(box.seeds.reports)[1]
     paths.append(box.file("broken.json", text))
     rng.shuffle(paths)
     return Case("amp-histogram", ["--merge", *paths[:rng.choice([1, 2, 2])], *options, "--threads", "2",
-                                  *rng.choice([[], ["--json", "out/o.json"], ["--csv", "out/o.csv"], ["--html", "out/o.html"], ["--svg", "-"]])])
+                                  *rng.choice([[], ["--json", "out/o.json"], ["--csv", "out/o.csv"],
+                                               ["--html", "out/o.html"], ["--svg", "-"]])])
 
 
 # --- going on from checkpoints ---
@@ -263,43 +275,47 @@ def data(rng, box):
     """--data, --text: shapes without elements or features, classes that are none, archives that are damaged."""
     tiny = ["--width", "4", "--steps", "2", "--batch", "4", "--threads", "2", "--precision", "fp32"]
     if rng.random() < 0.2:
-        path = box.file("text", rng.choice([b"", b"a", b"ab" * 10, b"\0" * 5000, rng.randbytes(5000), b"a" * 5000, "é\u202e".encode() * 600]))
+        path = box.file("text", rng.choice([b"", b"a", b"ab" * 10, b"\0" * 5000, rng.randbytes(5000), b"a" * 5000,
+                                            "é\u202e".encode() * 600]))
         return Case("amp-train", ["--text", path, "--context", rng.choice(["1", "8", "64"]), "--depth", "1", *tiny])
     if rng.random() < 0.4:
         content = damage(rng, box.seeds.data, box.seeds.tensors["npz"])
     else:
-        axes = rng.choice([(20, 3), (0, 3), (20, 0), (0,), (), (20,), (4, 3), (5, 1), (20, 2, 2), (20, 4, 4, 1), (20, 0, 4, 1), (1,), (20, 1, 1, 1, 1, 1)])
-        count = 1
-        for n in axes:
-            count *= n
+        axes = rng.choice([(20, 3), (0, 3), (20, 0), (0,), (), (20,), (4, 3), (5, 1), (20, 2, 2), (20, 4, 4, 1),
+                           (20, 0, 4, 1), (1,), (20, 1, 1, 1, 1, 1)])
         rows = axes[0] if axes else 1
         ys = rng.choice([(rows,), (rows, 1), (rows, 3), (rows, 0), (), (0,), (rows + 1,)])
-        size = 1
-        for n in ys:
-            size *= n
-        kind, y = rng.choice([("<i8", lambda i: i % 3), ("<i8", lambda i: -1), ("<i8", lambda i: 2**40), ("<i8", lambda i: i * 10**6),
-                              ("<f4", lambda i: 0x7fc00000), ("<f4", lambda i: 0x3f800000), ("<u8", lambda i: 2**64 - 1), ("<f4", lambda i: 0x7f800000)])
-        width = int(kind[2])
-        content = archive([member("x.npy", npy(floats(rng, count, rng.choice([0, 0.2])), axes, fortran=rng.random() < 0.1)),
-                           member("y.npy", npy(b"".join((y(i) % 256**width).to_bytes(width, "little") for i in range(size)), ys, kind))])
-    return Case("amp-train", ["--model", rng.choice(["linear", "mlp", "mlp", "cnn"]), "--data", box.file("data.npz", content), *tiny])
+        kind, y = rng.choice([("<i8", lambda i: i % 3), ("<i8", lambda i: -1), ("<i8", lambda i: 2**40),
+                              ("<i8", lambda i: i * 10**6), ("<u8", lambda i: 2**64 - 1),
+                              ("<f4", lambda i: 0x7fc00000), ("<f4", lambda i: 0x3f800000),
+                              ("<f4", lambda i: 0x7f800000)])
+        width, special = int(kind[2]), rng.choice([0, 0.2])
+        numbers = b"".join((y(i) % 256**width).to_bytes(width, "little") for i in range(math.prod(ys)))
+        x = npy(floats(rng, math.prod(axes), special), axes, fortran=rng.random() < 0.1)
+        content = archive([member("x.npy", x), member("y.npy", npy(numbers, ys, kind))])
+    return Case("amp-train", ["--model", rng.choice(["linear", "mlp", "mlp", "cnn"]), "--data",
+                              box.file("data.npz", content), *tiny])
 
 
 def config(rng, box):
     """--config: TOML that means nothing, or something else."""
-    keys = ["model", "precision", "steps", "loss-scale", "clip", "lr", "seed", "threads", "batch", "width", "config", "record", "help", "list",
+    keys = ["model", "precision", "steps", "loss-scale", "clip", "lr", "seed", "threads", "batch", "width", "config",
+            "record", "help", "list",
             "bogus", "nesterov", "autocast-off", "resume", *NAMES[:30]]
     lines = []
     for _ in range(rng.choice([0, 1, 2, 3])):
-        content = rng.choice(['"gpt"', '["fp32", "amp-fp16"]', "3", "-1", "1e400", "nan", "true", '""', "[", "]", "[[", '"', "'''", "{a=1}",
+        content = rng.choice(['"gpt"', '["fp32", "amp-fp16"]', "3", "-1", "1e400", "nan", "true", '""', "[", "]", "[[",
+                              '"', "'''", "{a=1}",
                               '"\\ud800"', "1979-05-27", "[" * 10000, *map(str, INTERESTING[-4:])])
         lines.append(f"{rng.choice(keys)} {rng.choice(['=', '=', '=', ':', ''])} {content}")
     text = rng.choice(["", "[section]\n", "[[x]]\n", "# comment\n", "[train]\nsteps = 2\n"]) + "\n".join(lines)
     content = damage(rng, encode(text)) if rng.random() < 0.3 else encode(text)
     if rng.random() < 0.15:
-        content = rng.choice([rng.randbytes(300), b"\0" * 100, b"a" * 3000000, b"=" * 1000, b"\xff\xfe", b"steps = 2\n" * 10000])
+        content = rng.choice([rng.randbytes(300), b"\0" * 100, b"a" * 3000000, b"=" * 1000, b"\xff\xfe",
+                              b"steps = 2\n" * 10000])
     given = box.file("run.toml", content)
-    return Case("amp-train", ["--config", rng.choice([given] * 9 + ["in", "in/none.toml", "/dev/null"]), "--model", "mlp", "--width", "4", "--steps", "1",
+    return Case("amp-train", ["--config", rng.choice([given] * 9 + ["in", "in/none.toml", "/dev/null"]), "--model",
+                              "mlp", "--width", "4", "--steps", "1",
                               "--batch", "2", "--threads", "2", "--precision", "fp32"])
 
 

@@ -24,7 +24,8 @@ class Seeds:
         make(tools / "amp-train", *self.training, "--steps", "6", "--record", self.runs)
         make(tools / "amp-train", *self.training, "--steps", "9", "--record", self.longer)
         gpt = ["--width", "8", "--depth", "1", "--heads", "2", "--batch", "2", "--threads", "1", "--steps", "3"]
-        make(tools / "amp-train", *gpt, "--precision", "amp-bf16", "--record", self.folder / "gpt", "--checkpoint-every", "3",
+        make(tools / "amp-train", *gpt, "--precision", "amp-bf16", "--record", self.folder / "gpt",
+             "--checkpoint-every", "3",
              "--record-every", "1")
         self.names = sorted(p.name for p in self.runs.iterdir())
         (self.folder / "gradients").mkdir()
@@ -39,11 +40,12 @@ class Seeds:
         self.logs = {"csv": "step,amax,scale,found_inf,loss\n" + "".join(
             f"{i},{2.0 ** -i},65536,{int(i == 5)},{2.0 / (i + 1)}\n" for i in range(40))}
         self.logs["tsv"] = self.logs["csv"].replace(",", "\t")
-        self.logs["jsonl"] = "".join(f'{{"step":{i},"loss":{1 / (i + 1)},"scale":65536.0,"found_inf":{"true" if i == 7 else "false"},'
+        self.logs["jsonl"] = "".join(f'{{"step":{i},"loss":{1 / (i + 1)},"scale":65536.0,"found_inf":false,'
                                      f'"amax":{{"weight":{2.0 ** -i},"activation":0.5}}}}\n' for i in range(40))
         self.data = self.pair(rng, 20, 3)
-        self.vectors = archive([member("a.npy", npy(bytes(4 * 32), (2, 16), "<u4")), member("b.npy", npy(bytes(4 * 32), (2, 16), "<u4")),
-                                member("c.npy", npy(bytes(8), (2,), "<u4")), member("d_fp32.npy", npy(bytes(8), (2,), "<u4"))])
+        rows, column = npy(bytes(4 * 32), (2, 16), "<u4"), npy(bytes(8), (2,), "<u4")
+        self.vectors = archive([member("a.npy", rows), member("b.npy", rows), member("c.npy", column),
+                                member("d_fp32.npy", column)])
 
     @staticmethod
     def pair(rng, examples, features):
@@ -54,7 +56,8 @@ class Seeds:
 
 
 def make(program, *arguments):
-    done = subprocess.run([program, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=300,
+    done = subprocess.run([program, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          timeout=300,
                           stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise SystemExit(f"hostile: seeds cannot be made: {program.name} {' '.join(map(str, arguments))}: exit code "

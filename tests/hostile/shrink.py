@@ -10,7 +10,8 @@ from case import command_text, describe, snapshot
 from judge import judge
 
 
-EXPECTED = ("exit", "time", "output missing", "damaged file", "resumed", "input touched")  # what only the case itself knows
+EXPECTED = ("exit", "time", "output missing", "damaged file", "resumed",
+            "input touched")  # what only the case itself knows
 
 
 def kinds_of(case, box):

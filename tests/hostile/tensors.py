@@ -1,36 +1,42 @@
 """Families of tensor files: what every reader of them must bear."""
-import struct
+import math
 
 from case import Case
 from formats import INTERESTING, Pickle, archive, floats, member, npy, pt, safetensors, state_dict
-from mutate import NAMES, NUMBERS, Raw, damage, dump, nested, value
+from mutate import NAMES, NUMBERS, damage, dump, nested, value
 
-DTYPES = ["F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "I8", "U8", "I64", "U64", "BOOL", "C64"]
+DTYPES = ["F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "I8", "U8", "I64", "U64",
+          "BOOL", "C64"]
 BITS = {"F32": 32, "F16": 16, "BF16": 16, "F64": 64, "I64": 64, "U64": 64, "C64": 64, "F4": 4, "F6_E2M3": 6}
 
 
 def reading(rng, box, path, twin=None, damaged=False, extra=(), raw=(), heavy=False, **fields):
-    """A run of a tool that reads this file, with some of its options and outputs. Where the file is damaged for sure, the
-    exit code is 1 and a line names it."""
-    ways = ["histogram", "diff", "convert"] if raw else ["histogram", "histogram", "histogram", "diff", "adam", "loss-scale", "report", "convert"]
+    """A run of a tool that reads this file, with some of its options and outputs. Where the file is damaged for sure,
+    the exit code is 1 and a line names it."""
+    ways = ["histogram", "diff", "convert"] if raw else ["histogram", "histogram", "histogram", "diff", "adam",
+                                                         "loss-scale", "report", "convert"]
     way = "histogram" if heavy else rng.choice(ways)
     common = ["--threads", rng.choice(["1", "2", "2", "3", "0"])]
     if way == "histogram":
         args = [path, *extra, *raw, *common]
-        args += rng.choice([[], ["--format", "all"], ["--error"], ["--block", "32"], ["--by", "layer"], ["--rounding", "stochastic"],
+        args += rng.choice([[], ["--format", "all"], ["--error"], ["--block", "32"], ["--by", "layer"],
+                            ["--rounding", "stochastic"],
                             ["--scale=-4:4"], ["--worst", "0"], ["--scale", "3.5"], ["--rounding", "up", "--error"]])
         for option in ("csv", "svg", "html", "json"):
             if rng.random() < 0.3:
                 args += [f"--{option}", f"out/o.{option}"]
     elif way == "diff":
         args = [path, twin or path, *raw, *common] if rng.random() < 0.5 else [twin or path, path, *raw, *common]
-        args += rng.choice([[], ["--json", "-"], ["--svg", "out/o.svg"], ["--a-scale", "1024"], ["--gate", "max-ulps<=1"]])
+        args += rng.choice([[], ["--json", "-"], ["--svg", "out/o.svg"], ["--a-scale", "1024"],
+                            ["--gate", "max-ulps<=1"]])
     elif way == "adam":
-        args = [path, *extra, *common, "--assume-steps", "5", *rng.choice([[], ["--json", "-"], ["--svg", "out/o.svg"]])]
+        args = [path, *extra, *common, "--assume-steps", "5",
+                *rng.choice([[], ["--json", "-"], ["--svg", "out/o.svg"]])]
     elif way == "loss-scale":
         args = [path, *extra, *common, *rng.choice([[], ["--sweep"], ["--json", "out/o.json"], ["--svg", "-"]])]
     elif way == "report":
-        args = [path, *extra, *common, *rng.choice([["--html", "out/o.html"], ["--json", "-"], ["--markdown", "out/o.md"]])]
+        args = [path, *extra, *common, *rng.choice([["--html", "out/o.html"], ["--json", "-"],
+                                                    ["--markdown", "out/o.md"]])]
     else:
         out = rng.choice(["out/o.safetensors", "out/o.npy", "out/o.raw"])
         args = ["convert", path, out, "--to", rng.choice(["e4m3", "bf16", "e6m9", "fp32"]), *raw]
@@ -47,7 +53,8 @@ class Heavy(bytes):
 
 def place(rng, box, data, suffix):
     """The file under a name that may be hostile, alone or in a folder; returns what the command line says."""
-    name = rng.choice(["t", "t", "t", "grads-7", "step_000100", "a b", "t\u202e", "-x", "t\n2", "é" * 60, "%s", "t" * 200])
+    name = rng.choice(["t", "t", "t", "grads-7", "step_000100", "a b", "t\u202e", "-x", "t\n2", "é" * 60, "%s",
+                       "t" * 200])
     if rng.random() < 0.15:
         box.file(f"folder/{name}.{suffix}", data)
         return "in/folder"
@@ -71,7 +78,8 @@ def family(suffix, build):
         extra = ()
         if rng.random() < 0.15:
             extra = (box.file(f"good.{suffix}", rng.choice(seeds)),)
-        return reading(rng, box, path, box.file("twin.safetensors", box.seeds.small), bad, extra, heavy=isinstance(data, Heavy))
+        return reading(rng, box, path, box.file("twin.safetensors", box.seeds.small), bad, extra,
+                       heavy=isinstance(data, Heavy))
     return generate
 
 
@@ -80,15 +88,14 @@ def build_safetensors(rng, box):
     entries, data, bad = {}, b"", False
     for i in range(rng.choice([0, 1, 1, 2, 3, 40])):
         dtype, shape = rng.choice(DTYPES), [rng.choice([0, 1, 2, 3, 17]) for _ in range(rng.choice([0, 1, 1, 2, 3, 9]))]
-        count = 1
-        for n in shape:
-            count *= n
-        block = rng.randbytes(-(-count * BITS.get(dtype, 8) // 8))[:1 << 20]
-        entries[rng.choice(NAMES) + f".{i}"] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(block)]}
+        block = rng.randbytes(-(-math.prod(shape) * BITS.get(dtype, 8) // 8))[:1 << 20]
+        entries[rng.choice(NAMES) + f".{i}"] = {"dtype": dtype, "shape": shape,
+                                                "data_offsets": [len(data), len(data) + len(block)]}
         data += block
     if rng.random() < 0.3:
         entries["__metadata__"] = rng.choice([{"step": rng.choice(NUMBERS)}, {"loss_scale": rng.choice(NUMBERS)},
-                                              {"kinds": nested(rng, 1000)}, {"kinds": '{"a":"weight"}'}, {"x": 1}, [], "x",
+                                              {"kinds": nested(rng, 1000)}, {"kinds": '{"a":"weight"}'},
+                                              {"x": 1}, [], "x",
                                               {"step": "1", "loss_scale": "65536", "kinds": nested(rng, 100000)}])
     names = [n for n in entries if n != "__metadata__"]
     for _ in range(rng.choice([0, 1, 1, 2]) if names else 0):
@@ -128,13 +135,16 @@ def build_safetensors(rng, box):
 
 # --- npy ---
 def build_npy(rng, box):
-    descr = rng.choice(["<f4", "<f2", "<f8", ">f4", "|u1", "<i8", "<c8", "|b1", "<V2", "|V1", "|O", "<U5", "=f4", "", "<f16", "f4", "<f3"])
+    descr = rng.choice(["<f4", "<f2", "<f8", ">f4", "|u1", "<i8", "<c8", "|b1", "<V2", "|V1", "|O", "<U5", "=f4", "",
+                        "<f16", "f4", "<f3"])
     shape = [rng.choice([0, 1, 3, 5]) for _ in range(rng.choice([0, 1, 2, 3, 33]))]
     if rng.random() < 0.4:
         shape = [rng.choice(INTERESTING) for _ in range(rng.choice([1, 2, 3, 64, 70]))]
-    text = rng.choice([None, None, None, f"{{'descr': {descr!r}, 'fortran_order': True, 'shape': ({rng.choice(NUMBERS)},)}}",
-                       f"{{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (3,), }}",
-                       "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", "{" * 60000, "(" * 60000,
+    text = rng.choice([None, None, None,
+                       f"{{'descr': {descr!r}, 'fortran_order': True, 'shape': ({rng.choice(NUMBERS)},)}}",
+                       "{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (3,), }",
+                       "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", "{" * 60000,
+                       "(" * 60000,
                        "{'descr': '<f4', 'fortran_order': __import__('os').system('touch pwned'), 'shape': (3,)}",
                        "{'shape': (" + "1," * 20000 + "), 'descr': '<f4', 'fortran_order': False}", "", "\0" * 100])
     version = rng.choice([(1, 0), (2, 0), (3, 0), (0, 0), (4, 0), (1, 1), (255, 255)])
@@ -154,7 +164,8 @@ def build_npz(rng, box):
     method = rng.choice([0, 8])
     if kind == 0:  # lies of one member
         lie = rng.choice(["crc", "size", "packed_size", "said_method", "flags", "local_name"])
-        lies = {lie: b"other.npy" if lie == "local_name" else rng.choice([0, 1, 3, 14, 99, 2**31, 2**32 - 1, 2**16 - 1])}
+        number = rng.choice([0, 1, 3, 14, 99, 2**16 - 1, 2**31, 2**32 - 1])
+        lies = {lie: b"other.npy" if lie == "local_name" else number}
         if lie in ("said_method", "flags"):
             lies[lie] &= 0xffff
         return archive([member("a.npy", array, method, **lies)]), lie == "crc"
@@ -193,17 +204,20 @@ def build_pt(rng, box):
     if kind == 0:
         return pt(state_dict([("a", ("0", "FloatStorage", some(), some(), [some()], [some()]))]), {"0": data}), False
     if kind == 1:  # views: strided, overlapping, expanded
-        shape, stride = rng.choice([([1 << 20, 64], [0, 1]), ([1 << 30], [0]), ([64] * 5, [0, 0, 0, 0, 1]), ([63, 2], [1, 1]), ([0], [5]),
-                                    ([8, 8], [1, 8]), ([2] * 64, [0] * 64), ([2] * 65, [0] * 65), ([1 << 31, 1 << 31], [0, 0])])
+        shape, stride = rng.choice([([1 << 20, 64], [0, 1]), ([1 << 30], [0]), ([64] * 5, [0, 0, 0, 0, 1]),
+                                    ([63, 2], [1, 1]), ([0], [5]), ([8, 8], [1, 8]), ([2] * 64, [0] * 64),
+                                    ([2] * 65, [0] * 65), ([1 << 31, 1 << 31], [0, 0])])
         return Heavy(pt(state_dict([("a", ("0", "FloatStorage", 64, 0, shape, stride))]), {"0": data})), False
     if kind == 2:  # many views of one buffer, which is to be read once
         views, shape = rng.choice([(40, [256, 512]), (3000, [2, 32])])
         stride = [rng.choice([shape[1], 2 * shape[1], 0]), 1]
-        return Heavy(pt(state_dict([(f"v{i}", ("0", "FloatStorage", 1 << 20, i, shape, stride)) for i in range(views)]), {"0": bytes(4 << 20)})), False
+        return Heavy(pt(state_dict([(f"v{i}", ("0", "FloatStorage", 1 << 20, i, shape, stride)) for i
+                                    in range(views)]), {"0": bytes(4 << 20)})), False
     if kind == 3:
         return pt(state_dict([("a", (rng.choice(["1", "../0", "", "0" * 1000]), *plain[1:]))]), {"0": data}), True
     if kind == 4:
-        return pt(state_dict([("a", ("0", rng.choice(["ComplexDoubleStorage", "QInt8Storage", "X", "system", "HalfStorage"]),
+        return pt(state_dict([("a", ("0", rng.choice(["ComplexDoubleStorage", "QInt8Storage", "X", "system",
+                                                      "HalfStorage"]),
                                      64, 0, [8], [1]))]), {"0": data}), False
     if kind == 5:  # a pickle that would run a program, and others that only nest
         pickle = Pickle()
@@ -211,8 +225,10 @@ def build_pt(rng, box):
         pickle.text("touch pwned").code += b"tR"
         return pt(pickle.end(), {}), True
     if kind == 6:
-        body = rng.choice([b"]" * 100000 + b"a" * 99999, b"(" * 100000, b"}q\0" + b"h\0" * 1000, b"]q\0h\0a", b"}q\0(X\1\0\0\0ah\0u",
-                           b"(" * 10 + b"t" * 10, b"\x85" * 100000, b"N" + b"\x85" * 100000, b"0", b"t", b"u", b"h\0", b"R", b"Q", b""])
+        body = rng.choice([b"]" * 100000 + b"a" * 99999, b"(" * 100000, b"}q\0" + b"h\0" * 1000, b"]q\0h\0a",
+                           b"}q\0(X\1\0\0\0ah\0u",
+                           b"(" * 10 + b"t" * 10, b"\x85" * 100000, b"N" + b"\x85" * 100000, b"0", b"t", b"u", b"h\0",
+                           b"R", b"Q", b""])
         return pt(b"\x80\x02" + body + b".", {"0": data}), False
     if kind == 7:
         return pt(damage(rng, state_dict([("a", plain), ("b", plain)])), {"0": data}), False
@@ -231,7 +247,8 @@ def raw(rng, box):
     data = rng.randbytes(rng.choice([0, 1, 2, 3, 4, 12, 1000, 4096]))
     path = place(rng, box, data, rng.choice(["bin", "raw", "dat", "txt"]))
     options = [["--dtype", rng.choice(["f32", "bf16", "e4m3", "f4", "u64", "c64", "x", ""])], ["--shape", rng.choice(
-        ["3", "2x2", "0", "0x0", "-1", "1x" * 70 + "1", "4294967296x4294967296", "18446744073709551616", "x", "", "1e3", "5x", "2x 2"])]]
+        ["3", "2x2", "0", "0x0", "-1", "1x" * 70 + "1", "4294967296x4294967296", "18446744073709551616", "x", "",
+         "1e3", "5x", "2x 2"])]]
     if rng.random() < 0.05 and not path.startswith("in/folder"):  # claims terabytes, and holds nothing
         with open(box.path / path, "r+b") as file:
             file.truncate(rng.choice([1 << 30, 15 << 40]))
@@ -246,8 +263,9 @@ def raw(rng, box):
 def strange(rng, box):
     """Files whose kind or name lies, files refused on purpose, and folders in which good and bad ones lie together."""
     if rng.random() < 0.4:
-        source = rng.choice([p for files in box.seeds.tensors.values() for p in files] + [b"", b"\n", rng.randbytes(100)])
-        return reading(rng, box, box.file("t." + rng.choice(["safetensors", "npy", "npz", "pt", "pth", "json", "csv", "jsonl", "", "PT"]), source))
+        sources = [data for files in box.seeds.tensors.values() for data in files]
+        suffix = rng.choice(["safetensors", "npy", "npz", "pt", "pth", "json", "csv", "jsonl", "", "PT"])
+        return reading(rng, box, box.file(f"t.{suffix}", rng.choice([*sources, b"", b"\n", rng.randbytes(100)])))
     if rng.random() < 0.3:
         refused = rng.choice(box.seeds.refused)
         return reading(rng, box, box.file(refused.name.removesuffix(".bad"), refused.read_bytes()), damaged=True)
@@ -265,5 +283,6 @@ def strange(rng, box):
     return case
 
 
-FAMILIES = {"safetensors": family("safetensors", build_safetensors), "npy": family("npy", build_npy), "npz": family("npz", build_npz),
+FAMILIES = {"safetensors": family("safetensors", build_safetensors), "npy": family("npy", build_npy),
+            "npz": family("npz", build_npz),
             "pt": family("pt", build_pt), "raw": raw, "strange": strange}
