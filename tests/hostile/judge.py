@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import stat
 import unicodedata
 import xml.etree.ElementTree as ElementTree
 
@@ -167,10 +168,17 @@ def outputs_of(case):
 
 
 def inputs_untouched(case, outcome, before, after):
-    kept = [b"in", *(os.fsencode(k) for k in case.kept if outcome.code != 0)]
+    """Inputs are as they were, times of change too; so are folders that a run was to write into and refused. There a
+    lock may have come and gone, which is seen by the time of the folder alone."""
+    kept = [os.fsencode(folder) for folder in case.kept if outcome.code != 0]
     for path in sorted(set(before) | set(after)):
-        if any(path == k or path.startswith(k + b"/") for k in kept) and before.get(path) != after.get(path):
-            how = "is new" if path not in before else "is gone" if path not in after else "has changed"
+        was, now = before.get(path), after.get(path)
+        if any(path == k or path.startswith(k + b"/") for k in kept) and was and now and stat.S_ISDIR(now[0]):
+            was = now
+        elif not any(path == k or path.startswith(k + b"/") for k in [b"in", *kept]):
+            continue
+        if was != now:
+            how = "is new" if was is None else "is gone" if now is None else "has changed"
             yield "input touched", f"{os.fsdecode(path)} {how}"
 
 
