@@ -169,11 +169,13 @@ def outputs_of(case):
 
 def inputs_untouched(case, outcome, before, after):
     """Inputs are as they were, times of change too; so are folders that a run was to write into and refused. There a
-    lock may have come and gone, which is seen by the time of the folder alone."""
+    lock may have come and gone, which is seen by the time of the folder alone. Devices stay devices."""
     kept = [os.fsencode(folder) for folder in case.kept if outcome.code != 0]
     for path in sorted(set(before) | set(after)):
         was, now = before.get(path), after.get(path)
-        if any(path == k or path.startswith(k + b"/") for k in kept) and was and now and stat.S_ISDIR(now[0]):
+        if was and stat.S_ISCHR(was[0]):
+            was, now = was[0], now and now[0]
+        elif any(path == k or path.startswith(k + b"/") for k in kept) and was and now and stat.S_ISDIR(now[0]):
             was = now
         elif not any(path == k or path.startswith(k + b"/") for k in [b"in", *kept]):
             continue

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 
-from case import Case
+from case import DEVICES, Case
 from mutate import NAMES, NUMBERS
 from tensors import reading
 
@@ -94,10 +94,12 @@ def base(rng, box, **fields):
     return Case(words[0], [*words[1:], *args, *threaded(words, options)], stdin=stdin, **fields), options
 
 
-def nonsense(rng, tool, option):
+def nonsense(rng, box, option):
     """A value that the option does not expect; one that it does only where that costs nothing."""
     if option.name in WRITERS:
-        return rng.choice(["", ".", "out", "out/new", "out/none/x.json", "/dev/null", "/dev/full", "in", "in/new/x",
+        if rng.random() < 0.2:
+            return box.device(rng.choice(["null", "full"]))
+        return rng.choice(["", ".", "out", "out/new", "out/none/x.json", "in", "in/new/x",
                            "out/" + rng.choice(NAMES).replace("/", "_")])
     choices = re.match(r":\{(.*)\}", option.rest)
     pool = rng.choice([NUMBERS, NUMBERS, NAMES, WORDS, choices.group(1).split(",") if choices else NUMBERS])
@@ -123,7 +125,7 @@ def command(rng, box):
         option = rng.choice(options)
         if option.name in ("--device", "--only") and rng.random() < 0.8:
             continue
-        text = nonsense(rng, case.tool, option)
+        text = nonsense(rng, box, option)
         kind = rng.random()
         if not option.kind:
             added = [option.name] * rng.choice([1, 2]) if kind < 0.8 else [f"{option.name}={text}"]
@@ -166,7 +168,7 @@ def outputs(rng, box):
         (box.path / name).mkdir()
         case.codes = (1,) if one_file else (0, 1)
     elif kind == 2 and one_file and case.tool != "amp-format":
-        case.args[at], case.codes = "/dev/full", (1,)
+        case.args[at], case.codes = box.device("full"), (1,)
     elif kind == 3 and inputs and (box.path / inputs[0]).is_file():
         case.args[at], case.codes = rng.choice([inputs[0], f"./{inputs[0]}", f"in/../{inputs[0]}"]), (1, 2)
     elif kind == 4:
@@ -253,6 +255,12 @@ def threads(rng, box):
     return case
 
 
+def odd_target(rng, box):
+    """What a link may point to that is no file: a device, or a file of the kernel."""
+    device = box.path.resolve() / box.device(rng.choice(list(DEVICES)))
+    return rng.choice([device, device, "/proc/self/mem", "/proc/self/environ", "/proc/kmsg", "/dev/stdin"])
+
+
 def special(rng, box):
     """Pipes, devices, folders and links where a file is expected."""
     suffix = rng.choice(["safetensors", "npy", "npz", "pt", "json", "csv", "jsonl", "bin", "toml", "txt"])
@@ -262,8 +270,7 @@ def special(rng, box):
     if kind == 0:
         os.mkfifo(path)
     elif kind == 1:
-        path.symlink_to(rng.choice(["/dev/zero", "/dev/null", "/dev/full", "/dev/random", "/proc/self/mem",
-                                    "/proc/kmsg", "/dev/stdin", "/dev/tty"]))
+        path.symlink_to(odd_target(rng, box))
     elif kind == 2:
         path.symlink_to("nowhere")
     elif kind == 3:
@@ -273,7 +280,7 @@ def special(rng, box):
     elif kind == 5:
         path.write_bytes(b"")
     else:
-        given = rng.choice(["/dev/zero", "/dev/null", "/dev/stdin", "/proc/self/environ", "in/none", "", "in",
+        given = rng.choice([box.device("zero"), box.device("null"), "/dev/stdin", "in/none", "", "in",
                             "in/t/" * 1000, "x" * 300])
     good = box.file("good.safetensors", box.seeds.small)
     case = rng.choice([

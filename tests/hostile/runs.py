@@ -6,6 +6,7 @@ import shutil
 
 from case import Case
 from formats import INTERESTING, archive, floats, member, npy
+from lines import odd_target
 from mutate import NAMES, NUMBERS, Raw, damage, damage_json, damage_lines, dump, encode, nested
 
 DOCUMENTS = ["run.json", "metrics.jsonl", "histograms.jsonl", "result.json"]
@@ -61,7 +62,7 @@ def break_document(rng, path):
         path.write_bytes(damage(rng, text))
 
 
-def replace_document(rng, path):
+def replace_document(rng, box, path):
     """A file of another kind, or with another content, in its place."""
     path.unlink()
     kind = rng.randrange(12)
@@ -74,8 +75,7 @@ def replace_document(rng, path):
     elif kind == 3:
         path.symlink_to(path.name)
     elif kind == 4:
-        path.symlink_to(rng.choice(["/dev/zero", "/dev/full", "/dev/null", "/dev/random", "/proc/self/mem",
-                                    "/proc/self/environ", "/dev/stdin"]))
+        path.symlink_to(odd_target(rng, box))
     elif kind == 5:
         path.write_bytes(b"")
     elif kind == 6:
@@ -118,7 +118,7 @@ def many_lines(rng, path):
     path.write_bytes(b"\n".join(lines) + rng.choice([b"\n", b"\n", b"", b"\r\n"]))
 
 
-def break_tensors(rng, folder):
+def break_tensors(rng, box, folder):
     """One of the recorded tensor files damaged, replaced, renamed or swapped with another."""
     files = sorted(folder.rglob("*.safetensors"))
     if not files:
@@ -137,28 +137,28 @@ def break_tensors(rng, folder):
                                                "step_-1.safetensors",
                                                "step_000005", "x.safetensors", "step_000000.npy"])))
     elif kind == 3:
-        replace_document(rng, file)
+        replace_document(rng, box, file)
     elif kind == 4:
         shutil.rmtree(file.parent)
-        file.parent.symlink_to(rng.choice([".", "..", "nowhere", "/dev"]))
+        file.parent.symlink_to(rng.choice([".", "..", "nowhere", "/proc"]))
     else:
         file.unlink()
 
 
-def break_run(rng, folder):
+def break_run(rng, box, folder):
     """One or two faults in a run folder."""
     for _ in range(rng.choice([1, 1, 2])):
         path = folder / rng.choice(DOCUMENTS)
         usual = path.is_file() and not path.is_symlink()
         kind = rng.random()
         if kind < 0.25:
-            break_tensors(rng, folder)
+            break_tensors(rng, box, folder)
         elif not usual:
             continue
         elif kind < 0.6:
             break_document(rng, path)
         elif kind < 0.8:
-            replace_document(rng, path)
+            replace_document(rng, box, path)
         elif kind < 0.9 and path.suffix == ".jsonl" and path.stat().st_size:
             many_lines(rng, path)
         else:
@@ -167,7 +167,7 @@ def break_run(rng, folder):
 
 def run(rng, box):
     folders = copies(rng, box)
-    break_run(rng, box.path / rng.choice(folders))
+    break_run(rng, box, box.path / rng.choice(folders))
     return asking(rng, folders if rng.random() < 0.7 else ["in/runs"])
 
 
@@ -262,7 +262,7 @@ def resume(rng, box):
             file.unlink()
             (file.parent / f"{file.name}.123-0.partial").write_bytes(b"x")
     else:
-        break_run(rng, folder)
+        break_run(rng, box, folder)
     case = Case("amp-train", [*box.seeds.training, "--steps", "9", "--record", "work/runs", "--resume"], kept=("work",),
                 codes=(0, 1) if harmless else (0, 1, 2))
     if harmless:
@@ -299,7 +299,7 @@ def data(rng, box):
 
 def config(rng, box):
     """--config: TOML that means nothing, or something else."""
-    keys = ["model", "precision", "steps", "loss-scale", "clip", "lr", "seed", "threads", "batch", "width", "config",
+    keys = ["model", "precision", "steps", "loss-scale", "clip", "lr", "seed", "threads", "batch", "width",
             "record", "help", "list",
             "bogus", "nesterov", "autocast-off", "resume", *NAMES[:30]]
     lines = []
@@ -314,7 +314,8 @@ def config(rng, box):
         content = rng.choice([rng.randbytes(300), b"\0" * 100, b"a" * 3000000, b"=" * 1000, b"\xff\xfe",
                               b"steps = 2\n" * 10000])
     given = box.file("run.toml", content)
-    return Case("amp-train", ["--config", rng.choice([given] * 9 + ["in", "in/none.toml", "/dev/null"]), "--model",
+    given = rng.choice([*[given] * 9, "in", "in/none.toml", box.device("null")])
+    return Case("amp-train", ["--config", given, "--model",
                               "mlp", "--width", "4", "--steps", "1",
                               "--batch", "2", "--threads", "2", "--precision", "fp32"])
 

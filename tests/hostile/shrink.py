@@ -23,11 +23,12 @@ def kinds_of(case, box):
 
 
 def copy(source, target):
-    """A copy of the inputs: pipes stay pipes, files of holes are left out."""
+    """A copy of the inputs: pipes and devices stay what they are, files of holes are left out."""
     def one(path, to, **how):
-        if stat.S_ISFIFO(os.lstat(path).st_mode):
-            os.mkfifo(to)
-        elif os.path.islink(path) or os.stat(path).st_size < 1 << 27:
+        info = os.lstat(path)
+        if stat.S_ISFIFO(info.st_mode) or stat.S_ISCHR(info.st_mode):
+            os.mknod(to, info.st_mode, info.st_rdev)
+        elif info.st_size < 1 << 27:
             shutil.copy2(path, to, **how)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, symlinks=True, copy_function=one)

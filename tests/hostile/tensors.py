@@ -151,7 +151,7 @@ def build_npy(rng, box):
     length = rng.choice([None, None, None, None, 0, 1, 65535, 0xffffffff, 0x7fffffff])
     data = npy(rng.randbytes(rng.choice([0, 1, 12, 100])), shape, descr, rng.random() < 0.3, version, text, length)
     if rng.random() < 0.05:
-        data = Heavy(npy(bytes(rng.choice([1, 20]) << 20), [rng.choice([1, 20]) << 18]))
+        return Heavy(npy(bytes(rng.choice([1, 20]) << 20), [rng.choice([1, 20]) << 18])), False
     return data, version[0] not in (1, 2, 3) or version[1] != 0
 
 
