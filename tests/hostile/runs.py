@@ -300,13 +300,11 @@ def data(rng, box):
 def config(rng, box):
     """--config: TOML that means nothing, or something else."""
     keys = ["model", "precision", "steps", "loss-scale", "clip", "lr", "seed", "threads", "batch", "width",
-            "record", "help", "list",
-            "bogus", "nesterov", "autocast-off", "resume", *NAMES[:30]]
+            "help", "list", "bogus", "nesterov", "autocast-off", "resume", *NAMES[:30]]
     lines = []
     for _ in range(rng.choice([0, 1, 2, 3])):
         content = rng.choice(['"gpt"', '["fp32", "amp-fp16"]', "3", "-1", "1e400", "nan", "true", '""', "[", "]", "[[",
-                              '"', "'''", "{a=1}",
-                              '"\\ud800"', "1979-05-27", "[" * 10000, *map(str, INTERESTING[-4:])])
+                              '"', "'''", "{a=1}", '"\\ud800"', "1979-05-27", "[" * 10000, *map(str, INTERESTING[-4:])])
         lines.append(f"{rng.choice(keys)} {rng.choice(['=', '=', '=', ':', ''])} {content}")
     text = rng.choice(["", "[section]\n", "[[x]]\n", "# comment\n", "[train]\nsteps = 2\n"]) + "\n".join(lines)
     content = damage(rng, encode(text)) if rng.random() < 0.3 else encode(text)
@@ -315,9 +313,8 @@ def config(rng, box):
                               b"steps = 2\n" * 10000])
     given = box.file("run.toml", content)
     given = rng.choice([*[given] * 9, "in", "in/none.toml", box.device("null")])
-    return Case("amp-train", ["--config", given, "--model",
-                              "mlp", "--width", "4", "--steps", "1",
-                              "--batch", "2", "--threads", "2", "--precision", "fp32"])
+    return Case("amp-train", ["--config", given, "--model", "mlp", "--width", "4", "--steps", "1", "--batch", "2",
+                              "--threads", "2", "--precision", "fp32"])
 
 
 FAMILIES = {"run": run, "twice": twice, "log": log, "merge": merge, "resume": resume, "data": data, "config": config}

@@ -88,7 +88,7 @@ def build_safetensors(rng, box):
     entries, data, bad = {}, b"", False
     for i in range(rng.choice([0, 1, 1, 2, 3, 40])):
         dtype, shape = rng.choice(DTYPES), [rng.choice([0, 1, 2, 3, 17]) for _ in range(rng.choice([0, 1, 1, 2, 3, 9]))]
-        block = rng.randbytes(-(-math.prod(shape) * BITS.get(dtype, 8) // 8))[:1 << 20]
+        block = rng.randbytes(min(1 << 20, -(-math.prod(shape) * BITS.get(dtype, 8) // 8)))
         entries[rng.choice(NAMES) + f".{i}"] = {"dtype": dtype, "shape": shape,
                                                 "data_offsets": [len(data), len(data) + len(block)]}
         data += block
