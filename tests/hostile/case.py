@@ -1,5 +1,6 @@
 """A case: a folder of inputs, a command line, limits, and what must hold afterwards. How it is run."""
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -128,25 +129,39 @@ def start(case, program, args, folder, out, err):
     with open(given, "rb") as source:
         given.unlink()
         return subprocess.Popen([os.fsencode(a) for a in (str(program), *args)], cwd=folder, env=environment,
-                                stdin=source,
-                                stdout=out, stderr=err, preexec_fn=limits(case), start_new_session=True)
+                                stdin=source, stdout=out, stderr=err, preexec_fn=limits(case), start_new_session=True)
+
+
+class Sink:
+    """Where a stream of the tool goes: a file, which takes any length, or a pipe, which no limit on files cuts off."""
+
+    def __init__(self, case, path):
+        if case.file_bytes:
+            self.source, self.target = os.pipe()
+            fcntl.fcntl(self.target, fcntl.F_SETPIPE_SZ, MIB)
+        else:
+            self.target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self.source = os.open(path, os.O_RDONLY)
+
+    def read(self):
+        """What the tool said, once it has ended."""
+        os.close(self.target)
+        with open(self.source, "rb") as file:
+            return file.read(32 * MIB)
 
 
 def execute(case, program, args, folder):
     """Runs the tool to its end, or kills it when its time is over."""
-    streams = [folder.parent / f"{folder.name}.{name}" for name in ("out", "err")]
-    with open(streams[0], "wb") as out, open(streams[1], "wb") as err:
-        begin = time.monotonic()
-        child = start(case, program, args, folder, out, err)
+    out, err = (Sink(case, folder.with_suffix(suffix)) for suffix in (".out", ".err"))
+    begin = time.monotonic()
+    child = start(case, program, args, folder, out.target, err.target)
     late = not wait(child.pid, case.seconds)
     if late:
         os.killpg(child.pid, signal.SIGKILL)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    outcome = Outcome(code=max(child.returncode, 0), signal=max(-child.returncode, 0), late=late,
-                      seconds=time.monotonic() - begin, resident=usage.ru_maxrss / 1024)
-    outcome.out, outcome.err = (head(path) for path in streams)
-    return outcome
+    return Outcome(max(child.returncode, 0), max(-child.returncode, 0), late, out.read(), err.read(),
+                   time.monotonic() - begin, usage.ru_maxrss / 1024)
 
 
 def wait(pid, seconds):
@@ -158,11 +173,6 @@ def wait(pid, seconds):
         return bool(poll.poll(seconds * 1000))
     finally:
         os.close(descriptor)
-
-
-def head(path, most=32 * MIB):
-    with open(path, "rb") as file:
-        return file.read(most)
 
 
 def snapshot(folder):

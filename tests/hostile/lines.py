@@ -166,7 +166,7 @@ def outputs(rng, box):
         case.args[at], case.codes = "out/none/" + name[4:], (1,) if one_file else (0, 1)
     elif kind == 1:
         (box.path / name).mkdir()
-        case.codes = (1,) if one_file else (0, 1)
+        case.codes = (1, 2) if one_file else (0, 1)
     elif kind == 2 and one_file and case.tool != "amp-format":
         case.args[at], case.codes = box.device("full"), (1,)
     elif kind == 3 and inputs and (box.path / inputs[0]).is_file():
