@@ -105,8 +105,8 @@ def errors_named(case, box, errors):
         for n in needles[:-4]:
             if len(n) > 4 and f"{n}: {n}: " in line:
                 yield "error names a file twice", line[:300]
-        if re.search(r": *$", line):
-            yield "error says nothing", line[:300]
+            if len(n) > 4 and line.rstrip().endswith(f"{n}:"):
+                yield "error says nothing", line[:300]
     for path in case.damaged:
         if not any(needle(path) in line for line in errors):
             yield "damaged file not named", f"{path}: {' | '.join(errors)[:300]}"
