@@ -253,7 +253,8 @@ def raw(rng, box):
         with open(box.path / path, "r+b") as file:
             file.truncate(rng.choice([1 << 30, 15 << 40]))
     chosen = options[0] + (options[1] if rng.random() < 0.4 else [])
-    case = reading(rng, box, path, path, raw=chosen, endless=(box.path / path).stat().st_size > 1 << 20)
+    endless = (box.path / path).stat().st_size > 1 << 20
+    case = reading(rng, box, path, path, raw=chosen, endless=endless, seconds=4 if endless else 10)
     if case.tool != "amp-histogram":
         case.args = [a for i, a in enumerate(case.args) if a != "--shape" and (i == 0 or case.args[i - 1] != "--shape")]
     return case
