@@ -6,6 +6,7 @@
 #include <ampscope/tools/chart/text.h>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -52,6 +53,35 @@ TEST_CASE("counts and powers") {
     CHECK(svg::number(-0.001) == "0");
     CHECK(svg::number(1.5) == "1.5");
     CHECK(svg::number(100) == "100");
+}
+
+TEST_CASE("what is invisible or turns the direction of a text does not pass") {
+    const std::string shown = "\xef\xbf\xbd";
+    for (const char* hidden : {"\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067",
+                               "\u2068", "\u2069", "\u200e", "\u200f", "\u061c", "\u200b", "\u200d",
+                               "\u00ad", "\u2028", "\u2029", "\u2060", "\ufeff", "\u3164", "\U000e0041"})
+        CHECK(printable(std::string("a") + hidden + "b") == "a" + shown + "b");
+    for (const char* visible :
+         {"\u00a0", "\u00ae", "\u0627\u0644", "\u05d0", "\u2027", "\u2030", "\u2070", "\u2764\ufe0f"})
+        CHECK(printable(visible) == visible);
+}
+
+TEST_CASE("JSON stays what it is, and hides nothing") {
+    const std::string json = "{\n \"a\u202e\u00ad\U000e0041\x7f\": \"größe\"\n}";
+    CHECK(printable_json(json) == "{\n \"a\\u202e\\u00ad\\udb40\\udc41\\u007f\": \"größe\"\n}");
+    CHECK(nlohmann::json::parse(printable_json(json)) == nlohmann::json::parse(json));
+}
+
+TEST_CASE("text cells of a CSV are no formulas") {
+    CHECK(csv_cell("h.0.weight") == "h.0.weight");
+    for (const std::string formula : {"=1+1", "+1", "-1", "@SUM(A1)"}) CHECK(csv_cell(formula) == "'" + formula);
+    CHECK(csv_cell("=HYPERLINK(\"x\",1)") == "\"'=HYPERLINK(\"\"x\"\",1)\"");
+    CHECK(csv_cell("a=b") == "a=b");
+    CHECK(csv_cell("a,b") == "\"a,b\"");
+    CHECK(csv_cell("\t=1") == "\xef\xbf\xbd=1");
+    CHECK(csv_cell("a\r\nb") == "a\xef\xbf\xbd\xef\xbf\xbd"
+                                "b");
+    CHECK(csv_cell("").empty());
 }
 
 TEST_CASE("names of unknown origin become printable") {

@@ -79,6 +79,14 @@ std::size_t sequence_length(std::string_view text) {
     return bad ? 0 : length;
 }
 
+/// Of the sequence at the front of a text that is not empty; of a byte that is no UTF-8, itself.
+char32_t code_point(std::string_view text, std::size_t length) {
+    if (length <= 1) return static_cast<unsigned char>(text[0]);
+    char32_t code = static_cast<unsigned char>(text[0]) & (0xff >> (length + 1));
+    for (const char c : text.substr(1, length - 1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3f);
+    return code;
+}
+
 struct Glyph {
     std::string_view bytes; ///< one code point
     std::size_t columns;
@@ -88,8 +96,26 @@ struct CodePoints {
     char32_t first, last;
 };
 
+template <std::size_t N>
+bool holds(const std::array<CodePoints, N>& ranges, char32_t code) {
+    return std::ranges::any_of(ranges, [code](const CodePoints& r) { return r.first <= code && code <= r.last; });
+}
+
+// What a name could hide in: controls; line and paragraph separators; Unicode's property Default_Ignorable_Code_Point,
+// which includes what turns the direction of the text (Unicode Standard Annex 9), less the variation selectors FE00 to
+// FE0F, which say how the character before them is drawn; the noncharacters FFFE and FFFF.
+constexpr std::array hidden = {
+    CodePoints{0x0000, 0x001f},   CodePoints{0x007f, 0x009f},   CodePoints{0x00ad, 0x00ad},
+    CodePoints{0x034f, 0x034f},   CodePoints{0x061c, 0x061c},   CodePoints{0x115f, 0x1160},
+    CodePoints{0x17b4, 0x17b5},   CodePoints{0x180b, 0x180f},   CodePoints{0x200b, 0x200f},
+    CodePoints{0x2028, 0x202e},   CodePoints{0x2060, 0x206f},   CodePoints{0x3164, 0x3164},
+    CodePoints{0xfeff, 0xfeff},   CodePoints{0xffa0, 0xffa0},   CodePoints{0xfff0, 0xfffb},
+    CodePoints{0xfffe, 0xffff},   CodePoints{0x1bca0, 0x1bca3}, CodePoints{0x1d173, 0x1d17a},
+    CodePoints{0xe0000, 0xe0fff},
+};
+
 // By block rather than by character, as terminals draw them whatever the locale (wcwidth() asks the locale, and knows
-// nothing but ASCII in "C"). Unicode Standard Annex 11, East Asian Width W and F; categories Mn and Cf.
+// nothing but ASCII in "C"). Unicode Standard Annex 11, East Asian Width W and F; category Mn.
 constexpr std::array two_columns = {
     CodePoints{0x1100, 0x115f},   CodePoints{0x2e80, 0x303e},   CodePoints{0x3041, 0xa4cf},
     CodePoints{0xa960, 0xa97c},   CodePoints{0xac00, 0xd7a3},   CodePoints{0xf900, 0xfaff},
@@ -98,20 +124,19 @@ constexpr std::array two_columns = {
     CodePoints{0x1f900, 0x1faff}, CodePoints{0x20000, 0x3fffd},
 };
 constexpr std::array no_column = {
-    CodePoints{0x0300, 0x036f}, CodePoints{0x1ab0, 0x1aff}, CodePoints{0x1dc0, 0x1dff}, CodePoints{0x200b, 0x200f},
-    CodePoints{0x202a, 0x202e}, CodePoints{0x2060, 0x2064}, CodePoints{0x20d0, 0x20ff}, CodePoints{0x3099, 0x309a},
-    CodePoints{0xfe00, 0xfe0f}, CodePoints{0xfe20, 0xfe2f}, CodePoints{0xfeff, 0xfeff},
+    CodePoints{0x0300, 0x036f}, CodePoints{0x1ab0, 0x1aff}, CodePoints{0x1dc0, 0x1dff}, CodePoints{0x20d0, 0x20ff},
+    CodePoints{0x3099, 0x309a}, CodePoints{0xfe00, 0xfe0f}, CodePoints{0xfe20, 0xfe2f},
 };
+
+bool is_hidden(char32_t code) { return (code < 0x20 || code >= 0x7f) && holds(hidden, code); }
 
 /// Takes the glyph at the front of a text that is not empty. A byte that is no UTF-8 takes a column by itself.
 Glyph take_glyph(std::string_view& text) {
     const std::size_t length = std::max<std::size_t>(sequence_length(text), 1);
     const std::string_view bytes = text.substr(0, length);
-    char32_t code = static_cast<unsigned char>(bytes[0]) & (length == 1 ? 0xff : 0xff >> (length + 1));
-    for (const char c : bytes.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3f);
+    const char32_t code = code_point(bytes, length);
     text.remove_prefix(length);
-    const auto holds = [code](const CodePoints& range) { return range.first <= code && code <= range.last; };
-    return {bytes, std::ranges::any_of(no_column, holds) ? 0u : std::ranges::any_of(two_columns, holds) ? 2u : 1u};
+    return {bytes, holds(no_column, code) ? 0u : holds(two_columns, code) ? 2u : 1u};
 }
 
 } // namespace
@@ -120,15 +145,33 @@ std::string printable(std::string_view text) {
     std::string out;
     while (!text.empty()) {
         const std::size_t length = sequence_length(text);
-        const auto lead = static_cast<unsigned char>(text[0]);
-        const bool c1_control = length == 2 && lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
-        const bool noncharacter =
-            length == 3 && lead == 0xef && text[1] == '\xbf' && static_cast<unsigned char>(text[2]) >= 0xbe;
-        if (length == 0 || lead < 0x20 || lead == 0x7f || c1_control || noncharacter) out += "\xef\xbf\xbd"; // U+FFFD
+        if (length == 0 || is_hidden(code_point(text, length))) out += "\xef\xbf\xbd"; // U+FFFD
         else out += text.substr(0, length);
-        text.remove_prefix(length == 0 ? 1 : length);
+        text.remove_prefix(std::max<std::size_t>(length, 1));
     }
     return out;
+}
+
+std::string printable_json(std::string_view json) {
+    std::string out;
+    while (!json.empty()) {
+        const std::size_t length = std::max<std::size_t>(sequence_length(json), 1);
+        const char32_t code = code_point(json, length);
+        if (code == '\n' || !is_hidden(code)) out += json.substr(0, length);
+        else if (code < 0x10000) out += fmt::format("\\u{:04x}", std::uint32_t{code});
+        else out += fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+        json.remove_prefix(length);
+    }
+    return out;
+}
+
+std::string csv_cell(std::string_view text) {
+    std::string cell = printable(text); // which has no tab and no line break
+    if (!cell.empty() && std::string_view("=+-@").find(cell[0]) != std::string_view::npos) cell.insert(0, 1, '\'');
+    if (cell.find_first_of(",\"") == std::string::npos) return cell;
+    std::string quoted = "\"";
+    for (const char c : cell) quoted += c == '"' ? "\"\"" : std::string(1, c);
+    return quoted + '"';
 }
 
 std::size_t width(std::string_view utf8) {

@@ -30,11 +30,19 @@ std::string upper_case(std::string_view text);
 /// "1" or "2^13".
 std::string power_of_two(int log2);
 
-/// Valid UTF-8 without control characters: anything else becomes U+FFFD. Names come from files of unknown origin.
+/// Valid UTF-8 in which nothing hides: control characters, those that turn the direction of the text and others that
+/// are invisible become U+FFFD, as do bytes that are no UTF-8. Names come from files of unknown origin.
 std::string printable(std::string_view text);
 
+/// The same for the text of a JSON document: line ends stay, and \u escapes take the place of what must not be there.
+std::string printable_json(std::string_view json);
+
+/// A printable() text as a cell of a CSV, in quotes where RFC 4180 wants them. A text that begins with = + - or @ gets an
+/// apostrophe in front, since spreadsheets would take it for a formula. Numbers are no texts: they stay as they are.
+std::string csv_cell(std::string_view text);
+
 /// The columns that a printable() text takes in a terminal: two for East Asian wide characters and emoji, none for
-/// combining marks and joiners.
+/// combining marks.
 std::size_t width(std::string_view utf8);
 
 /// A printable() text of at most `columns` columns: a longer one keeps both ends, joined by an ellipsis.

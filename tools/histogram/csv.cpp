@@ -9,17 +9,9 @@ namespace amp {
 
 namespace {
 
-/// RFC 4180: quoted where a comma, a quote or a line break makes it necessary, with quotes doubled.
-std::string csv_field(std::string_view text) {
-    if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
-    std::string out = "\"";
-    for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
-    return out + '"';
-}
-
 void add_rows(std::string& out, const Entry& entry, bool group, const HistogramOptions& options) {
     const std::string subject =
-        fmt::format("{},{},{},{}", csv_field(printable(entry.file)), csv_field(printable(entry.name)),
+        fmt::format("{},{},{},{}", csv_cell(entry.file), csv_cell(entry.name),
                     entry.step ? std::to_string(*entry.step) : "", group ? "" : name_of(entry.kind));
     const auto row = [&](std::string_view format, std::string_view scale, std::string_view name, auto n) {
         fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\r\n", subject, format, scale, name, n);
