@@ -142,8 +142,7 @@ std::string_view name_of(NumberClass c) { return class_names[static_cast<std::si
 
 GateError::GateError(std::string_view text, std::size_t position, const std::string& expected)
     : std::invalid_argument("gate '" + std::string(text) + "', character " + std::to_string(position + 1) +
-                            ": expected " + expected + "\n  " + std::string(text) + "\n  " +
-                            std::string(position, ' ') + "^") {}
+                            ": expected " + expected) {}
 
 Gate parse_gate(std::string_view text) {
     const FloatEnvironment environment;

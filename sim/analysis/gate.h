@@ -31,7 +31,7 @@ struct Gate {
     int limit_decimals = 0;         ///< 0 ... 18
 };
 
-/// A gate that cannot be read. what() shows the text with a mark under the place.
+/// A gate that cannot be read. what() names the text and the place in it.
 class GateError : public std::invalid_argument {
   public:
     GateError(std::string_view text, std::size_t position, const std::string& expected);

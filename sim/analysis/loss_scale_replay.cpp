@@ -172,11 +172,17 @@ LossScalerOptions scaler_options(std::string_view text) {
                               {"backoff", o.backoff_factor},
                               {"min", o.min_scale},
                               {"max", o.max_scale}};
+    std::vector<std::string_view> given;
     while (end < text.size()) {
         text.remove_prefix(end + 1);
         end = std::min(text.find(','), text.size());
         const std::string_view item = text.substr(0, end), key = item.substr(0, item.find('='));
         const std::string_view value = item.size() > key.size() ? item.substr(key.size() + 1) : std::string_view();
+        if (std::ranges::count(given, key) > 0)
+            throw std::invalid_argument(fmt::format("loss scaler: {} is given twice", key));
+        given.push_back(key);
+        if (o.scaling == LossScaling::off || (o.scaling == LossScaling::constant && key != "init"))
+            throw std::invalid_argument(fmt::format("loss scaler: {} changes nothing here", key));
         const auto* const number = std::ranges::find(numbers, key, &Number::key);
         if (key == "backoff" && o.backoff == BackoffRule::divide)
             throw std::invalid_argument("loss scaler: this one backs off by growth: backoff changes nothing");

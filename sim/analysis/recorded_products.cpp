@@ -52,8 +52,6 @@ std::optional<std::size_t> stranger(const FormatSpec& f, const std::vector<float
 
 FormatSpec operand_format(const TensorFile& file, const std::string& name, const Words& words, const Accumulator& acc,
                           const std::optional<std::string>& given) {
-    if (given && !acc.takes(format(*given)))
-        throw std::invalid_argument(fmt::format("{} takes {}, not {}", acc.name, acc.operands, *given));
     std::vector<std::string_view> candidates;
     if (given) candidates.push_back(*given);
     else if (acc.operands.empty() || acc.operands == "tf32") candidates.push_back("fp32"); // hardware cuts FP32 words
@@ -111,9 +109,16 @@ void compare(RecordedComparison& r, const Words& a, const Words& b, const Words&
 
 } // namespace
 
+void check(const RecordedQuestion& question) {
+    const Accumulator acc = accumulator(question.accumulator);
+    for (const auto& given : {question.a, question.b})
+        if (given && !acc.takes(format(*given)))
+            throw std::invalid_argument(fmt::format("{} takes {}, not {}", acc.name, acc.operands, *given));
+}
+
 std::vector<RecordedComparison> compare_recorded(const std::filesystem::path& path, const RecordedQuestion& question) {
     const FloatEnvironment environment;
-    accumulator(question.accumulator); // complains first
+    check(question);
     const std::unique_ptr<TensorFile> file = open_tensor_file(path);
     const Words a = require_words(*file, "a"), b = require_words(*file, "b"), c = require_words(*file, "c");
     if (a.shape.size() != 2 || b.shape != a.shape || c.values.size() != a.shape[0])

@@ -32,10 +32,13 @@ struct RecordedComparison {
     std::vector<RecordedMismatch> first{}; ///< at most 3
 };
 
+/// Throws std::invalid_argument for an accumulator or a format that is not there, or if the two do not go together.
+void check(const RecordedQuestion& question);
+
 /// The file has arrays a and b (cases x k), c (cases), and d_fp32 or d_fp16 (cases), all of 32-bit words that are FP32
 /// bits: d = a . b + c with the FP32 or FP16 accumulator; for the latter c is rounded to FP16 first. A NaN of FP16
 /// equals any other, since those bits cannot say which it was.
-/// Throws FileError, naming file and array; std::invalid_argument for names.
+/// Throws FileError, naming file and array; what check() throws.
 std::vector<RecordedComparison> compare_recorded(const std::filesystem::path& file, const RecordedQuestion& question);
 
 } // namespace amp

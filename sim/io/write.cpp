@@ -104,6 +104,9 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     std::error_code none;
     const fs::path target = fs::canonical(path_, none); // through a link to the file, not in place of the link
     if (!none) path_ = target;
+    if (fs::is_directory(path_, none)) throw FileError(path_, "cannot be written: it is a folder");
+    if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
+        throw FileError(path_, "cannot be written: a pipe or a device cannot be replaced by a file");
     for (int attempt = 0; attempt < 100 && descriptor_ < 0; ++attempt) {
         temporary_ = path_;
         temporary_ += "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".partial";

@@ -12,7 +12,7 @@ namespace amp {
 /// Without commit() nothing is left behind and a file of that name stays as it was.
 class AtomicFile {
   public:
-    /// Throws FileError if no file can be created beside `path`.
+    /// Throws FileError if no file can be created beside `path`, or if there is something else than a file.
     explicit AtomicFile(std::filesystem::path path);
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
