@@ -38,7 +38,7 @@ TEST_CASE("options that can change nothing are wrong usage") {
         const Outcome outcome = run(arguments);
         CAPTURE(outcome.err);
         CHECK(outcome.code == 2);
-        CHECK(outcome.err.starts_with(says + "\n"));
+        CHECK(outcome.err == "amp-histogram: " + says + "; see --help\n");
     }
     CHECK(run("--overflow saturate --error").code == 0);
 }
@@ -74,9 +74,9 @@ TEST_CASE("numbers out of range are told with the range") {
         CAPTURE(outcome.err);
         CHECK(outcome.code == 2);
         CHECK(outcome.err.find("--worst") != std::string::npos);
-        CHECK(lines_of(outcome.err)[0].size() < 80);
+        CHECK(lines_of(outcome.err)[0].size() < 110);
     }
-    CHECK(run("--worst -1").err.starts_with("--worst: Value -1 not in range 0 to 1000000000\n"));
+    CHECK(run("--worst -1").err.find("--worst: expected a whole number from 0 to 1000000000, not '-1'; see") == 15);
 }
 
 TEST_CASE("names that are no UTF-8: every output is valid, and nothing is lost in a merge") {

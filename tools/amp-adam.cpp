@@ -2,7 +2,6 @@
 #include <ampscope/tools/adam/report.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
-#include <ampscope/tools/process.h>
 
 namespace {
 
@@ -27,9 +26,10 @@ int run(const AdamToolOptions& options, const Complain& complain) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const Process process("amp-adam");
     const Complain complain{"amp-adam"};
-    AdamToolOptions options;
-    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    return exit_code(complain, [&] { return run(options, complain); });
+    return exit_code(complain, [&] {
+        AdamToolOptions options;
+        if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+        return run(options, complain);
+    });
 }

@@ -2,7 +2,6 @@
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/diff/report.h>
 #include <ampscope/tools/output.h>
-#include <ampscope/tools/process.h>
 
 #include <algorithm>
 
@@ -29,9 +28,10 @@ int run(const DiffOptions& options, const Complain& complain) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const Process process("amp-diff");
     const Complain complain{"amp-diff"};
-    DiffOptions options;
-    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    return exit_code(complain, [&] { return run(options, complain); });
+    return exit_code(complain, [&] {
+        DiffOptions options;
+        if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+        return run(options, complain);
+    });
 }

@@ -4,7 +4,6 @@
 #include <ampscope/tools/histogram/collect.h>
 #include <ampscope/tools/histogram/report.h>
 #include <ampscope/tools/output.h>
-#include <ampscope/tools/process.h>
 
 #include <algorithm>
 
@@ -39,8 +38,9 @@ int run(const HistogramOptions& options) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const Process process("amp-histogram");
-    HistogramOptions options;
-    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    return exit_code(complain, [&] { return run(options); });
+    return exit_code(complain, [&] {
+        HistogramOptions options;
+        if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+        return run(options);
+    });
 }

@@ -4,7 +4,6 @@
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/loss-scale/report.h>
 #include <ampscope/tools/output.h>
-#include <ampscope/tools/process.h>
 
 #include <algorithm>
 
@@ -59,9 +58,10 @@ int run(const LossScaleOptions& options, const Complain& complain) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const Process process("amp-loss-scale");
     const Complain complain{"amp-loss-scale"};
-    LossScaleOptions options;
-    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    return exit_code(complain, [&] { return run(options, complain); });
+    return exit_code(complain, [&] {
+        LossScaleOptions options;
+        if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+        return run(options, complain);
+    });
 }

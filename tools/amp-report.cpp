@@ -1,7 +1,6 @@
 // amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
-#include <ampscope/tools/process.h>
 #include <ampscope/tools/report/report.h>
 #include <ampscope/tools/report/standard.h>
 
@@ -65,8 +64,8 @@ void ask_adam(Group& group, const ReportOptions& options) {
         group.adam = collect(group.evidence->path, asked);
         group.adam->name = group.evidence->name;
         std::ranges::move(group.adam->errors, std::back_inserter(group.adam->warnings));
-    } catch (const std::exception& error) {
-        group.notes.push_back(fmt::format("Adam is left out: {}", error.what()));
+    } catch (...) {
+        group.notes.push_back("Adam is left out: " + failure_text());
     }
 }
 
@@ -96,9 +95,10 @@ int run(const ReportOptions& options, const Complain& complain) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const Process process("amp-report");
     const Complain complain{"amp-report"};
-    ReportOptions options;
-    if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-    return exit_code(complain, [&] { return run(options, complain); });
+    return exit_code(complain, [&] {
+        ReportOptions options;
+        if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+        return run(options, complain);
+    });
 }

@@ -1,7 +1,6 @@
 // amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
-#include <ampscope/sim/io/write.h>
 #include <ampscope/tools/chart/text.h>
-#include <ampscope/tools/process.h>
+#include <ampscope/tools/output.h>
 #include <ampscope/tools/train/report.h>
 
 #include <fmt/format.h>
@@ -31,10 +30,10 @@ class ProgressLine {
         const double seconds = std::max(std::chrono::duration<double>(now - begin_).count(), 1e-9);
         const auto done = static_cast<double>((experiment.steps() - first_) * a_step);
         const std::string speed = fmt::format("{:.0f} {}/s", done / seconds, things);
-        fmt::print(stderr, "\r\x1b[K{}", clipped(progress_line(experiment, steps, speed), 160));
+        print_error("\r\x1b[K" + clipped(progress_line(experiment, steps, speed), 160));
     }
     void end() {
-        if (std::exchange(terminal_, false)) fmt::print(stderr, "\r\x1b[K");
+        if (std::exchange(terminal_, false)) print_error("\r\x1b[K");
     }
 
   private:
@@ -49,11 +48,11 @@ void note(const std::string& line) { fmt::print(stderr, "amp-train: {}\n", print
 int explain(const TrainToolOptions& options, const Dataset& data) {
     for (const TrainOptions& run : options.runs) {
         const TrainingProgram training = build_training_program(run, data);
-        if (options.explain) fmt::print("{}\n", plan_report(run, training));
-        if (options.memory) fmt::print("{}: {}\n", run.precision.name, memory_report(training));
+        if (options.explain) print_text(plan_report(run, training) + "\n");
+        if (options.memory) print_text(fmt::format("{}: {}\n", run.precision.name, memory_report(training)));
     }
     if (options.memory)
-        fmt::print(
+        print_text(
             "For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 weights\n"
             "and gradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO paper), and "
             "18\n"
@@ -66,9 +65,8 @@ int evaluate(const TrainToolOptions& options) {
     const Dataset data = dataset_of(options, trained);
     const std::vector<ServedResult> results =
         evaluate_served(options.evaluate, trained, data, options.serving, options.experiment.threads);
-    if (options.json == "-") fmt::print("{}", served_json(options.evaluate, results));
-    else if (!options.json.empty()) write_text_file(options.json, served_json(options.evaluate, results));
-    if (options.json != "-") fmt::print("{}", served_table(options.evaluate, results));
+    if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));
+    if (options.json != "-") print_text(served_table(options.evaluate, results));
     return 0;
 }
 
@@ -77,7 +75,6 @@ int run(const TrainToolOptions& options) {
     if (!options.evaluate.empty()) return evaluate(options);
     const Dataset data = dataset_of(options, options.runs.front());
     if (options.explain || options.memory) return explain(options, data);
-    if (!options.json.empty() && options.json != "-") const AtomicFile probe(options.json); // fails now, not at the end
     Experiment experiment(options.runs, data, options.experiment, origin());
     for (const std::string& warning : experiment.warnings()) note(warning);
     const TrainOptions& o = options.runs.front();
@@ -91,29 +88,24 @@ int run(const TrainToolOptions& options) {
     }
     progress.end();
     const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
-    if (options.json == "-") fmt::print("{}", outcome_json(outcomes, data, options.experiment));
-    else if (!options.json.empty()) write_text_file(options.json, outcome_json(outcomes, data, options.experiment));
+    if (!options.json.empty()) write_report(options.json, outcome_json(outcomes, data, options.experiment));
     if (options.json != "-")
-        fmt::print("{} on {}: {}, batches of {}, seed {}\n\n{}", o.model.name, printable(data.name),
-                   plural(static_cast<std::uint64_t>(options.experiment.steps), "step"), examples, o.seed,
-                   outcome_table(outcomes, options.experiment));
+        print_text(fmt::format("{} on {}: {}, batches of {}, seed {}\n\n{}", o.model.name, printable(data.name),
+                               plural(static_cast<std::uint64_t>(options.experiment.steps), "step"), examples, o.seed,
+                               outcome_table(outcomes, options.experiment)));
     return 0;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    const Process process("amp-train");
-    TrainToolOptions options;
-    if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
-    try {
-        return run(options);
-    } catch (const std::invalid_argument& error) { // of options that do not fit together, or the model
-        note(error.what());
-        fmt::print(stderr, "Run with --help for more information.\n");
-        return 2;
-    } catch (const std::exception& error) {
-        note(error.what());
-        return 1;
-    }
+    return exit_code({"amp-train"}, [&] {
+        TrainToolOptions options;
+        if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
+        try {
+            return run(options);
+        } catch (const std::invalid_argument& error) { // of options that do not fit together, or the model
+            throw UsageError(error.what());
+        }
+    });
 }

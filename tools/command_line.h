@@ -1,75 +1,72 @@
-// What the tools' command lines have in common.
+// What the tools' command lines have in common: options, paths, wording, exit codes.
 #pragma once
+
+#include <ampscope/sim/analysis/histogram.h>
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <iostream>
+#include <functional>
 #include <optional>
 #include <regex>
-#include <stdexcept>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace amp {
 
-/// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing.
-/// Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
-template <class Interpret>
-std::optional<int> parse_with(CLI::App& app, int argc, char** argv, const Interpret& interpret) {
-    try {
-        app.parse(argc, argv);
-        interpret();
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::invalid_argument& error) {
-        std::cerr << app.get_name() << ": " << error.what() << "\nRun with --help for more information.\n";
-        return 2;
-    }
-    return std::nullopt;
-}
+/// A tool's command line. --help ends with the examples and the exit codes.
+class CommandLine : public CLI::App {
+  public:
+    CommandLine(const std::string& name, const std::string& description, const std::string& examples);
+
+    /// The option's values are files or folders that the tool reads.
+    CLI::Option* reads(CLI::Option* paths);
+    /// The option's value is a file that the tool writes; "-" and other names of standard output become "-". It is
+    /// wrong usage to name a file that is read, or the same file twice. That it cannot be written is said at once.
+    CLI::Option* writes(CLI::Option* path);
+
+    void add_json(std::string& path, const std::string& help = "Write the full report ('-': standard output)");
+    void add_svg(std::string& path, const std::string& help);
+    void add_tensor(std::string& pattern);
+    void add_worst(std::size_t& rows, const std::string& help = "Rows in tables of tensors; 0: all; default 10");
+    void add_threads(int& threads);
+    /// --margin and --limit of the scale that is `called` recommended or advised.
+    void add_recommendation(RecommendationOptions& options, const std::string& called);
+
+    /// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing.
+    /// Returns an exit code where the program ends here (--help, --version). Throws UsageError; FileError where
+    /// standard output takes no help, a report cannot be written or a file of options cannot be read.
+    std::optional<int> read(int argc, char** argv, const std::function<void()>& interpret);
+
+  private:
+    void check_words(int argc, char** argv) const;
+    void check_paths() const;
+    [[nodiscard]] std::string usage_text(const CLI::ParseError& error) const;
+
+    std::vector<const CLI::Option*> read_, written_;
+};
+
+/// For Option::transform: a whole number, in decimal digits. CLI11 by itself takes 010 for 8 and NaN for any range.
+CLI::Validator whole_number(std::int64_t low, std::uint64_t high);
+
+/// For Option::check: one of these names.
+CLI::Validator one_of(std::span<const std::string_view> names);
+
+/// Which ends of an interval belong to it.
+enum class Ends { both, high, low };
+
+/// For Option::transform: a finite number from low to high, which may be infinite.
+CLI::Validator real_number(double low, double high, Ends ends = Ends::both);
 
 /// The regular expression of --tensor; none for "". Throws std::invalid_argument.
-inline std::optional<std::regex> tensor_pattern(const std::string& text) {
-    if (text.empty()) return std::nullopt;
-    try {
-        return std::regex(text, std::regex::ECMAScript);
-    } catch (const std::regex_error& error) {
-        throw std::invalid_argument("--tensor: '" + text + "' is no regular expression: " + error.what());
-    }
-}
+std::optional<std::regex> tensor_pattern(const std::string& text);
 
 /// Whether the name of a tensor contains a match; std::regex recurses for each character, so that a very long name is
 /// judged by its beginning.
-inline bool matches(const std::optional<std::regex>& pattern, const std::string& name) {
-    constexpr std::size_t longest = 1000;
-    return !pattern || std::regex_search(name.substr(0, longest), *pattern);
-}
+bool matches(const std::optional<std::regex>& pattern, const std::string& name);
 
 /// The command as one would type it again: words with spaces or signs in quotes, the program without its folder.
-inline std::string command_text(int argc, char** argv) {
-    std::string text = std::filesystem::path(argv[0]).filename();
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view word = argv[i];
-        const auto is_plain = [](unsigned char c) {
-            return std::isalnum(c) != 0 || std::string_view("_-+=./,:@%^").find(char(c)) != std::string_view::npos;
-        };
-        if (!word.empty() && std::ranges::all_of(word, is_plain)) {
-            (text += ' ') += word;
-            continue;
-        }
-        text += " '";
-        for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-        text += '\'';
-    }
-    return text;
-}
-
-/// Throws std::invalid_argument where both reports were to be standard output.
-inline void check_outputs(const std::string& json, const std::string& svg) {
-    if (json == "-" && svg == "-") throw std::invalid_argument("only one of --json and --svg can be standard output");
-}
+std::string command_text(int argc, char** argv);
 
 } // namespace amp

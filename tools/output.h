@@ -1,69 +1,57 @@
-// Where the tools write: reports to files or standard output, lines for the user to standard error.
+// Where the tools write: reports to files or standard output, lines for the user to standard error; and how they end.
 #pragma once
 
-#include <ampscope/sim/io/write.h>
-#include <ampscope/tools/chart/text.h>
+#include <nlohmann/json_fwd.hpp>
 
-#include <fmt/format.h>
-
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace amp {
 
-/// Throws FileError where standard output takes no more.
-inline void print_text(std::string_view text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-        throw FileError("standard output", std::string("cannot be written: ") + std::strerror(errno));
-}
+/// Words of a command line that mean nothing: the tool ends with 2.
+class UsageError : public std::invalid_argument {
+  public:
+    using std::invalid_argument::invalid_argument;
+};
+
+/// Writes to standard output, at once. Throws FileError where it takes no more (a full disk, a closed pipe), so that no
+/// tool ends with 0 whose report is lost.
+void print_text(std::string_view text);
+
+/// Writes to standard error. What that does not take is lost: nobody is left who could be told.
+void print_error(std::string_view text) noexcept;
+
+/// A JSON document as it is written: what is no UTF-8 becomes U+FFFD, and what printable() would replace is escaped, so
+/// that a reader gets it as it was and a terminal does not.
+std::string json_text(const nlohmann::ordered_json& document, int indent = 1);
+
+/// Throws what write_report() would throw before it writes, so that no work is done in vain.
+void probe_report(const std::filesystem::path& path);
 
 /// "-" is standard output; what exists and is no regular file (a pipe, a device) cannot be replaced by renaming.
 /// Throws FileError.
-inline void write_report(const std::filesystem::path& path, std::string_view text) {
-    std::error_code none;
-    if (path == "-") return print_text(text);
-    if (!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none))
-        return write_text_file(path, text);
-    std::ofstream out(path, std::ios::binary);
-    out << text << std::flush;
-    if (!out) throw FileError(path, "cannot be written");
-}
+void write_report(const std::filesystem::path& path, std::string_view text);
 
 /// A line on standard error, with the name of the tool.
 struct Complain {
     std::string_view tool;
-    void operator()(const std::string& line) const { fmt::print(stderr, "{}: {}\n", tool, printable(line)); }
+    void operator()(const std::string& line) const;
 };
 
-/// body(path) for every input. What it throws is told to the user, and returned as lines; the others go on.
-template <class Body>
-std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Complain& complain,
-                                        const Body& body) {
-    std::vector<std::string> errors;
-    for (const std::filesystem::path& path : paths) {
-        try {
-            body(path);
-        } catch (const std::exception& error) {
-            errors.emplace_back(error.what());
-            complain(errors.back());
-        }
-    }
-    return errors;
-}
+/// What the exception that is being handled says to a user, in a line that names the file: its own, or `subject`.
+std::string failure_text(const std::filesystem::path& subject = {});
 
-/// The exit code of run(), or 1 after a line with what it throws.
-template <class Run>
-int exit_code(const Complain& complain, const Run& run) {
-    try {
-        return run();
-    } catch (const std::exception& error) {
-        complain(error.what());
-        return 1;
-    }
-}
+/// body(path) for every input. What it throws is told to the user, and returned as lines; the others go on.
+std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Complain& complain,
+                                        const std::function<void(const std::filesystem::path&)>& body);
+
+/// The whole of a tool, in a FloatEnvironment: the exit code of run(); 1 after a line with what it throws or
+/// where standard output could not be written to the end, 2 for a UsageError. It says if threads were refused.
+int exit_code(const Complain& complain, const std::function<int()>& run);
 
 } // namespace amp

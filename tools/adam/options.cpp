@@ -2,6 +2,7 @@
 #include <ampscope/tools/command_line.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace amp {
 
@@ -14,8 +15,7 @@ constexpr const char* examples = R"(Examples:
   amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
   amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
 
-Each state format holds Adam's m and v; weights are the formats in which an update may be lost, m and v then in FP32.
-Exit codes: 0 fine, 1 an input could not be read, 2 wrong usage.)";
+Each state format holds Adam's m and v; weights are the formats in which an update may be lost, m and v then in FP32.)";
 
 std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
     std::vector<FormatSpec> specs;
@@ -43,11 +43,8 @@ void interpret(const Words& words, AdamToolOptions& options) {
         if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
     }
     if (options.eps.empty()) options.eps = standard_question().eps;
-    for (const double eps : options.eps)
-        if (!(eps >= 0) || eps > 1) throw std::invalid_argument("--eps: expected numbers in [0, 1]");
     std::ranges::sort(options.eps, std::greater<>());
     options.tensor = tensor_pattern(words.tensor);
-    check_outputs(options.json, options.svg);
 }
 
 } // namespace
@@ -61,13 +58,14 @@ AdamToolOptions standard_question() {
 
 std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options) {
     Words words;
-    CLI::App app("What eps and the formats of its state do to Adam, on recorded gradients.", "amp-adam");
-    app.footer(examples);
-    app.set_version_flag("--version", "amp-adam " AMPSCOPE_VERSION);
-    app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required();
-    app.add_option("--eps", options.eps, "Default: 1e-4 to 1e-15")->delimiter(',')->allow_extra_args(false);
+    CommandLine app("amp-adam", "What eps and the formats of its state do to Adam, on recorded gradients.", examples);
+    app.reads(app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required());
+    app.add_option("--eps", options.eps, "Default: 1e-4 to 1e-15")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(real_number(0, 1));
     app.add_option("--at", options.usual_eps, "The eps that advice is about; default: the run's, else 1e-8")
-        ->check(CLI::Range(0.0, 1.0));
+        ->transform(real_number(0, 1));
     app.add_option("--state", words.states, "Formats of m and v; default fp32,bf16,fp16")
         ->delimiter(',')
         ->allow_extra_args(false);
@@ -75,21 +73,21 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
         ->delimiter(',')
         ->allow_extra_args(false);
     app.add_option("--optimizer", words.optimizer, "A row of amp-train --list; default: the run's, else adamw");
-    app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3");
-    app.add_option("--beta1", options.beta1);
-    app.add_option("--beta2", options.beta2);
-    app.add_option("--step", options.step, "The step that is asked about; default: the last one recorded");
+    app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3")
+        ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::high));
+    app.add_option("--beta1", options.beta1, "Default: the run's, else 0.9")->transform(real_number(0, 1, Ends::low));
+    app.add_option("--beta2", options.beta2, "Default: the run's, else 0.999")->transform(real_number(0, 1, Ends::low));
+    app.add_option("--step", options.step, "The step that is asked about; default: the last one recorded")
+        ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()));
     app.add_option("--assume-steps", options.assumed_steps,
                    "Steps with the same gradient, of a single one; default 200")
-        ->check(CLI::Range(1, 1'000'000));
-    app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
-    app.add_option("--worst", options.worst, "Rows in the table of tensors; 0: all; default 10")
-        ->check(CLI::Range(0, 1'000'000));
-    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
-    app.add_option("--svg", options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps ('-': standard output)");
-    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
-        ->check(CLI::Range(0, 4096));
-    return parse_with(app, argc, argv, [&] { interpret(words, options); });
+        ->transform(whole_number(1, 1'000'000));
+    app.add_tensor(words.tensor);
+    app.add_worst(options.worst);
+    app.add_json(options.json);
+    app.add_svg(options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps");
+    app.add_threads(options.threads);
+    return app.read(argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

@@ -4,6 +4,7 @@
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -278,7 +279,7 @@ std::string json_report(const std::vector<AdamFindings>& inputs, const std::vect
         }
         json["inputs"].push_back(input);
     }
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json);
 }
 
 BarFigure ratio_figure(const AdamFindings& f) {

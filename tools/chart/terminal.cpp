@@ -1,6 +1,7 @@
 #include <ampscope/tools/chart/terminal.h>
 
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 
@@ -171,7 +172,7 @@ ProgressBar::ProgressBar(std::uint64_t total)
     : total_(std::max<std::uint64_t>(total, 1)), enabled_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
-    if (drawn_ >= 0) fmt::print(stderr, "\r\x1b[K");
+    if (drawn_ >= 0) print_error("\r\x1b[K");
 }
 
 void ProgressBar::add(std::uint64_t done) {
@@ -186,7 +187,8 @@ void ProgressBar::add(std::uint64_t done) {
     const int filled = std::min(permille, 1000) * room / 1000;
     std::string bar;
     for (int i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
-    fmt::print(stderr, "\r{} {:3.0f} %  {}B of {}B", bar, permille / 10.0, short_count(now), short_count(total_));
+    print_error(
+        fmt::format("\r{} {:3.0f} %  {}B of {}B", bar, permille / 10.0, short_count(now), short_count(total_)));
 }
 
 } // namespace amp

@@ -1,6 +1,8 @@
 #include <ampscope/tools/crosscheck/replay_report.h>
 
 #include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <bit>
 #include <fmt/format.h>
@@ -78,22 +80,21 @@ std::string replay_json(const Replay& replay, const std::string& command) {
     }
     for (const SpeedRow& s : replay.speeds)
         speeds.push_back({{"name", s.name}, {"value", s.value}, {"unit", s.unit}, {"note", s.note}});
-    return Json{{"schema_version", 1},
-                {"command", command},
-                {"version", AMPSCOPE_VERSION},
-                {"device", device},
-                {"quick", replay.options.quick},
-                {"cases", sum(replay, &ReplayRow::cases)},
-                {"mismatches", sum(replay, &ReplayRow::mismatches)},
-                {"rows", rows},
-                {"speed", speeds}}
-               .dump(1) +
-           "\n";
+    return json_text({{"schema_version", 1},
+                      {"command", command},
+                      {"version", AMPSCOPE_VERSION},
+                      {"device", device},
+                      {"quick", replay.options.quick},
+                      {"cases", sum(replay, &ReplayRow::cases)},
+                      {"mismatches", sum(replay, &ReplayRow::mismatches)},
+                      {"rows", rows},
+                      {"speed", speeds}});
 }
 
 std::string replay_markdown(const Replay& replay, const std::string& command) {
-    std::string text = fmt::format("# Cross-check: {}\n\nMade by `{}` of ampscope {}. {}.\n",
-                                   subject(replay.options.device), command, AMPSCOPE_VERSION, verdict(replay));
+    std::string text =
+        fmt::format("# Cross-check: {}\n\nMade by `{}` of ampscope {}. {}.\n", subject(replay.options.device),
+                    printable(command), AMPSCOPE_VERSION, verdict(replay));
     if (replay.options.device.is_host())
         text += "\nNo CUDA device took part. On a machine that has one, `tools/check --device` builds for it, runs "
                 "this and writes its report here.\n";

@@ -1,6 +1,7 @@
 #include <ampscope/tools/crosscheck/report.h>
 
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <algorithm>
 #include <bit>
@@ -53,7 +54,7 @@ std::string vectors_json(const std::vector<VectorFile>& files) {
                             {"mismatches", r.mismatches},
                             {"first", first}});
         }
-    return nlohmann::ordered_json{{"schema_version", 1}, {"vectors", json}}.dump(2) + "\n";
+    return json_text({{"schema_version", 1}, {"vectors", json}}, 2);
 }
 
 } // namespace amp

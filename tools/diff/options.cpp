@@ -4,6 +4,8 @@
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/tools/command_line.h>
 
+#include <cmath>
+
 namespace amp {
 
 namespace {
@@ -17,7 +19,7 @@ constexpr const char* examples = R"(Examples:
 
 Tensors are paired by name and step; two files of one tensor each in any case. Gates: differ, norm and max-relative < a
 number or percentage; max-ulps, nan, inf, sign, zero and missing < or <= a number.
-Exit codes: 0 fine (also where things differ), 1 bad input, 2 wrong usage, 3 a gate does not hold.)";
+That things differ is no failure: without a gate the exit code is 0.)";
 
 DiffGate parse_diff_gate(const std::string& text) {
     DiffGate gate;
@@ -39,7 +41,7 @@ DiffGate parse_diff_gate(const std::string& text) {
     if (percent) limit.pop_back();
     char* end = nullptr;
     gate.limit = std::strtod(limit.c_str(), &end);
-    if (limit.empty() || end != limit.c_str() + limit.size() || !(gate.limit >= 0))
+    if (limit.empty() || end != limit.c_str() + limit.size() || !(gate.limit >= 0) || std::isinf(gate.limit))
         fail("a limit such as 1, 1e-3 or 0.1%");
     if (percent) gate.limit /= 100;
     const bool share = gate.figure == DiffGate::Figure::differ || gate.figure == DiffGate::Figure::norm ||
@@ -62,31 +64,28 @@ void interpret(const Words& words, DiffOptions& options) {
     if (!words.a_scale.empty()) options.a_scale = parse_scale(words.a_scale);
     if (!words.b_scale.empty()) options.b_scale = parse_scale(words.b_scale);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_diff_gate(gate));
-    check_outputs(options.json, options.svg);
 }
 
 } // namespace
 
 std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& options) {
     Words words;
-    CLI::App app("Where two recordings part: first difference, distances in ulps, worst elements.", "amp-diff");
-    app.footer(examples);
-    app.set_version_flag("--version", "amp-diff " AMPSCOPE_VERSION);
-    app.add_option("A", words.a, "A file, a folder of files or a run folder: what B is measured by")->required();
-    app.add_option("B", words.b, "Likewise")->required();
-    app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
+    CommandLine app("amp-diff", "Where two recordings part: first difference, distances in ulps, worst elements.",
+                    examples);
+    app.reads(app.add_option("A", words.a, "A file, a folder of files or a run folder: what B is measured by"))
+        ->required();
+    app.reads(app.add_option("B", words.b, "Likewise"))->required();
+    app.add_tensor(words.tensor);
     app.add_option("--a-scale", words.a_scale, "Loss scale that the values of A still contain; overrides the file's");
     app.add_option("--b-scale", words.b_scale, "The same for B");
-    app.add_option("--worst", options.worst, "Rows in tables of tensors and elements; 0: all tensors; default 10")
-        ->check(CLI::Range(0, 1'000'000));
+    app.add_worst(options.worst, "Rows in tables of tensors and elements; 0: all tensors; default 10");
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated")->allow_extra_args(false);
-    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
-    app.add_option("--svg", options.svg, "Draw distances over steps and by tensor ('-': standard output)");
-    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
-        ->check(CLI::Range(0, 4096));
+    app.add_json(options.json);
+    app.add_svg(options.svg, "Draw distances over steps and by tensor");
+    app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
-    return parse_with(app, argc, argv, [&] { interpret(words, options); });
+    return app.read(argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

@@ -4,6 +4,7 @@
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -283,7 +284,7 @@ std::string json_report(const DiffFindings& findings, const DiffOptions& options
     json["gates"] = Json::array();
     for (const DiffGateResult& g : judge(findings, options))
         json["gates"].push_back({{"gate", g.gate.text}, {"value", number(g.value)}, {"holds", g.holds}});
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json);
 }
 
 std::string svg_report(const DiffFindings& findings, const DiffOptions& options) {

@@ -1,9 +1,15 @@
 #include <ampscope/tools/format/testfloat.h>
 
+#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/tools/output.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 namespace amp {
@@ -165,7 +171,7 @@ class Evaluator {
 
   private:
     [[noreturn]] void fail(const std::string& what) const {
-        throw std::runtime_error("standard input: line " + std::to_string(line_number_) + " " + what);
+        throw FileError("standard input", "line " + std::to_string(line_number_) + " " + what);
     }
 
     std::uint64_t compute(Arithmetic& unit, const std::array<std::uint64_t, 3>& words) const {
@@ -225,32 +231,30 @@ std::string testfloat_functions() {
                   "i64_to_f16 and f16_to_ui32 (what is no such integer gives FFFFFFFF or 80000000, as on x86)";
 }
 
-void evaluate(const EvalOptions& options, std::FILE* in, std::FILE* out) {
+void check(const EvalOptions& options) { parse_function(options.function); }
+
+void evaluate(const EvalOptions& options) {
     Evaluator evaluator(options);
     std::vector<char> buffer(std::size_t{1} << 20);
-    std::string results;
     std::size_t kept = 0; // the beginning of a line that the last read cut
-    const auto flush = [&] {
-        if (std::fwrite(results.data(), 1, results.size(), out) != results.size())
-            throw std::runtime_error("standard output: cannot be written");
-        results.clear();
-    };
     for (;;) {
-        if (kept == buffer.size()) throw std::runtime_error("standard input: a line is longer than any operands");
-        const std::size_t n = std::fread(buffer.data() + kept, 1, buffer.size() - kept, in);
+        if (kept == buffer.size()) throw FileError("standard input", "a line is longer than any operands");
+        const std::size_t n = std::fread(buffer.data() + kept, 1, buffer.size() - kept, stdin);
+        if (std::ferror(stdin) != 0)
+            throw FileError("standard input", "cannot be read: " + std::generic_category().message(errno));
         const std::string_view text(buffer.data(), kept + n);
+        std::string results;
         std::size_t begin = 0;
         for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', begin)) {
             evaluator.run(text.substr(begin, end - begin), results);
             begin = end + 1;
         }
         if (n == 0 && begin < text.size()) evaluator.run(text.substr(begin), results);
-        flush();
-        if (n == 0) break;
+        print_text(results);
+        if (n == 0) return;
         kept = text.size() - begin;
         std::memmove(buffer.data(), buffer.data() + begin, kept);
     }
-    if (std::fflush(out) != 0) throw std::runtime_error("standard output: cannot be written");
 }
 
 } // namespace amp

@@ -4,7 +4,6 @@
 
 #include <ampscope/formats/arithmetic.h>
 
-#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -20,8 +19,11 @@ struct EvalOptions {
 /// Every function name, for help and errors: "f16_add f16_sub ...".
 std::string testfloat_functions();
 
-/// Reads operands line by line and writes each line with result and flags appended. Throws std::invalid_argument for an
-/// unknown function, std::runtime_error for a malformed line (naming it) or a failed write.
-void evaluate(const EvalOptions& options, std::FILE* in, std::FILE* out);
+/// Throws std::invalid_argument for an unknown function.
+void check(const EvalOptions& options);
+
+/// Reads operands line by line and prints each line with result and flags appended. Throws FileError for a malformed
+/// line (naming it), and where standard input or output fails.
+void evaluate(const EvalOptions& options);
 
 } // namespace amp

@@ -3,6 +3,7 @@
 #include <ampscope/sim/analysis/histogram_json.h>
 
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 
@@ -250,7 +251,7 @@ std::string json_document(const Findings& findings, const HistogramOptions& opti
     for (const GateResult& gate : findings.gates) json["gates"].push_back(gate_json(gate));
     json["errors"] = Json::array();
     for (const std::string& error : findings.errors) json["errors"].push_back(printable(error));
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json);
 }
 
 } // namespace amp

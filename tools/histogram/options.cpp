@@ -25,8 +25,7 @@ constexpr const char* examples = R"(Examples:
   amp-histogram --merge rank0.json rank1.json --json all.json
 
 A negative LO needs '=': --scale=-8:16. Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an
-integer without % and / is a number of elements; a share of no elements does not hold. Exit codes: 0 fine,
-1 bad input or output, 2 wrong usage, 3 a gate does not hold.)";
+integer without % and / is a number of elements; a share of no elements does not hold.)";
 
 constexpr std::array<std::string_view, 5> groupings = {"tensor", "layer", "step", "file", "all"};
 
@@ -84,8 +83,10 @@ std::pair<std::int64_t, std::int64_t> parse_steps(std::string_view text) {
         return {step, step};
     }
     const std::string_view a = text.substr(0, colon), b = text.substr(colon + 1);
-    return {a.empty() ? Limits::min() : parse_whole<std::int64_t>("--step", a),
-            b.empty() ? Limits::max() : parse_whole<std::int64_t>("--step", b)};
+    const std::int64_t first = a.empty() ? Limits::min() : parse_whole<std::int64_t>("--step", a);
+    const std::int64_t last = b.empty() ? Limits::max() : parse_whole<std::int64_t>("--step", b);
+    if (first > last) throw std::invalid_argument(fmt::format("--step: no step is in '{}'", text));
+    return {first, last};
 }
 
 std::vector<std::uint64_t> parse_shape(std::string_view text) {
@@ -135,10 +136,6 @@ void interpret(const Words& words, HistogramOptions& options) {
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_gate(gate));
-    if ((options.json == "-") + (options.csv == "-") + (options.svg == "-") + (options.html == "-") > 1)
-        throw std::invalid_argument("only one of --json, --csv, --svg and --html can be standard output");
-    if (!(options.recommendation.limit > 0 && options.recommendation.limit <= 1))
-        throw std::invalid_argument("--limit: expected a rate in (0, 1], such as 0.001");
 }
 
 } // namespace
@@ -149,28 +146,26 @@ bool HistogramOptions::from_histogram(double scale) const {
 
 std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& options) {
     Words words;
-    CLI::App app(
+    CommandLine app(
+        "amp-histogram",
         "Which tensors underflow, turn subnormal or overflow in which number format, and which loss scale saves them.\n"
         "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders.",
-        "amp-histogram");
-    app.footer(examples);
-    app.set_version_flag("--version", "amp-histogram " AMPSCOPE_VERSION);
-    app.add_option("PATH", words.paths,
-                   "Files or folders (recursive; run folders understood); default: sample gradients");
+        examples);
+    app.reads(app.add_option("PATH", words.paths,
+                             "Files or folders (recursive; run folders understood); default: sample gradients"));
     app.add_option("--format", words.formats, "Formats of the table, eXmY, or all; default fp16,bf16,e4m3,e5m2")
         ->delimiter(',');
     app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")
         ->delimiter(',');
     app.add_option("--recorded-scale", words.recorded_scale,
                    "Loss scale the values still contain; overrides the file's");
-    app.add_option("--tensor", words.tensor, "Only tensors whose name contains a match of this regular expression");
+    app.add_tensor(words.tensor);
     app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
     app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
-    app.add_option("--worst", options.worst, "Rows in tables of tensors; 0: all; default 10")
-        ->check(CLI::Range(0, 1'000'000'000));
+    app.add_worst(options.worst);
     app.add_option("--block", options.block,
                    "Also per block of N elements: amax, and what a scale for each block would lose")
-        ->check(CLI::Range(1, 1 << 20));
+        ->transform(whole_number(1, 1 << 20));
     app.add_flag("--error", options.error, "Also the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
     app.add_option("--rounding", words.rounding,
@@ -178,17 +173,15 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     app.add_option("--overflow", words.overflow,
                    "What overflow stores, for --error: infinity, saturate or saturate_all");
     app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
-    app.add_option("--margin", options.recommendation.margin,
-                   "Binades between the recommended scale and overflow; default 2")
-        ->check(CLI::Range(0, 200));
-    app.add_option("--limit", options.recommendation.limit, "Tolerated underflow of non-zero elements; default 0.001");
-    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
-    app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)");
-    app.add_option("--svg", options.svg, "Draw the histogram and the rates over the scale ('-': standard output)");
-    app.add_option("--html", options.html, "Write a page with pictures, tables and definitions ('-': standard output)");
+    app.add_recommendation(options.recommendation, "recommended");
+    app.add_json(options.json);
+    app.writes(
+        app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)"));
+    app.add_svg(options.svg, "Draw the histogram and the rates over the scale");
+    app.writes(app.add_option("--html", options.html,
+                              "Write a page with pictures, tables and definitions ('-': standard output)"));
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
-    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
-        ->check(CLI::Range(0, 4096));
+    app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--shape", words.shape, "Shape of raw files, AxB");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
@@ -200,7 +193,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
     options.command = command_text(argc, argv);
-    return parse_with(app, argc, argv, [&] { interpret(words, options); });
+    return app.read(argc, argv, [&] { interpret(words, options); });
 }
 
 } // namespace amp

@@ -1,6 +1,8 @@
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/loss-scale/options.h>
 
+#include <algorithm>
+
 namespace amp {
 
 namespace {
@@ -14,8 +16,7 @@ constexpr const char* examples = R"(Examples:
   amp-loss-scale skips.jsonl --found-inf overflow --recorded-under megatron
 
 A scaler is a row (torch, apex, deepspeed, megatron, keras3 ...; constant, none), then any key=value that differs:
-init, growth, backoff, interval, hysteresis, min, max. Numbers may be 2^13.
-Exit codes: 0 fine, 1 an input could not be read, 2 wrong usage.)";
+init, growth, backoff, interval, hysteresis, min, max. Numbers may be 2^13.)";
 
 NamedScaler named(const std::string& name) { return {name, scaler_options(name)}; }
 
@@ -24,8 +25,29 @@ struct Words {
     std::string format = "fp16", recorded_under = "torch";
 };
 
-void interpret(const Words& words, LossScaleOptions& options) {
+/// What says where things are in a log: nothing without a log, and a column is one thing.
+void check_columns(const CLI::App& app, const LossScaleOptions& options) {
+    const auto is_recording = [](const std::filesystem::path& path) {
+        std::error_code none;
+        return is_tensor_file(path) || std::filesystem::is_directory(path, none);
+    };
+    const bool any_log = !std::ranges::all_of(options.paths, is_recording);
+    for (const char* option :
+         {"--step-column", "--amax", "--amax-scaled", "--found-inf", "--scale", "--recorded-under"})
+        if (app.count(option) > 0 && !any_log)
+            throw std::invalid_argument(std::string(option) + " changes nothing: it is for logs, and no input is one");
+    std::vector<std::string> columns;
+    for (const auto& column :
+         {options.columns.step, options.columns.amax, options.columns.found_inf, options.columns.scale})
+        if (!column.empty()) columns.push_back(column);
+    std::ranges::sort(columns);
+    if (const auto twice = std::ranges::adjacent_find(columns); twice != columns.end())
+        throw std::invalid_argument("the column '" + *twice + "' cannot be two things");
+}
+
+void interpret(const CLI::App& app, const Words& words, LossScaleOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
+    check_columns(app, options);
     options.format = format(words.format);
     if (options.format.is_scale())
         throw std::invalid_argument("--format: '" + words.format + "' holds scales, not gradients");
@@ -34,33 +56,26 @@ void interpret(const Words& words, LossScaleOptions& options) {
     if (words.scalers.empty())
         for (const LossScalerRow& row : loss_scalers)
             if (row.options.scaling == LossScaling::dynamic) options.scalers.push_back(named(std::string(row.name)));
-    check_outputs(options.json, options.svg);
-    if (!(options.recommendation.limit > 0 && options.recommendation.limit <= 1))
-        throw std::invalid_argument("--limit: expected a rate in (0, 1], such as 0.001");
 }
 
 } // namespace
 
 std::optional<int> parse_command_line(int argc, char** argv, LossScaleOptions& options) {
     Words words;
-    CLI::App app("What other loss scalers would have done with a recorded run: skipped steps, scales, underflow.",
-                 "amp-loss-scale");
-    app.footer(examples);
-    app.set_version_flag("--version", "amp-loss-scale " AMPSCOPE_VERSION);
-    app.add_option("PATH", words.paths, "Run folders, gradients in files or folders, or logs (.csv, .tsv, .jsonl)")
+    CommandLine app("amp-loss-scale",
+                    "What other loss scalers would have done with a recorded run: skipped steps, scales, underflow.",
+                    examples);
+    app.reads(app.add_option("PATH", words.paths,
+                             "Run folders, gradients in files or folders, or logs (.csv, .tsv, .jsonl)"))
         ->required();
     app.add_option("--scaler", words.scalers, "A row and what differs from it; repeatable; default: every dynamic one")
         ->allow_extra_args(false);
     app.add_flag("--sweep", options.sweep, "Also constant scales and settings of torch's, by what they lose");
     app.add_option("--format", words.format, "Of gradients in backward; default fp16");
-    app.add_option("--margin", options.recommendation.margin,
-                   "Binades between the advised scale and overflow; default 2")
-        ->check(CLI::Range(0, 200));
-    app.add_option("--limit", options.recommendation.limit, "Tolerated underflow of non-zero elements; default 0.001");
-    app.add_option("--json", options.json, "Write the full report ('-': standard output)");
-    app.add_option("--svg", options.svg, "Draw the scales over the steps ('-': standard output)");
-    app.add_option("--threads", options.threads, "0: all cores; results do not depend on it")
-        ->check(CLI::Range(0, 4096));
+    app.add_recommendation(options.recommendation, "advised");
+    app.add_json(options.json);
+    app.add_svg(options.svg, "Draw the scales over the steps");
+    app.add_threads(options.threads);
     constexpr const char* logs = "Columns of logs, where they are not found by their usual names";
     app.add_option("--step-column", options.columns.step, "Number of the step")->group(logs);
     app.add_option("--amax", options.columns.amax, "Largest magnitude of the step's gradients")->group(logs);
@@ -70,7 +85,7 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleOptions& o
     app.add_option("--recorded-under", words.recorded_under,
                    "The scaler that a log without scales was made under; default torch")
         ->group(logs);
-    return parse_with(app, argc, argv, [&] { interpret(words, options); });
+    return app.read(argc, argv, [&] { interpret(app, words, options); });
 }
 
 } // namespace amp

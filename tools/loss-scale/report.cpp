@@ -4,6 +4,7 @@
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -328,7 +329,7 @@ std::string json_report(const std::vector<ReplayedLog>& logs, const std::vector<
                  {"errors", errors}};
     json["inputs"] = Json::array();
     for (const ReplayedLog& log : logs) json["inputs"].push_back(json_of(log, options));
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json);
 }
 
 std::string svg_report(const std::vector<ReplayedLog>& logs, const LossScaleOptions& options) {

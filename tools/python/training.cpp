@@ -14,7 +14,7 @@ nb::object train(const std::vector<std::string>& words) {
     for (std::string& word : all) argv.push_back(word.data());
     TrainToolOptions options;
     if (parse_train_command(static_cast<int>(argv.size()), argv.data(), options))
-        throw std::invalid_argument("train: see the message above; amp-train --help lists the options");
+        throw std::invalid_argument("train: help, version and list are the command's alone");
     if (options.explain || options.memory || !options.evaluate.empty() || !options.json.empty())
         throw std::invalid_argument("train: explain, memory, evaluate and json are the command's alone");
     const Dataset data = dataset_of(options, options.runs.front());

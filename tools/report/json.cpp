@@ -2,6 +2,7 @@
 
 #include <ampscope/tools/adam/report.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <cmath>
 
@@ -130,7 +131,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
     for (const RecordedRun& run : report.runs)
         for (const SourceFile& file : run.files)
             json["files"].push_back({{"file", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json);
 }
 
 } // namespace amp

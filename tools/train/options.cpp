@@ -1,11 +1,9 @@
 #include <ampscope/tools/command_line.h>
+#include <ampscope/tools/output.h>
 #include <ampscope/tools/train/options.h>
 #include <ampscope/tools/train/unused.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
@@ -13,6 +11,8 @@
 namespace amp {
 
 namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
 
 constexpr const char* examples = R"(Examples:
   amp-train                                        a small GPT in six precisions, in under a minute
@@ -25,8 +25,7 @@ constexpr const char* examples = R"(Examples:
   amp-train --explain --precision amp-fp16          every op of a step, its formats and why
   amp-train --evaluate runs/amp-bf16 --kv-cache e4m3 --weights-as e4m3 --activations-as e4m3:tensor
 
-Precisions: a preset, then any key=format that differs, all separated by commas; see --list. Exit codes: 0 fine,
-1 bad input or output, 2 wrong usage.)";
+Precisions: a preset, then any key=format that differs, all separated by commas; see --list.)";
 
 /// The words of the command line, before they mean anything.
 struct Words {
@@ -56,41 +55,6 @@ std::vector<std::string> separated(const std::vector<std::string>& lists) {
             else names.push_back(word);
         }
     return names;
-}
-
-/// A finite number of which `holds` is true.
-CLI::Validator number(const char* expected, bool (*holds)(double)) {
-    return {[=](const std::string& text) {
-                char* end = nullptr;
-                const double x = std::strtod(text.c_str(), &end);
-                const bool good = !text.empty() && *end == '\0' && std::isfinite(x) && holds(x);
-                return good ? std::string() : fmt::format("expected {}, got '{}'", expected, text);
-            },
-            ""};
-}
-CLI::Validator positive() {
-    return number("a positive number", [](double x) { return x > 0; });
-}
-CLI::Validator not_negative() {
-    return number("a number that is not negative", [](double x) { return x >= 0; });
-}
-CLI::Validator fraction() {
-    return number("a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; });
-}
-
-/// A whole number that fits Int and is not less than `least`.
-template <class Int>
-CLI::Validator whole(Int least) {
-    return {[=](const std::string& text) {
-                const char* const end = text.data() + text.size();
-                Int n = 0;
-                const auto [rest, error] = std::from_chars(text.data(), end, n);
-                const bool good = error == std::errc() && rest == end && n >= least;
-                return good ? std::string()
-                            : fmt::format("expected a whole number from {} to {}, got '{}'", least,
-                                          std::numeric_limits<Int>::max(), text);
-            },
-            ""};
 }
 
 /// --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
@@ -235,21 +199,21 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Model and data";
     app.add_option("--model", w.model.name, "linear, mlp, cnn or gpt (default)")->group(group);
     app.add_option("--width", w.width, "Of hidden layers; channels of the first convolution")
-        ->check(CLI::Range(1, 65536))
+        ->transform(whole_number(1, 65536))
         ->group(group);
     app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp, convolutions of the cnn")
-        ->check(CLI::Range(1, 1024))
+        ->transform(whole_number(1, 1024))
         ->group(group);
-    app.add_option("--heads", w.heads, "Of attention")->check(CLI::Range(1, 1024))->group(group);
-    app.add_option("--dropout", w.model.dropout, "Probability")->check(fraction())->group(group);
+    app.add_option("--heads", w.heads, "Of attention")->transform(whole_number(1, 1024))->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability")->transform(real_number(0, 1, Ends::low))->group(group);
     app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
     app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
     app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
     app.add_option("--context", options.context, "Characters that it sees; default 64")
-        ->check(CLI::Range(1, 65536))
+        ->transform(whole_number(1, 65536))
         ->group(group);
     app.add_option("--modulus", options.modulus, "Else on (a + b) mod P; default 31")
-        ->check(CLI::Range(2, 4096))
+        ->transform(whole_number(2, 4096))
         ->group(group);
     app.add_option("--data", options.npz, "An .npz with x and y for linear, mlp and cnn")->group(group);
 }
@@ -258,33 +222,39 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Training";
     TrainOptions& o = w.common;
     app.add_option("--steps", options.experiment.steps, "Default 300")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+        ->transform(whole_number(std::int64_t{1}, std::int64_t{1} << 31))
         ->group(group);
-    app.add_option("--batch", o.batch, "Examples in a batch; default 64")->check(CLI::Range(1, 1 << 20))->group(group);
+    app.add_option("--batch", o.batch, "Examples in a batch; default 64")
+        ->transform(whole_number(1, 1 << 20))
+        ->group(group);
     app.add_option("--micro-batches", o.micro_batches, "Batches whose gradients add up to a step")
-        ->check(CLI::Range(1, 65536))
+        ->transform(whole_number(1, 65536))
         ->group(group);
     app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
     app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
-        ->check(not_negative())
+        ->transform(real_number(0, infinite))
         ->group(group);
-    app.add_option("--warmup", o.warmup, "Steps over which it rises")->check(CLI::Range(0, 1 << 30))->group(group);
-    app.add_option("--beta1", w.beta1, "Of Adam")->check(fraction())->group(group);
-    app.add_option("--beta2", w.beta2, "Of Adam")->check(fraction())->group(group);
-    app.add_option("--eps", w.eps, "Of Adam")->check(not_negative())->group(group);
+    app.add_option("--warmup", o.warmup, "Steps over which it rises")
+        ->transform(whole_number(0, 1 << 30))
+        ->group(group);
+    app.add_option("--beta1", w.beta1, "Of Adam")->transform(real_number(0, 1, Ends::low))->group(group);
+    app.add_option("--beta2", w.beta2, "Of Adam")->transform(real_number(0, 1, Ends::low))->group(group);
+    app.add_option("--eps", w.eps, "Of Adam")->transform(real_number(0, infinite))->group(group);
     app.add_option("--weight-decay", w.weight_decay,
                    "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
-        ->check(not_negative())
+        ->transform(real_number(0, infinite))
         ->group(group);
-    app.add_option("--momentum", w.momentum, "Of sgd")->check(not_negative())->group(group);
+    app.add_option("--momentum", w.momentum, "Of sgd")->transform(real_number(0, infinite))->group(group);
     app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
     app.add_option("--loss-weight", o.loss_weight,
                    "Factor of the loss: gradients as small as in a batch 1/W times as large")
-        ->check(positive())
+        ->transform(real_number(0, infinite, Ends::high))
         ->group(group);
-    app.add_option("--clip", o.clip, "Largest norm of the gradients")->check(not_negative())->group(group);
+    app.add_option("--clip", o.clip, "Largest norm of the gradients")
+        ->transform(real_number(0, infinite))
+        ->group(group);
     app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")
-        ->check(whole<std::uint64_t>(0))
+        ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
         ->group(group);
 }
 
@@ -296,18 +266,20 @@ void add_precision_options(CLI::App& app, Words& w) {
                    "hopper-wgmma-fp8 or exact, several joined by +; see --list")
         ->group(group);
     app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
-    app.add_option("--init-scale", w.init_scale, "Its first scale")->check(positive())->group(group);
+    app.add_option("--init-scale", w.init_scale, "Its first scale")
+        ->transform(real_number(0, infinite, Ends::high))
+        ->group(group);
     app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")
-        ->check(positive())
+        ->transform(real_number(0, infinite, Ends::high))
         ->group(group);
     app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")
-        ->check(positive())
+        ->transform(real_number(0, infinite, Ends::high))
         ->group(group);
     app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
-        ->check(whole<std::int64_t>(1))
+        ->transform(whole_number(1, std::numeric_limits<std::int64_t>::max()))
         ->group(group);
     app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")
-        ->check(whole<std::int64_t>(0))
+        ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()))
         ->group(group);
     app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
     app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
@@ -326,7 +298,7 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->group(wrong);
     constexpr const char* parallel = "Data-parallel replicas";
     app.add_option("--replicas", w.common.replicas, "Each with its own batches")
-        ->check(CLI::Range(1, 4096))
+        ->transform(whole_number(1, 4096))
         ->group(parallel);
     app.add_option("--all-reduce", w.all_reduce, "ring (default) or tree")->group(parallel);
     app.add_option("--all-reduce-format", w.transport, "Of what is sent and summed; default fp32, or e4m3 with a scale")
@@ -355,14 +327,14 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         app.add_option("--record", e.record, "Folder in which each run gets a folder: metrics, gradients, histograms")
             ->group(group);
     app.add_option("--record-every", e.record_every, "Steps between recorded gradients; default 50; 0: none")
-        ->check(CLI::Range(0, 1 << 30))
+        ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);
     app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")
         ->needs(record)
         ->group(group);
     app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints")
-        ->check(CLI::Range(0, 1 << 30))
+        ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);
     app.add_flag("--resume", e.resume, "Go on from the last checkpoint in --record: the same bits as without the break")
@@ -370,14 +342,14 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->group(group);
     app.add_option("--statistics-every", e.statistics_every,
                    "Steps between counts of underflow and comparisons; default 10")
-        ->check(CLI::Range(0, 1 << 30))
+        ->transform(whole_number(0, 1 << 30))
         ->group(group);
     app.add_option("--reference", e.reference,
                    "Run that the others are compared with, by its precision as given; default: that in FP32")
         ->group(group);
     app.add_option("--departure", e.departure_bound,
                    "Relative error beyond which a tensor has left the reference; default 0.1")
-        ->check(positive())
+        ->transform(real_number(0, infinite, Ends::high))
         ->group(group);
     app.add_flag("--explain", options.explain,
                  "Print the ops of a step with formats, accumulators and rules; train nothing")
@@ -385,7 +357,7 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_flag("--memory", options.memory, "Print the bytes that each run keeps; train nothing")->group(group);
     app.add_option("--json", options.json, "Write the results ('-': standard output)")->group(group);
     app.add_option("--threads", e.threads, "0: all cores; results do not depend on it")
-        ->check(CLI::Range(0, 4096))
+        ->transform(whole_number(0, 4096))
         ->group(group);
     app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")
         ->group(group);
@@ -396,12 +368,11 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
 std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options) {
     Words words;
     words.common.batch = 64;
-    CLI::App app(
+    CommandLine app(
+        "amp-train",
         "Trains small networks in emulated precision, side by side, as the frameworks do it step for step, and tells\n"
         "where each run left FP32.",
-        "amp-train");
-    app.footer(examples);
-    app.set_version_flag("--version", "amp-train " AMPSCOPE_VERSION);
+        examples);
     app.set_config("--config", "", "Read options from a TOML file: model = \"gpt\" ...");
     app.allow_config_extras(CLI::config_extras_mode::error);
     add_model_options(app, words, options);
@@ -411,11 +382,13 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_output_options(app, words, options);
     for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
-    const auto exit = parse_with(app, argc, argv, [&] {
+    for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
+    app.writes(app.get_option("--json"));
+    const auto exit = app.read(argc, argv, [&] {
         if (!words.list) interpret(app, words, options);
     });
     if (exit || !words.list) return exit;
-    fmt::print("{}", list_of_names());
+    print_text(list_of_names());
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/configuration.h>
 #include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -219,7 +220,7 @@ std::string served_json(const std::filesystem::path& run, std::span<const Served
                                   {"accuracy", r.validation.accuracy ? Json(*r.validation.accuracy) : Json(nullptr)},
                                   {"weight_bytes", r.weight_bytes},
                                   {"kv_bytes_per_token", r.kv_bytes_per_token}});
-    return json.dump(1) + "\n";
+    return json_text(json);
 }
 
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options) {
@@ -232,7 +233,7 @@ std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data,
         run["configuration"] = configuration_of(o.run->trainer->options(), data);
         json["runs"].push_back(run);
     }
-    return json.dump(1) + "\n";
+    return json_text(json);
 }
 
 Json result_json(const Outcome& outcome, const ExperimentOptions& options) {

@@ -1,0 +1,111 @@
+// What all tools share at their surface, asserted for each in the list of tools: streams that cannot be written, exit
+// codes, wrong usage. A new tool gets a row in
+// Inputs::prints.
+#include "surface.h"
+
+#include <csignal>
+#include <utility>
+
+#include <unistd.h>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// Runs a command with its streams where it says, which may also be BROKEN: a pipe that nobody reads.
+int status_of(std::string command) {
+    std::array<int, 2> pipe{};
+    REQUIRE(::pipe(pipe.data()) == 0);
+    ::close(pipe[0]);
+    for (std::size_t at = 0; (at = command.find("BROKEN")) != std::string::npos;)
+        command.replace(at, 6, "&" + std::to_string(pipe[1]));
+    const int status = std::system(command.c_str());
+    ::close(pipe[1]);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+const std::string without_sigpipe = "trap '' PIPE; ";
+
+} // namespace
+
+TEST_CASE("a report that standard output does not take is a failure with a line that says so") {
+    const Inputs inputs;
+    for (const std::string& tool : tools())
+        for (const std::string& command : inputs.prints(tool)) {
+            CAPTURE(command);
+            CHECK(status_of(command + " >/dev/null") == 0);
+            for (const std::string to : {">/dev/full", ">&-", ">BROKEN"}) {
+                CAPTURE(to);
+                CHECK(status_of(without_sigpipe + command + " " + to + " 2>" + inputs.at("err")) == 1);
+                const std::string says = read_file(inputs.at("err"));
+                CHECK(says.starts_with(tool + ": standard output: cannot be written: "));
+                CHECK(lines_of(says).size() == 1);
+            }
+        }
+}
+
+TEST_CASE("a reader that has seen enough ends a tool as it ends others") {
+    const Inputs inputs;
+    for (const std::string& tool : tools()) {
+        CHECK(status_of(path_of(tool) + " --help >BROKEN 2>" + inputs.at("err")) == 128 + SIGPIPE);
+        CHECK(read_file(inputs.at("err")).empty());
+    }
+}
+
+TEST_CASE("standard error that cannot be written changes no exit code, and no file takes its place") {
+    const Inputs inputs;
+    for (const std::string& tool : tools())
+        for (const auto& [arguments, code] : {std::pair<std::string, int>{"--bogus", 2}, {"--version", 0}})
+            for (const std::string to : {"2>/dev/full", "2>&-", "2>BROKEN", "<&- >&- 2>&-"}) {
+                CAPTURE(tool);
+                CAPTURE(to);
+                const bool prints = code == 0 && to.find(">&- 2") != std::string::npos;
+                CHECK(status_of(without_sigpipe + path_of(tool) + " " + arguments + " >/dev/null " + to) ==
+                      (prints ? 1 : code));
+            }
+    // With a good input beside a missing one there is a line on standard error before the report is written.
+    const std::string report = inputs.at("report.json");
+    for (const auto& [tool, more] : {std::pair<std::string, std::string>{"amp-histogram", "g_0.npy"},
+                                     {"amp-loss-scale", "log.csv"},
+                                     {"amp-adam", "g_0.npy"},
+                                     {"amp-report", "g_0.npy"}})
+        for (const std::string to : {"2>/dev/full", "2>BROKEN", "2>&- >&-"}) {
+            CAPTURE(tool);
+            fs::remove(report);
+            CHECK(status_of(without_sigpipe + path_of(tool) + " " + inputs.at(more) + " " + inputs.at("missing.npy") +
+                            " --json " + report + " >/dev/null " + to) == 1);
+            CHECK(nlohmann::json::parse(read_file(report)).is_object());
+        }
+}
+
+TEST_CASE("one table of exit codes, in the manual and in every --help") {
+    const std::string manual = read_file(std::string(AMPSCOPE_SOURCE) + "/tools/README.md");
+    const std::size_t begin = manual.find("Exit codes:\n");
+    REQUIRE(begin != std::string::npos);
+    const std::string table = manual.substr(begin, manual.find("```", begin) - begin);
+    CHECK(lines_of(table).size() == 6);
+    for (const std::string& tool : tools()) {
+        CAPTURE(tool);
+        const std::string help = run_command(path_of(tool) + " --help").out;
+        CHECK(help.ends_with("\n" + table));
+        CHECK(help.find("Exit code", 0) == help.size() - table.size());
+    }
+}
+
+TEST_CASE("wrong usage: the unknown is named before what is missing, in one line") {
+    for (const std::string& tool : tools()) {
+        const Tool run{path_of(tool)};
+        for (const std::string arguments : {"--bogus", "--bogus=3", "--bogus /missing"})
+            run.check_error(arguments, 2, {tool + ": unknown option '--bogus'; see --help\n"});
+        run.check_error("'-\x1b[31m\n'", 2, {"unknown option '-\xef\xbf\xbd[31m\xef\xbf\xbd'"});
+    }
+    Tool{path_of("amp-format")}.check_error("-inf", 2, {"unknown option '-inf' (options first, then --, then"});
+    const Tool crosscheck{path_of("amp-crosscheck")};
+    crosscheck.check_error("bogus", 2, {"unexpected argument 'bogus'; commands are devices, run, vectors"});
+    crosscheck.check_error("run --bogus", 2, {"unknown option '--bogus'"});
+    const Tool histogram{path_of("amp-histogram")};
+    histogram.check_error("--worst 1 --worst 2", 2, {"--worst is given more than once"});
+    histogram.check_error("--json", 2, {"--json needs a value"});
+    histogram.check_error("--error=1", 2, {"--error takes no value"});
+}

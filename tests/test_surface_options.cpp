@@ -1,0 +1,216 @@
+// What all tools share at their surface, asserted for each in the list of tools: files that are named twice, options
+// that can have no effect, numbers and names that mean nothing, names that hide something.
+#include "surface.h"
+
+#include <set>
+#include <utility>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+struct Writer {
+    std::string tool, before; ///< what comes before the input
+    std::string input;
+    std::vector<std::string> outputs;
+};
+
+/// The tools that write files; the others print only.
+std::vector<Writer> writers() {
+    return {{"amp-format", "convert --to fp32", "g_0.npy", {""}},
+            {"amp-histogram", "", "g_0.npy", {"--json", "--csv", "--svg", "--html"}},
+            {"amp-train", "--model mlp --steps 1 --precision fp32 --data", "g_0.npy", {"--json"}},
+            {"amp-loss-scale", "", "log.csv", {"--json", "--svg"}},
+            {"amp-diff", "g_1.npy", "g_0.npy", {"--json", "--svg"}},
+            {"amp-adam", "", "g_0.npy", {"--json", "--svg"}},
+            {"amp-report", "", "g_0.npy", {"--json", "--html", "--markdown"}}};
+}
+
+/// Every file of a folder, and what is in it.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+    std::map<std::string, std::string> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+        files[entry.path().filename()] = entry.is_regular_file() ? read_file(entry.path()) : "";
+    return files;
+}
+
+} // namespace
+
+TEST_CASE("an input is no output") {
+    const Inputs inputs;
+    fs::create_symlink(inputs.at("g_0.npy"), inputs.at("link.npy"));
+    fs::create_symlink(inputs.at("log.csv"), inputs.at("link.csv"));
+    const auto before = contents(inputs.at(""));
+    std::set<std::string> written = {"amp-crosscheck"};
+    for (const Writer& w : writers()) {
+        written.insert(w.tool);
+        const Tool tool{"cd " + inputs.at("") + " && " + path_of(w.tool)};
+        const std::string link = "link" + fs::path(w.input).extension().string();
+        for (const std::string& output : w.outputs)
+            for (const std::string& name : {w.input, "./" + w.input, inputs.at(w.input), link})
+                tool.check_error(w.before + " " + w.input + " " + output + " " + name, 2,
+                                 {name + "' is an input, which would be overwritten"});
+        if (w.input == "g_0.npy" && w.tool != "amp-format" && w.tool != "amp-train")
+            for (const std::string& output : w.outputs)
+                tool.check_error(w.before + " . " + output + " g_0.npy", 2, {"g_0.npy' is an input"});
+    }
+    CHECK(contents(inputs.at("")) == before);
+    for (const std::string& tool : tools()) CHECK_MESSAGE(written.contains(tool), tool);
+}
+
+TEST_CASE("two reports are two files") {
+    const Inputs inputs;
+    fs::create_directory(inputs.at("folder"));
+    fs::create_directory_symlink(inputs.at("folder"), inputs.at("link"));
+    const auto before = contents(inputs.at(""));
+    for (const Writer& w : writers())
+        for (std::size_t i = 1; i < w.outputs.size(); ++i) {
+            const Tool tool{"cd " + inputs.at("") + " && " + path_of(w.tool)};
+            const std::string first = w.before + " " + w.input + " " + w.outputs[0], second = " " + w.outputs[i] + " ";
+            for (const auto& [a, b] : {std::pair<std::string, std::string>{"x", "x"},
+                                       {"x", "./x"},
+                                       {inputs.at("x"), "x"},
+                                       {"folder/x", "link/x"}})
+                tool.check_error(first + " " + a + second + b, 2, {"both name the file", w.outputs[0], w.outputs[i]});
+            for (const auto& [a, b] : {std::pair<std::string, std::string>{"-", "-"}, {"-", "/dev/stdout"}})
+                tool.check_error(first + " " + a + second + b, 2, {"only one of", "can be standard output"});
+            CHECK(tool(first + " /dev/null" + second + "/dev/null").code == 0);
+        }
+    CHECK(contents(inputs.at("")) == before);
+}
+
+TEST_CASE("names of standard output are '-', and what is no file stays what it is") {
+    const Inputs inputs;
+    REQUIRE(::mkfifo(inputs.at("pipe.npy").c_str(), 0600) == 0);
+    for (const Writer& w : writers()) {
+        const Tool tool{"cd " + inputs.at("") + " && " + path_of(w.tool)};
+        if (w.tool == "amp-train" || w.tool == "amp-format") continue;
+        for (const std::string& output : w.outputs) {
+            const std::string command = w.before + " " + w.input + " " + output + " ";
+            const Outcome printed = tool(command + "-");
+            CHECK(printed.code == 0);
+            for (const std::string name : {"/dev/stdout", "/proc/self/fd/1"}) // the command is part of some reports
+                CHECK(lines_of(tool(command + name).out).size() == lines_of(printed.out).size());
+            tool.check_error(command + "no/such/folder", 1, {"no/such/folder: cannot be written"});
+        }
+    }
+    const Tool format{path_of("amp-format")};
+    format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " " + inputs.at("pipe.npy"), 1,
+                       {"pipe.npy: cannot be written: a pipe or a device"});
+    CHECK(fs::is_fifo(inputs.at("pipe.npy")));
+    format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " -", 2, {"OUT: a tensor file cannot go to"});
+}
+
+TEST_CASE("options that can have no effect, and values that mean nothing") {
+    const Inputs inputs;
+    const std::string one = inputs.at("g_0.npy"), two = one + " " + inputs.at("g_1.npy"), log = inputs.at("log.csv");
+    const std::map<std::string, std::vector<std::pair<std::string, std::string>>> refused = {
+        {"amp-format",
+         {{"--rounding up", "--rounding needs a number"},
+          {"e4m3 --flush-subnormals", "--flush-subnormals needs a number"},
+          {"--profile nvidia 1", "'nvidia' is none of ieee, "},
+          {"--json convert a.npy b.npy --to fp16", "--json goes without a command"},
+          {"e4m3 eval f16_add", "what goes without a command"},
+          {"eval f16_add --exact --notexact", "contradict each other"},
+          {"convert a.npy b.npy --to fp16 --seed 3", "--seed changes nothing"},
+          {"convert a.npy b.npy --to fp16 --rounding stochastic --seed=-1", "--seed: expected a whole number from 0"},
+          {"convert a.npy b.npy --to fp17", "unknown format 'fp17'; known: fp32, "}}},
+        {"amp-histogram",
+         {{"--json ''", "--json needs a value"},
+          {"--tensor ''", "--tensor needs a value"},
+          {"''", "PATH needs a value"},
+          {"--step 5:3", "no step is in '5:3'"},
+          {"--limit nan", "--limit: expected a number above 0 to 1, not 'nan'"},
+          {"--limit 0", "--limit: expected a number above 0"},
+          {"--limit 1.5", "--limit: expected"},
+          {"--margin 99999999999", "--margin: expected a whole number from 0 to 200"},
+          {"--worst 1e3", "--worst: expected a whole number"},
+          {"--block 0x10", "--block: expected a whole number"},
+          {"--threads=-1", "--threads: expected a whole number"},
+          {"--threads 4097", "--threads: expected a whole number"},
+          {"--by colour", "'colour' is none of tensor, layer, "},
+          {"--error=no", "--error takes no value"}}},
+        {"amp-crosscheck",
+         {{"devices --json", "unknown option '--json'"},
+          {"run --device gpu", "'gpu' is neither the number of a device"},
+          {"run --only ops,colours", "'colours' is none of conversions, "},
+          {"run --only ops --steps 3", "--steps changes nothing without"},
+          {"run --device host --record x", "--record needs a device"},
+          {"run --steps nan", "--steps: expected a whole number from 1"},
+          {"vectors no-such-row a.npz", "no-such-row"},
+          {"vectors ampere-fp16 a.npz --b bf16", "takes fp16, not bf16"}}},
+        {"amp-loss-scale",
+         {{log + " --limit nan", "--limit: expected"},
+          {log + " --scaler best", "'best' is none of"},
+          {log + " --scaler torch,init=nan", "scale 'nan'"},
+          {log + " --scaler torch,init=2,init=4", "init is given twice"},
+          {log + " --scaler constant,interval=5", "interval changes nothing"},
+          {log + " --amax x --scale x", "the column 'x' cannot be two things"},
+          {one + " --amax x", "--amax changes nothing: it is for logs"},
+          {one + " --recorded-under torch", "--recorded-under changes nothing"},
+          {log + " --format e8m0", "holds scales"}}},
+        {"amp-diff",
+         {{two + " --gate 'max-ulps<inf'", "expected a limit"},
+          {two + " --gate 'max-ulps<nan'", "expected a limit"},
+          {two + " --gate 'colour<1'", "'colour' is none of differ, "},
+          {two + " --a-scale nan", "scale 'nan'"},
+          {two + " --worst=-1", "--worst: expected a whole number"}}},
+        {"amp-adam",
+         {{one + " --eps nan", "--eps: expected a number from 0 to 1"},
+          {one + " --eps 1e-8,2", "--eps: expected a number from 0 to 1, not '2'"},
+          {one + " --at nan", "--at: expected"},
+          {one + " --lr nan", "--lr: expected a number above 0"},
+          {one + " --lr=-1", "--lr: expected a number above 0"},
+          {one + " --lr inf", "--lr: expected a number above 0"},
+          {one + " --beta1 1", "--beta1: expected a number from 0 and below 1"},
+          {one + " --step=-1", "--step: expected a whole number"},
+          {one + " --step 99999999999999999999", "--step: expected a whole number"},
+          {one + " --assume-steps 0", "--assume-steps: expected a whole number from 1"},
+          {one + " --optimizer best", "'best' is none of"},
+          {one + " --state fp99", "unknown format 'fp99'"}}},
+        {"amp-report",
+         {{one + " --keep x", "--keep is for the runs of the standard comparison"},
+          {one + " --limit nan", "--limit: expected"},
+          {one + " --html ''", "--html needs a value"}}},
+        {"amp-train", {{"--json ''", "--json needs a value"}}}};
+    for (const std::string& tool : tools()) {
+        REQUIRE_MESSAGE(refused.contains(tool), tool);
+        for (const auto& [arguments, says] : refused.at(tool)) Tool{path_of(tool)}.check_error(arguments, 2, {says});
+    }
+    CHECK(Tool{path_of("amp-histogram")}("--worst 010 " + one).out ==
+          Tool{path_of("amp-histogram")}("--worst 10 " + one).out); // no octal numbers
+}
+
+TEST_CASE("names hide nothing, in any output") {
+    const Inputs inputs;
+    const std::string hidden = "\u202e\u2066\u200f\u061c\u200b\x1b\u0085";
+    const std::string folder = inputs.at("=1+2" + hidden);
+    fs::create_directory(folder);
+    for (const char* name : {"g_0.npy", "g_1.npy"}) fs::copy_file(inputs.at(name), folder + "/@w" + hidden + name);
+    fs::copy_file(inputs.at("log.csv"), folder + "/log" + hidden + ".csv");
+    write_file(folder + "/bad" + hidden + ".safetensors", "no tensors");
+    for (const Writer& w : writers()) {
+        if (w.tool == "amp-train" || w.tool == "amp-format") continue;
+        const std::string paths = "'" + folder + (w.tool == "amp-loss-scale" ? "/log" + hidden + ".csv'" : "'") +
+                                  (w.tool == "amp-diff" ? " '" + folder + "'" : "");
+        std::vector<std::string> kinds = {""};
+        for (const std::string& output : w.outputs) kinds.push_back(output + " -");
+        for (const std::string& kind : kinds) {
+            const Outcome o = run_command(path_of(w.tool) + " " + paths + " " + kind);
+            CAPTURE(w.tool);
+            CAPTURE(kind);
+            CHECK(o.code <= 1); // one file is damaged
+            CHECK(!o.out.empty());
+            for (const char* character : {"\u202e", "\u2066", "\u200f", "\u061c", "\u200b", "\x1b", "\u0085"}) {
+                CHECK(!contains(o.out, character));
+                CHECK(!contains(o.err, character));
+            }
+        }
+    }
+    const Outcome csv = run_command("cd '" + folder + "' && " + path_of("amp-histogram") + " @* --csv -");
+    CHECK(csv.code == 0);
+    CHECK(contains(csv.out, "\n'@w"));
+    CHECK(!contains(csv.out, "\n@"));
+    CHECK(!contains(csv.out, ",@"));
+}

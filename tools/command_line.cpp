@@ -1,0 +1,286 @@
+#include <ampscope/tools/command_line.h>
+
+#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include <sys/stat.h>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* exit_codes = R"(
+Exit codes:
+  0  fine
+  1  bad input or a failure: a line on standard error names the file and the
+     place; what can be read beside a damaged file is still reported
+  2  wrong usage
+  3  a gate that was asked for does not hold; amp-crosscheck: a mismatch)";
+
+/// By name, or as the file or pipe that the shell has put there: replaced, that file would lose what is printed.
+bool is_standard_output(const std::string& path) {
+    for (const char* name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+        if (path == name) return true;
+    struct stat file {
+    }, output{};
+    return ::stat(path.c_str(), &file) == 0 && ::fstat(1, &output) == 0 && !S_ISCHR(file.st_mode) &&
+           file.st_dev == output.st_dev && file.st_ino == output.st_ino;
+}
+
+/// Whether writing to one path changes what the other names: a file, or one that both are yet to be. A device may be
+/// written to twice.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+    struct stat x {
+    }, y{};
+    if (::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0)
+        return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    std::error_code none;
+    return fs::weakly_canonical(fs::absolute(a, none), none) == fs::weakly_canonical(fs::absolute(b, none), none);
+}
+
+/// Whether the path is a file that is there, below the folder, and of a kind that tools read from folders.
+bool is_record_in(const fs::path& path, const fs::path& folder) {
+    std::error_code none;
+    if (!fs::is_directory(folder, none) || !fs::is_regular_file(path, none)) return false;
+    const fs::path below = fs::canonical(path, none).lexically_relative(fs::canonical(folder, none));
+    if (below.empty() || *below.begin() == "..") return false;
+    const std::string name = path.filename(), extension = path.extension();
+    return is_tensor_file(path) || extension == ".bin" || extension == ".raw" || extension == ".jsonl" ||
+           name == "run.json" || name == "result.json";
+}
+
+/// "3", "-1.5", "-inf": CLI11 takes what begins with a minus and a letter for an option.
+bool is_negative_number(const std::string& word) {
+    char* end = nullptr;
+    std::strtod(word.c_str(), &end);
+    return word.starts_with('-') && word.size() > 1 && *end == '\0';
+}
+
+std::string list_of_commands(const CLI::App& app) {
+    std::string names;
+    for (const CLI::App* command : app.get_subcommands({})) names += (names.empty() ? "" : ", ") + command->get_name();
+    return names.empty() ? "" : "; commands are " + names;
+}
+
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+    if (text.starts_with('+')) text.remove_prefix(1);
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} && end == text.data() + text.size() && !text.empty() ? std::optional(value)
+                                                                                     : std::nullopt;
+}
+
+} // namespace
+
+CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& examples)
+    : CLI::App(description, name) {
+    footer(examples + "\n" + exit_codes);
+    set_version_flag("--version", name + " " AMPSCOPE_VERSION);
+}
+
+CLI::Option* CommandLine::reads(CLI::Option* paths) {
+    read_.push_back(paths);
+    return paths;
+}
+
+CLI::Option* CommandLine::writes(CLI::Option* path) {
+    written_.push_back(path);
+    return path->transform([](const std::string& text) { return is_standard_output(text) ? "-" : text; });
+}
+
+void CommandLine::add_json(std::string& path, const std::string& help) { writes(add_option("--json", path, help)); }
+
+void CommandLine::add_svg(std::string& path, const std::string& help) {
+    writes(add_option("--svg", path, help + " ('-': standard output)"));
+}
+
+void CommandLine::add_tensor(std::string& pattern) {
+    add_option("--tensor", pattern, "Only tensors whose name contains a match of this regular expression");
+}
+
+void CommandLine::add_worst(std::size_t& rows, const std::string& help) {
+    add_option("--worst", rows, help)->transform(whole_number(0, 1'000'000'000));
+}
+
+void CommandLine::add_threads(int& threads) {
+    add_option("--threads", threads, "0: all cores; results do not depend on it")->transform(whole_number(0, 4096));
+}
+
+void CommandLine::add_recommendation(RecommendationOptions& options, const std::string& called) {
+    add_option("--margin", options.margin, "Binades between the " + called + " scale and overflow; default 2")
+        ->transform(whole_number(0, 200));
+    add_option("--limit", options.limit, "Tolerated underflow of non-zero elements, above 0; default 0.001")
+        ->transform(real_number(0, 1, Ends::high));
+}
+
+std::optional<int> CommandLine::read(int argc, char** argv, const std::function<void()>& interpret) {
+    try {
+        parse(argc, argv);
+        check_words(argc, argv);
+        check_paths();
+        interpret();
+    } catch (const CLI::CallForHelp&) {
+        print_text(help());
+        return 0;
+    } catch (const CLI::CallForVersion& version) {
+        print_text(version.what() + std::string("\n"));
+        return 0;
+    } catch (const CLI::FileError&) { // --config
+        throw FileError(get_config_ptr()->as<std::string>(), "cannot be read");
+    } catch (const CLI::ParseError& error) {
+        throw UsageError(usage_text(error));
+    } catch (const std::invalid_argument& error) {
+        throw UsageError(error.what());
+    }
+    return std::nullopt;
+}
+
+/// Flags with a value, and values that are nothing, as in --json "$UNSET".
+void CommandLine::check_words(int argc, char** argv) const {
+    std::vector<const CLI::App*> apps = {this};
+    for (const CLI::App* command : get_subcommands()) apps.push_back(command);
+    for (const CLI::App* app : apps)
+        for (const CLI::Option* option : app->get_options()) {
+            const bool is_flag = option->get_items_expected_max() == 0;
+            for (const std::string& value : option->results()) {
+                if (value.empty()) throw UsageError(option->get_name() + " needs a value");
+                if (is_flag && value != option->results().front())
+                    throw UsageError(option->get_name(false, true) + " contradict each other");
+            }
+            for (int i = 1; i < argc && is_flag && std::string_view(argv[i]) != "--"; ++i)
+                if (std::string_view(argv[i]).starts_with(option->get_name() + "="))
+                    throw UsageError(option->get_name() + " takes no value");
+        }
+}
+
+void CommandLine::check_paths() const {
+    for (auto output = written_.begin(); output != written_.end(); ++output) {
+        if ((*output)->empty()) continue;
+        const std::string option = (*output)->get_name(), path = (*output)->results().front();
+        for (auto other = written_.begin(); other != output; ++other) {
+            if ((*other)->empty()) continue;
+            const std::string& second = (*other)->results().front();
+            if (path == "-" && second == "-")
+                throw UsageError("only one of " + (*other)->get_name() + " and " + option + " can be standard output");
+            if (path != "-" && second != "-" && is_same_file(path, second))
+                throw UsageError((*other)->get_name() + " and " + option + " both name the file '" + path + "'");
+        }
+        if (path == "-") continue;
+        for (const CLI::Option* inputs : read_)
+            for (const std::string& input : inputs->results())
+                if (is_same_file(path, input) || is_record_in(path, input))
+                    throw UsageError(option + ": '" + path + "' is an input, which would be overwritten");
+        probe_report(path);
+    }
+}
+
+/// The first thing that is wrong, in our words. CLI11 looks for what is missing before it looks at what is unknown.
+std::string CommandLine::usage_text(const CLI::ParseError& error) const {
+    const std::string what = error.what();
+    const bool of_values = error.get_name() == "ConversionError" || error.get_name() == "ValidationError" ||
+                           error.get_name() == "ArgumentMismatch";
+    std::vector<std::string> unknown = remaining(true);
+    std::erase(unknown, "--");
+    const std::string commands = get_subcommands().empty() ? list_of_commands(*this) : "";
+    if (!of_values && !unknown.empty()) {
+        const auto option =
+            std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with('-'); });
+        if (option != unknown.end() && is_negative_number(*option))
+            return "unknown option '" + *option + "' (options first, then --, then a negative number)";
+        if (option != unknown.end()) return "unknown option '" + option->substr(0, option->find('=')) + "'";
+        return "unexpected argument '" + unknown.front() + "'" + commands;
+    }
+    if (const std::string prefix = "Could not convert: "; what.starts_with(prefix)) {
+        const std::size_t equals = what.find(" = ");
+        return what.substr(prefix.size(), equals - prefix.size()) + ": '" +
+               what.substr(std::min(equals + 3, what.size())) + "' is no number in range";
+    }
+    if (error.get_name() == "ArgumentMismatch") {
+        const std::string option = what.substr(0, what.find(": "));
+        return option + (what.find("At Most") != std::string::npos ? " is given more than once" : " needs a value");
+    }
+    if (const std::string prefix = "INI was not able to parse "; what.starts_with(prefix))
+        return "--config: unknown option '" + what.substr(prefix.size()) + "'";
+    return what + commands;
+}
+
+CLI::Validator whole_number(std::int64_t low, std::uint64_t high) {
+    const auto check = [low, high](std::string& text) -> std::string {
+        const bool negative = text.starts_with('-');
+        const std::optional<std::int64_t> below = negative ? number_of<std::int64_t>(text) : std::nullopt;
+        const std::optional<std::uint64_t> above = negative ? std::nullopt : number_of<std::uint64_t>(text);
+        if (!(below && *below >= low) && !(above && *above <= high && (low <= 0 || *above >= std::uint64_t(low))))
+            return fmt::format("expected a whole number from {} to {}, not '{}'", low, high, text);
+        text = below ? std::to_string(*below) : std::to_string(*above);
+        return "";
+    };
+    return {check, fmt::format("in [{} - {}]", low, high)};
+}
+
+CLI::Validator one_of(std::span<const std::string_view> names) {
+    std::string known;
+    for (const std::string_view name : names) (known += known.empty() ? "" : ", ") += name;
+    const std::set<std::string, std::less<>> all(names.begin(), names.end());
+    const auto check = [=](const std::string& text) {
+        return all.contains(text) ? "" : "'" + text + "' is none of " + known;
+    };
+    return {check, "{" + known + "}"};
+}
+
+CLI::Validator real_number(double low, double high, Ends ends) {
+    const auto check = [=](std::string& text) -> std::string {
+        const std::optional<double> x = number_of<double>(text);
+        const bool above = x && (ends == Ends::high ? *x > low : *x >= low);
+        if (above && (ends == Ends::low ? *x < high : *x <= high) && std::isfinite(*x)) return "";
+        const std::string upper = fmt::format("{} {}", ends == Ends::low ? "and below" : "to", high);
+        return fmt::format("expected a number {} {}{}, not '{}'", ends == Ends::high ? "above" : "from", low,
+                           std::isinf(high) ? " on" : " " + upper, text);
+    };
+    return {check, ""};
+}
+
+std::optional<std::regex> tensor_pattern(const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    try {
+        return std::regex(text, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+        throw std::invalid_argument("--tensor: '" + text + "' is no regular expression: " + error.what());
+    }
+}
+
+bool matches(const std::optional<std::regex>& pattern, const std::string& name) {
+    constexpr std::size_t longest = 1000;
+    return !pattern || std::regex_search(name.substr(0, longest), *pattern);
+}
+
+std::string command_text(int argc, char** argv) {
+    std::string text = fs::path(argv[0]).filename();
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        const auto is_plain = [](unsigned char c) {
+            return std::isalnum(c) != 0 || std::string_view("_-+=./,:@%^").find(char(c)) != std::string_view::npos;
+        };
+        if (!word.empty() && std::ranges::all_of(word, is_plain)) {
+            (text += ' ') += word;
+            continue;
+        }
+        text += " '";
+        for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+        text += '\'';
+    }
+    return text;
+}
+
+} // namespace amp

@@ -1,0 +1,146 @@
+#include <ampscope/tools/output.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/io/write.h>
+#include <ampscope/sim/parallel.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include <fcntl.h>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail_to_write(const fs::path& path) {
+    throw FileError(path, "cannot be written: " + std::generic_category().message(errno));
+}
+
+bool is_pipe_or_device(const fs::path& path) {
+    std::error_code none;
+    return fs::is_other(path, none);
+}
+
+constexpr const char* standard_output = "standard output";
+
+/// A file that is opened later must not take the number of a standard stream that is closed, and with it what is
+/// printed. Opened the wrong way round, that stream refuses reading or writing as before.
+void hold_closed_streams() {
+    for (const int stream : {0, 1, 2}) // open() takes the lowest number that is free
+        if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
+void tell_of_thread_shortage(const Complain& complain) {
+    if (const auto shortage = thread_shortage())
+        complain("warning: " + std::to_string(shortage->got) + " of " + std::to_string(shortage->wanted) +
+                 " threads could work: " + shortage->reason + "; the result is the same");
+}
+
+/// Some file systems tell of a full disk when a file is closed.
+void close_output() {
+    if (std::fclose(stdout) != 0) fail_to_write(standard_output);
+}
+
+} // namespace
+
+void print_text(std::string_view text) {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+        fail_to_write(standard_output);
+}
+
+void print_error(std::string_view text) noexcept { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+std::string json_text(const nlohmann::ordered_json& document, int indent) {
+    return printable_json(document.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
+}
+
+void probe_report(const fs::path& path) {
+    if (path != "-" && !is_pipe_or_device(path)) const AtomicFile probe(path);
+}
+
+void write_report(const fs::path& path, std::string_view text) {
+    if (path == "-") return print_text(text);
+    if (!is_pipe_or_device(path)) return write_text_file(path, text);
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    if (file == nullptr) fail_to_write(path);
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (std::fclose(file) != 0 || !written) fail_to_write(path);
+}
+
+void Complain::operator()(const std::string& line) const {
+    print_error(std::string(tool) + ": " + printable(line) + "\n");
+}
+
+std::string failure_text(const fs::path& subject) {
+    const std::string at = subject.empty() ? "" : subject.string() + ": ";
+    const auto unexpected = [&](const std::string& what) {
+        return at + "an error in this program (" + what + "); please report it";
+    };
+    try {
+        throw;
+    } catch (const FileError& error) {
+        return error.what();
+    } catch (const nlohmann::json::exception& error) { // "[json.exception.type_error.302] type must be number ..."
+        const std::string_view what = error.what();
+        return at + "JSON: " + std::string(what.substr(std::min(what.find(' ') + 1, what.size())));
+    } catch (const std::bad_alloc&) {
+        return at + "out of memory: what is to be read needs more than this machine, or a limit on it, grants";
+    } catch (const std::length_error&) {
+        return at + "out of memory: what is to be read needs more than any machine grants";
+    } catch (const fs::filesystem_error& error) {
+        return (error.path1().empty() ? at : error.path1().string() + ": ") + error.code().message();
+    } catch (const std::system_error& error) { // also what streams throw
+        return at + error.code().message();
+    } catch (const std::invalid_argument& error) {
+        return at + error.what();
+    } catch (const std::logic_error& error) {
+        return unexpected(error.what());
+    } catch (const std::runtime_error& error) {
+        return at + error.what();
+    } catch (const std::exception& error) {
+        return unexpected(error.what());
+    } catch (...) {
+        return unexpected("unknown");
+    }
+}
+
+std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, const Complain& complain,
+                                        const std::function<void(const fs::path&)>& body) {
+    std::vector<std::string> errors;
+    for (const fs::path& path : paths) {
+        try {
+            body(path);
+        } catch (...) {
+            errors.push_back(failure_text(path));
+            complain(errors.back());
+        }
+    }
+    return errors;
+}
+
+int exit_code(const Complain& complain, const std::function<int()>& run) {
+    // Whatever a library in the process has done to it, arithmetic and the reading of numbers are as they should be.
+    const FloatEnvironment environment;
+    hold_closed_streams();
+    try {
+        const int code = run();
+        close_output();
+        tell_of_thread_shortage(complain);
+        return code;
+    } catch (const UsageError& error) {
+        complain(std::string(error.what()) + "; see --help");
+        return 2;
+    } catch (...) {
+        complain(failure_text());
+        return 1;
+    }
+}
+
+} // namespace amp
