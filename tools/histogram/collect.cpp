@@ -131,7 +131,9 @@ bool precedes(const Reported& x, const Reported& y) {
     if (a.magnitudes.histogram.rows != b.magnitudes.histogram.rows)
         return a.magnitudes.histogram.rows < b.magnitudes.histogram.rows;
     const auto error_before = [](const auto& p, const auto& q) {
-        const auto of = [](const CastError& e) { return std::tie(e.signal, e.noise, e.max_relative, e.sum_relative); };
+        const auto of = [](const CastError& e) {
+            return std::tuple(e.signal.parts(), e.noise.parts(), e.max_relative, e.sum_relative);
+        };
         return p.first != q.first ? p.first < q.first : of(p.second) < of(q.second);
     };
     return std::ranges::lexicographical_compare(a.errors, b.errors, error_before);
