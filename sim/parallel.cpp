@@ -3,16 +3,20 @@
 #include <ampscope/sim/cores.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 namespace amp {
 
@@ -29,6 +33,22 @@ struct Job {
     std::condition_variable left{};
     std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
     std::exception_ptr error{};
+};
+
+/// Address space for the work of one thread, held while threads are made: where it is limited (ulimit -v), their stacks
+/// must not take all of it.
+class Room {
+  public:
+    Room() : begin_(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        if (begin_ == MAP_FAILED) throw std::system_error(errno, std::generic_category());
+    }
+    ~Room() { ::munmap(begin_, size); }
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+
+  private:
+    static constexpr std::size_t size = std::size_t{32} << 20; // malloc takes 64 MiB for some threads
+    void* begin_;
 };
 
 /// The threads of this process that help with jobs. They serve every call, whatever number it asks for; one that has
@@ -73,9 +93,11 @@ class Crew {
             helper->wake.notify_one();
         }
         std::string reason = "the limit of one process";
+        std::deque<Room> rooms;
         try {
             for (; coming < helpers && size_ < max_threads; ++coming) {
                 resting_.reserve(static_cast<std::size_t>(size_) + 1);
+                rooms.emplace_back();
                 std::thread([this] { serve(); }).detach();
                 ++size_;
             }
