@@ -124,6 +124,7 @@ void CastError::merge(const CastError& later) {
 }
 
 void CastError::repeat(std::uint64_t times) {
+    const FloatEnvironment environment;
     compared *= times;
     excluded *= times;
     nonzero *= times;

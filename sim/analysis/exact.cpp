@@ -1,6 +1,7 @@
 #include <ampscope/sim/analysis/exact.h>
 
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/environment.h>
 
 #include <charconv>
 #include <cmath>
@@ -37,12 +38,8 @@ Unpacked distance(const Unpacked& x, const Unpacked& y) {
     return normalised(detail::narrow(false, large.exponent - 62, apart ? a + b : a - b));
 }
 
-std::pair<double, int> scaled_double(const Unpacked& x) { return {static_cast<double>(x.significand), x.exponent}; }
-
 double ratio(const Unpacked& x, const Unpacked& y) {
-    const auto [a, i] = scaled_double(x);
-    const auto [b, j] = scaled_double(y);
-    return std::ldexp(a / b, i - j);
+    return std::ldexp(static_cast<double>(x.significand) / static_cast<double>(y.significand), x.exponent - y.exponent);
 }
 
 SquareSum::SquareSum(double sum) {
@@ -79,6 +76,7 @@ SquareSum& SquareSum::operator*=(double factor) {
 }
 
 std::pair<double, int> SquareSum::parts() const {
+    const FloatEnvironment environment;
     std::size_t top = sums_.size() - 1;
     while (top > 0 && sums_[top] == 0) --top;
     // Two ranges below, nothing reaches the last place.
@@ -94,6 +92,7 @@ std::pair<double, int> SquareSum::root() const {
 }
 
 double SquareSum::value() const {
+    const FloatEnvironment environment;
     const auto [m, exponent] = parts();
     return std::ldexp(m, exponent);
 }
@@ -115,12 +114,6 @@ std::optional<SquareSum> SquareSum::read(std::string_view text) {
     int shift = 0;
     const double m = std::frexp(static_cast<double>(significand), &shift);
     return from_parts(m, exponent + shift);
-}
-
-double quotient(const SquareSum& a, const SquareSum& b) {
-    const auto [x, i] = a.parts();
-    const auto [y, j] = b.parts();
-    return std::ldexp(x / y, i - j);
 }
 
 } // namespace amp

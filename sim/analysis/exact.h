@@ -23,9 +23,6 @@ bool is_smaller(const Unpacked& x, const Unpacked& y);
 /// one unit of it).
 Unpacked distance(const Unpacked& x, const Unpacked& y);
 
-/// The significand's nearest double times 2^second: a finite number whose exponent a double may not hold.
-std::pair<double, int> scaled_double(const Unpacked& x);
-
 /// |x| / |y| of finite y: each significand rounded to double, then their quotient.
 double ratio(const Unpacked& x, const Unpacked& y);
 
@@ -78,8 +75,5 @@ class SquareSum {
 
     std::array<double, ranges> sums_{};
 };
-
-/// a / b; infinite where b alone is zero, NaN where both are. Rounded to double once the sums are.
-double quotient(const SquareSum& a, const SquareSum& b);
 
 } // namespace amp
