@@ -121,7 +121,7 @@ TEST_CASE("bad input") {
     adam.check_error("", 2, {"PATH is required"});
     adam.check_error(AMP_SAMPLE " --optimizer sgd", 2, {"sgd has no eps"});
     adam.check_error(AMP_SAMPLE " --state e8m0", 2, {"holds scales"});
-    adam.check_error(AMP_SAMPLE " --eps 2", 2, {"numbers in [0, 1]"});
+    adam.check_error(AMP_SAMPLE " --eps 2", 2, {"--eps: expected a number from 0 to 1"});
     adam.check_error(AMP_SAMPLE " --eps 1e-8 --json - --svg -", 2, {"only one of"});
     const Outcome mixed = adam(AMP_SAMPLE "/deep_tanh /nonexistent --json -");
     CHECK(mixed.code == 1);

@@ -3,6 +3,8 @@
 // Inputs::prints.
 #include "surface.h"
 
+#include <ampscope/tools/output.h>
+
 #include <csignal>
 #include <utility>
 
@@ -77,6 +79,36 @@ TEST_CASE("standard error that cannot be written changes no exit code, and no fi
                             " --json " + report + " >/dev/null " + to) == 1);
             CHECK(nlohmann::json::parse(read_file(report)).is_object());
         }
+}
+
+TEST_CASE("whatever is thrown becomes a line in words of ours, with the file once") {
+    const auto says = [](const auto& thrown, const std::string& text) {
+        try {
+            thrown();
+        } catch (...) {
+            CHECK(failure_text("a.npz") == text);
+        }
+    };
+    const std::string memory = "a.npz: out of memory: what is to be read needs more than ";
+    says([] { throw std::bad_alloc(); }, memory + "this machine, or a limit on it, grants");
+    says([] { std::string().reserve(~std::size_t{0}); }, memory + "any machine grants");
+    says([] { static_cast<void>(fs::file_size("/no/such")); }, "/no/such: No such file or directory");
+    says([] { throw FileError("b.npz", "is none"); }, "b.npz: is none");
+    says([] { throw std::runtime_error("cannot be read"); }, "a.npz: cannot be read");
+    says([] { throw std::runtime_error("a.npz: cannot be read"); }, "a.npz: cannot be read");
+    says([] { nlohmann::json::parse("[1").at(0); }, "a.npz: JSON: parse error at line 1, column 3: syntax error while "
+                                                    "parsing array - unexpected end of input; expected ']'");
+    says([] { throw std::exception(); }, "a.npz: an error in this program (std::exception); please report it");
+    says([] { throw 1; }, "a.npz: an error in this program (unknown); please report it");
+    const std::string folder = fs::temp_directory_path();
+    says(
+        [&] {
+            std::ifstream in(folder);
+            in.exceptions(std::ios::badbit);
+            std::string word;
+            in >> word; // "basic_filebuf::underflow error reading the file: Is a directory"
+        },
+        "a.npz: Is a directory");
 }
 
 TEST_CASE("one table of exit codes, in the manual and in every --help") {

@@ -80,6 +80,7 @@ void Complain::operator()(const std::string& line) const {
 
 std::string failure_text(const fs::path& subject) {
     const std::string at = subject.empty() ? "" : subject.string() + ": ";
+    const auto named = [&](const std::string& what) { return what.starts_with(at) ? what : at + what; };
     const auto unexpected = [&](const std::string& what) {
         return at + "an error in this program (" + what + "); please report it";
     };
@@ -99,11 +100,11 @@ std::string failure_text(const fs::path& subject) {
     } catch (const std::system_error& error) { // also what streams throw
         return at + error.code().message();
     } catch (const std::invalid_argument& error) {
-        return at + error.what();
+        return named(error.what());
     } catch (const std::logic_error& error) {
         return unexpected(error.what());
     } catch (const std::runtime_error& error) {
-        return at + error.what();
+        return named(error.what());
     } catch (const std::exception& error) {
         return unexpected(error.what());
     } catch (...) {
