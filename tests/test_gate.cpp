@@ -118,4 +118,8 @@ TEST_CASE("a malformed gate shows the position") {
     CHECK(marked("fp16.underflow<1%%") == 17);
     CHECK(marked("fp16.underflow<1 2") == 17);
     CHECK(marked("fp16.underflow<0.12345678901234567") == 33);
+    CHECK(marked("fp16.underflow<1.5") == 15); // 1.5% is meant: every share is below 1.5
+    CHECK(marked("fp16.underflow/all<2") == 19);
+    CHECK(marked("fp16.underflow<100.1%") == 15);
+    for (const char* most : {"fp16.underflow<1.0", "fp16.underflow<100.0%", "fp16.underflow/all<=1"}) parse_gate(most);
 }

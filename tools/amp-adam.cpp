@@ -3,6 +3,8 @@
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
+#include <algorithm>
+
 namespace {
 
 using namespace amp;
@@ -17,6 +19,9 @@ int run(const AdamToolOptions& options, const Complain& complain) {
         errors.insert(errors.end(), inputs.back().errors.begin(), inputs.back().errors.end());
     });
     errors.insert(errors.end(), unread.begin(), unread.end());
+    const auto is_single = [](const AdamFindings& f) { return f.basis == AdamBasis::stationary; };
+    if (options.assumes && errors.empty() && std::ranges::none_of(inputs, is_single))
+        complain("warning: --assume-steps changes nothing: it is for a single gradient, and no input is one");
     if (!options.json.empty()) write_report(options.json, json_report(inputs, errors));
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
     if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));

@@ -127,6 +127,10 @@ class Parser {
             fail(begin_, "a limit, such as 0.5% or 100");
         if (take('%')) gate.limit_decimals += 2;
         else if (!point && !explicit_denominator_) gate.denominator = Denominator::none;
+        std::uint64_t one = 1;
+        for (int i = 0; i < gate.limit_decimals; ++i) one *= 10;
+        if (gate.denominator != Denominator::none && gate.limit_digits > one)
+            fail(begin_, "a share of at most 1 or 100%, since no share is larger");
         skip_spaces();
         if (position_ != text_.size()) fail(position_, "the end of the gate");
     }

@@ -16,6 +16,7 @@ struct AdamToolOptions {
     std::optional<double> learning_rate, beta1, beta2, usual_eps;
     std::optional<std::int64_t> step; ///< that is asked about; none: the last one recorded
     std::int64_t assumed_steps = 200; ///< of a single gradient
+    bool assumes = false;             ///< they were asked for
     std::optional<std::regex> tensor;
     std::size_t worst = 10;
     std::string json, svg; ///< empty: none; "-": standard output

@@ -4,6 +4,8 @@
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/tools/command_line.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace amp {
@@ -46,6 +48,8 @@ DiffGate parse_diff_gate(const std::string& text) {
     if (percent) gate.limit /= 100;
     const bool share = gate.figure == DiffGate::Figure::differ || gate.figure == DiffGate::Figure::norm ||
                        gate.figure == DiffGate::Figure::max_relative;
+    if (gate.figure == DiffGate::Figure::differ && gate.limit > 1)
+        fail("a share of at most 1 or 100%, since no share is larger");
     if (percent && !share) fail("a number without %: this figure is a count");
     return gate;
 }
@@ -61,6 +65,17 @@ void interpret(const Words& words, DiffOptions& options) {
     options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
+    const auto any_is = [&](bool (*is_one)(const std::filesystem::path&)) {
+        std::error_code none; // a folder may hold one
+        return std::ranges::any_of(std::array{options.a, options.b}, [&](const std::filesystem::path& path) {
+            return std::filesystem::is_directory(path, none) || is_one(path);
+        });
+    };
+    if (options.open.dtype && !any_is([](const std::filesystem::path& path) { return !is_tensor_file(path); }))
+        throw std::invalid_argument("--dtype changes nothing: it is for raw files, and neither is one");
+    if (options.open.as && !any_is(may_lack_format))
+        throw std::invalid_argument(
+            "--as changes nothing: it is for .npy and .npz files that lost their number format");
     if (!words.a_scale.empty()) options.a_scale = parse_scale(words.a_scale);
     if (!words.b_scale.empty()) options.b_scale = parse_scale(words.b_scale);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_diff_gate(gate));
