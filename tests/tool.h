@@ -18,11 +18,21 @@ struct Outcome {
     std::string out, err;
 };
 
+// AddressSanitizer reserves more addresses than any limit of a test grants: there `ulimit -v` sets none.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AMPSCOPE_TEST_SHELL "ulimit() { [ \"$1\" = -v ] || command ulimit \"$@\"; }; "
+#endif
+#endif
+#ifndef AMPSCOPE_TEST_SHELL
+#define AMPSCOPE_TEST_SHELL
+#endif
+
 /// Runs a command under a shell.
 inline Outcome run_command(const std::string& command) {
     static const Scratch scratch;
     const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
-    const int status = std::system((command + " >" + out + " 2>" + err).c_str());
+    const int status = std::system((AMPSCOPE_TEST_SHELL + command + " >" + out + " 2>" + err).c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 
