@@ -104,6 +104,9 @@ TEST_CASE("bad input is named") {
         CHECK(std::ranges::count(o.err, '\n') <= 2);
     };
     const std::string good = write_arrays(scratch / "good.safetensors", x, "d_fp32");
+    const Outcome both = vectors("ampere-fp16 " + (scratch / "gone.npz").string() + " " + good);
+    CHECK(both.code == 1);
+    CHECK(both.out.find("good.safetensors") != std::string::npos);
     fails("no-such-row " + good, 2, "no-such-row");
     fails("ampere-fp16 " + (scratch / "none.npz").string(), 1, "none.npz");
     fails("ampere-fp16 " + good + " --output d_fp16", 1, "d_fp16");

@@ -95,7 +95,9 @@ TEST_CASE("whatever is thrown becomes a line in words of ours, with the file onc
     says([] { static_cast<void>(fs::file_size("/no/such")); }, "/no/such: No such file or directory");
     says([] { throw FileError("b.npz", "is none"); }, "b.npz: is none");
     says([] { throw std::runtime_error("cannot be read"); }, "a.npz: cannot be read");
-    says([] { throw std::runtime_error("a.npz: cannot be read"); }, "a.npz: cannot be read");
+    for (const char* named : {"a.npz: cannot be read", "a.npz/x.npy: cannot be read"})
+        says([&] { throw std::runtime_error(named); }, named);
+    says([] { throw std::runtime_error("a.npzs are read"); }, "a.npz: a.npzs are read");
     says([] { nlohmann::json::parse("[1").at(0); }, "a.npz: JSON: parse error at line 1, column 3: syntax error while "
                                                     "parsing array - unexpected end of input; expected ']'");
     says([] { throw std::exception(); }, "a.npz: an error in this program (std::exception); please report it");
@@ -123,6 +125,24 @@ TEST_CASE("one table of exit codes, in the manual and in every --help") {
         CHECK(help.ends_with("\n" + table));
         CHECK(help.find("Exit code", 0) == help.size() - table.size());
     }
+}
+
+TEST_CASE("a damaged file among good ones is a failure, after the rest is reported") {
+    const Inputs inputs;
+    const std::string good = inputs.at("g_0.npy"), bad = inputs.at("bad.npy");
+    write_file(bad, "no array");
+    for (const auto& [tool, input] : {std::pair<std::string, std::string>{"amp-histogram", good},
+                                      {"amp-loss-scale", inputs.at("log.csv")},
+                                      {"amp-adam", good},
+                                      {"amp-report", good}})
+        for (const std::string& paths : {input + " " + bad, bad + " " + input}) {
+            const Outcome o = Tool{path_of(tool)}(paths);
+            CAPTURE(o.err);
+            CHECK(o.code == 1);
+            CHECK(o.err.starts_with(tool + ": " + bad + ": "));
+            CHECK(lines_of(o.err).size() == 1);
+            CHECK(lines_of(o.out).size() > 5);
+        }
 }
 
 TEST_CASE("wrong usage: the unknown is named before what is missing, in one line") {

@@ -43,6 +43,13 @@ void tell_of_thread_shortage(const Complain& complain) {
                  " threads could work: " + shortage->reason + "; the result is the same");
 }
 
+/// Whether a line names the path, or something below it, already.
+bool begins_with_path(const std::string& line, const fs::path& path) {
+    const std::string text = path.string();
+    return !text.empty() && line.starts_with(text) &&
+           (text.ends_with('/') || line.find_first_of(":/", text.size()) == text.size());
+}
+
 /// Some file systems tell of a full disk when a file is closed.
 void close_output() {
     if (std::fclose(stdout) != 0) fail_to_write(standard_output);
@@ -80,7 +87,7 @@ void Complain::operator()(const std::string& line) const {
 
 std::string failure_text(const fs::path& subject) {
     const std::string at = subject.empty() ? "" : subject.string() + ": ";
-    const auto named = [&](const std::string& what) { return what.starts_with(at) ? what : at + what; };
+    const auto named = [&](const std::string& what) { return begins_with_path(what, subject) ? what : at + what; };
     const auto unexpected = [&](const std::string& what) {
         return at + "an error in this program (" + what + "); please report it";
     };
