@@ -20,6 +20,7 @@ inline void add_bits(test::Bits& bits, const MagnitudeStatistics& s) {
 inline void add_bits(test::Bits& bits, const CastCounts& c) {
     bits << c.underflow << c.subnormal << c.normal << c.overflow;
 }
+inline void add_bits(test::Bits& bits, const SquareSum& sum) { bits << sum.parts(); }
 inline void add_bits(test::Bits& bits, const CastError& e) {
     bits << e.compared << e.excluded << e.signal << e.noise << e.max_relative << e.sum_relative << e.nonzero
          << e.sqnr();

@@ -32,7 +32,7 @@ struct Outcome {
 inline Outcome run_command(const std::string& command) {
     static const Scratch scratch;
     const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
-    const int status = std::system((AMPSCOPE_TEST_SHELL + command + " >" + out + " 2>" + err).c_str());
+    const int status = std::system((AMPSCOPE_TEST_SHELL "" + command + " >" + out + " 2>" + err).c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 
