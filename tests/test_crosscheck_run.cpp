@@ -118,7 +118,7 @@ TEST_CASE("run: what cannot be had") {
         CHECK_MESSAGE((run.out + run.err).find(text) != std::string::npos, run.out, run.err);
     };
     fails("--device 77" + output, 1, "no CUDA device");
-    fails("--device host:12" + output, 1, "no CUDA device");
+    fails("--device host:12" + output, 2, "host:12");
     fails("--only everything" + output, 2, "everything");
     fails("--device host --output /dev/null/x", 1, "/dev/null");
 }
