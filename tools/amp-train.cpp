@@ -43,7 +43,7 @@ class ProgressLine {
     std::int64_t first_;
 };
 
-void note(const std::string& line) { fmt::print(stderr, "amp-train: {}\n", printable(line)); }
+constexpr Complain complain{"amp-train"};
 
 int explain(const TrainToolOptions& options, const Dataset& data) {
     for (const TrainOptions& run : options.runs) {
@@ -71,12 +71,12 @@ int evaluate(const TrainToolOptions& options) {
 }
 
 int run(const TrainToolOptions& options) {
-    for (const std::string& line : options.notes) note(line);
+    for (const std::string& line : options.notes) complain(line);
     if (!options.evaluate.empty()) return evaluate(options);
     const Dataset data = dataset_of(options, options.runs.front());
     if (options.explain || options.memory) return explain(options, data);
     Experiment experiment(options.runs, data, options.experiment, origin());
-    for (const std::string& warning : experiment.warnings()) note(warning);
+    for (const std::string& warning : experiment.warnings()) complain(warning);
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
     const std::int64_t examples = o.batch * o.micro_batches * o.replicas;
@@ -99,7 +99,7 @@ int run(const TrainToolOptions& options) {
 } // namespace
 
 int main(int argc, char** argv) {
-    return exit_code({"amp-train"}, [&] {
+    return exit_code(complain, [&] {
         TrainToolOptions options;
         if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
         try {

@@ -3,16 +3,16 @@
 #include <ampscope/tools/train/options.h>
 #include <ampscope/tools/train/unused.h>
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 
 namespace amp {
 
 namespace {
-
-constexpr double infinite = std::numeric_limits<double>::infinity();
 
 constexpr const char* examples = R"(Examples:
   amp-train                                        a small GPT in six precisions, in under a minute
@@ -56,6 +56,10 @@ std::vector<std::string> separated(const std::vector<std::string>& lists) {
         }
     return names;
 }
+
+CLI::Validator positive() { return real_number(0, std::numeric_limits<double>::infinity(), Ends::high); }
+CLI::Validator not_negative() { return real_number(0, std::numeric_limits<double>::infinity()); }
+CLI::Validator fraction() { return real_number(0, 1, Ends::low); }
 
 /// --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
 std::vector<std::string> with_accumulators(std::vector<std::string> names, const std::string& accumulate) {
@@ -205,7 +209,7 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->transform(whole_number(1, 1024))
         ->group(group);
     app.add_option("--heads", w.heads, "Of attention")->transform(whole_number(1, 1024))->group(group);
-    app.add_option("--dropout", w.model.dropout, "Probability")->transform(real_number(0, 1, Ends::low))->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability")->transform(fraction())->group(group);
     app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
     app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
     app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
@@ -222,7 +226,7 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Training";
     TrainOptions& o = w.common;
     app.add_option("--steps", options.experiment.steps, "Default 300")
-        ->transform(whole_number(std::int64_t{1}, std::int64_t{1} << 31))
+        ->transform(whole_number(1, std::uint64_t{1} << 31))
         ->group(group);
     app.add_option("--batch", o.batch, "Examples in a batch; default 64")
         ->transform(whole_number(1, 1 << 20))
@@ -232,29 +236,27 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->group(group);
     app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
     app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
-        ->transform(real_number(0, infinite))
+        ->transform(not_negative())
         ->group(group);
     app.add_option("--warmup", o.warmup, "Steps over which it rises")
         ->transform(whole_number(0, 1 << 30))
         ->group(group);
-    app.add_option("--beta1", w.beta1, "Of Adam")->transform(real_number(0, 1, Ends::low))->group(group);
-    app.add_option("--beta2", w.beta2, "Of Adam")->transform(real_number(0, 1, Ends::low))->group(group);
-    app.add_option("--eps", w.eps, "Of Adam")->transform(real_number(0, infinite))->group(group);
+    app.add_option("--beta1", w.beta1, "Of Adam")->transform(fraction())->group(group);
+    app.add_option("--beta2", w.beta2, "Of Adam")->transform(fraction())->group(group);
+    app.add_option("--eps", w.eps, "Of Adam")->transform(not_negative())->group(group);
     app.add_option("--weight-decay", w.weight_decay,
                    "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
-        ->transform(real_number(0, infinite))
+        ->transform(not_negative())
         ->group(group);
-    app.add_option("--momentum", w.momentum, "Of sgd")->transform(real_number(0, infinite))->group(group);
+    app.add_option("--momentum", w.momentum, "Of sgd")->transform(not_negative())->group(group);
     app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
     app.add_option("--loss-weight", o.loss_weight,
                    "Factor of the loss: gradients as small as in a batch 1/W times as large")
-        ->transform(real_number(0, infinite, Ends::high))
+        ->transform(positive())
         ->group(group);
-    app.add_option("--clip", o.clip, "Largest norm of the gradients")
-        ->transform(real_number(0, infinite))
-        ->group(group);
+    app.add_option("--clip", o.clip, "Largest norm of the gradients")->transform(not_negative())->group(group);
     app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")
-        ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+        ->transform(whole_number(0, UINT64_MAX))
         ->group(group);
 }
 
@@ -266,20 +268,18 @@ void add_precision_options(CLI::App& app, Words& w) {
                    "hopper-wgmma-fp8 or exact, several joined by +; see --list")
         ->group(group);
     app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
-    app.add_option("--init-scale", w.init_scale, "Its first scale")
-        ->transform(real_number(0, infinite, Ends::high))
-        ->group(group);
+    app.add_option("--init-scale", w.init_scale, "Its first scale")->transform(positive())->group(group);
     app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")
-        ->transform(real_number(0, infinite, Ends::high))
+        ->transform(positive())
         ->group(group);
     app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")
-        ->transform(real_number(0, infinite, Ends::high))
+        ->transform(positive())
         ->group(group);
     app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
-        ->transform(whole_number(1, std::numeric_limits<std::int64_t>::max()))
+        ->transform(whole_number(1, INT64_MAX))
         ->group(group);
     app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")
-        ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+        ->transform(whole_number(0, INT64_MAX))
         ->group(group);
     app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
     app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
@@ -349,7 +349,7 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->group(group);
     app.add_option("--departure", e.departure_bound,
                    "Relative error beyond which a tensor has left the reference; default 0.1")
-        ->transform(real_number(0, infinite, Ends::high))
+        ->transform(positive())
         ->group(group);
     app.add_flag("--explain", options.explain,
                  "Print the ops of a step with formats, accumulators and rules; train nothing")
