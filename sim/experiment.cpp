@@ -197,6 +197,10 @@ void Experiment::resume() {
                 run.folder->path(),
                 "holds no run.json, but runs beside it have steps: resume the runs that were begun together");
     std::vector<std::int64_t> steps = common_checkpoints();
+    const bool ended = std::ranges::any_of(runs_, [](const Run& run) { return run.folder->ended(); });
+    if (ended && steps.empty())
+        throw FileError(options_.record,
+                        "its runs have ended and left no checkpoint to go on from: name another folder");
     std::string damaged;
     for (; !steps.empty(); steps.pop_back()) {
         try {

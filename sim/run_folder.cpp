@@ -202,6 +202,11 @@ RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
         throw FileError(path_ / "run.json", where + " differs from this run's: resume with the options it began with");
 }
 
+bool RunFolder::ended() const {
+    std::error_code none;
+    return begun_ && fs::exists(path_ / "result.json", none);
+}
+
 bool RunFolder::holds_steps() const {
     std::error_code none;
     const std::uintmax_t bytes = fs::file_size(path_ / "metrics.jsonl", none);

@@ -62,6 +62,8 @@ class RunFolder {
     /// Whether the folder holds this run, and lines of it.
     [[nodiscard]] bool begun() const { return begun_; }
     [[nodiscard]] bool holds_steps() const;
+    /// Whether a run has ended here, and left its result.
+    [[nodiscard]] bool ended() const;
     /// Steps that a folder has checkpoints of, ascending; empty for no folder.
     static std::vector<std::int64_t> checkpoints(const std::filesystem::path& path);
     /// Throws FileError for a checkpoint that is damaged, or of another step than its name says.

@@ -107,7 +107,7 @@ TEST_CASE("folders: recursive, in order, recognised files only, links and loops 
     CHECK(found.tensors[2].step == 2);
     REQUIRE(found.errors.size() == 3);
     CHECK(found.errors[0].find("broken.npy") != std::string::npos);
-    CHECK(found.errors[1].find("nowhere.npy: cannot open: it is a link to nowhere, which does not exist") != std::string::npos);
+    CHECK(found.errors[1].find("nowhere.npy: cannot open: it is a link to nowhere, ") != std::string::npos);
     CHECK(found.errors[2].find("self.npy: cannot open: Too many levels of symbolic links") != std::string::npos);
 
     fs::create_directory(scratch / "empty");
