@@ -98,6 +98,10 @@ TEST_CASE("one gradient is taken for that of every step") {
     CHECK(results(AMP_SAMPLE "/deep_tanh")["basis"] == "held");
 }
 
+TEST_CASE("a tensor without elements takes no step") {
+    CHECK(adam.json(AMPSCOPE_TEST_DATA "/io/empty.npy")["inputs"][0]["total"]["elements"] == 0);
+}
+
 TEST_CASE("bad input") {
     const Scratch scratch;
     adam.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});

@@ -234,7 +234,10 @@ class Collector {
             parts[begin / block] = adam_effects(findings_.question, h);
             bar.add(end - begin);
         });
-        AdamTensor tensor{name, {}};
+        AdamHistory nothing; // a tensor without elements has no part, but its effects too are of every state and eps
+        nothing.gradients.emplace_back();
+        nothing.repeats.push_back(1);
+        AdamTensor tensor{name, adam_effects(findings_.question, nothing)};
         for (const AdamEffects& part : parts) tensor.effects.merge(part);
         findings_.total.merge(tensor.effects);
         findings_.tensors.push_back(std::move(tensor));

@@ -206,7 +206,6 @@ std::string note_of(const AdamFindings& f, std::size_t state) {
 
 std::string advice(const AdamFindings& f) {
     const AdamEffects& e = f.total;
-    if (e.states.empty()) return "No tensor has elements: there is nothing to say.";
     const double eps = usual_eps(f), decided = share(e.states.front().eps[f.question.usual_eps].dominated, e.nonzero);
     const std::optional<double> quiet = quiet_eps(f, e);
     std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
@@ -215,7 +214,7 @@ std::string advice(const AdamFindings& f) {
     if (decided < few) text += fmt::format(" It could be as large as {:g}.", quiet.value_or(eps));
     std::vector<std::string> muted;
     for (const AdamTensor& t : f.tensors)
-        if (!t.effects.states.empty() && share(t.effects.states.front().eps[f.question.usual_eps].dominated, t.effects.nonzero) > many)
+        if (share(t.effects.states.front().eps[f.question.usual_eps].dominated, t.effects.nonzero) > many)
             muted.push_back(clipped(printable(t.name), 40));
     if (!muted.empty()) {
         const std::size_t n = muted.size();
