@@ -73,7 +73,7 @@ TEST_CASE("standard error that cannot be written changes no exit code, and no fi
                                      {"amp-adam", "g_0.npy"},
                                      {"amp-report", "g_0.npy"}})
         for (const std::string to : {"2>/dev/full", "2>BROKEN", "2>&- >&-"}) {
-            CAPTURE(tool);
+            CAPTURE(to);
             fs::remove(report);
             CHECK(status_of(without_sigpipe + path_of(tool) + " " + inputs.at(more) + " " + inputs.at("missing.npy") +
                             " --json " + report + " >/dev/null " + to) == 1);
