@@ -66,22 +66,51 @@ Json notes_of(const Run& run) {
             {"stopped", run.stopped}};
 }
 
-void restore_notes(Run& run, const Json& notes) {
-    for (const Json& loss : notes.at("losses"))
-        run.losses.push_back(loss.is_number() ? loss.get<double>() : std::stod(loss.get<std::string>()));
-    run.skipped = notes.at("skipped");
-    run.gradients = roundings_from(notes.at("roundings").at(0));
-    run.activations = roundings_from(notes.at("roundings").at(1));
-    run.weights = roundings_from(notes.at("roundings").at(2));
-    run.updates = {notes.at("updates").at(0), notes.at("updates").at(1), notes.at("updates").at(2)};
-    if (const Json& error = notes.at("gradient_error"); !error.is_null())
-        run.gradient_error = std::stod(error.get<std::string>());
-    run.stopped = notes.at("stopped");
-    if (!run.departures) return;
-    for (const Json& d : notes.at("departures"))
-        run.departures->restore(static_cast<DepartureKind>(d.at(0).get<int>()),
-                                {d.at(1), d.at(2), d.at(3),
-                                 d.at(4).is_null() ? std::numeric_limits<double>::quiet_NaN() : d.at(4).get<double>()});
+/// What notes say of a run.
+struct Notes {
+    std::vector<double> losses;
+    std::int64_t skipped;
+    RoundingCounts gradients, activations, weights;
+    UpdateCounts updates;
+    std::optional<double> gradient_error;
+    std::string stopped;
+    std::vector<std::pair<DepartureKind, Departure>> departures;
+};
+
+Notes notes_from(const Json& json) {
+    const auto number = [](const Json& text) { return std::stod(text.get<std::string>()); };
+    const Json &roundings = json.at("roundings"), &updates = json.at("updates"), &error = json.at("gradient_error");
+    Notes notes{.losses = {},
+                .skipped = json.at("skipped"),
+                .gradients = roundings_from(roundings.at(0)),
+                .activations = roundings_from(roundings.at(1)),
+                .weights = roundings_from(roundings.at(2)),
+                .updates = {updates.at(0), updates.at(1), updates.at(2)},
+                .gradient_error = error.is_null() ? std::nullopt : std::optional(number(error)),
+                .stopped = json.at("stopped"),
+                .departures = {}};
+    for (const Json& loss : json.at("losses"))
+        notes.losses.push_back(loss.is_number() ? loss.get<double>() : number(loss));
+    for (const Json& d : json.at("departures")) {
+        const auto kind = d.at(0).get<std::size_t>();
+        if (kind >= departure_names.size()) throw std::out_of_range(fmt::format("{} is no kind of departure", kind));
+        const double by = d.at(4).is_null() ? std::numeric_limits<double>::quiet_NaN() : d.at(4).get<double>();
+        notes.departures.push_back({static_cast<DepartureKind>(kind), {d.at(1), d.at(2), d.at(3), by}});
+    }
+    return notes;
+}
+
+void restore(Run& run, Notes notes) {
+    run.losses = std::move(notes.losses);
+    run.skipped = notes.skipped;
+    run.gradients = notes.gradients;
+    run.activations = notes.activations;
+    run.weights = notes.weights;
+    run.updates = notes.updates;
+    run.gradient_error = notes.gradient_error;
+    run.stopped = std::move(notes.stopped);
+    for (auto& [kind, departure] : notes.departures)
+        if (run.departures) run.departures->restore(kind, std::move(departure));
 }
 
 bool all_fp32(const Precision& p) {
@@ -204,9 +233,11 @@ void Experiment::resume() {
     std::string damaged;
     for (; !steps.empty(); steps.pop_back()) {
         try {
-            std::vector<Json> notes;
-            for (Run& run : runs_) notes.push_back(run.folder->restore(*run.trainer, steps.back()));
-            for (std::size_t i = 0; i < runs_.size(); ++i) restore_notes(runs_[i], notes[i]);
+            std::vector<Notes> notes;
+            for (Run& run : runs_)
+                run.folder->restore(*run.trainer, steps.back(),
+                                    [&](const Json& json) { notes.push_back(notes_from(json)); });
+            for (std::size_t i = 0; i < runs_.size(); ++i) restore(runs_[i], std::move(notes[i]));
             step_ = steps.back();
             break;
         } catch (const FileError& error) {

@@ -75,14 +75,9 @@ auto reading_state(const fs::path& path, const Use& use) {
     }
 }
 
-bool lies_there(const fs::path& path) { // whatever it is, a link to nowhere, too
-    std::error_code none;
-    return fs::exists(fs::symlink_status(path, none));
-}
-
 void check_file(const fs::path& file) {
     std::error_code none;
-    if (!lies_there(file)) return;
+    if (!is_there(file)) return;
     if (!fs::is_regular_file(file, none)) throw FileError(file, "is no regular file");
     if (::access(file.c_str(), W_OK) != 0) fail(file, "cannot be written");
 }
@@ -93,7 +88,7 @@ void check_places(const fs::path& run) {
     for (const char* part : {"gradients", "state", "checkpoints"}) {
         const fs::path folder = run / part;
         std::error_code none;
-        if (!lies_there(folder)) continue;
+        if (!is_there(folder)) continue;
         if (!fs::is_directory(folder, none)) throw FileError(folder, "is no folder");
         if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) fail(folder, "cannot be written");
         if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // as /proc, where access() says yes
@@ -214,13 +209,19 @@ bool RunFolder::holds_steps() const {
 }
 
 void RunFolder::begin() {
-    std::error_code error;
+    std::error_code error, none;
     for (const char* part : {"gradients", "checkpoints"})
         if (fs::create_directories(path_ / part, error); error)
             throw FileError(path_ / part, "cannot be made: " + error.message());
     remove_partial_files(path_);
     if (fs::remove(path_ / "result.json", error); error) // it goes on, and will end otherwise
         throw FileError(path_ / "result.json", "cannot be removed: " + error.message());
+    for (const char* part : {"gradients", "state"}) // of steps that will be made again, or not at all
+        for (const fs::directory_entry& entry : fs::directory_iterator(path_ / part, none))
+            if (step_of(entry.path().filename()).value_or(-1) >= step_) {
+                fs::remove(entry.path(), error);
+                if (error) throw FileError(entry.path(), "cannot be removed: " + error.message());
+            }
     metrics_.emplace(path_ / "metrics.jsonl", metrics_bytes_);
     histograms_.emplace(path_ / "histograms.jsonl", histograms_bytes_);
     if (!begun_) write_text_file(path_ / "run.json", configuration_.dump(1) + "\n");
@@ -305,12 +306,12 @@ Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
     });
 }
 
-Json RunFolder::restore(Trainer& trainer, std::int64_t step) {
+void RunFolder::restore(Trainer& trainer, std::int64_t step, const std::function<void(const Json& notes)>& read) {
     const FloatEnvironment environment;
     const Checkpoint checkpoint = open_checkpoint(path_, step);
     const auto& file = checkpoint.file;
     const Json& state = checkpoint.state;
-    return reading_state(file->path(), [&] {
+    reading_state(file->path(), [&] {
         if (state.at("configuration") != fingerprint_of(configuration_))
             throw FileError(file->path(), "is a checkpoint of another run");
         for (const TensorId id : trainer.state_tensors()) {
@@ -329,7 +330,8 @@ Json RunFolder::restore(Trainer& trainer, std::int64_t step) {
         Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
         from_json(nlohmann::json(state.at("scaler")), to.scaler);
         trainer.restore(to);
-        return state.at("notes");
+        read(state.at("notes"));
+        step_ = step;
     });
 }
 

@@ -3,8 +3,7 @@
 //     run.json               configuration, formats, shapes of the parameters (schema_version first)
 //     metrics.jsonl          an object a step
 //     histograms.jsonl       exact histogram states of the recorded gradients
-//     gradients/step_000100.safetensors   gradients as they were in the step: they contain the loss scale of the
-// metadata
+//     gradients/step_000100.safetensors   gradients as they were in the step, with the loss scale of the metadata
 //     state/step_000100.safetensors       optional: parameters and optimizer before the step
 //     checkpoints/step_000100.safetensors the same before step 100, with how long the files above were; sealed, and of
 //                            the step and the configuration that they say
@@ -18,6 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -68,10 +68,12 @@ class RunFolder {
     static std::vector<std::int64_t> checkpoints(const std::filesystem::path& path);
     /// Throws FileError for a checkpoint that is damaged, or of another step than its name says.
     static Checkpoint open_checkpoint(const std::filesystem::path& path, std::int64_t step);
-    /// Puts the trainer where checkpoint `step` was, from which begin() then goes on. Returns its notes. Throws
-    /// FileError for a damaged one, or one of another run, or if the logs have lost lines that it counts on.
-    nlohmann::ordered_json restore(Trainer& trainer, std::int64_t step);
-    /// Makes the folder ready for the next step: cuts what a killed program recorded after the checkpoint (without
+    /// Puts the trainer where checkpoint `step` was, from which begin() then goes on, and calls read(notes). Throws
+    /// FileError for a damaged one, or one of another run, if the logs have lost lines that it counts on, and for
+    /// whatever read() throws.
+    void restore(Trainer& trainer, std::int64_t step,
+                 const std::function<void(const nlohmann::ordered_json& notes)>& read);
+    /// Makes the folder ready for the next step: cuts and removes what was recorded after the checkpoint (without
     /// restore(): everything) and removes its unfinished files. Comes before all that follows. Throws FileError.
     void begin();
 
@@ -79,7 +81,7 @@ class RunFolder {
     /// Between compute() and apply().
     void record_gradients(const Trainer& trainer, const StepResult& step);
     void record_state(const Trainer& trainer);
-    /// Where the run is before `step`; atomic. `notes` come back from restore(). Checkpoints before `oldest` are
+    /// Where the run is before `step`; atomic. restore() reads `notes` again. Checkpoints before `oldest` are
     /// removed.
     void checkpoint(const Trainer& trainer, const nlohmann::ordered_json& notes, std::int64_t step,
                     std::int64_t oldest);
@@ -91,6 +93,7 @@ class RunFolder {
     std::unique_ptr<FolderLock> lock_;
     nlohmann::ordered_json configuration_;
     bool begun_ = false;
+    std::int64_t step_ = 0;                                  ///< from which begin() goes on
     std::uint64_t metrics_bytes_ = 0, histograms_bytes_ = 0; ///< that begin() keeps
     std::optional<LineFile> metrics_, histograms_;
 };

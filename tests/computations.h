@@ -2,6 +2,10 @@
 // of what must not change them.
 #pragma once
 
+#include "thread_counts.h"
+
+#include <doctest/doctest.h>
+
 #include <bit>
 #include <concepts>
 #include <cstdint>
@@ -63,6 +67,18 @@ struct Computation {
         return results.text();
     }
 };
+
+/// Each has the same bits with any number of threads.
+inline void check_threads(const std::vector<Computation>& computations) {
+    for (const Computation& computation : computations) {
+        CAPTURE(computation.name);
+        const std::string want = computation.bits(1);
+        for (const int threads : thread_counts) {
+            CAPTURE(threads);
+            CHECK(computation.bits(threads) == want);
+        }
+    }
+}
 
 /// Floats of every exponent, subnormals, zeros, infinities and NaN among them; or ordinary ones and a few subnormals.
 inline std::vector<float> mixed_floats(std::size_t n, bool specials, std::uint_fast32_t seed = 1) {

@@ -134,6 +134,16 @@ TEST_CASE("elements of a long document, one at a time") {
     write_file(scratch / "c.json", R"({"tensors":[{"a":1},{"a":])");
     CHECK(
         error_of([&] { read_json_elements(scratch / "c.json", none); }).ends_with("byte 25: the JSON is broken here"));
+    // What lies between elements is kept, so the limits count it through.
+    std::string between;
+    for (int i = 0; i < 600'000; ++i) between += "0,";
+    write_file(scratch / "d.json", R"({"x":[)" + between + "{}," + between + "{}]}");
+    CHECK(error_of([&] { read_json_elements(scratch / "d.json", none); }).find("more than 1048576 values") !=
+          std::string::npos);
+    const std::string long_text = "\"" + std::string(longest_json - 100, 'x') + "\"";
+    write_file(scratch / "e.json", R"({"x":[)" + long_text + ",{}," + long_text + ",{}]}");
+    CHECK(error_of([&] { read_json_elements(scratch / "e.json", none); }).find("more than 16 MiB") !=
+          std::string::npos);
 }
 
 TEST_CASE("text comes out of regular files, and out of pipes where they will do") {

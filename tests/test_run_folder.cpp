@@ -3,6 +3,7 @@
 #include "tool.h"
 
 #include <ampscope/sim/io/folder_lock.h>
+#include <ampscope/sim/io/write.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -211,6 +212,49 @@ TEST_CASE("without a whole checkpoint, all are named and nothing changes") {
     CHECK(served.code == 0);
     flip(r.fp32 / "checkpoints/step_000009.safetensors", 2000);
     train.check_error("--weights-as e4m3 --evaluate " + r.fp32.string(), 1, {"step_000009.safetensors: is damaged"});
+}
+
+TEST_CASE("a checkpoint whose notes make no sense is not gone on from, though its seal is whole") {
+    const Recorded r;
+    const fs::path newest = r.bf16 / "checkpoints/step_000009.safetensors";
+    const auto forge = [&](const std::string& pointer, const Json& value) {
+        const auto file = open_tensor_file(newest);
+        auto metadata = file->metadata();
+        Json state = Json::parse(metadata.at("state"));
+        state[Json::json_pointer(pointer)] = value;
+        metadata["state"] = state.dump();
+        TensorWriter writer = create_sealed_file(newest, file->tensors(), metadata);
+        for (std::size_t i = 0; i < file->tensors().size(); ++i) {
+            std::vector<std::byte> bytes(file->tensors()[i].bytes);
+            file->read_at(i, 0, bytes);
+            writer.append(bytes);
+        }
+        writer.commit();
+    };
+    for (const auto& [pointer, value] :
+         {std::pair<std::string, Json>{"/notes/losses/0", "x"}, {"/notes/departures/0", {99, 0, "a", "b", 1}}}) {
+        CAPTURE(pointer);
+        forge(pointer, value);
+        const Outcome o = train(small + "--json - --steps 10 " + r.resume);
+        CHECK(o.code == 0);
+        CHECK(contains(o.err, newest.string() + ": its state cannot be read"));
+        CHECK(contains(o.err, "goes on from step 8"));
+        CHECK(Json::parse(o.out)["runs"][1]["final_loss"].is_number());
+        fs::remove_all(r.runs);
+        REQUIRE(train(small + "--steps 9 " + r.record).code == 0);
+    }
+}
+
+TEST_CASE("a run that has ended and lost its checkpoints is not begun again; what lies beyond one goes away") {
+    const Recorded r;
+    const fs::path stray = r.fp32 / "gradients/step_000100.safetensors";
+    fs::copy_file(r.fp32 / "gradients/step_000006.safetensors", stray);
+    CHECK(train(small + "--steps 10 " + r.resume).code == 0);
+    CHECK(!fs::exists(stray));
+    CHECK(fs::exists(r.fp32 / "gradients/step_000006.safetensors"));
+    for (const fs::path& run : {r.fp32, r.bf16}) fs::remove_all(run / "checkpoints");
+    check_refused(r.runs, "--steps 12 " + r.resume, {"ended and left no checkpoint"});
+    check_refused(r.runs, "--steps 5 " + r.resume, {"ended and left no checkpoint"});
 }
 
 TEST_CASE("files that a killed program was writing go away, those of others stay") {

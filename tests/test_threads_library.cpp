@@ -1,6 +1,5 @@
 // Products, conversions and training: the same bits with any number of threads, of tensors of any size.
 #include "computations_trainer.h"
-#include "thread_counts.h"
 
 #include <doctest/doctest.h>
 
@@ -11,12 +10,5 @@ TEST_CASE("products, conversions and training have the same bits for any number 
     add_products(all);
     add_conversions(all);
     add_trainings(all);
-    for (const Computation& computation : all) {
-        CAPTURE(computation.name);
-        const std::string want = computation.bits(1);
-        for (const int threads : thread_counts) {
-            CAPTURE(threads);
-            CHECK(computation.bits(threads) == want);
-        }
-    }
+    check_threads(all);
 }

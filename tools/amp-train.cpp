@@ -45,6 +45,17 @@ class ProgressLine {
 
 constexpr Complain complain{"amp-train"};
 
+/// make(), in which std::invalid_argument speaks of options that do not fit together, or the model: wrong usage. Later
+/// on it would be our own fault.
+template <class Make>
+auto as_asked(const Make& make) {
+    try {
+        return make();
+    } catch (const std::invalid_argument& error) {
+        throw UsageError(error.what());
+    }
+}
+
 int explain(const TrainToolOptions& options, const Dataset& data) {
     for (const TrainOptions& run : options.runs) {
         const TrainingProgram training = build_training_program(run, data);
@@ -72,10 +83,10 @@ int evaluate(const TrainToolOptions& options) {
 
 int run(const TrainToolOptions& options) {
     for (const std::string& line : options.notes) complain(line);
-    if (!options.evaluate.empty()) return evaluate(options);
-    const Dataset data = dataset_of(options, options.runs.front());
-    if (options.explain || options.memory) return explain(options, data);
-    Experiment experiment(options.runs, data, options.experiment, origin());
+    if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
+    const Dataset data = as_asked([&] { return dataset_of(options, options.runs.front()); });
+    if (options.explain || options.memory) return as_asked([&] { return explain(options, data); });
+    Experiment experiment = as_asked([&] { return Experiment(options.runs, data, options.experiment, origin()); });
     for (const std::string& warning : experiment.warnings()) complain(warning);
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
@@ -102,10 +113,6 @@ int main(int argc, char** argv) {
     return exit_code(complain, [&] {
         TrainToolOptions options;
         if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
-        try {
-            return run(options);
-        } catch (const std::invalid_argument& error) { // of options that do not fit together, or the model
-            throw UsageError(error.what());
-        }
+        return run(options);
     });
 }

@@ -54,7 +54,10 @@ class Builder {
     bool number_integer(std::int64_t value) { return add_word(value); }
     bool number_unsigned(std::uint64_t value) { return add_word(value); }
     bool number_float(double value, const std::string&) { return add_word(value); }
-    bool string(std::string& value) { return add(std::move(value)); }
+    bool string(std::string& value) {
+        count_text(value);
+        return add(std::move(value));
+    }
     bool binary(Json::binary_t&) { return false; } // no JSON text has it
 
     bool start_object(std::size_t) { return open(Json::object()); }
@@ -64,6 +67,7 @@ class Builder {
 
     bool key(std::string& name) {
         count();
+        count_text(name);
         open_.back().key = std::move(name);
         return true;
     }
@@ -86,8 +90,15 @@ class Builder {
     };
 
     void count() {
-        if (++values_ > most_json_values)
+        if (++kept_.values > most_json_values)
             throw JsonFault(position(), fmt::format("more than {} values in one piece of JSON", most_json_values),
+                            false);
+    }
+
+    void count_text(const std::string& text) {
+        kept_.text += text.size();
+        if (kept_.text > longest_json)
+            throw JsonFault(position(), fmt::format("more than {} in one piece of JSON", size_text(longest_json)),
                             false);
     }
 
@@ -139,6 +150,7 @@ class Builder {
     bool open(Json container) {
         if (open_.size() >= deepest_json)
             throw JsonFault(position(), fmt::format("more than {} levels of JSON", deepest_json), false);
+        if (open_.size() == 2) before_element_ = kept_;
         Json* const placed = place(std::move(container));
         open_.push_back({placed});
         return true;
@@ -150,13 +162,18 @@ class Builder {
             auto& array = open_[1].json->get_ref<Json::array_t&>();
             element(open_[0].key, array.back());
             array.pop_back();
-            values_ = 0;
+            kept_ = before_element_;
         }
         return true;
     }
 
+    struct Kept {
+        std::size_t values = 0, text = 0; ///< text in bytes
+    };
+
     std::vector<Open> open_;
-    std::size_t values_ = 0, words_ = 0;
+    Kept kept_, before_element_;
+    std::size_t words_ = 0;
 };
 
 /// The words of a text that are numbers but not finite, each replaced by "0" and spaces, so that bytes keep their

@@ -89,6 +89,12 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(std::filesystem::symlink_status(path, none));
 }
 
+void require_there(const std::filesystem::path& path) {
+    std::error_code none;
+    if (!std::filesystem::exists(path, none))
+        throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
+}
+
 bool is_pipe(const std::filesystem::path& path) {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);

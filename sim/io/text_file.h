@@ -58,6 +58,9 @@ std::string size_text(std::uint64_t bytes);
 /// Whether there is anything of that name, be it a link to nothing: that is an error to tell, not a file to do without.
 bool is_there(const std::filesystem::path& path);
 
+/// Throws FileError where there is nothing of that name, or a link to nothing.
+void require_there(const std::filesystem::path& path);
+
 /// Whether there is a pipe at the path.
 bool is_pipe(const std::filesystem::path& path);
 

@@ -257,8 +257,7 @@ std::string_view name_of(AdamBasis basis) {
 }
 
 AdamFindings collect(const fs::path& path, const AdamToolOptions& options) {
-    std::error_code none;
-    if (!fs::exists(path, none)) throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
+    require_there(path);
     return Collector(path, options).run();
 }
 

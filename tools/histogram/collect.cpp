@@ -3,13 +3,14 @@
 #include <ampscope/sim/analysis/cast_count.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
+#include <ampscope/tools/histogram/json.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 namespace amp {
 
@@ -68,8 +69,8 @@ void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions&
             entries.push_back(describe(tensor, options));
             count(entries.back(), *file, tensor.index, options, progress);
         }
-    } catch (const FileError& error) {
-        findings.errors.emplace_back(error.what());
+    } catch (...) {
+        findings.errors.push_back(failure_text(tensors.front().file));
         return;
     }
     std::ranges::move(entries, std::back_inserter(findings.tensors));
@@ -117,38 +118,25 @@ bool repeats(const Entry& a, const Entry& b) {
 }
 
 /// An order that does not depend on which report is named first: by file, as recordings are read, then by the place in
-/// the report, then, for reports of several machines, by all that is said of the tensor.
-bool precedes(const Reported& x, const Reported& y) {
-    const Entry &a = x.entry, &b = y.entry;
-    if (a.file != b.file) return std::filesystem::path(a.file) < std::filesystem::path(b.file);
-    const auto values = [](const Reported& r) {
-        const Entry& e = r.entry;
-        const MagnitudeStatistics& m = e.magnitudes;
-        return std::tie(r.place, e.name, e.step, e.layer, e.kind, e.dtype, e.shape, e.recorded_scale, m.sums.absolute,
-                        m.sums.squares, m.min_nonzero, m.max, m.histogram.zero, m.histogram.nan, m.histogram.inf);
-    };
-    if (values(x) != values(y)) return values(x) < values(y);
-    if (a.magnitudes.histogram.rows != b.magnitudes.histogram.rows)
-        return a.magnitudes.histogram.rows < b.magnitudes.histogram.rows;
-    const auto error_before = [](const auto& p, const auto& q) {
-        const auto of = [](const CastError& e) {
-            return std::tuple(e.signal.parts(), e.noise.parts(), e.max_relative, e.sum_relative);
-        };
-        return p.first != q.first ? p.first < q.first : of(p.second) < of(q.second);
-    };
-    return std::ranges::lexicographical_compare(a.errors, b.errors, error_before);
+/// the report, then, for reports of several machines, by all that a report says of the tensor.
+bool precedes(const Reported& x, const Reported& y, const HistogramOptions& options) {
+    const std::filesystem::path a = x.entry.file, b = y.entry.file;
+    if (a != b) return a < b;
+    if (x.place != y.place) return x.place < y.place;
+    return tensor_json(x.entry, options).dump() < tensor_json(y.entry, options).dump();
 }
 
 /// Leaves out what is in several reports. Within one report nothing repeats: two names may differ only in bytes that
 /// JSON cannot hold. So what stays of tensors that are alike is as many as the report with most of them has.
-void keep_distinct(std::vector<Reported> all, Findings& findings, std::vector<std::uint64_t>& repeated) {
+void keep_distinct(std::vector<Reported> all, const HistogramOptions& options, Findings& findings,
+                   std::vector<std::uint64_t>& repeated) {
     struct Alike {
         std::size_t kept;                          ///< one of them, among the findings
         std::size_t count = 0;                     ///< that stay
         std::map<std::size_t, std::size_t> seen{}; ///< by report
     };
     std::multimap<std::string, Alike> by_name;
-    std::ranges::stable_sort(all, precedes);
+    std::ranges::stable_sort(all, [&](const auto& x, const auto& y) { return precedes(x, y, options); });
     for (Reported& r : all) {
         const auto [first, last] = by_name.equal_range(r.entry.name);
         auto alike = std::find_if(
@@ -174,12 +162,12 @@ void merge_reports(const HistogramOptions& options, Findings& findings) {
                 ++place;
                 if (selected(entry.name, entry.step, options)) all.push_back({std::move(entry), report, place});
             }
-        } catch (const FileError& error) {
-            findings.errors.emplace_back(error.what());
+        } catch (...) {
+            findings.errors.push_back(failure_text(paths[report]));
         }
     }
     std::vector<std::uint64_t> repeated(paths.size());
-    keep_distinct(std::move(all), findings, repeated);
+    keep_distinct(std::move(all), options, findings, repeated);
     for (std::size_t report = 0; report < paths.size(); ++report)
         if (repeated[report] > 0)
             findings.warnings.push_back(fmt::format("{}: {} of its tensors are in another report, too; counted once",

@@ -146,16 +146,6 @@ void add_counts(Json& json, const Entry& entry, const HistogramOptions& options)
     if (options.block != 0) json["blocks"] = blocks_json(entry.blocks, options.block);
 }
 
-Json tensor_json(const Entry& entry, const HistogramOptions& options) {
-    Json json = {{"file", printable(entry.file)},
-                 {"name", printable(entry.name)},
-                 {"step", or_null(entry.step)},
-                 {"kind", name_of(entry.kind)}};
-    add_counts(json, entry, options);
-    json["layer"] = printable(entry.layer);
-    return json;
-}
-
 Json gate_json(const GateResult& result) {
     const Gate& gate = result.gate;
     Json json = {{"gate", gate.text},
@@ -170,6 +160,16 @@ Json gate_json(const GateResult& result) {
 }
 
 } // namespace
+
+Json tensor_json(const Entry& entry, const HistogramOptions& options) {
+    Json json = {{"file", printable(entry.file)},
+                 {"name", printable(entry.name)},
+                 {"step", or_null(entry.step)},
+                 {"kind", name_of(entry.kind)}};
+    add_counts(json, entry, options);
+    json["layer"] = printable(entry.layer);
+    return json;
+}
 
 Json counting_options(const HistogramOptions& options) {
     Json json = {{"rounding", name_of(options.policy.rounding)}, {"flush_subnormals", options.policy.flushes_output()}};

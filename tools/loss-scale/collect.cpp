@@ -193,8 +193,7 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
 } // namespace
 
 GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& options) {
-    std::error_code none;
-    if (!fs::exists(path, none)) throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
+    require_there(path);
     const std::string extension = path.extension();
     const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
                       extension == ".ndjson" || is_pipe(path);

@@ -3,11 +3,13 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/norms.h>
 #include <ampscope/sim/io/folder_lock.h>
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/run_folder.h>
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/tuple.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {
@@ -97,10 +99,44 @@ nb::tuple read_lines(const std::string& path) {
     return nb::make_tuple(lines, warnings);
 }
 
+nb::object object_of(const nlohmann::ordered_json& json) {
+    switch (json.type()) {
+    case nlohmann::ordered_json::value_t::object: {
+        nb::dict object;
+        for (const auto& [key, value] : json.items()) object[nb::str(key.data(), key.size())] = object_of(value);
+        return object;
+    }
+    case nlohmann::ordered_json::value_t::array: {
+        nb::list array;
+        for (const auto& value : json) array.append(object_of(value));
+        return array;
+    }
+    case nlohmann::ordered_json::value_t::string: return nb::cast(json.get<std::string>());
+    case nlohmann::ordered_json::value_t::boolean: return nb::cast(json.get<bool>());
+    case nlohmann::ordered_json::value_t::number_integer: return nb::cast(json.get<std::int64_t>());
+    case nlohmann::ordered_json::value_t::number_unsigned: return nb::cast(json.get<std::uint64_t>());
+    case nlohmann::ordered_json::value_t::number_float: return nb::cast(json.get<double>());
+    default: return nb::none();
+    }
+}
+
+nb::dict read_json(const std::string& path) { return nb::cast<nb::dict>(object_of(read_json_object(path))); }
+
+/// What each complete line of JSON Lines holds: the last line may still be written.
+nb::list read_json_lines(const std::string& path) {
+    nb::list lines;
+    TextFile file(path);
+    for (std::string line; file.next_line(line);)
+        if (!file.ended()) lines.append(object_of(parse_json(line, path, fmt::format("line {}: ", file.number()))));
+    return lines;
+}
+
 } // namespace
 
 void bind_recording(nb::module_& m) {
     m.def("read_tensors", &read_tensors, nb::arg("path"), InEnvironment());
+    m.def("read_json", &read_json, nb::arg("path"), InEnvironment());
+    m.def("read_json_lines", &read_json_lines, nb::arg("path"), InEnvironment());
     m.def("write_tensors", &write_tensors, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata"), InEnvironment());
     m.def("write_text", &write_text, nb::arg("path"), nb::arg("text"), InEnvironment());
     m.def(

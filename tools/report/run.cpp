@@ -288,8 +288,7 @@ std::optional<double> number_at(const Json& json, const std::string& pointer) {
 }
 
 std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& errors) {
-    if (std::error_code none; !fs::exists(path, none))
-        throw FileError(path, is_there(path) ? "is a link to nothing" : "does not exist");
+    require_there(path);
     const auto is_run = [](const fs::path& p) { return is_there(p / "run.json") || is_there(p / "metrics.jsonl"); };
     if (is_run(path)) return {path};
     std::vector<fs::path> runs;

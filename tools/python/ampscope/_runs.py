@@ -1,7 +1,6 @@
 """What lies in files: recorded runs, and tensors."""
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 from typing import Any
@@ -25,11 +24,10 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
-        self.configuration = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-        self.metrics = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may still be written
+        self.configuration = _ampscope.read_json(str(self.path / "run.json"))
+        self.metrics = _ampscope.read_json_lines(str(self.path / "metrics.jsonl"))
         result = self.path / "result.json"
-        self.result = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+        self.result = _ampscope.read_json(str(result)) if result.exists() else None
         self.gradients = sorted((self.path / "gradients").glob("*.safetensors"))
 
     @property

@@ -28,6 +28,8 @@ def _lines_before(path, first_step):
     """What a log holds of earlier steps, without a line that was cut off; None where there is none."""
     if not path.exists():
         return None
+    if not path.is_file():
+        raise OSError(f"{path}: is no regular file")
     kept = []
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -72,8 +74,8 @@ class Folder:
         if first_step == 0:
             raise FileExistsError(f"{self.path}: holds a run already; name another folder, or go on with it by step=")
         try:
-            ours = json.loads((self.path / "run.json").read_text(encoding="utf-8"))["tool"] == SCHEMA["tool"]
-        except (ValueError, LookupError, TypeError):
+            ours = _ampscope.read_json(str(self.path / "run.json"))["tool"] == SCHEMA["tool"]
+        except (OSError, LookupError):
             ours = False
         if not ours:
             raise FileExistsError(f"{self.path}: its run.json is none of {SCHEMA['tool']}: name another folder")

@@ -1,6 +1,5 @@
 """Several ranks' recordings as one."""
 import contextlib
-import json
 import math
 import pathlib
 
@@ -18,7 +17,7 @@ def merge_ranks(path):
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:
         raise FileNotFoundError(f"{path}: holds no folders rank_0, rank_1 ...")
-    runs = [json.loads((f / "run.json").read_text()) for f in folders]
+    runs = [_ampscope.read_json(str(f / "run.json")) for f in folders]
     expected = runs[0]["ranks"]["of"]
     if len(folders) != expected:
         raise ValueError(f"{path}: holds {len(folders)} ranks of {expected}")
@@ -30,7 +29,7 @@ def merge_ranks(path):
     steps = [_merged_step([m[step] for m in metrics], replicated) for step in common]
     tensors = [_merged_histogram([h[key] for h in histograms if key in h], replicated, path)
                for key in sorted(set().union(*histograms)) if key[0] in set(common)]
-    results = [json.loads((f / "result.json").read_text()) for f in folders if (f / "result.json").exists()]
+    results = [_ampscope.read_json(str(f / "result.json")) for f in folders if (f / "result.json").exists()]
     ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
     with contextlib.closing(Folder(path, 0)) as merged:  # only now: ranks that contradict each other leave nothing
         merged.write("run.json", {**runs[0], "ranks": ranks})
@@ -56,8 +55,7 @@ def _are_replicated(metrics, histograms, steps):
 
 
 def _metrics(folder):
-    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
-    return {line["step"]: line for line in (json.loads(text) for text in lines if text.endswith("\n"))}
+    return {line["step"]: line for line in _ampscope.read_json_lines(str(folder / "metrics.jsonl"))}
 
 
 def _histograms(folder):
