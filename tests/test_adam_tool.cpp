@@ -120,6 +120,13 @@ TEST_CASE("bad input") {
     CHECK(contains(both.err, "cut_51.safetensors: the tensors end at byte"));
     CHECK(Json::parse(both.out)["inputs"].size() == 1);
     CHECK(Json::parse(both.out)["errors"].size() == 1);
+    // Damaged files alone: each has its line.
+    fs::remove(scratch / "both/step_000050.safetensors");
+    write_file(scratch / "both/cut_52.npz", "PK");
+    const Outcome none = adam((scratch / "both").string());
+    CHECK(none.code == 1);
+    for (const char* file : {"cut_51.safetensors: ", "cut_52.npz: "}) CHECK(contains(none.err, file));
+    CHECK(lines_of(none.err).size() == 2);
     fs::remove_all(scratch / "both");
     adam.check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients"});
     adam.check_error("", 2, {"PATH is required"});

@@ -107,7 +107,11 @@ TEST_CASE("what is missing or broken is said") {
     const std::string sample = AMP_SAMPLE;
     const Outcome other = diff(sample + "/deep_tanh " + sample + "/digits_cnn");
     CHECK(other.code == 1);
-    CHECK(contains(other.err, "no tensor of one name and step"));
+    CHECK(contains(other.err, sample + "/deep_tanh and " + sample + "/digits_cnn have no tensor of one name and step"));
+    fs::create_directory(scratch / "folder");
+    write_file(scratch / "folder/cut.npz", "PK");
+    const std::string folder = (scratch / "folder").string();
+    diff.check_error(folder + " " + folder, 1, {"cut.npz: "}); // one line for one file
     const Json one = diff.json(sample + "/deep_tanh " + sample + "/deep_tanh/step_000050.safetensors");
     CHECK(one["only_a"].size() > 0);
     CHECK(one["only_b"].empty());

@@ -132,6 +132,21 @@ TEST_CASE("lines that come twice are counted once, the last of them") {
     CHECK(contains(other.err, "3 steps are logged more than once, 1 of them differently"));
 }
 
+TEST_CASE("a damaged file of gradients is named, and the exit code is 1") {
+    const Scratch scratch;
+    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+    fs::remove(run / "histograms.jsonl");
+    fs::create_directory(run / "gradients");
+    fs::copy_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors", run / "gradients/step_000050.safetensors");
+    CHECK(report(run.string()).code == 0);
+    write_file(run / "gradients/step_000051.safetensors", "damaged");
+    const Outcome o = report(run.string() + " --json -");
+    CHECK(o.code == 1);
+    CHECK(lines_of(o.err).size() == 1);
+    CHECK(contains(o.err, "amp-report: " + (run / "gradients/step_000051.safetensors: ").string()));
+    CHECK(Json::parse(o.out)["errors"].size() == 1);
+}
+
 TEST_CASE("what is no text, or too much of it, is refused in one line and in little memory") {
     const Scratch scratch;
     const fs::path run = write_run(scratch / "run", "fp32", 0, 1);

@@ -182,6 +182,11 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
         REQUIRE_MESSAGE(refused.contains(tool), tool);
         for (const auto& [arguments, says] : refused.at(tool)) Tool{path_of(tool)}.check_error(arguments, 2, {says});
     }
+    for (const Writer& w : writers()) // CLI11 takes the next word for the value of "--json="
+        for (const std::string& output : w.outputs)
+            if (output.starts_with("--"))
+                Tool{path_of(w.tool)}.check_error(w.before + " " + w.input + " " + output + "= x", 2,
+                                                  {output + " needs a value"});
     CHECK(Tool{path_of("amp-histogram")}("--worst 010 " + one).out ==
           Tool{path_of("amp-histogram")}("--worst 10 " + one).out); // no octal numbers
 }

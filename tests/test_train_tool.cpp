@@ -121,6 +121,13 @@ TEST_CASE("options from a file") {
     const Outcome o = train("--config " + file);
     CHECK(o.code == 2);
     CHECK(contains(o.err, "modle"));
+    write_file(file, "# nothing\nmodel = \"mlp\"\nprecision = [\"fp32\",\n\"amp-fp16\"\n]\nsteps = 7\n");
+    CHECK(train.json("--config " + file)["runs"].size() == 2);
+    write_file(file, "# nothing\nprecision = [\"fp32\",\n\"amp-fp16\"\n]\n\n xx \n");
+    train.check_error("--config " + file, 2, {"--config: line 6: 'xx' is no key = value"});
+    write_file(file, std::string(3'000'000, 'a'));
+    train.check_error("--config " + file, 2, {"unknown option 'aaa"});
+    CHECK(train("--config " + file).err.size() < 3000);
     CHECK(train("--config " + (scratch / "none.toml").string()).code == 1);
 }
 

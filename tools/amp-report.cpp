@@ -51,7 +51,10 @@ void read(const fs::path& path, const fs::path& base, const ReportOptions& optio
     const auto errors = for_each_input(found, complain, [&](const fs::path& run) {
         const std::string name = base.empty() ? run : run.lexically_relative(base);
         report.runs.push_back(read_run(run, name, options.threads));
-        for (const std::string& warning : report.runs.back().warnings) complain("warning: " + warning);
+        const RecordedRun& last = report.runs.back();
+        for (const std::string& warning : last.warnings) complain("warning: " + warning);
+        for (const std::string& error : last.errors) complain(error);
+        report.errors.insert(report.errors.end(), last.errors.begin(), last.errors.end());
     });
     report.errors.insert(report.errors.end(), errors.begin(), errors.end());
 }

@@ -10,7 +10,9 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 #include <sys/stat.h>
 
@@ -73,6 +75,29 @@ std::string list_of_commands(const CLI::App& app) {
     return names.empty() ? "" : "; commands are " + names;
 }
 
+/// CLI11's reader of TOML, which passes over lines of one or two characters, whatever they are.
+class OptionsFile : public CLI::ConfigBase {
+  public:
+    std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+        const std::string text((std::istreambuf_iterator<char>(input)), {});
+        std::istringstream lines(text), again(text);
+        std::string line;
+        for (int number = 1; std::getline(lines, line); ++number) {
+            CLI::detail::trim(line);
+            if (line.empty() || line.front() == '#' || line.front() == ';') continue;
+            if (line.size() < 3)
+                throw UsageError(fmt::format("--config: line {}: '{}' is no key = value", number, line));
+            const std::size_t equals = line.find('=');
+            std::string value = equals == std::string::npos ? "" : line.substr(equals + 1);
+            value = CLI::detail::trim(value.erase(std::min(value.find('#'), value.size())));
+            if (value.size() < 2 || value.front() != '[') continue;
+            for (; value.back() != ']' && std::getline(lines, line); ++number) // a list over several lines
+                value += CLI::detail::trim(line);
+        }
+        return ConfigBase::from_config(again);
+    }
+};
+
 template <class T>
 std::optional<T> number_of(std::string_view text) {
     if (text.starts_with('+')) text.remove_prefix(1);
@@ -87,6 +112,7 @@ std::optional<T> number_of(std::string_view text) {
 CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& examples)
     : CLI::App(description, name) {
     footer(examples + "\n" + exit_codes);
+    config_formatter(std::make_shared<OptionsFile>());
     set_version_flag("--version", name + " " AMPSCOPE_VERSION);
 }
 
@@ -127,6 +153,7 @@ void CommandLine::add_recommendation(RecommendationOptions& options, const std::
 
 std::optional<int> CommandLine::read(int argc, char** argv, const std::function<void()>& interpret) {
     try {
+        check_values(argc, argv);
         parse(argc, argv);
         check_words(argc, argv);
         check_paths();
@@ -145,6 +172,21 @@ std::optional<int> CommandLine::read(int argc, char** argv, const std::function<
         throw UsageError(error.what());
     }
     return std::nullopt;
+}
+
+/// "--json=", of which CLI11 would take the next word for the value.
+void CommandLine::check_values(int argc, char** argv) const {
+    std::vector<const CLI::App*> apps = get_subcommands([](const CLI::App*) { return true; });
+    apps.push_back(this);
+    for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+        const std::string_view word = argv[i];
+        if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
+        const std::string name(word.substr(0, word.size() - 1));
+        for (const CLI::App* app : apps)
+            if (const CLI::Option* option = app->get_option_no_throw(name);
+                option != nullptr && option->get_items_expected_max() != 0)
+                throw UsageError(name + " needs a value");
+    }
 }
 
 /// Flags with a value, and values that are nothing, as in --json "$UNSET".

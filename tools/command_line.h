@@ -40,6 +40,7 @@ class CommandLine : public CLI::App {
     std::optional<int> read(int argc, char** argv, const std::function<void()>& interpret);
 
   private:
+    void check_values(int argc, char** argv) const;
     void check_words(int argc, char** argv) const;
     void check_paths() const;
     [[nodiscard]] std::string usage_text(const CLI::ParseError& error) const;

@@ -1,13 +1,16 @@
 #include <ampscope/tools/output.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/parallel.h>
 #include <ampscope/tools/chart/text.h>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <system_error>
 
@@ -27,6 +30,8 @@ bool is_pipe_or_device(const fs::path& path) {
     std::error_code none;
     return fs::is_other(path, none);
 }
+
+constexpr std::size_t longest_usage = 2000; // of what may repeat words of the command line or of --config
 
 constexpr const char* standard_output = "standard output";
 
@@ -62,7 +67,18 @@ void print_text(std::string_view text) {
         fail_to_write(standard_output);
 }
 
-void print_error(std::string_view text) noexcept { std::fwrite(text.data(), 1, text.size(), stderr); }
+// A closed pipe there would end the program by SIGPIPE, which is held back and taken from what is pending.
+void print_error(std::string_view text) noexcept {
+    sigset_t broken_pipe, before, pending;
+    sigemptyset(&broken_pipe);
+    sigaddset(&broken_pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+    sigpending(&pending);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    constexpr timespec at_once{};
+    if (sigismember(&pending, SIGPIPE) == 0) sigtimedwait(&broken_pipe, nullptr, &at_once);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
 
 std::string json_text(const nlohmann::ordered_json& document, int indent) {
     return printable_json(document.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
@@ -125,6 +141,9 @@ std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, cons
     for (const fs::path& path : paths) {
         try {
             body(path);
+        } catch (const RecordingError& error) {
+            std::ranges::for_each(error.lines(), complain);
+            errors.insert(errors.end(), error.lines().begin(), error.lines().end());
         } catch (...) {
             errors.push_back(failure_text(path));
             complain(errors.back());
@@ -143,7 +162,7 @@ int exit_code(const Complain& complain, const std::function<int()>& run) {
         tell_of_thread_shortage(complain);
         return code;
     } catch (const UsageError& error) {
-        complain(std::string(error.what()) + "; see --help");
+        complain(clipped(printable(error.what()), longest_usage) + "; see --help");
         return 2;
     } catch (...) {
         complain(failure_text());

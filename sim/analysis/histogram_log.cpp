@@ -154,7 +154,7 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
 }
 
 void measure_gradients(const Recording& recording, int threads, const MagnitudesSink& sink,
-                       std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress) {
+                       std::vector<std::string>& errors, const std::function<void(std::uint64_t)>& progress) {
     const FloatEnvironment environment;
     std::unique_ptr<TensorFile> file;
     for (const RecordedTensor& t : recording.tensors) {
@@ -166,7 +166,7 @@ void measure_gradients(const Recording& recording, int threads, const Magnitudes
             if (!file || file->path() != t.file) file = open_tensor_file(t.file);
             found.magnitudes = measure_divided(*file, t.index, t.recorded_scale, threads, progress).histogram;
         } catch (const FileError& error) {
-            warnings.emplace_back(error.what());
+            add_error(errors, error);
             continue;
         }
         sink(found);

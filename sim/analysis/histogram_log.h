@@ -36,8 +36,8 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
                         std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress = {});
 
 /// Gradients in files, or in the files of a run folder; values are divided by the recorded scale, which is then 1.
-/// Files that cannot be read are left out with a warning.
+/// Files that cannot be read are left out, and become a line of `errors` each.
 void measure_gradients(const Recording& recording, int threads, const MagnitudesSink& sink,
-                       std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress = {});
+                       std::vector<std::string>& errors, const std::function<void(std::uint64_t)>& progress = {});
 
 } // namespace amp

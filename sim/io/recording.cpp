@@ -66,9 +66,8 @@ std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vecto
 }
 
 /// Whether two tensors of the same size hold the same bytes.
-bool same_bytes(const RecordedTensor& a, const RecordedTensor& b, const OpenOptions& options) {
-    const auto file_a = open_tensor_file(a.file, options), file_b = open_tensor_file(b.file, options);
-    const auto x = file_a->stream(a.index), y = file_b->stream(b.index);
+bool same_bytes(const TensorFile& a, std::size_t tensor_a, const TensorFile& b, std::size_t tensor_b) {
+    const auto x = a.stream(tensor_a), y = b.stream(tensor_b);
     std::vector<std::byte> p(1 << 18), q(1 << 18);
     const auto chunk = static_cast<std::size_t>(p.size() / 24 * 24); // whole elements of any dtype
     for (;;) {
@@ -108,7 +107,7 @@ class Finder {
             const auto file = open_tensor_file(path, options_);
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
             const bool states_scale = file->metadata().contains("loss_scale");
-            for (RecordedTensor& tensor : describe(*file)) add_tensor(std::move(tensor), states_scale);
+            for (RecordedTensor& tensor : describe(*file)) add_tensor(*file, std::move(tensor), states_scale);
         } catch (const FileError& error) {
             result_.errors.emplace_back(error.what());
         }
@@ -147,14 +146,16 @@ class Finder {
 
     /// A repeated tensor is listed once, from a file that states its loss scale if there is one: .npy and .npz cannot.
     /// The same bytes under two stated scales are two tensors.
-    void add_tensor(RecordedTensor tensor, bool states_scale) {
+    void add_tensor(const TensorFile& file, RecordedTensor tensor, bool states_scale) {
         const Key key{tensor.entry.name, tensor.step, tensor.entry.bytes};
         for (auto [it, end] = seen_.equal_range(key); it != end; ++it) {
             Seen& seen = it->second;
             RecordedTensor& earlier = result_.tensors[seen.tensor];
             if (earlier.file == tensor.file && earlier.index != tensor.index) continue;
             if (states_scale && seen.states_scale && earlier.recorded_scale != tensor.recorded_scale) continue;
-            if (earlier.file != tensor.file && !same_bytes(earlier, tensor, options_)) continue;
+            if (earlier.file != tensor.file &&
+                !same_bytes(opened(earlier.file), earlier.index, file, tensor.index))
+                continue;
             if (states_scale && !seen.states_scale) {
                 std::swap(earlier, tensor);
                 seen.states_scale = true;
@@ -166,10 +167,17 @@ class Finder {
         result_.tensors.push_back(std::move(tensor));
     }
 
+    /// An earlier file, which is likely to be asked for again: files repeat others as a whole.
+    const TensorFile& opened(const fs::path& path) {
+        if (!earlier_ || earlier_->path() != path) earlier_ = open_tensor_file(path, options_);
+        return *earlier_;
+    }
+
     using Key = std::tuple<std::string, std::optional<std::int64_t>, std::uint64_t>;
 
     const OpenOptions& options_;
     Recording& result_;
+    std::unique_ptr<TensorFile> earlier_;
     struct Seen {
         std::size_t tensor; ///< in the result
         bool states_scale;
@@ -190,9 +198,13 @@ std::string layer_of(std::string_view tensor) {
     return std::string(tensor);
 }
 
-std::string first_of(const std::vector<std::string>& errors) {
-    const std::size_t more = errors.size() - 1;
-    return errors.front() + (more == 0 ? "" : " (and " + std::to_string(more) + " more like this)");
+RecordingError::RecordingError(std::vector<std::string> lines)
+    : std::runtime_error(lines.front()), lines_(std::move(lines)) {}
+
+void add_error(std::vector<std::string>& errors, const FileError& error) {
+    const std::string line = error.what(), file = line.substr(0, line.find(": ") + 1);
+    if (std::ranges::none_of(errors, [&](const std::string& earlier) { return earlier.starts_with(file); }))
+        errors.push_back(line);
 }
 
 Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options) {

@@ -35,8 +35,18 @@ struct Recording {
 /// errors; the rest is still listed.
 Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {});
 
-/// The first of several errors, and how many follow it: what a program says that has nothing else to say.
-std::string first_of(const std::vector<std::string>& errors);
+/// Nothing could be read: a line for each file, of which what() is the first.
+class RecordingError : public std::runtime_error {
+  public:
+    explicit RecordingError(std::vector<std::string> lines);
+    [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
+
+  private:
+    std::vector<std::string> lines_;
+};
+
+/// Adds a line of FileError unless that file has one: of a damaged file each tensor may be an error.
+void add_error(std::vector<std::string>& errors, const FileError& error);
 
 /// "h.0.weight.grad" -> "h.0", "c1.out.grad" -> "c1".
 std::string layer_of(std::string_view tensor);

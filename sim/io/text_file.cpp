@@ -2,11 +2,15 @@
 
 #include <ampscope/sim/io/tensor_file.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
+#include <span>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,16 +29,40 @@ std::string_view refusal(mode_t mode, Pipe pipe) {
     throw FileError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
 }
 
+/// Waits for a pipe's other end, which nobody may ever open. Returns how many bytes of it are in `begin` by then.
+std::size_t await_writer(const std::filesystem::path& path, int pipe, std::span<char> begin) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::seconds patience{3};
+    for (const Clock::time_point end = Clock::now() + patience; Clock::now() < end;) {
+        pollfd events{.fd = pipe, .events = POLLIN, .revents = 0};
+        if (::poll(&events, 1, 20) > 0) return 0; // bytes, or the end of what a writer that has gone had to say
+        const ssize_t n = ::read(pipe, begin.data(), begin.size()); // 0 without a writer, else an error: nothing yet
+        if (n != 0) return static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    }
+    throw FileError(path, fmt::format("is a pipe that no program has opened for writing in {} seconds",
+                                      patience.count()));
+}
+
 } // namespace
 
-// The kind is asked for before opening: a pipe that will not do must not be waited for, one that will do must be.
+// The kind is asked for before opening: a pipe that will not do must not be waited for. One that will do is, for a
+// while: O_NONBLOCK is for opening alone.
 TextFile::TextFile(std::filesystem::path path, Pipe pipe) : path_(std::move(path)), descriptor_(-1) {
     struct stat status {};
     if (::stat(path_.c_str(), &status) != 0) fail(path_);
     if (const std::string_view why = refusal(status.st_mode, pipe); !why.empty())
         throw FileError(path_, std::string(why));
-    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | (S_ISREG(status.st_mode) ? O_NONBLOCK : 0));
+    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) fail(path_);
+    if (S_ISREG(status.st_mode)) return;
+    try {
+        read_ = await_writer(path_, descriptor_, buffer_);
+    } catch (...) {
+        ::close(descriptor_);
+        throw;
+    }
+    setg(buffer_.data(), buffer_.data(), buffer_.data() + read_);
+    ::fcntl(descriptor_, F_SETFL, 0);
 }
 
 TextFile::~TextFile() { ::close(descriptor_); }

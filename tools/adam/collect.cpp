@@ -14,6 +14,8 @@
 #include <map>
 #include <mutex>
 
+#include <sys/resource.h>
+
 namespace amp {
 
 namespace {
@@ -49,20 +51,47 @@ OptimizerOptions optimizer_of(const Json& run, const AdamToolOptions& options) {
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// A tensor of a file that is opened when it is read: a run may have thousands of files.
+/// The files of a recording, for any thread. A file of thousands of tensors must not be opened for each of them, nor
+/// thousands of files at once: as many as a process may stay open, the others are opened when they are needed.
+class OpenFiles {
+  public:
+    std::shared_ptr<const TensorFile> operator()(const fs::path& path) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (const auto found = files_.find(path); found != files_.end()) return found->second;
+        }
+        std::shared_ptr<const TensorFile> file = open_tensor_file(path);
+        const std::lock_guard lock(mutex_);
+        if (files_.size() < most_) files_.emplace(path, file);
+        return file;
+    }
+
+  private:
+    /// A part of the descriptors that the process may have; others need some, too.
+    static std::size_t most_open() {
+        rlimit limit{};
+        const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+        return known ? static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur / 16, 64)) : 0;
+    }
+
+    std::mutex mutex_;
+    std::map<fs::path, std::shared_ptr<const TensorFile>> files_;
+    std::size_t most_ = most_open();
+};
+
+/// A tensor of a file.
 struct Place {
     fs::path file;
     std::size_t tensor;
     double scale = 1; ///< that its values contain
 
-    [[nodiscard]] std::vector<float> read(std::uint64_t begin, std::uint64_t end) const {
-        const auto opened = open_tensor_file(file);
+    [[nodiscard]] std::vector<float> read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {
+        const auto opened = open(file);
         std::vector<float> values;
         for (const StoredNumber& n : NumberReader(*opened, tensor).read(begin, end))
             values.push_back(static_cast<float>(n.value() / scale));
         return values;
     }
-    [[nodiscard]] bool is_stream() const { return !open_tensor_file(file)->random_access(tensor); }
 };
 
 /// Where the history of one parameter is read from.
@@ -74,8 +103,9 @@ struct Source {
 
     /// How many elements are worked on at a time, so that all their gradients fit into memory; a compressed file is
     /// read in one go.
-    [[nodiscard]] std::uint64_t block(std::uint64_t numbers) const {
-        if (std::ranges::any_of(gradients, &Place::is_stream)) return std::max<std::uint64_t>(numbers, 1);
+    [[nodiscard]] std::uint64_t block(OpenFiles& open, std::uint64_t numbers) const {
+        const auto is_stream = [&](const Place& p) { return !open(p.file)->random_access(p.tensor); };
+        if (std::ranges::any_of(gradients, is_stream)) return std::max<std::uint64_t>(numbers, 1);
         constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24;
         return std::clamp(room / gradients.size() / least * least, least, most);
     }
@@ -87,10 +117,10 @@ std::string parameter_of(const std::string& gradient) {
 }
 
 /// The state before a step: weight, m and v of one parameter, where the folder has them.
-void find_state(const fs::path& folder, std::int64_t step, const std::string& parameter, std::uint64_t count,
-                Source& source) {
+void find_state(OpenFiles& open, const fs::path& folder, std::int64_t step, const std::string& parameter,
+                std::uint64_t count, Source& source) {
     const fs::path path = folder / fmt::format("state/step_{:06}.safetensors", step);
-    const auto file = open_tensor_file(path);
+    const auto file = open(path);
     const auto place = [&](const std::string& name) -> std::optional<Place> {
         const auto found = std::ranges::find(file->tensors(), name, &TensorEntry::name);
         if (found == file->tensors().end() || found->count != count) return std::nullopt;
@@ -141,7 +171,7 @@ class Collector {
             if (by_name[t.entry.name].empty()) names.push_back(t.entry.name);
             by_name[t.entry.name].push_back(&t);
         }
-        if (names.empty() && !findings_.errors.empty()) throw std::runtime_error(first_of(findings_.errors));
+        if (names.empty() && !findings_.errors.empty()) throw RecordingError(findings_.errors);
         if (names.empty()) throw FileError(path_, "holds no weights' gradients that the options select");
         judge(by_name);
         std::uint64_t work = 0;
@@ -151,10 +181,10 @@ class Collector {
             try {
                 measure(name, by_name[name], bar);
             } catch (const FileError& error) {
-                findings_.errors.emplace_back(error.what());
+                add_error(findings_.errors, error);
             }
         }
-        if (findings_.tensors.empty()) throw std::runtime_error(first_of(findings_.errors));
+        if (findings_.tensors.empty()) throw RecordingError(findings_.errors);
         return std::move(findings_);
     }
 
@@ -195,7 +225,7 @@ class Collector {
         return step && next ? updates(*step, *next) : 1;
     }
 
-    [[nodiscard]] Source find(const std::string& name, const Series& series) const {
+    Source find(const std::string& name, const Series& series) {
         Source source;
         const bool recorded = findings_.basis == AdamBasis::recorded;
         const RecordedTensor& last = *series.back();
@@ -210,7 +240,7 @@ class Collector {
         }
         if (!recorded) return source;
         source.first = updates(0, *findings_.step) + 1;
-        find_state(path_, *findings_.step, parameter_of(name), last.entry.count, source);
+        find_state(open_, path_, *findings_.step, parameter_of(name), last.entry.count, source);
         return source;
     }
 
@@ -218,11 +248,11 @@ class Collector {
         const Source source = find(name, series);
         const TensorEntry& entry = series.back()->entry;
         const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
-        const std::uint64_t block = source.block(numbers);
+        const std::uint64_t block = source.block(open_, numbers);
         std::vector<AdamEffects> parts((numbers + block - 1) / block);
         for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
             const auto read = [&](const std::optional<Place>& place) {
-                return place ? place->read(begin, end) : std::vector<float>();
+                return place ? place->read(open_, begin, end) : std::vector<float>();
             };
             AdamHistory h{.weight = read(source.weight),
                           .m = read(source.m),
@@ -230,7 +260,7 @@ class Collector {
                           .first = source.first,
                           .gradients = {},
                           .repeats = source.repeats};
-            for (const Place& place : source.gradients) h.gradients.push_back(place.read(begin, end));
+            for (const Place& place : source.gradients) h.gradients.push_back(place.read(open_, begin, end));
             parts[begin / block] = adam_effects(findings_.question, h);
             bar.add(end - begin);
         });
@@ -247,6 +277,7 @@ class Collector {
     const AdamToolOptions& options_;
     std::vector<std::int64_t> skipped_; ///< ascending
     AdamFindings findings_;
+    OpenFiles open_;
 };
 
 } // namespace

@@ -73,7 +73,8 @@ std::vector<Pair> pair_up(const Recording& a, const Recording& b, DiffFindings& 
 
 Recording read(const fs::path& path, const DiffOptions& options, DiffFindings& findings) {
     Recording recording = find_tensors({path}, options.open);
-    findings.errors.insert(findings.errors.end(), recording.errors.begin(), recording.errors.end());
+    for (const std::string& error : recording.errors) // the two may be one folder
+        if (std::ranges::find(findings.errors, error) == findings.errors.end()) findings.errors.push_back(error);
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !matches(options.tensor, t.entry.name); });
     return recording;
@@ -101,7 +102,7 @@ void compare(const std::vector<Pair>& pairs, const DiffOptions& options, DiffFin
                 findings.warnings.push_back(pair.name + ": shapes differ; compared element by element");
             findings.pairs.push_back(std::move(pair));
         } catch (const FileError& error) {
-            findings.errors.emplace_back(error.what());
+            add_error(findings.errors, error);
         }
     }
 }
@@ -140,7 +141,7 @@ void sum_up_steps(const DiffOptions& options, DiffFindings& findings) {
             step.origin = state->differing() == 0 ? Origin::local : Origin::drift;
             step.state_distance = state->relative_norm();
         } catch (const FileError& error) {
-            findings.errors.emplace_back(error.what());
+            add_error(findings.errors, error);
         }
     }
 }
@@ -202,10 +203,11 @@ DiffFindings collect(const DiffOptions& options) {
     try {
         compare_runs(options, findings);
     } catch (const FileError& error) {
-        findings.errors.emplace_back(error.what());
+        add_error(findings.errors, error);
     }
     if (findings.pairs.empty() && findings.errors.empty())
-        findings.errors.emplace_back("the two have no tensor of one name and step");
+        findings.errors.push_back(fmt::format("{} and {} have no tensor of one name and step", options.a.string(),
+                                              options.b.string()));
     return findings;
 }
 

@@ -205,7 +205,9 @@ Findings collect(const HistogramOptions& options) {
     if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by);
     if (findings.tensors.empty()) {
         if (findings.errors.empty())
-            findings.errors.emplace_back("no tensor was found that --tensor and --step select");
+            findings.errors.push_back(
+                fmt::format("{}{}: no tensor that --tensor and --step select", options.paths.front().string(),
+                            options.paths.size() == 1 ? "" : fmt::format(" and {} others", options.paths.size() - 1)));
         return findings;
     }
     for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));

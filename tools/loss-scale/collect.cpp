@@ -180,12 +180,12 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
             step.amax = m.max;
             if (!std::isfinite(step.overflow_scale)) step.largest = t.entry.name;
         } catch (const FileError& error) {
-            log.errors.emplace_back(error.what());
+            add_error(log.errors, error);
         }
     }
     for (auto& [number, step] : steps) log.steps.push_back(std::move(step));
     log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
-    if (log.steps.empty() && !log.errors.empty()) throw std::runtime_error(first_of(log.errors));
+    if (log.steps.empty() && !log.errors.empty()) throw RecordingError(log.errors);
     if (log.steps.empty()) throw FileError(path, "holds no gradients and no log of steps");
     return log;
 }

@@ -11,7 +11,7 @@ struct Report {
     std::vector<RecordedRun> runs;
     std::vector<Group> groups;         ///< of these runs
     std::vector<std::string> commands; ///< that trained them, where they are known
-    std::vector<std::string> errors;   ///< inputs of which nothing could be read
+    std::vector<std::string> errors;   ///< of inputs and files that could not be read
 };
 
 Document document_of(const Report& report, const ReportOptions& options);

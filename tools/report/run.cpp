@@ -64,6 +64,7 @@ class RunReader {
         for (const char* file : {"run.json", "metrics.jsonl", "histograms.jsonl", "result.json"})
             if (std::error_code none; fs::is_regular_file(path_ / file, none))
                 run_.files.push_back(hashed(path_ / file, (fs::path(run_.name) / file).string()));
+        if (run_.steps.empty() && run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
         if (run_.steps.empty() && run_.tensors.empty())
             throw FileError(run_.name, "holds neither steps nor gradients" +
                                            (run_.warnings.empty() ? "" : " (" + run_.warnings.front() + ")"));
@@ -73,9 +74,8 @@ class RunReader {
     RecordedRun read_gradients() {
         run_.label = run_.name;
         measure();
-        if (run_.tensors.empty())
-            throw std::runtime_error(run_.warnings.empty() ? run_.name + ": holds no gradients"
-                                                           : first_of(run_.warnings));
+        if (run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
+        if (run_.tensors.empty()) throw FileError(run_.name, "holds no gradients");
         return std::move(run_);
     }
 
@@ -207,8 +207,8 @@ class RunReader {
 
     void measure() {
         const Recording recording = find_tensors({path_});
-        for (const auto* lines : {&recording.errors, &recording.warnings})
-            run_.warnings.insert(run_.warnings.end(), lines->begin(), lines->end());
+        run_.errors.insert(run_.errors.end(), recording.errors.begin(), recording.errors.end());
+        run_.warnings.insert(run_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
         std::uint64_t bytes = 0;
         for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
         if (run_.steps.empty() && !recording.tensors.empty()) {
@@ -217,7 +217,7 @@ class RunReader {
             run_.columns = {step(first), step(last)};
         }
         ProgressBar bar(bytes);
-        measure_gradients(recording, threads_, sink(), run_.warnings, [&](std::uint64_t n) { bar.add(n); });
+        measure_gradients(recording, threads_, sink(), run_.errors, [&](std::uint64_t n) { bar.add(n); });
         fs::path last;
         for (const RecordedTensor& t : recording.tensors) {
             if (t.file == last) continue;

@@ -73,6 +73,7 @@ struct RecordedRun {
     std::vector<std::vector<ScaledCasts>> scaled;      ///< by such format and column
     std::vector<ScaledTensor> scaled_tensors;
     std::vector<SourceFile> files;
+    std::vector<std::string> errors; ///< a line for each damaged file of gradients
     std::vector<std::string> warnings;
     std::vector<std::string> remarks; ///< of the recorder, about the loop that it watched
 
@@ -92,8 +93,8 @@ std::optional<double> number_at(const nlohmann::ordered_json& json, const std::s
 /// cannot be listed adds a line to `errors`. Throws FileError for a path that does not exist.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, std::vector<std::string>& errors);
 
-/// `name`: how the report calls it. Throws FileError for an input of which nothing can be read; parts that cannot be
-/// read become warnings.
+/// `name`: how the report calls it. Throws FileError or RecordingError for an input of which nothing can be read;
+/// parts that cannot be read become errors or warnings.
 RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads);
 
 } // namespace amp
