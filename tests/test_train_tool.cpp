@@ -128,6 +128,7 @@ TEST_CASE("options from a file") {
     write_file(file, std::string(3'000'000, 'a'));
     train.check_error("--config " + file, 2, {"unknown option 'aaa"});
     CHECK(train("--config " + file).err.size() < 3000);
+    train.check_error("--config /dev/zero", 1, {"/dev/zero: is a device, not a regular file"});
     CHECK(train("--config " + (scratch / "none.toml").string()).code == 1);
 }
 

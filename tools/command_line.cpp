@@ -1,6 +1,7 @@
 #include <ampscope/tools/command_line.h>
 
 #include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/io/text_file.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -174,12 +175,16 @@ std::optional<int> CommandLine::read(int argc, char** argv, const std::function<
     return std::nullopt;
 }
 
-/// "--json=", of which CLI11 would take the next word for the value.
+/// "--json=", of which CLI11 would take the next word for the value, and a file of options that is a pipe or a device,
+/// which it would wait for, or read for ever.
 void CommandLine::check_values(int argc, char** argv) const {
     std::vector<const CLI::App*> apps = get_subcommands([](const CLI::App*) { return true; });
     apps.push_back(this);
     for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
         const std::string_view word = argv[i];
+        const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
+        const std::string_view file = word == "--config" ? next : word.starts_with("--config=") ? word.substr(9) : "";
+        if (get_config_ptr() != nullptr && !file.empty()) const TextFile regular{std::string(file)};
         if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
         const std::string name(word.substr(0, word.size() - 1));
         for (const CLI::App* app : apps)
