@@ -18,8 +18,8 @@ namespace amp {
 /// The most threads that a call may ask for, and that a process keeps.
 inline constexpr int max_threads = 4096;
 
-/// Number of threads that `requested` means: itself, or for 0 every core that this process may use (cores.h). Throws
-/// std::invalid_argument below 0 and above max_threads.
+/// Number of threads that `requested` means: itself, or for 0 every core that this process could use when it first
+/// asked (cores.h). Throws std::invalid_argument below 0 and above max_threads.
 int thread_count(int requested);
 
 /// The length of a part where `length` things are shared out into at most `parts` parts of whole units (the last may be
@@ -38,7 +38,7 @@ constexpr std::int64_t share_of(std::int64_t length, std::int64_t parts, std::in
 void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
                     const std::function<void(std::uint64_t begin, std::uint64_t end)>& body);
 
-/// That the system did not make all threads that a call wanted.
+/// The system did not make all threads that a call wanted.
 struct ThreadShortage {
     int wanted = 0, got = 0; ///< that worked on this call, the caller among them
     std::string reason;      ///< in the system's words

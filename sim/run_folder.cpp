@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 std::string step_file(std::int64_t step) { return fmt::format("step_{:06}.safetensors", step); }
 
-/// Of a file with such a name.
+/// The step in a name that step_file() makes; nothing for another name.
 std::optional<std::int64_t> step_of(const std::string& name) {
     std::int64_t step = 0;
     if (std::sscanf(name.c_str(), "step_%ld.safetensors", &step) != 1 || name != step_file(step)) return std::nullopt;

@@ -182,7 +182,8 @@ TEST_CASE("memory follows what is read, within bounds") {
     std::string lines = "amax,scale\n";
     for (int i = 0; i < 5'000'001; ++i) lines += "1,1\n";
     const fs::path many = write_file(scratch / "many.csv", lines);
-    const Outcome refused = run_command("ulimit -v 1200000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + many.string());
+    const Outcome refused =
+        run_command("ulimit -v 1200000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + many.string());
     CHECK(refused.code == 1);
     CHECK(refused.err == "amp-loss-scale: " + many.string() + ": line 5000002: more than 5000000 steps\n");
     // A quarter of a million steps, none of them like another for a scaler, under 141 settings.

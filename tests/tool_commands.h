@@ -30,7 +30,7 @@ class ToolCommands {
         writer.commit();
     }
 
-    /// Of tools that take --threads.
+    /// Commands of tools that take --threads.
     [[nodiscard]] std::vector<std::string> threaded() const {
         const std::string runs = path("seed0") + " " + path("seed1"), tiny = path("tiny.safetensors");
         return {AMP_TRAIN " --model gpt --width 8 --batch 7 --steps 2 --dropout 0.1 --precision "
@@ -44,7 +44,7 @@ class ToolCommands {
                 AMP_LOSS_SCALE " --sweep --json - " + path("seed0") + "/amp-fp16 " + path("log.csv"),
                 AMP_REPORT " --json - " + path("seed0") + " " + path("seed1")};
     }
-    /// Of those that do not.
+    /// Commands of tools that do not.
     [[nodiscard]] std::vector<std::string> others() const {
         return {AMP_FORMAT,
                 AMP_FORMAT " --json e4m3 --values",

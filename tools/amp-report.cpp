@@ -66,7 +66,9 @@ void ask_adam(Group& group, const ReportOptions& options) {
     try {
         group.adam = collect(group.evidence->path, asked);
         group.adam->name = group.evidence->name;
-        std::ranges::move(group.adam->errors, std::back_inserter(group.adam->warnings));
+        std::ranges::copy_if(group.adam->errors, std::back_inserter(group.adam->warnings), [&](const std::string& e) {
+            return std::ranges::find(group.evidence->errors, e) == group.evidence->errors.end(); // that is said
+        });
     } catch (...) {
         group.notes.push_back("Adam is left out: " + failure_text());
     }

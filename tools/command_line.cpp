@@ -76,12 +76,21 @@ std::string list_of_commands(const CLI::App& app) {
     return names.empty() ? "" : "; commands are " + names;
 }
 
-/// CLI11's reader of TOML, which passes over lines of one or two characters, whatever they are.
+/// CLI11's reader of TOML, but for two things: it would wait for pipes and read devices for ever, and it passes over lines
+/// of one or two characters, whatever they are.
 class OptionsFile : public CLI::ConfigBase {
   public:
-    std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-        const std::string text((std::istreambuf_iterator<char>(input)), {});
-        std::istringstream lines(text), again(text);
+    void read(const std::string& path) { text_ = TextFile(path).rest(longest_line); }
+
+    std::vector<CLI::ConfigItem> from_config(std::istream& /*the same file*/) const override {
+        check_lines();
+        std::istringstream text(text_);
+        return ConfigBase::from_config(text);
+    }
+
+  private:
+    void check_lines() const {
+        std::istringstream lines(text_);
         std::string line;
         for (int number = 1; std::getline(lines, line); ++number) {
             CLI::detail::trim(line);
@@ -95,8 +104,9 @@ class OptionsFile : public CLI::ConfigBase {
             for (; value.back() != ']' && std::getline(lines, line); ++number) // a list over several lines
                 value += CLI::detail::trim(line);
         }
-        return ConfigBase::from_config(again);
     }
+
+    std::string text_;
 };
 
 template <class T>
@@ -113,7 +123,6 @@ std::optional<T> number_of(std::string_view text) {
 CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& examples)
     : CLI::App(description, name) {
     footer(examples + "\n" + exit_codes);
-    config_formatter(std::make_shared<OptionsFile>());
     set_version_flag("--version", name + " " AMPSCOPE_VERSION);
 }
 
@@ -152,6 +161,15 @@ void CommandLine::add_recommendation(RecommendationOptions& options, const std::
         ->transform(real_number(0, 1, Ends::high));
 }
 
+void CommandLine::add_config(const std::string& description) {
+    const auto file = std::make_shared<OptionsFile>();
+    config_formatter(file);
+    set_config("--config", "", description)->check([file](const std::string& path) {
+        file->read(path);
+        return std::string();
+    });
+}
+
 std::optional<int> CommandLine::read(int argc, char** argv, const std::function<void()>& interpret) {
     try {
         check_values(argc, argv);
@@ -165,8 +183,6 @@ std::optional<int> CommandLine::read(int argc, char** argv, const std::function<
     } catch (const CLI::CallForVersion& version) {
         print_text(version.what() + std::string("\n"));
         return 0;
-    } catch (const CLI::FileError&) { // --config
-        throw FileError(get_config_ptr()->as<std::string>(), "cannot be read");
     } catch (const CLI::ParseError& error) {
         throw UsageError(usage_text(error));
     } catch (const std::invalid_argument& error) {
@@ -175,16 +191,12 @@ std::optional<int> CommandLine::read(int argc, char** argv, const std::function<
     return std::nullopt;
 }
 
-/// "--json=", of which CLI11 would take the next word for the value, and a file of options that is a pipe or a device,
-/// which it would wait for, or read for ever.
+/// "--json=", of which CLI11 would take the next word for the value.
 void CommandLine::check_values(int argc, char** argv) const {
     std::vector<const CLI::App*> apps = get_subcommands([](const CLI::App*) { return true; });
     apps.push_back(this);
     for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
         const std::string_view word = argv[i];
-        const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
-        const std::string_view file = word == "--config" ? next : word.starts_with("--config=") ? word.substr(9) : "";
-        if (get_config_ptr() != nullptr && !file.empty()) const TextFile regular{std::string(file)};
         if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
         const std::string name(word.substr(0, word.size() - 1));
         for (const CLI::App* app : apps)

@@ -31,6 +31,8 @@ class CommandLine : public CLI::App {
     void add_tensor(std::string& pattern);
     void add_worst(std::size_t& rows, const std::string& help = "Rows in tables of tensors; 0: all; default 10");
     void add_threads(int& threads);
+    /// --config: options from a file.
+    void add_config(const std::string& description);
     /// --margin and --limit of the scale that is `called` recommended or advised.
     void add_recommendation(RecommendationOptions& options, const std::string& called);
 

@@ -79,7 +79,7 @@ class MagnitudeCounter {
     /// Counts one block: whole packed elements, little-endian, at most sum_block numbers. Returns its sums, which are
     /// zero for types of at most 16 bits: statistics() has those.
     MagnitudeSums add(std::span<const std::byte> block);
-    /// Of all that was added, each element `repeats` times.
+    /// The statistics of all that was added, each element counted `repeats` times.
     [[nodiscard]] MagnitudeStatistics statistics(std::uint64_t repeats = 1) const;
     /// Adds another counter of the same dtype. This and statistics() may put a const counter in order inside.
     void merge(const MagnitudeCounter& other);

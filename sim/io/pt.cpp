@@ -225,7 +225,7 @@ class PtFile : public TensorFile {
         return stream_of(tensor, *views_[tensor].tensor);
     }
 
-    /// Of a view that torch's expand made: the same with extents of 1.
+    /// A view that torch's expand made is read as the same view with extents of 1 where it repeats.
     [[nodiscard]] std::unique_ptr<ByteStream> distinct(std::size_t tensor) const override {
         pickle::Tensor t = *views_[tensor].tensor;
         for (std::size_t i = 0; i < t.shape.size(); ++i)

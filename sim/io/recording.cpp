@@ -202,9 +202,9 @@ RecordingError::RecordingError(std::vector<std::string> lines)
     : std::runtime_error(lines.front()), lines_(std::move(lines)) {}
 
 void add_error(std::vector<std::string>& errors, const FileError& error) {
-    const std::string line = error.what(), file = line.substr(0, line.find(": ") + 1);
-    if (std::ranges::none_of(errors, [&](const std::string& earlier) { return earlier.starts_with(file); }))
-        errors.push_back(line);
+    const std::string begin = error.file() + ": ";
+    if (std::ranges::none_of(errors, [&](const std::string& earlier) { return earlier.starts_with(begin); }))
+        errors.emplace_back(error.what());
 }
 
 Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options) {

@@ -62,7 +62,7 @@ class RandomAccessStream : public ByteStream {
 } // namespace
 
 FileError::FileError(const std::filesystem::path& file, const std::string& what)
-    : std::runtime_error(one_line(file.string()) + ": " + one_line(what)) {}
+    : std::runtime_error(one_line(file.string()) + ": " + one_line(what)), file_(one_line(file.string())) {}
 
 // O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
 ByteFile::ByteFile(std::filesystem::path path)

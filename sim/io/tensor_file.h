@@ -25,6 +25,10 @@ class FileError : public std::runtime_error {
     /// A name in a hostile file may hold line ends and terminal escapes, or be megabytes long: control characters
     /// become '?', and what exceeds 1000 bytes is cut.
     FileError(const std::filesystem::path& file, const std::string& what);
+    [[nodiscard]] const std::string& file() const { return file_; } ///< as what() begins with it
+
+  private:
+    std::string file_;
 };
 
 struct TensorEntry {

@@ -79,7 +79,7 @@ std::size_t sequence_length(std::string_view text) {
     return bad ? 0 : length;
 }
 
-/// Of the sequence at the front of a text that is not empty; of a byte that is no UTF-8, itself.
+/// The code point that the first `length` bytes of a text encode; a byte that is no UTF-8 is its own.
 char32_t code_point(std::string_view text, std::size_t length) {
     if (length <= 1) return static_cast<unsigned char>(text[0]);
     char32_t code = static_cast<unsigned char>(text[0]) & (0xff >> (length + 1));

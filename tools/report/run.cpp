@@ -4,6 +4,7 @@
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 
@@ -84,8 +85,8 @@ class RunReader {
     void attempt(const Body& body) {
         try {
             body();
-        } catch (const std::exception& error) {
-            run_.warnings.emplace_back(error.what());
+        } catch (...) {
+            run_.errors.push_back(failure_text(path_));
         }
     }
 
@@ -103,7 +104,10 @@ class RunReader {
     }
 
     void read_steps(const std::function<void(std::uint64_t)>& progress) {
-        if (!is_there(path_ / "metrics.jsonl")) throw FileError(path_ / "metrics.jsonl", "does not exist");
+        if (!is_there(path_ / "metrics.jsonl")) {
+            run_.warnings.push_back((path_ / "metrics.jsonl").string() + ": does not exist");
+            return;
+        }
         LogColumns columns;
         columns.losses_suffice = true;
         std::vector<std::pair<std::int64_t, std::vector<ScaledCasts>>> casts; // columns are known at the end
@@ -119,7 +123,7 @@ class RunReader {
                 casts.emplace_back(step.step, casts_of(*scaling));
         });
         for (const std::string& warning : log.warnings) // a broken run.json has been said
-            if (std::ranges::find(run_.warnings, warning) == run_.warnings.end()) run_.warnings.push_back(warning);
+            if (std::ranges::find(run_.errors, warning) == run_.errors.end()) run_.warnings.push_back(warning);
         run_.steps = std::move(log.steps);
         run_.columns = {run_.steps.front().step, run_.steps.back().step};
         run_.scaled.assign(run_.formats.size(), std::vector<ScaledCasts>(run_.columns.count()));

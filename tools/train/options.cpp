@@ -373,7 +373,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
         "Trains small networks in emulated precision, side by side, as the frameworks do it step for step, and tells\n"
         "where each run left FP32.",
         examples);
-    app.set_config("--config", "", "Read options from a TOML file: model = \"gpt\" ...");
+    app.add_config("Read options from a TOML file: model = \"gpt\" ...");
     app.allow_config_extras(CLI::config_extras_mode::error);
     add_model_options(app, words, options);
     add_precision_options(app, words);
