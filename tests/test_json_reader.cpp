@@ -109,6 +109,11 @@ TEST_CASE("the head of a line") {
     CHECK(head(R"({"rows":{"step":1,"tensor":2},"tensor":"w","step":3})")["step"] == 3);
     CHECK(head(R"([1])").is_array());
     CHECK_THROWS_AS(head(R"({"step":3,"tens)"), FileError);
+    std::string wide = "{"; // of many keys each is looked at once
+    for (int i = 0; i < 500'000; ++i) wide += "\"" + std::to_string(i) + "\":0,";
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(head(wide + R"("tensor":"w","step":3,)")["step"] == 3);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
 TEST_CASE("elements of a long document, one at a time") {
@@ -134,6 +139,9 @@ TEST_CASE("elements of a long document, one at a time") {
     write_file(scratch / "c.json", R"({"tensors":[{"a":1},{"a":])");
     CHECK(
         error_of([&] { read_json_elements(scratch / "c.json", none); }).ends_with("byte 25: the JSON is broken here"));
+    write_file(scratch / "twice.json", R"({"tensors":[{"a":1}],"x":1,"x":2,"tensors":[{"a":2}]})");
+    CHECK(error_of([&] { read_json_elements(scratch / "twice.json", none); }).find("'tensors' comes a second time") !=
+          std::string::npos);
     // What lies between elements is kept, so the limits count it through.
     std::string between;
     for (int i = 0; i < 600'000; ++i) between += "0,";

@@ -231,9 +231,10 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     written(scratch, "run/histograms.jsonl", "{\"step\":0}\nx\n");
     const std::string run = (scratch / "run").string();
     const Outcome newer = replay(run + " --scaler torch --svg " + (scratch / "x.svg").string());
-    CHECK(newer.code == 0);
+    CHECK(newer.code == 1);
+    CHECK(contains(newer.out, "1 step"));
     CHECK(contains(newer.err, "schema version 7 is newer"));
-    CHECK(contains(newer.err, "histograms.jsonl: line 1 cannot be read"));
+    CHECK(contains(newer.err, "amp-loss-scale: " + run + "/histograms.jsonl: none of 2 lines can be read"));
     CHECK(!contains(read_file(scratch / "x.svg"), "<script"));
 
     // One bad input among good ones: an exit code of 1, the others are reported.

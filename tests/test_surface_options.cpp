@@ -59,10 +59,36 @@ TEST_CASE("an input is no output") {
     for (const std::string& tool : tools()) CHECK_MESSAGE(written.contains(tool), tool);
 }
 
+TEST_CASE("what a run folder holds, or will, is no output") {
+    const Inputs inputs;
+    const std::string into = "cd " + inputs.at("") + " && ";
+    const Tool train{into + path_of("amp-train") + " --model mlp --width 4 --steps 1 --precision fp32 --record runs"},
+        report{into + path_of("amp-report") + " --keep runs"};
+    const auto check = [&] {
+        for (const char* path : {"runs", "runs/fp32/metrics.jsonl", "./runs/fp32/run.json", "runs/../runs/result.json",
+                                 "runs/fp32/checkpoints/step_000001.safetensors"})
+            for (const Tool& tool : {train, report})
+                tool.check_error(std::string("--json ") + path, 2, {path + std::string("' is what --")});
+        Tool{into + path_of("amp-train")}.check_error("--model mlp --record runs/deep --json runs", 2,
+                                                      {"'runs' is what --record writes"});
+    };
+    fs::create_symlink("nowhere", inputs.at("gone"));
+    Tool{into + path_of("amp-train")}.check_error("--model mlp --steps 1 --record gone", 1,
+                                                  {"gone: is a link to nothing"});
+    check(); // before there is anything
+    REQUIRE(train("--json runs.json").code == 0);
+    const std::string log = read_file(inputs.at("runs/fp32/metrics.jsonl"));
+    check();
+    fs::create_directory_symlink("runs", inputs.at("link"));
+    train.check_error("--json link/fp32/metrics.jsonl", 2, {"is what --record writes"});
+    CHECK(read_file(inputs.at("runs/fp32/metrics.jsonl")) == log);
+}
+
 TEST_CASE("two reports are two files") {
     const Inputs inputs;
     fs::create_directory(inputs.at("folder"));
     fs::create_directory_symlink(inputs.at("folder"), inputs.at("link"));
+    fs::create_symlink("x", inputs.at("to_x"));
     const auto before = contents(inputs.at(""));
     for (const Writer& w : writers())
         for (std::size_t i = 1; i < w.outputs.size(); ++i) {
@@ -71,6 +97,7 @@ TEST_CASE("two reports are two files") {
             for (const auto& [a, b] : {std::pair<std::string, std::string>{"x", "x"},
                                        {"x", "./x"},
                                        {inputs.at("x"), "x"},
+                                       {"x", "to_x"},
                                        {"folder/x", "link/x"}})
                 tool.check_error(first + " " + a + second + b, 2, {"both name the file", w.outputs[0], w.outputs[i]});
             for (const auto& [a, b] : {std::pair<std::string, std::string>{"-", "-"}, {"-", "/dev/stdout"}})
@@ -121,7 +148,7 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
           {"--tensor ''", "--tensor needs a value"},
           {"''", "PATH needs a value"},
           {"--step 5:3", "no step is in '5:3'"},
-          {"--limit nan", "--limit: expected a number above 0 to 1, not 'nan'"},
+          {"--limit nan", "--limit: expected a number above 0, at most 1, not 'nan'"},
           {"--limit 0", "--limit: expected a number above 0"},
           {"--limit 1.5", "--limit: expected"},
           {"--margin 99999999999", "--margin: expected a whole number from 0 to 200"},

@@ -137,6 +137,14 @@ TEST_CASE("a link stays a link: the file behind it is written") {
     std::string text;
     std::ifstream(file) >> text;
     CHECK(text == "new");
+    fs::create_symlink("later.txt", scratch / "ahead.txt");
+    fs::create_symlink("ahead.txt", scratch / "far.txt");
+    write_text_file(scratch / "far.txt", "new");
+    CHECK(fs::is_symlink(scratch / "ahead.txt"));
+    CHECK(fs::file_size(scratch / "later.txt") == 3);
+    fs::create_symlink("circle.txt", scratch / "circle.txt");
+    CHECK_THROWS_WITH_AS(write_text_file(scratch / "circle.txt", "new"), doctest::Contains("links in a circle"),
+                         FileError);
 }
 
 TEST_CASE("what a format cannot hold is refused before anything is written") {

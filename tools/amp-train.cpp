@@ -82,12 +82,12 @@ int evaluate(const TrainToolOptions& options) {
 }
 
 int run(const TrainToolOptions& options) {
-    for (const std::string& line : options.notes) complain(line);
+    for (const std::string& line : options.notes) complain("warning: " + line);
     if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
     const Dataset data = as_asked([&] { return dataset_of(options, options.runs.front()); });
     if (options.explain || options.memory) return as_asked([&] { return explain(options, data); });
     Experiment experiment = as_asked([&] { return Experiment(options.runs, data, options.experiment, origin()); });
-    for (const std::string& warning : experiment.warnings()) complain(warning);
+    for (const std::string& warning : experiment.warnings()) complain("warning: " + warning);
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
     const std::int64_t examples = o.batch * o.micro_batches * o.replicas;

@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
+#include <ampscope/sim/io/write.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* exit_codes = R"(
 Exit codes:
-  0  fine
+  0  fine; a warning names what was left out, as broken lines of a log
   1  bad input or a failure: a line on standard error names the file and the
      place; what can be read beside a damaged file is still reported
   2  wrong usage
@@ -41,6 +42,12 @@ bool is_standard_output(const std::string& path) {
            file.st_dev == output.st_dev && file.st_ino == output.st_ino;
 }
 
+/// Where a file of that name is, or is to be.
+fs::path place_of(const fs::path& path) {
+    std::error_code none;
+    return fs::weakly_canonical(fs::absolute(target_of(path), none), none);
+}
+
 /// Whether writing to one path changes what the other names: a file, or one that both are yet to be. A device may be
 /// written to twice.
 bool is_same_file(const fs::path& a, const fs::path& b) {
@@ -48,19 +55,24 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
     }, y{};
     if (::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0)
         return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-    std::error_code none;
-    return fs::weakly_canonical(fs::absolute(a, none), none) == fs::weakly_canonical(fs::absolute(b, none), none);
+    return place_of(a) == place_of(b);
 }
 
-/// Whether the path is a file that is there, below the folder, and of a kind that tools read from folders.
+bool is_below(const fs::path& path, const fs::path& folder) {
+    const fs::path below = place_of(path).lexically_relative(place_of(folder));
+    return !below.empty() && *below.begin() != "..";
+}
+
+/// Whether the path is one of a file below the folder of a kind that tools read from folders.
 bool is_record_in(const fs::path& path, const fs::path& folder) {
-    std::error_code none;
-    if (!fs::is_directory(folder, none) || !fs::is_regular_file(path, none)) return false;
-    const fs::path below = fs::canonical(path, none).lexically_relative(fs::canonical(folder, none));
-    if (below.empty() || *below.begin() == "..") return false;
     const std::string name = path.filename(), extension = path.extension();
-    return is_tensor_file(path) || extension == ".bin" || extension == ".raw" || extension == ".jsonl" ||
-           name == "run.json" || name == "result.json";
+    return is_below(path, folder) && (is_tensor_file(path) || extension == ".bin" || extension == ".raw" ||
+                                      extension == ".jsonl" || name == "run.json" || name == "result.json");
+}
+
+bool is_file(const fs::path& path) {
+    std::error_code none;
+    return fs::is_regular_file(path, none);
 }
 
 /// "3", "-1.5", "-inf": CLI11 takes what begins with a minus and a letter for an option.
@@ -76,8 +88,8 @@ std::string list_of_commands(const CLI::App& app) {
     return names.empty() ? "" : "; commands are " + names;
 }
 
-/// CLI11's reader of TOML, but for two things: it would wait for pipes and read devices for ever, and it passes over lines
-/// of one or two characters, whatever they are.
+/// CLI11's reader of TOML, but for two things: it would wait for pipes and read devices for ever, and it passes over
+/// lines of one or two characters, whatever they are.
 class OptionsFile : public CLI::ConfigBase {
   public:
     void read(const std::string& path) { text_ = TextFile(path).rest(longest_line); }
@@ -135,6 +147,8 @@ CLI::Option* CommandLine::writes(CLI::Option* path) {
     written_.push_back(path);
     return path->transform([](const std::string& text) { return is_standard_output(text) ? "-" : text; });
 }
+
+void CommandLine::writes_into(CLI::Option* folder) { folders_.push_back(folder); }
 
 void CommandLine::add_json(std::string& path, const std::string& help) { writes(add_option("--json", path, help)); }
 
@@ -239,8 +253,12 @@ void CommandLine::check_paths() const {
         if (path == "-") continue;
         for (const CLI::Option* inputs : read_)
             for (const std::string& input : inputs->results())
-                if (is_same_file(path, input) || is_record_in(path, input))
+                if (is_same_file(path, input) || (is_file(path) && is_record_in(path, input)))
                     throw UsageError(option + ": '" + path + "' is an input, which would be overwritten");
+        for (const CLI::Option* folder : folders_)
+            for (const std::string& other : folder->results())
+                if (is_below(other, path) || is_record_in(path, other))
+                    throw UsageError(option + ": '" + path + "' is what " + folder->get_name() + " writes");
         probe_report(path);
     }
 }
@@ -270,8 +288,12 @@ std::string CommandLine::usage_text(const CLI::ParseError& error) const {
         const std::string option = what.substr(0, what.find(": "));
         return option + (what.find("At Most") != std::string::npos ? " is given more than once" : " needs a value");
     }
-    if (const std::string prefix = "INI was not able to parse "; what.starts_with(prefix))
-        return "--config: unknown option '" + what.substr(prefix.size()) + "'";
+    if (const std::string prefix = "INI was not able to parse "; what.starts_with(prefix)) {
+        const std::string name = what.substr(prefix.size()), section = ".++"; // CLI11's word for the beginning of one
+        if (name.ends_with(section))
+            return "--config: unknown section '[" + name.substr(0, name.size() - section.size()) + "]'";
+        return "--config: unknown option '" + name + "'";
+    }
     return what + commands;
 }
 
@@ -303,9 +325,12 @@ CLI::Validator real_number(double low, double high, Ends ends) {
         const std::optional<double> x = number_of<double>(text);
         const bool above = x && (ends == Ends::high ? *x > low : *x >= low);
         if (above && (ends == Ends::low ? *x < high : *x <= high) && std::isfinite(*x)) return "";
-        const std::string upper = fmt::format("{} {}", ends == Ends::low ? "and below" : "to", high);
-        return fmt::format("expected a number {} {}{}, not '{}'", ends == Ends::high ? "above" : "from", low,
-                           std::isinf(high) ? " on" : " " + upper, text);
+        const std::string lower = fmt::format("{} {}", ends == Ends::high ? "above" : "from", low);
+        const std::string upper = fmt::format("{} {}", ends == Ends::high  ? ", at most"
+                                                       : ends == Ends::low ? " and below"
+                                                                           : " to",
+                                              high);
+        return fmt::format("expected a number {}{}, not '{}'", lower, std::isinf(high) ? "" : upper, text);
     };
     return {check, ""};
 }

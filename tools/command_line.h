@@ -25,6 +25,8 @@ class CommandLine : public CLI::App {
     /// The option's value is a file that the tool writes; "-" and other names of standard output become "-". It is
     /// wrong usage to name a file that is read, or the same file twice. That it cannot be written is said at once.
     CLI::Option* writes(CLI::Option* path);
+    /// The option's value is a folder that gets run folders: no other file may take their place.
+    void writes_into(CLI::Option* folder);
 
     void add_json(std::string& path, const std::string& help = "Write the full report ('-': standard output)");
     void add_svg(std::string& path, const std::string& help);
@@ -47,7 +49,7 @@ class CommandLine : public CLI::App {
     void check_paths() const;
     [[nodiscard]] std::string usage_text(const CLI::ParseError& error) const;
 
-    std::vector<const CLI::Option*> read_, written_;
+    std::vector<const CLI::Option*> read_, written_, folders_;
 };
 
 /// For Option::transform: a whole number, in decimal digits. CLI11 by itself takes 010 for 8 and NaN for any range.

@@ -138,6 +138,7 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
                                        file.string(), repeats.count, repeats.differing, repeats.first));
     TextFile in(file);
     std::int64_t broken = 0;
+    bool holds_any = false;
     for (std::string text; in.next_line(text);) {
         if (progress) progress(text.size() + 1);
         if (repeats.replaced(in.number())) continue;
@@ -149,7 +150,13 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
                 warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it",
                                                file.string(), in.number()));
         }
-        if (line) sink(*line);
+        if (!line) continue;
+        holds_any = true;
+        sink(*line);
+    }
+    if (broken > 0 && !holds_any) {
+        warnings.pop_back();
+        throw FileError(file, fmt::format("none of {} lines can be read", broken));
     }
 }
 

@@ -31,7 +31,8 @@ using MagnitudesSink = std::function<void(const RecordedMagnitudes&)>;
 /// histograms.jsonl, a line at a time; nothing where there is no such file. Lines that cannot be read are left out with
 /// a warning; a last line that is not complete without a word, since the run may still be writing it. Of lines of the
 /// same step and tensor the last counts, as it does in metrics.jsonl, with a warning. `progress` is told of bytes read
-/// since the last call. Throws FileError for what is no regular file, or a line longer than longest_line.
+/// since the last call. Throws FileError for what is no regular file, a line longer than longest_line, or a file of
+/// which no line can be read.
 void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink& sink,
                         std::vector<std::string>& warnings, const std::function<void(std::uint64_t)>& progress = {});
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <istream>
+#include <set>
 #include <unordered_map>
 
 namespace amp {
@@ -68,6 +69,11 @@ class Builder {
     bool key(std::string& name) {
         count();
         count_text(name);
+        if (open_.size() == 1) {
+            if (given_.contains(name))
+                throw JsonFault(position(), fmt::format("'{}' comes a second time", name.substr(0, 100)), false);
+            if (std::ranges::find(enough, name) != enough.end()) found_.insert(name);
+        }
         open_.back().key = std::move(name);
         return true;
     }
@@ -110,12 +116,7 @@ class Builder {
 
     bool add(Json value) {
         place(std::move(value));
-        return enough.empty() || !has_enough();
-    }
-
-    [[nodiscard]] bool has_enough() const {
-        return open_.size() == 1 && root.is_object() &&
-               std::ranges::all_of(enough, [&](std::string_view key) { return root.contains(key); });
+        return enough.empty() || open_.size() != 1 || found_.size() < enough.size();
     }
 
     Json* place(Json value) {
@@ -160,6 +161,7 @@ class Builder {
         open_.pop_back();
         if (element && open_.size() == 2 && open_[0].json->is_object() && open_[1].json->is_array()) {
             auto& array = open_[1].json->get_ref<Json::array_t&>();
+            given_.insert(open_[0].key);
             element(open_[0].key, array.back());
             array.pop_back();
             kept_ = before_element_;
@@ -172,6 +174,8 @@ class Builder {
     };
 
     std::vector<Open> open_;
+    std::set<std::string> given_; ///< arrays of which elements were told, which cannot be taken back
+    std::set<std::string> found_; ///< those of `enough` that the top object has
     Kept kept_, before_element_;
     std::size_t words_ = 0;
 };

@@ -42,7 +42,7 @@ using JsonElementSink = std::function<void(std::string_view array, const nlohman
 
 /// A document, however long, whose top is an object: the elements of its arrays that are objects or arrays go to `sink`
 /// and are forgotten. The limits hold for each of them and for the rest. A pipe will do. Returns the document without
-/// these elements. Throws FileError, and what `sink` throws.
+/// these elements. Throws FileError, also for such an array that comes twice, and what `sink` throws.
 nlohmann::ordered_json read_json_elements(const std::filesystem::path& file, const JsonElementSink& sink);
 
 } // namespace amp

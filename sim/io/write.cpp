@@ -100,10 +100,18 @@ std::uint64_t finish_entries(const fs::path& path, std::vector<TensorEntry>& ten
 
 } // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+fs::path target_of(const fs::path& path) {
+    constexpr int most_links = 40; // as many as Linux follows
     std::error_code none;
-    const fs::path target = fs::canonical(path_, none); // through a link to the file, not in place of the link
-    if (!none) path_ = target;
+    fs::path target = path;
+    for (int i = 0; i < most_links && fs::is_symlink(fs::symlink_status(target, none)); ++i)
+        target = target.parent_path() / fs::read_symlink(target, none);
+    return target;
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
+    std::error_code none;
+    if (fs::is_symlink(fs::symlink_status(path_, none))) throw FileError(path, "cannot be written: links in a circle");
     if (fs::is_directory(path_, none)) throw FileError(path_, "cannot be written: it is a folder");
     if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
         throw FileError(path_, "cannot be written: a pipe or a device cannot be replaced by a file");

@@ -8,6 +8,9 @@
 
 namespace amp {
 
+/// The file that is made or replaced by writing to `path`: what links lead to, also those to nothing yet.
+std::filesystem::path target_of(const std::filesystem::path& path);
+
 /// A file that appears under its name only when it is complete: written beside it, synced and renamed by commit().
 /// Without commit() nothing is left behind and a file of that name stays as it was.
 class AtomicFile {

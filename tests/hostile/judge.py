@@ -84,6 +84,8 @@ def messages(case, outcome, box):
             yield "no usage message", text[:300] or "says nothing"
         if outcome.out:
             yield "usage error prints", repr(outcome.out[:100])
+    elif outcome.code == 0 and any("no PATH given" not in line for line in errors):
+        yield "an error, and exit code 0", errors[0][:300]
     elif outcome.code == 1:
         yield from errors_named(case, box, errors)
     for line in errors if outcome.code in (0, 1) else ():

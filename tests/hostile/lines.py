@@ -63,7 +63,7 @@ def bases(rng, box):
         lambda: (["amp-histogram"], ["--merge", report("a.json"), report("b.json"), "--json", "out/o.json"], b""),
         lambda: (["amp-train"], [*TINY, "--json", "out/o.json"], b""),
         lambda: (["amp-train"], [*TINY, "--record", "out/runs", "--record-every", "1", "--checkpoint-every", "2",
-                                 "--record-state"], b""),
+                                 "--record-state", *rng.choice([[], ["--json", "out/o.json"]])], b""),
         lambda: (["amp-train"], ["--evaluate", one(), "--weights-as", "e4m3"], b""),
         lambda: (["amp-train"], [rng.choice(["--list", "--explain", "--memory"]), "--depth", "1", "--width", "8",
                                  "--heads", "2"], b""),
@@ -161,7 +161,7 @@ def outputs(rng, box):
     name = case.args[at]
     inputs = [a for a in case.args if a.startswith("in/")]
     one_file = "." in name  # else a folder, which is made where it can be
-    kind = rng.randrange(9)
+    kind = rng.randrange(11)
     if kind == 0:
         case.args[at], case.codes = "out/none/" + name[4:], (1,) if one_file else (0, 1)
     elif kind == 1:
@@ -183,6 +183,13 @@ def outputs(rng, box):
         case.args[at] = "out/" + rng.choice(NAMES).replace("/", "_").replace("\0", "") + name[name.rindex("."):]
     elif kind == 8 and one_file:
         case.args[at], case.codes = name + "/", (1, 2)
+    elif kind == 9 and len(paths) > 1 and one_file:  # the same file by a link to what is not there yet
+        case.args[at], case.codes = "out/link", (2,)
+        (box.path / "out/link").symlink_to(case.args[next(i for i in paths if i != at)][4:])
+    elif kind == 10 and one_file and "--record" in case.args:
+        record = case.args[case.args.index("--record") + 1]
+        case.args[at] = f"{record}/fp32/" + rng.choice(["run.json", "metrics.jsonl", "result.json", "x.safetensors"])
+        case.codes = (2,)
     return case
 
 

@@ -99,7 +99,7 @@ def replace_document(rng, box, path):
 def many_lines(rng, path):
     """A log whose steps are far apart, twice there, in no order or without end, or that Python's json.dumps wrote."""
     lines = path.read_bytes().splitlines()
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     if kind == 0:
         step = rng.choice([10**7, 2**31, 2**53 + 1, 2**63 - 1, -1, 1e300])
         lines.append(encode(json.dumps({**json.loads(lines[-1]), "step": step})))
@@ -113,6 +113,9 @@ def many_lines(rng, path):
     elif kind == 4:
         first = json.loads(lines[0])
         lines = [encode(json.dumps({**first, "step": i})) for i in range(rng.choice([1000, 20000]))]
+    elif kind == 5:  # a line of very many keys, whole or broken at its end
+        keys = ",".join(f'"k{i}":{i}' for i in range(400000))
+        lines.insert(rng.randrange(len(lines)), encode(f'{{{keys},"tensor":"w","step":0' + rng.choice(["", "}"])))
     else:
         lines[-1] = lines[-1][:rng.randrange(len(lines[-1]))]
     path.write_bytes(b"\n".join(lines) + rng.choice([b"\n", b"\n", b"", b"\r\n"]))
@@ -228,13 +231,19 @@ def merge(rng, box):
     elif kind < 0.9:
         text = encode(rng.choice(["", "{}", "null", "[]", nested(rng, 100000),
                                   '{"tensors":' + nested(rng, 100000) + "}"]))
+    elif kind < 0.95:  # an array that comes twice
+        at = text.rindex("}")
+        text = text[:at] + ',"tensors":' + dump(json.loads(text)["tensors"]) + "}"
     else:
         text = rng.choice(box.seeds.reports)[1]
     paths.append(box.file("broken.json", text))
+    twice = 0.9 <= kind < 0.95
     rng.shuffle(paths)
-    return Case("amp-histogram", ["--merge", *paths[:rng.choice([1, 2, 2])], *options, "--threads", "2",
+    paths = paths[:rng.choice([1, 2, 2])]
+    return Case("amp-histogram", ["--merge", *paths, *options, "--threads", "2",
                                   *rng.choice([[], ["--json", "out/o.json"], ["--csv", "out/o.csv"],
-                                               ["--html", "out/o.html"], ["--svg", "-"]])])
+                                               ["--html", "out/o.html"], ["--svg", "-"]])],
+                damaged=("in/broken.json",) if twice and "in/broken.json" in paths else ())
 
 
 # --- going on from checkpoints ---

@@ -106,7 +106,11 @@ void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar)
         const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
         if (at != log.steps.end() && at->step == h.step && !at->hidden) add_histogram(*at, h, most[at->step], log);
     };
-    read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
+    try {
+        read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
+    } catch (const FileError& error) {
+        log.errors.emplace_back(error.what());
+    }
 }
 
 void note_scales(const std::vector<StepMetrics>& steps, GradientLog& log) {

@@ -37,7 +37,8 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
         app.add_option("--html", options.html, "Write the page, one self-contained file ('-': standard output)"));
     app.writes(app.add_option("--markdown", options.markdown, "Write the same as Markdown"));
     app.add_json(options.json, "Write every number");
-    app.add_option("--keep", options.keep, "Keep the run folders of the standard comparison in this folder");
+    app.writes_into(
+        app.add_option("--keep", options.keep, "Keep the run folders of the standard comparison in this folder"));
     app.add_recommendation(options.recommendation, "advised");
     app.add_worst(options.worst);
     app.add_threads(options.threads);

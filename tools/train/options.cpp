@@ -384,6 +384,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
         app.get_option(list)->allow_extra_args(false);
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
     app.writes(app.get_option("--json"));
+    app.writes_into(app.get_option("--record"));
     const auto exit = app.read(argc, argv, [&] {
         if (!words.list) interpret(app, words, options);
     });
