@@ -188,6 +188,8 @@ def inputs_untouched(case, outcome, before, after):
 
 def outputs_whole(case, box, outcome, before, after, found):
     written = [os.path.normpath(p) for p in found]
+    links = [p for p in written if "\0" not in p and os.path.islink(box.path / p)]  # what they lead to is written
+    written += [os.path.relpath(os.path.realpath(box.path / p), os.path.realpath(box.path)) for p in links]
     for path in sorted(set(after) - set(before)):
         name = os.fsdecode(path)
         if name.startswith(("in/", ".git")):
