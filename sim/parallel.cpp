@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/cores.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <pthread.h>
@@ -73,6 +75,11 @@ class Crew {
         return shortage_;
     }
 
+    int take_most_threads() {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(most_, 1);
+    }
+
   private:
     struct Helper {
         std::condition_variable wake;
@@ -104,6 +111,7 @@ class Crew {
         } catch (const std::exception& error) { // the system has no thread, or no memory for it
             reason = error.what();
         }
+        most_ = std::max(most_, coming + 1);
         const int missing = shortage_ ? shortage_->wanted - shortage_->got : 0;
         if (helpers - coming > missing) shortage_ = {helpers + 1, coming + 1, reason};
     }
@@ -146,7 +154,7 @@ class Crew {
     std::mutex mutex_;
     std::vector<Job*> jobs_;       ///< that want helpers
     std::vector<Helper*> resting_; ///< with room for all
-    int size_ = 0;
+    int size_ = 0, most_ = 1;
     std::optional<ThreadShortage> shortage_;
 };
 
@@ -187,6 +195,8 @@ void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
     crew().work(job, workers - 1);
     if (job.error) std::rethrow_exception(job.error);
 }
+
+int take_most_threads() { return crew().take_most_threads(); }
 
 std::optional<ThreadShortage> thread_shortage() { return crew().shortage(); }
 

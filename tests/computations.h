@@ -4,6 +4,8 @@
 
 #include "thread_counts.h"
 
+#include <ampscope/sim/parallel.h>
+
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -61,6 +63,7 @@ class Bits {
 struct Computation {
     std::string name;
     std::function<void(int threads, Bits& results)> run;
+    bool is_shared = false; ///< so large that several of 16 threads must work on it
     [[nodiscard]] std::string bits(int threads) const {
         Bits results;
         run(threads, results);
@@ -77,6 +80,9 @@ inline void check_threads(const std::vector<Computation>& computations) {
             CAPTURE(threads);
             CHECK(computation.bits(threads) == want);
         }
+        take_most_threads();
+        CHECK(computation.bits(16) == want);
+        CHECK(take_most_threads() >= (computation.is_shared ? 2 : 1));
     }
 }
 

@@ -72,7 +72,8 @@ inline void add_analysis(std::vector<Computation>& all) {
     for (std::size_t i = 0; i < a.file().tensors().size(); ++i) {
         const auto add = [&](const std::string& name, const auto& run) {
             all.push_back({name + " of " + a.file().tensors()[i].name,
-                           [i, run](int threads, Bits& results) { results << run(a.file(), i, threads); }});
+                           [i, run](int threads, Bits& results) { results << run(a.file(), i, threads); },
+                           a.file().tensors()[i].name == "many"});
         };
         using File = const TensorFile&;
         add("measure", [](File f, std::size_t t, int threads) { return measure(f, t, threads); });

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 
@@ -82,6 +83,48 @@ void print_error(std::string_view text) noexcept {
 
 std::string json_text(const nlohmann::ordered_json& document, int indent) {
     return printable_json(document.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
+}
+
+namespace {
+
+constexpr char array_mark = '\x01'; // begins no text of ours: printable() escapes it
+
+/// A document as it stands so deep in another.
+std::string nested_text(const nlohmann::ordered_json& document, const std::string& margin) {
+    const std::string plain = json_text(document);
+    std::string text;
+    for (std::size_t line = 0; line < plain.size();) {
+        const std::size_t end = plain.find('\n', line);
+        text.append(margin).append(plain, line, end - line) += '\n';
+        line = end + 1;
+    }
+    text.pop_back();
+    return text;
+}
+
+} // namespace
+
+std::string LongArrays::add(std::size_t size, std::function<nlohmann::ordered_json(std::size_t)> element) {
+    arrays_.push_back({size, std::move(element)});
+    return array_mark + std::to_string(arrays_.size() - 1);
+}
+
+std::string LongArrays::text(const nlohmann::ordered_json& document) const {
+    const std::string frame = json_text(document);
+    const std::string_view mark = "\"\\u0001";
+    std::string text;
+    std::size_t done = 0;
+    for (std::size_t at = frame.find(mark); at != frame.npos; at = frame.find(mark, done)) {
+        text.append(frame, done, at - done);
+        const std::size_t line = frame.rfind('\n', at) + 1;
+        const std::string margin(frame.find_first_not_of(' ', line) - line, ' ');
+        const Array& array = arrays_.at(std::stoul(frame.substr(at + mark.size())));
+        for (std::size_t i = 0; i < array.size; ++i)
+            (text += i == 0 ? "[\n" : ",\n") += nested_text(array.element(i), margin + ' ');
+        text += array.size == 0 ? "[]" : "\n" + margin + "]";
+        done = frame.find('"', at + mark.size()) + 1;
+    }
+    return text.append(frame, done);
 }
 
 void probe_report(const fs::path& path) {

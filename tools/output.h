@@ -30,6 +30,23 @@ void print_error(std::string_view text) noexcept;
 /// that a reader gets it as it was and a terminal does not.
 std::string json_text(const nlohmann::ordered_json& document, int indent = 1);
 
+/// Arrays of a JSON document that are made and written one element at a time: of tens of thousands of tensors the
+/// document alone would take ten times as much memory as its text.
+class LongArrays {
+  public:
+    /// Returns what is to stand in the document in place of an array of element(0) ... element(size - 1).
+    std::string add(std::size_t size, std::function<nlohmann::ordered_json(std::size_t)> element);
+    /// json_text() of the document with its arrays.
+    [[nodiscard]] std::string text(const nlohmann::ordered_json& document) const;
+
+  private:
+    struct Array {
+        std::size_t size;
+        std::function<nlohmann::ordered_json(std::size_t)> element;
+    };
+    std::vector<Array> arrays_;
+};
+
 /// Throws what write_report() would throw before it writes, so that no work is done in vain.
 void probe_report(const std::filesystem::path& path);
 

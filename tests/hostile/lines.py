@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 
+import judge
 from case import DEVICES, Case
 from mutate import NAMES, NUMBERS
 from tensors import reading
@@ -99,7 +100,8 @@ def nonsense(rng, box, option):
     if option.name in WRITERS:
         if rng.random() < 0.2:
             return box.device(rng.choice(["null", "full"]))
-        return rng.choice(["", ".", "out", "out/new", "out/none/x.json", "in", "in/new/x",
+        inputs = [] if option.name in judge.FOLDERS else ["in", "in/new/x"]  # into a folder more may be written
+        return rng.choice(["", ".", "out", "out/new", "out/none/x.json", *inputs,
                            "out/" + rng.choice(NAMES).replace("/", "_")])
     choices = re.match(r":\{(.*)\}", option.rest)
     pool = rng.choice([NUMBERS, NUMBERS, NAMES, WORDS, choices.group(1).split(",") if choices else NUMBERS])

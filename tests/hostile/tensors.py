@@ -134,7 +134,7 @@ def build_safetensors(rng, box):
     elif kind < 0.27:
         rows = rng.choice([1000, 20000])
         header = "{" + ",".join(f'"t{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(rows)) + "}"
-        data = b""
+        data, bad = b"", False
     elif kind < 0.3:
         header, bad = '{"' + "n" * 20000000 + '":' + rng.choice(["0}", "{}}"]), True
     tail = rng.choice([b"", b"", b"", b"x", bytes(100)])

@@ -256,6 +256,7 @@ std::string json_report(const std::vector<AdamFindings>& inputs, const std::vect
                  {"version", AMPSCOPE_VERSION},
                  {"errors", errors},
                  {"inputs", Json::array()}};
+    LongArrays arrays;
     for (const AdamFindings& f : inputs) {
         const OptimizerOptions& o = f.question.options;
         Json input = {{"input", printable(f.name)},
@@ -270,16 +271,15 @@ std::string json_report(const std::vector<AdamFindings>& inputs, const std::vect
                       {"eps", usual_eps(f)},
                       {"warnings", f.warnings},
                       {"advice", advice(f)},
-                      {"total", json_of(f, f.total)},
-                      {"tensors", Json::array()}};
-        for (const AdamTensor& t : f.tensors) {
-            Json tensor = {{"tensor", printable(t.name)}};
-            tensor.update(json_of(f, t.effects));
-            input["tensors"].push_back(tensor);
-        }
-        json["inputs"].push_back(input);
+                      {"total", json_of(f, f.total)}};
+        input["tensors"] = arrays.add(f.tensors.size(), [&f](std::size_t i) {
+            Json tensor = {{"tensor", printable(f.tensors[i].name)}};
+            tensor.update(json_of(f, f.tensors[i].effects));
+            return tensor;
+        });
+        json["inputs"].push_back(std::move(input));
     }
-    return json_text(json);
+    return arrays.text(json);
 }
 
 BarFigure ratio_figure(const AdamFindings& f) {

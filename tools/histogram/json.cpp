@@ -235,8 +235,9 @@ std::string json_document(const Findings& findings, const HistogramOptions& opti
     json["counting"] = counting_options(options);
     json["margin_binades"] = options.recommendation.margin;
     json["limit"] = options.recommendation.limit;
-    json["tensors"] = Json::array();
-    for (const Entry& tensor : findings.tensors) json["tensors"].push_back(tensor_json(tensor, options));
+    LongArrays arrays;
+    json["tensors"] = arrays.add(findings.tensors.size(),
+                                 [&](std::size_t i) { return tensor_json(findings.tensors[i], options); });
     if (!findings.groups.empty()) {
         json["groups"] = Json::array();
         for (const Entry& group : findings.groups) {
@@ -251,7 +252,7 @@ std::string json_document(const Findings& findings, const HistogramOptions& opti
     for (const GateResult& gate : findings.gates) json["gates"].push_back(gate_json(gate));
     json["errors"] = Json::array();
     for (const std::string& error : findings.errors) json["errors"].push_back(printable(error));
-    return json_text(json);
+    return arrays.text(json);
 }
 
 } // namespace amp
