@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <iterator>
 #include <limits>
 #include <set>
@@ -198,23 +199,30 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
     last_checkpoint_ = step_;
 }
 
-/// Steps from which all runs can go on, ascending.
+/// Steps from which all runs can go on, ascending; empty if all can begin again. Throws FileError where they had such a
+/// step, and it was lost.
 std::vector<std::int64_t> Experiment::common_checkpoints() const {
-    std::vector<std::int64_t> common;
-    bool first = true, some_have_none = false, some_have_more = false;
+    std::optional<std::vector<std::int64_t>> common;
+    constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+    std::int64_t earliest = none;
+    std::string held;
     for (const Run& run : runs_) {
         const std::vector<std::int64_t> steps = RunFolder::checkpoints(run.folder->path());
         std::vector<std::int64_t> both;
-        std::ranges::set_intersection(first ? steps : common, steps, std::back_inserter(both));
+        std::ranges::set_intersection(common.value_or(steps), steps, std::back_inserter(both));
         common = std::move(both);
-        first = false;
-        some_have_none = some_have_none || steps.empty();
-        some_have_more = some_have_more || steps.size() > 1;
+        if (!steps.empty()) earliest = std::min(earliest, steps.front());
+        held += fmt::format("{}{}: {}", held.empty() ? "" : "; ", run.precision().name,
+                            steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")));
     }
-    // A kill while the first checkpoint is written leaves one in some runs and none in others; nothing else does.
-    if (common.empty() && (some_have_more || !some_have_none))
-        throw FileError(options_.record, "its runs have no checkpoint of the same step: one has lost its own");
-    return common;
+    // A kill while the first checkpoint is written leaves it in some runs alone; then none has gone on beyond it.
+    const auto is_beyond = [&](const Run& run) { return run.folder->ended() || run.folder->logged_steps() > earliest; };
+    if (common->empty() && earliest < none && std::ranges::any_of(runs_, is_beyond))
+        throw FileError(options_.record,
+                        fmt::format("its runs have no checkpoint of the same step ({}): put back what was lost, or "
+                                    "resume them one by one",
+                                    held));
+    return *common;
 }
 
 void Experiment::resume() {
@@ -226,10 +234,9 @@ void Experiment::resume() {
                 run.folder->path(),
                 "holds no run.json, but runs beside it have steps: resume the runs that were begun together");
     std::vector<std::int64_t> steps = common_checkpoints();
-    const bool ended = std::ranges::any_of(runs_, [](const Run& run) { return run.folder->ended(); });
-    if (ended && steps.empty())
-        throw FileError(options_.record,
-                        "its runs have ended and left no checkpoint to go on from: name another folder");
+    for (const Run& run : runs_)
+        if (steps.empty() && run.folder->ended())
+            throw FileError(run.folder->path(), "has ended and left no checkpoint to go on from: name another folder");
     std::string damaged;
     for (; !steps.empty(); steps.pop_back()) {
         try {
@@ -251,7 +258,7 @@ void Experiment::resume() {
                         fmt::format("the runs are at step {} already, beyond the {} asked for", step_, options_.steps));
     if (!damaged.empty()) warnings_.push_back(fmt::format("{}; goes on from step {}", damaged, step_));
     else if (any && step_ == 0)
-        warnings_.push_back(options_.record.string() + ": no checkpoint; begins again at step 0");
+        warnings_.push_back(options_.record.string() + ": no checkpoint that every run has; begins again at step 0");
 }
 
 void Experiment::compute(Run& run) {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <new>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -69,6 +70,8 @@ auto reading_state(const fs::path& path, const Use& use) {
     try {
         return use();
     } catch (const FileError&) {
+        throw;
+    } catch (const std::bad_alloc&) { // that is no fault of the file
         throw;
     } catch (const std::exception& error) {
         throw FileError(path, std::string("its state cannot be read: ") + error.what());
@@ -145,9 +148,13 @@ std::string fingerprint_of(const Json& json) {
 
 } // namespace
 
-LineFile::LineFile(fs::path path, std::uint64_t keep) : path_(std::move(path)), length_(keep) {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+LineFile::LineFile(fs::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
     if (descriptor_ < 0) fail(path_, "cannot be opened");
+}
+
+LineFile::LineFile(fs::path path, std::uint64_t keep) : LineFile(std::move(path)) {
+    length_ = keep; // what throws from here on closes the file: it is an object already
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0) fail(path_, "cannot be read");
     if (static_cast<std::uint64_t>(status.st_size) < keep)
@@ -206,6 +213,15 @@ bool RunFolder::holds_steps() const {
     std::error_code none;
     const std::uintmax_t bytes = fs::file_size(path_ / "metrics.jsonl", none);
     return begun_ && ((!none && bytes > 0) || !checkpoints(path_).empty());
+}
+
+std::int64_t RunFolder::logged_steps() const {
+    const fs::path log = path_ / "metrics.jsonl";
+    if (!is_there(log)) return 0;
+    TextFile file(log);
+    std::int64_t steps = 0;
+    for (std::string line; file.next_line(line);) steps += file.ended() ? 0 : 1;
+    return steps;
 }
 
 void RunFolder::begin() {

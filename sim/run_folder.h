@@ -36,6 +36,8 @@ class LineFile {
     std::uint64_t sync();
 
   private:
+    explicit LineFile(std::filesystem::path path);
+
     std::filesystem::path path_;
     int descriptor_ = -1;
     std::uint64_t length_ = 0;
@@ -62,6 +64,8 @@ class RunFolder {
     /// Whether the folder holds this run, and lines of it.
     [[nodiscard]] bool begun() const { return begun_; }
     [[nodiscard]] bool holds_steps() const;
+    /// The whole lines of metrics.jsonl, which is read for that. Throws FileError.
+    [[nodiscard]] std::int64_t logged_steps() const;
     /// Whether a run has ended here, and left its result.
     [[nodiscard]] bool ended() const;
     /// Steps that a folder has checkpoints of, ascending; empty for no folder.

@@ -109,6 +109,8 @@ TrainOptions trained_options(const fs::path& run) {
     const Json json = read_configuration(run);
     try {
         return options_of(json);
+    } catch (const std::bad_alloc&) { // that is no fault of the file
+        throw;
     } catch (const std::exception& error) {
         throw FileError(run / "run.json", std::string("cannot be read: ") + error.what());
     }

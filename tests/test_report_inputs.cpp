@@ -214,3 +214,86 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
     CHECK(contains(o.err, "metrics.jsonl: 1 lines cannot be read, the first is line 31"));
     CHECK(contains(o.err, "histograms.jsonl: line 31 cannot be read"));
 }
+
+TEST_CASE("a copy of an earlier time is the same run, told by its steps and not by its bytes") {
+    const Scratch scratch;
+    // Logs these losses; a negative one stands for NaN.
+    const auto write = [&](const char* name, int seed, const std::vector<double>& losses, bool ended = false) {
+        const fs::path run = write_run(scratch / name, "fp32", seed, 1);
+        std::string lines;
+        for (std::size_t i = 0; i < losses.size(); ++i) {
+            std::string text = metrics_line(static_cast<int>(i), losses[i]);
+            if (losses[i] < 0) text.replace(text.find(":-1"), 3, ":null,\"loss_class\":\"nan\"");
+            lines += text;
+        }
+        write_file(run / "metrics.jsonl", lines);
+        if (ended) write_file(run / "result.json", R"({"validation_loss":0.5})");
+        return run;
+    };
+    const std::vector<double> losses = {6, 5, 4, 3, 2, 1};
+    const auto first = [&](std::ptrdiff_t n) { return std::vector<double>(losses.begin(), losses.begin() + n); };
+    const std::string run = write("run", 0, losses, true).string();
+    const Json alone = group_of(run)["rows"][0];
+
+    const auto is_left_out = [&](const fs::path& other, const std::string& what) {
+        for (const std::string& both : {run + " " + other.string(), other.string() + " " + run}) {
+            CAPTURE(both);
+            Json group = group_of(both);
+            Json& row = group["rows"][0];
+            const std::string words = other.string() + what;
+            CHECK(contains(row["runs"][0]["warnings"].dump(), words));
+            CHECK(contains(report(both).err, "warning: " + words));
+            CHECK(!contains(group["notes"].dump(), "have the same seed"));
+            row["runs"][0]["warnings"] = alone["runs"][0]["warnings"];
+            CHECK(row == alone);
+        }
+    };
+    const std::string same = " is the same run as " + run + " (seed 0)";
+    for (const int n : {1, 4, 5})
+        is_left_out(write("early", 0, first(n)),
+                    fmt::format(" (seed 0){}, cut off after step {}; counted once", same, n - 1));
+    is_left_out(write("short", 0, first(4), true), " (seed 0)" + same + ", ended after step 3; counted once");
+    is_left_out(write("claims", 7, first(4)), " (seed 7)" + same + ", cut off after step 3; counted once");
+    // A space more, a line less.
+    const fs::path spaced = write("spaced", 0, losses);
+    std::string lines = read_file(spaced / "metrics.jsonl");
+    write_file(spaced / "metrics.jsonl", lines.replace(lines.find(','), 1, ", "));
+    is_left_out(spaced, " (seed 0)" + same + ": their steps are the same; counted once");
+    lines.erase(lines.find("{\"step\":2"), lines.find("{\"step\":3") - lines.find("{\"step\":2"));
+    write_file(spaced / "metrics.jsonl", lines);
+    is_left_out(spaced, " (seed 0)" + same + ", with 5 of its 6 steps; counted once");
+    // Of three the longest stays, wherever it is.
+    CHECK(group_of((scratch / "early").string() + " " + run + " " + spaced.string())["rows"][0]["runs"].size() == 1);
+
+    const auto both_stay = [&](const fs::path& a, const fs::path& b) {
+        CAPTURE(b);
+        const Outcome o = report(a.string() + " " + b.string() + " --json -");
+        REQUIRE(o.code == 0);
+        CHECK(!contains(o.err, "counted once"));
+        std::size_t count = 0;
+        const Json page = Json::parse(o.out);
+        for (const Json& group : page["groups"])
+            for (const Json& row : group["rows"]) count += row["runs"].size();
+        CHECK(count == 2);
+    };
+    both_stay(run, write("other", 0, {6, 5, 4, 3.5}));
+    both_stay(run, write("more", 0, {6, 5, 4, 3, 2, 1.5}));
+    both_stay(run, write("one", 7, first(1))); // any two seeds may begin with the same loss
+    const fs::path of_bf16 = write("bf16", 0, first(4));
+    const std::string configuration = read_file(of_bf16 / "run.json");
+    write_file(of_bf16 / "run.json", std::string(configuration).replace(configuration.find("fp32"), 4, "bf16"));
+    both_stay(run, of_bf16);
+    both_stay(write("nan0", 0, {6, -1, -1, -1}), write("nan1", 1, {6, -1, -1}));
+    // Logs that tell no losses, and no configurations.
+    const auto without_losses = [](const fs::path& folder) {
+        std::string rest;
+        for (const std::string& line : lines_of(read_file(folder / "metrics.jsonl")))
+            rest += std::string(line).replace(line.find("loss"), 4, "other") + "\n";
+        write_file(folder / "metrics.jsonl", rest);
+        return folder;
+    };
+    both_stay(without_losses(write("a", 0, losses)), without_losses(write("b", 0, first(4))));
+    const fs::path bare = write("bare", 0, losses), cut = write("cut", 0, first(4));
+    for (const fs::path& folder : {bare, cut}) fs::remove(folder / "run.json");
+    both_stay(bare, cut);
+}

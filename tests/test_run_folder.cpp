@@ -2,14 +2,17 @@
 // it, damage is found and told, and what killed programs leave goes away.
 #include "tool.h"
 
+#include <ampscope/sim/data/dataset.h>
 #include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/write.h>
+#include <ampscope/sim/run_folder.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <new>
 #include <sys/file.h>
 #include <sys/syscall.h>
 
@@ -32,8 +35,8 @@ namespace {
 using Json = nlohmann::json;
 
 const Tool train{AMP_TRAIN};
-const std::string small = "--model mlp --width 4 --batch 8 --threads 1 --record-every 3 --statistics-every 0 "
-                          "--checkpoint-every 2 --precision fp32,amp-bf16 ";
+const std::string tiny = "--model mlp --width 4 --batch 8 --threads 1 --record-every 3 --statistics-every 0 ";
+const std::string both = "--precision fp32,amp-bf16 ", small = tiny + both + "--checkpoint-every 2 ";
 
 /// Everything below a folder: contents by name.
 std::map<std::string, std::string> contents(const fs::path& folder) {
@@ -43,10 +46,10 @@ std::map<std::string, std::string> contents(const fs::path& folder) {
     return all;
 }
 
-void check_refused(const fs::path& folder, const std::string& arguments,
-                   std::initializer_list<std::string_view> parts) {
+void check_refused(const fs::path& folder, const std::string& arguments, std::initializer_list<std::string_view> parts,
+                   const std::string& options = small) {
     const auto before = contents(folder);
-    train.check_error(small + arguments, 1, parts);
+    train.check_error(options + arguments, 1, parts);
     CHECK(contents(folder) == before);
 }
 
@@ -271,4 +274,72 @@ TEST_CASE("files that a killed program was writing go away, those of others stay
     std::vector<std::string> wanted = others;
     std::ranges::sort(wanted);
     CHECK(left == wanted);
+}
+
+TEST_CASE("runs begin again only where they cannot have had a checkpoint in common") {
+    const Scratch scratch;
+    const fs::path runs = scratch / "runs", fp32 = runs / "fp32", bf16 = runs / "amp-bf16";
+    const std::string options = tiny + "--checkpoint-every 6 --record " + runs.string() + " ";
+    const auto resume = [&](int steps, const std::string& precision = both) {
+        return train(options + precision + fmt::format("--resume --steps {}", steps));
+    };
+    const auto refuses = [&](const std::string& held) {
+        check_refused(runs, both + "--resume --steps 20",
+                      {runs.string() + ": its runs have no checkpoint of the same step (" + held + "): put back"},
+                      options);
+    };
+    // What a kill leaves after so many steps, of which the sixth ends with a checkpoint.
+    const auto killed_at = [&](int steps) {
+        fs::remove_all(runs);
+        REQUIRE(train(options + both + fmt::format("--steps {}", steps)).code == 0);
+        for (const fs::path& run : {fp32, bf16}) {
+            fs::remove(run / "result.json");
+            if (steps != 6) fs::remove(run / fmt::format("checkpoints/step_{:06}.safetensors", steps));
+        }
+    };
+    for (const fs::path& lost : {fp32, bf16}) {
+        killed_at(8);
+        fs::remove(lost / "checkpoints/step_000006.safetensors");
+        refuses(lost == fp32 ? "fp32: none; amp-bf16: 6" : "fp32: 6; amp-bf16: none");
+        for (const char* name : {"fp32", "amp-bf16"}) { // alone, it can only make again what was lost
+            const Outcome o = resume(12, "--precision " + std::string(name) + " ");
+            CHECK_MESSAGE(o.code == 0, o.err);
+            CHECK(contains(o.err, "begins again at step 0") == (runs / name == lost));
+        }
+        CHECK(resume(13).code == 0);
+        CHECK(lines_of(read_file(lost / "metrics.jsonl")).size() == 13);
+    }
+    killed_at(6); // while the second of the first checkpoints is written
+    fs::remove(bf16 / "checkpoints/step_000006.safetensors");
+    const Outcome o = resume(7);
+    CHECK_MESSAGE(o.code == 0, o.err);
+    CHECK(contains(o.err, "no checkpoint that every run has; begins again at step 0"));
+    CHECK(lines_of(read_file(fp32 / "metrics.jsonl")).size() == 7);
+
+    // One that went on alone: both go back to the newest that both have, if there is one.
+    for (const auto& [steps, alone, held] :
+         {std::tuple(8, 12, ""), {8, 18, "fp32: 12, 18; amp-bf16: 6"}, {3, 12, "fp32: 6, 12; amp-bf16: none"}}) {
+        killed_at(steps);
+        REQUIRE(resume(alone, "--precision fp32 ").code == 0);
+        if (*held != 0) refuses(held);
+        else CHECK(resume(14).code == 0);
+    }
+}
+
+TEST_CASE("memory that is short is no damage of a checkpoint, and a log that is refused is closed") {
+    const Scratch scratch;
+    Trainer trainer({.model = {.name = "mlp", .width = 4}, .loss_scaler = "none", .batch = 8}, regression_data(0), 1);
+    RunFolder folder(scratch / "run", Json::object(), false);
+    folder.begin();
+    folder.checkpoint(trainer, "notes", 1, 1);
+    folder.restore(trainer, 1, [](const auto& notes) { CHECK(notes == "notes"); });
+    CHECK_THROWS_AS(folder.restore(trainer, 1, [](const auto&) { throw std::bad_alloc(); }), std::bad_alloc);
+    CHECK_THROWS_AS(folder.restore(trainer, 1, [](const auto&) { throw std::out_of_range("x"); }), FileError);
+
+    const auto open_files = [] {
+        return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+    };
+    const auto before = open_files();
+    CHECK_THROWS_AS(LineFile(scratch / "short.jsonl", 1), FileError);
+    CHECK(open_files() == before);
 }

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <set>
 #include <tuple>
 
 namespace amp {
@@ -46,12 +48,12 @@ std::string row_key(const RecordedRun& run) {
     return run.configuration.is_object() ? same.dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
 }
 
-/// The same for runs of the same content.
-std::string content_key(const RecordedRun& run) {
-    std::string key = run.configuration.is_object() ? row_key(run) : "";
+/// Of the file of a run's steps; of its gradients if it has none.
+std::string fingerprint_of(const RecordedRun& run) {
+    std::string all;
     for (const SourceFile& file : run.files)
-        if (run.steps.empty() || file.name.ends_with("metrics.jsonl")) key += '\n' + file.sha256;
-    return key;
+        if (run.steps.empty() || file.name.ends_with("metrics.jsonl")) all += '\n' + file.sha256;
+    return all;
 }
 
 int bits_of(const std::string& name) {
@@ -190,16 +192,41 @@ void note_differences(Group& group) {
                 fmt::format("{} differs from {} in {} also", row.label, group.rows.front().label, where));
 }
 
+bool is_same(const std::optional<double>& a, const std::optional<double>& b) {
+    return a == b || (a && b && std::isnan(*a) && std::isnan(*b));
+}
+
+bool is_same(const StepMetrics& a, const StepMetrics& b) {
+    return a.step == b.step && is_same(a.loss, b.loss) && is_same(a.scale, b.scale) && a.found_inf == b.found_inf &&
+           is_same(a.amax_weight, b.amax_weight) && is_same(a.amax_activation, b.amax_activation);
+}
+
+/// Whether the log of the second run has every step of the first, and tells the same of each.
+bool has_steps_of(const std::vector<StepMetrics>& part, const std::vector<StepMetrics>& whole) {
+    auto at = whole.begin();
+    return std::ranges::all_of(part, [&](const StepMetrics& step) {
+        at = std::ranges::lower_bound(at, whole.end(), step.step, {}, &StepMetrics::step);
+        return at != whole.end() && is_same(*at, step);
+    });
+}
+
+bool have_same_losses(const RecordedRun& a, const RecordedRun& b) {
+    return std::ranges::equal(a.steps, b.steps, [](const StepMetrics& x, const StepMetrics& y) {
+        return x.step == y.step && is_same(x.loss, y.loss);
+    });
+}
+
 /// Runs of one precision and seed that came out differently.
 void note_seeds(Group& group) {
     for (const Row& row : group.rows)
         for (std::size_t i = 0; i < row.runs.size(); ++i)
             for (std::size_t j = 0; j < i; ++j)
                 if (const auto seed = seed_of(*row.runs[i]); seed && seed == seed_of(*row.runs[j])) {
-                    group.notes.push_back(
-                        fmt::format("{} and {} have the same seed, {:g}, but not the same losses: they "
-                                    "count as one seed, by their mean",
-                                    row.runs[j]->name, row.runs[i]->name, *seed));
+                    group.notes.push_back(fmt::format(
+                        "{} and {} have the same seed, {:g}, but not the same {}: they count as one seed, by their "
+                        "mean",
+                        row.runs[j]->name, row.runs[i]->name, *seed,
+                        have_same_losses(*row.runs[i], *row.runs[j]) ? "log of steps" : "losses"));
                     break;
                 }
 }
@@ -221,6 +248,55 @@ void make_labels_unique(Group& group) {
     }
 }
 
+/// What tells whether two runs are one.
+struct Identity {
+    RecordedRun* run;
+    std::string configuration, fingerprint;
+    bool has_losses = false, losses_vary = false;      ///< finite ones, of which no two seeds log the same
+    std::tuple<std::size_t, bool, std::uint64_t> rank; ///< of runs that are one, the first in this counts
+
+    explicit Identity(RecordedRun& of)
+        : run(&of), configuration(of.configuration.is_object() ? row_key(of) : ""), fingerprint(fingerprint_of(of)),
+          rank(of.steps.size(), !of.result.is_null(), of.magnitudes().count()) {
+        std::optional<double> first;
+        for (const StepMetrics& m : run->steps) {
+            has_losses = has_losses || m.loss;
+            if (!m.loss || !std::isfinite(*m.loss)) continue;
+            losses_vary = losses_vary || m.loss != first.value_or(*m.loss);
+            first = m.loss;
+        }
+    }
+
+    /// Whether the other, of no lesser rank, is the same run. Equal files are: a copy proves nothing, whatever seed it
+    /// says. Equal steps are, too, where they are no chance: two seeds begin with one loss if the last layer begins at
+    /// zero, and may both be NaN ever after. Logs of unknown configurations may begin alike, in few digits.
+    [[nodiscard]] bool is_part_of(const Identity& other) const {
+        if (configuration != other.configuration) return false;
+        if (fingerprint == other.fingerprint) return true;
+        const std::optional<double> seed = seed_of(*run);
+        const bool one_seed = seed && seed == seed_of(*other.run);
+        const bool whole = run->steps.size() == other.run->steps.size();
+        return (one_seed ? has_losses : losses_vary) && (whole || !configuration.empty()) &&
+               has_steps_of(run->steps, other.run->steps);
+    }
+};
+
+/// That a run is left out, since it is another one.
+std::string repeat_text(const RecordedRun& run, const RecordedRun& kept) {
+    if (run.name == kept.name) return run.name + ": is given twice; counted once";
+    const auto named = [](const RecordedRun& r) {
+        const auto seed = seed_of(r);
+        return r.name + (seed ? fmt::format(" (seed {:g})", *seed) : "");
+    };
+    const std::size_t steps = run.steps.size(), all = kept.steps.size();
+    std::string how = ": their steps are the same";
+    if (steps == 0) how = ": their gradients are the same, byte for byte";
+    else if (steps < all && run.steps.back().step == kept.steps[steps - 1].step)
+        how = fmt::format(", {} after step {}", run.result.is_null() ? "cut off" : "ended", run.steps.back().step);
+    else if (steps < all) how = fmt::format(", with {} of its {} steps", steps, all);
+    return fmt::format("{} is the same run as {}{}; counted once", named(run), named(kept), how);
+}
+
 } // namespace
 
 Spread spread_of(const std::vector<double>& values) {
@@ -232,32 +308,26 @@ Spread spread_of(const std::vector<double>& values) {
 }
 
 std::vector<std::string> drop_repeats(std::vector<RecordedRun>& runs) {
-    std::vector<std::string> keys, warnings;
-    std::vector<RecordedRun> kept;
-    for (RecordedRun& run : runs) {
-        std::string key = content_key(run);
-        const auto same = static_cast<std::size_t>(std::ranges::find(keys, key) - keys.begin());
-        if (same == kept.size()) {
-            keys.push_back(std::move(key));
-            kept.push_back(std::move(run));
+    std::vector<Identity> all;
+    for (RecordedRun& run : runs) all.emplace_back(run);
+    std::ranges::stable_sort(all, std::ranges::greater(), &Identity::rank); // so that a beginning finds its whole
+    std::vector<const Identity*> kept;
+    std::vector<std::string> warnings;
+    std::set<const RecordedRun*> repeats;
+    for (const Identity& one : all) {
+        const auto same = std::ranges::find_if(kept, [&](const Identity* other) { return one.is_part_of(*other); });
+        if (same == kept.end()) {
+            kept.push_back(&one);
             continue;
         }
-        if (run.magnitudes().count() > kept[same].magnitudes().count()) {
-            run.warnings.insert(run.warnings.end(), kept[same].warnings.begin(), kept[same].warnings.end());
-            std::swap(run, kept[same]);
-        }
-        const auto whose = [](const RecordedRun& r) {
-            const auto seed = seed_of(r);
-            return seed ? fmt::format(" (seed {:g})", *seed) : std::string();
-        };
-        const std::string what = run.steps.empty() ? "their gradients are" : "their logs of steps are";
-        warnings.push_back(run.name == kept[same].name
-                               ? fmt::format("{}: is given twice; counted once", run.name)
-                               : fmt::format("{}{} is the same run as {}{}: {} the same, byte for byte; counted once",
-                                             run.name, whose(run), kept[same].name, whose(kept[same]), what));
-        kept[same].warnings.push_back(warnings.back());
+        warnings.push_back(repeat_text(*one.run, *(*same)->run));
+        (*same)->run->warnings.push_back(warnings.back());
+        repeats.insert(one.run);
     }
-    runs = std::move(kept);
+    std::vector<RecordedRun> rest;
+    for (RecordedRun& run : runs)
+        if (!repeats.contains(&run)) rest.push_back(std::move(run));
+    runs = std::move(rest);
     return warnings;
 }
 

@@ -48,10 +48,11 @@ struct Group {
     std::vector<std::string> notes;        ///< what differs between its runs besides precision and seed
 };
 
-/// Takes out runs that come twice: a folder that is named twice, or beside one that it is in, or its copy. Two runs are
-/// the same if their configurations differ in nothing that trains otherwise (the seed aside, since a copy proves
-/// nothing whatever it says) and their logs of steps are the same, byte for byte; without a log, their gradients. The
-/// one with more gradients stays, and gets a warning that names the others. Returns these warnings.
+/// Takes out runs that come twice: a folder that is named twice, or beside one that it is in, its copy, or a copy of an
+/// earlier time. Two runs are the same if their configurations differ in nothing that trains otherwise (the seed aside,
+/// since a copy proves nothing whatever it says) and the log of one has all steps of the other, and tells the same of
+/// them; without a log, if the bytes of their gradients are the same. The one with more steps stays, of equal ones that
+/// with a result, then that with more gradients, and gets a warning that names the others. Returns these warnings.
 std::vector<std::string> drop_repeats(std::vector<RecordedRun>& runs);
 
 /// Groups of runs, in the order of their appearance. The runs must outlive them.
