@@ -220,7 +220,7 @@ std::vector<std::int64_t> Experiment::common_checkpoints() const {
     if (common->empty() && earliest < none && std::ranges::any_of(runs_, is_beyond))
         throw FileError(options_.record,
                         fmt::format("its runs have no checkpoint of the same step ({}): put back what was lost, or "
-                                    "resume them one by one",
+                                    "record into another folder",
                                     held));
     return *common;
 }

@@ -238,6 +238,9 @@ void RunFolder::begin() {
                 fs::remove(entry.path(), error);
                 if (error) throw FileError(entry.path(), "cannot be removed: " + error.message());
             }
+    std::vector<std::int64_t> steps = checkpoints(path_); // a kill may have come before the third last was removed
+    std::erase_if(steps, [&](std::int64_t step) { return step > step_; });
+    if (steps.size() > 2) remove_checkpoints_before(steps[steps.size() - 2]);
     metrics_.emplace(path_ / "metrics.jsonl", metrics_bytes_);
     histograms_.emplace(path_ / "histograms.jsonl", histograms_bytes_);
     if (!begun_) write_text_file(path_ / "run.json", configuration_.dump(1) + "\n");
@@ -302,6 +305,10 @@ void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64
                        {"histograms_bytes", histograms_->sync()},
                        {"notes", notes}};
     write_tensors(path_ / "checkpoints" / step_file(step), trainer, state_of(trainer), {{"state", text.dump()}}, true);
+    remove_checkpoints_before(oldest);
+}
+
+void RunFolder::remove_checkpoints_before(std::int64_t oldest) const {
     for (const std::int64_t earlier : checkpoints(path_))
         if (earlier < oldest) fs::remove(path_ / "checkpoints" / step_file(earlier));
 }

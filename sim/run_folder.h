@@ -93,6 +93,8 @@ class RunFolder {
     void write_result(const nlohmann::ordered_json& result) const;
 
   private:
+    void remove_checkpoints_before(std::int64_t oldest) const;
+
     std::filesystem::path path_;
     std::unique_ptr<FolderLock> lock_;
     nlohmann::ordered_json configuration_;

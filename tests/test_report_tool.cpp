@@ -306,9 +306,9 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     const Outcome o = report(runs.string() + " /nonexistent --json -" + outputs);
     CHECK(o.code == 1);
     const Json json = Json::parse(o.out);
-    CHECK(json["errors"].size() == 2);
+    CHECK(json["errors"].size() == 3);
     CHECK(json["groups"].size() == 3); // net, another, and the run without a configuration
-    for (const char* part : {"/nonexistent: does not exist", "empty: holds neither steps nor gradients",
+    for (const char* part : {"/nonexistent: does not exist", "empty/metrics.jsonl: holds no step",
                              "metrics.jsonl: line 21 is not", "schema version 9 is newer", "4 of 6 steps are missing",
                              "histograms.jsonl: line 61 cannot be read", "result.json: is no JSON object"}) {
         CAPTURE(part);
@@ -334,7 +334,7 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     CHECK(contains(lost["verdict"][1].get<std::string>(), "FP16 needs one beyond 2^126"));
 
     report.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
-    report.check_error((runs / "empty").string(), 1, {"holds neither steps nor gradients"});
+    report.check_error((runs / "empty").string(), 1, {"metrics.jsonl: holds no step"});
     report.check_error((runs / "good").string() + " --json - --html -", 2, {"only one of --html"});
     report.check_error((runs / "good").string() + " --limit 2", 2, {"--limit"});
     report.check_error((runs / "good").string() + " --keep x", 2, {"--keep"});

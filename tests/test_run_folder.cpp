@@ -267,6 +267,9 @@ TEST_CASE("files that a killed program was writing go away, those of others stay
     const std::vector<std::string> others = {"notes.12-0.partial", "result.json.partial", "result.json.x-0.partial",
                                              "gradients/mine.npy.12-0.partial", "checkpoints/run.json.1-0.partial"};
     for (const std::string& name : others) write_file(r.fp32 / name, "mine");
+    write_file(r.fp32 / "checkpoints/step_000003.safetensors", "the third last");
+    REQUIRE(train(small + "--steps 9 " + r.resume).code == 0);
+    CHECK(RunFolder::checkpoints(r.fp32) == RunFolder::checkpoints(r.bf16));
     REQUIRE(train(small + "--steps 12 " + r.resume).code == 0);
     std::vector<std::string> left;
     for (const auto& [name, text] : contents(r.fp32))

@@ -1,7 +1,6 @@
 #include <ampscope/sim/io/folder_lock.h>
 
 #include <ampscope/sim/io/tensor_file.h>
-#include <ampscope/sim/io/text_file.h>
 
 #include <algorithm>
 #include <array>
@@ -70,8 +69,8 @@ void FolderLock::make_folder() {
     for (fs::path part = whole; !fs::exists(part, error) && part.has_relative_path(); part = part.parent_path())
         missing.insert(missing.begin(), part);
     for (const fs::path& part : missing) {
-        if (is_there(part)) throw FileError(part, "is a link to nothing");
         if (fs::create_directory(part, error)) made_.push_back(part);
+        if (error && fs::is_symlink(part)) throw FileError(part, "is a link to nothing");
         if (error) throw FileError(folder_, "cannot be made: " + error.message());
     }
 }
