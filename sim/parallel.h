@@ -38,8 +38,8 @@ constexpr std::int64_t share_of(std::int64_t length, std::int64_t parts, std::in
 void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
                     const std::function<void(std::uint64_t begin, std::uint64_t end)>& body);
 
-/// The most threads that one call has had since this was last asked, the caller among them: what tests ask of loops that
-/// must share their work out.
+/// The most threads that one call has had since this was last asked, the caller among them: what tests ask of loops
+/// that must share their work out.
 int take_most_threads();
 
 /// The system did not make all threads that a call wanted.

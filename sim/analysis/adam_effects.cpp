@@ -118,11 +118,17 @@ std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& hist
 void BinadeCounts::add(double x) {
     if (x == 0) ++zero;
     else if (!std::isfinite(x)) ++infinite;
-    else ++bins[std::ilogb(x)];
+    else add(std::ilogb(x), 1);
+}
+
+void BinadeCounts::add(int bin, std::uint64_t n) {
+    auto at = std::ranges::lower_bound(bins, bin, {}, &std::pair<int, std::uint64_t>::first);
+    if (at == bins.end() || at->first != bin) at = bins.emplace(at, bin, 0);
+    at->second += n;
 }
 
 void BinadeCounts::merge(const BinadeCounts& other) {
-    for (const auto& [bin, n] : other.bins) bins[bin] += n;
+    for (const auto& [bin, n] : other.bins) add(bin, n);
     zero += other.zero;
     infinite += other.infinite;
 }

@@ -4,8 +4,8 @@
 
 #include <ampscope/sim/optimizer.h>
 
-#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace amp {
@@ -21,10 +21,12 @@ struct AdamQuestion {
 
 /// Counts of elements by powers of two; those that are zero, infinite or NaN apart.
 struct BinadeCounts {
-    std::map<int, std::uint64_t> bins{}; ///< by floor(log2 x)
+    std::vector<std::pair<int, std::uint64_t>> bins{}; ///< floor(log2 x), ascending, and how many; no map, as there
+                                                       ///< are dozens of these for each of thousands of tensors
     std::uint64_t zero = 0, infinite = 0;
 
     void add(double x);
+    void add(int bin, std::uint64_t n);
     void merge(const BinadeCounts& other);
     [[nodiscard]] std::uint64_t count() const;
     /// floor(log2) of the lower median; INT_MIN for zero, INT_MAX for infinite.

@@ -293,7 +293,7 @@ BarFigure ratio_figure(const AdamFindings& f) {
         const EpsEffects& e = f.total.states[s].eps[f.question.usual_eps];
         figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name),
                                  .note = note_of(f, s),
-                                 .bins = e.ratio.bins,
+                                 .bins = {e.ratio.bins.begin(), e.ratio.bins.end()},
                                  .elements = f.total.nonzero});
     }
     return figure;
