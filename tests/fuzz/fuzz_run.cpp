@@ -7,7 +7,8 @@
 
 namespace {
 
-/// A run folder whose files are the parts of the input, which byte 0x1e separates.
+/// A run folder whose files are the parts of the input, which byte 0x1e separates. An empty part is a file that is not
+/// there, since an empty run.json is a damaged one, behind which nothing else would be read.
 std::filesystem::path run_folder(std::string_view input) {
     static const std::filesystem::path folder = [] {
         std::string pattern = (std::filesystem::temp_directory_path() / "ampscope-fuzz-XXXXXX").string();
@@ -16,7 +17,8 @@ std::filesystem::path run_folder(std::string_view input) {
     }();
     for (const char* name : {"metrics.jsonl", "histograms.jsonl", "run.json", "result.json"}) {
         const std::size_t end = std::min(input.find('\x1e'), input.size());
-        std::ofstream(folder / name, std::ios::binary) << input.substr(0, end);
+        std::filesystem::remove(folder / name);
+        if (end > 0) std::ofstream(folder / name, std::ios::binary) << input.substr(0, end);
         input.remove_prefix(std::min(end + 1, input.size()));
     }
     return folder;
@@ -32,6 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
         for (const char* name : {"run", "other"}) report.runs.push_back(amp::read_run(folder, name, 1));
     } catch (const amp::FileError&) {
+        return 0;
+    } catch (const amp::RecordingError&) {
         return 0;
     }
     report.runs.back().label = "fp32";
