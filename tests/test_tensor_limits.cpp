@@ -128,6 +128,30 @@ TEST_CASE("a strided view of a gibibyte is read in parts") {
     CHECK(nlohmann::json::parse(o.out)["total"]["zero"] == count);
 }
 
+TEST_CASE("reports of thousands of tensors take little memory for each") {
+    const Scratch scratch;
+    constexpr std::size_t tensors = 1500, elements = 250;
+    std::string header = "{", data;
+    for (std::size_t t = 0; t < tensors; ++t)
+        header += fmt::format(R"({}"t{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
+                              t == 0 ? "" : ",", t, elements, t * elements * 4, (t + 1) * elements * 4);
+    for (std::size_t i = 0; i < tensors * elements; ++i) // one of every binade
+        data += little_endian(std::uint32_t{static_cast<std::uint32_t>(1 + i % elements) << 23}, 4);
+    const fs::path file = write_file(scratch / "t.safetensors", safetensors(header + "}", data));
+    for (const std::string& tool :
+         {std::string(AMP_ADAM " "), AMP_REPORT " --html " + (scratch / "r.html").string() + " "}) {
+        const Outcome o = limited(tool + file.string(), 120);
+        CAPTURE(tool);
+        CAPTURE(o.err);
+        CHECK(o.code == 0);
+    }
+    const fs::path json = scratch / "a.json"; // 110 MB, which are never in memory at once
+    const Outcome o = limited(AMP_ADAM " " + file.string() + " --json " + json.string(), 250);
+    CAPTURE(o.err);
+    CHECK(o.code == 0);
+    CHECK(fs::file_size(json) > 100'000'000);
+}
+
 TEST_CASE("what is no file is told at once") {
     const Scratch scratch;
     for (const char* name : {"p.safetensors", "p.npy", "p.npz", "p.pt"}) {

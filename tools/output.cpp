@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -109,22 +111,21 @@ std::string LongArrays::add(std::size_t size, std::function<nlohmann::ordered_js
     return array_mark + std::to_string(arrays_.size() - 1);
 }
 
-std::string LongArrays::text(const nlohmann::ordered_json& document) const {
+void LongArrays::write(const nlohmann::ordered_json& document, const TextSink& sink) const {
     const std::string frame = json_text(document);
-    const std::string_view mark = "\"\\u0001";
-    std::string text;
+    const std::string_view rest = frame, mark = "\"\\u0001";
     std::size_t done = 0;
     for (std::size_t at = frame.find(mark); at != frame.npos; at = frame.find(mark, done)) {
-        text.append(frame, done, at - done);
+        sink(rest.substr(done, at - done));
         const std::size_t line = frame.rfind('\n', at) + 1;
         const std::string margin(frame.find_first_not_of(' ', line) - line, ' ');
         const Array& array = arrays_.at(std::stoul(frame.substr(at + mark.size())));
         for (std::size_t i = 0; i < array.size; ++i)
-            (text += i == 0 ? "[\n" : ",\n") += nested_text(array.element(i), margin + ' ');
-        text += array.size == 0 ? "[]" : "\n" + margin + "]";
+            sink((i == 0 ? "[\n" : ",\n") + nested_text(array.element(i), margin + ' '));
+        sink(array.size == 0 ? "[]" : "\n" + margin + "]");
         done = frame.find('"', at + mark.size()) + 1;
     }
-    return text.append(frame, done);
+    sink(rest.substr(done));
 }
 
 void probe_report(const fs::path& path) {
@@ -132,12 +133,22 @@ void probe_report(const fs::path& path) {
 }
 
 void write_report(const fs::path& path, std::string_view text) {
-    if (path == "-") return print_text(text);
-    if (!is_pipe_or_device(path)) return write_text_file(path, text);
-    std::FILE* file = std::fopen(path.c_str(), "wb");
+    write_report(path, [&](const TextSink& sink) { sink(text); });
+}
+
+void write_report(const fs::path& path, const std::function<void(const TextSink&)>& body) {
+    if (path == "-") return body(print_text);
+    if (!is_pipe_or_device(path)) {
+        AtomicFile file(path);
+        body([&](std::string_view piece) { file.append(std::as_bytes(std::span(piece))); });
+        return file.commit();
+    }
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"), std::fclose);
     if (file == nullptr) fail_to_write(path);
-    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if (std::fclose(file) != 0 || !written) fail_to_write(path);
+    body([&](std::string_view piece) {
+        if (std::fwrite(piece.data(), 1, piece.size(), file.get()) != piece.size()) fail_to_write(path);
+    });
+    if (std::fflush(file.get()) != 0) fail_to_write(path);
 }
 
 void Complain::operator()(const std::string& line) const {

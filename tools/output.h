@@ -30,14 +30,17 @@ void print_error(std::string_view text) noexcept;
 /// that a reader gets it as it was and a terminal does not.
 std::string json_text(const nlohmann::ordered_json& document, int indent = 1);
 
+/// Takes the pieces of a text, one after the other.
+using TextSink = std::function<void(std::string_view)>;
+
 /// Arrays of a JSON document that are made and written one element at a time: of tens of thousands of tensors the
-/// document alone would take ten times as much memory as its text.
+/// document would take ten times as much memory as its text, and that hundreds of megabytes.
 class LongArrays {
   public:
     /// Returns what is to stand in the document in place of an array of element(0) ... element(size - 1).
     std::string add(std::size_t size, std::function<nlohmann::ordered_json(std::size_t)> element);
     /// json_text() of the document with its arrays.
-    [[nodiscard]] std::string text(const nlohmann::ordered_json& document) const;
+    void write(const nlohmann::ordered_json& document, const TextSink& sink) const;
 
   private:
     struct Array {
@@ -53,6 +56,8 @@ void probe_report(const std::filesystem::path& path);
 /// "-" is standard output; what exists and is no regular file (a pipe, a device) cannot be replaced by renaming.
 /// Throws FileError.
 void write_report(const std::filesystem::path& path, std::string_view text);
+/// The same of a text that body(sink) makes in pieces.
+void write_report(const std::filesystem::path& path, const std::function<void(const TextSink&)>& body);
 
 /// A line on standard error, with the name of the tool.
 struct Complain {

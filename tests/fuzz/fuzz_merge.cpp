@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     findings.total = amp::total_of(findings.tensors);
-    const std::string text = amp::json_document(findings, options);
+    std::string text;
+    amp::write_json(findings, options, [&](std::string_view piece) { text += piece; });
     amp::read_report(amp::fuzz::memory_file(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()), options);
     return 0;
 }

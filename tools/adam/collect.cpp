@@ -270,6 +270,9 @@ class Collector {
         AdamTensor tensor{name, adam_effects(findings_.question, nothing)};
         for (const AdamEffects& part : parts) tensor.effects.merge(part);
         findings_.total.merge(tensor.effects);
+        if (options_.json.empty())
+            for (StateEffects& state : tensor.effects.states)
+                for (EpsEffects& eps : state.eps) eps.ratio = {};
         findings_.tensors.push_back(std::move(tensor));
     }
 

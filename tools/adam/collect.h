@@ -17,7 +17,7 @@ std::string_view name_of(AdamBasis basis);
 
 struct AdamTensor {
     std::string name;
-    AdamEffects effects;
+    AdamEffects effects; ///< without the ratios to eps where options ask for no JSON: dozens of histograms a tensor
 };
 
 /// One input.

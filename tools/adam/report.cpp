@@ -4,7 +4,6 @@
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
-#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -250,7 +249,7 @@ std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamT
     return text;
 }
 
-std::string json_report(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors) {
+void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink) {
     Json json = {{"schema_version", 1},
                  {"tool", "amp-adam"},
                  {"version", AMPSCOPE_VERSION},
@@ -279,7 +278,7 @@ std::string json_report(const std::vector<AdamFindings>& inputs, const std::vect
         });
         json["inputs"].push_back(std::move(input));
     }
-    return arrays.text(json);
+    arrays.write(json, sink);
 }
 
 BarFigure ratio_figure(const AdamFindings& f) {

@@ -3,13 +3,14 @@
 
 #include <ampscope/tools/adam/collect.h>
 #include <ampscope/tools/chart/chart.h>
+#include <ampscope/tools/output.h>
 
 namespace amp {
 
 std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color);
 
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
-std::string json_report(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors);
+void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink);
 
 /// The pictures of one input: sqrt(v_hat) / eps by state format, and the sweep of eps.
 BarFigure ratio_figure(const AdamFindings& findings);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/tools/histogram/entry.h>
+#include <ampscope/tools/output.h>
 
 #include <string>
 #include <vector>
@@ -32,13 +33,13 @@ struct Findings {
 std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramOptions& options);
 
 /// Schema version 1. No time, no host: the same findings give the same bytes.
-std::string json_document(const Findings& findings, const HistogramOptions& options);
+void write_json(const Findings& findings, const HistogramOptions& options, const TextSink& sink);
 
 /// Long form, RFC 4180: file, tensor, step, kind, format, scale, class, count. Rows of nan, inf and zero have neither
 /// format nor scale; they and the four classes of one format at one scale sum to the elements of the tensor.
 std::string csv_document(const Findings& findings, const HistogramOptions& options);
 
-/// The tensors of a report written by json_document() with the same counting options. Throws FileError.
+/// The tensors of a report written by write_json() with the same counting options. Throws FileError.
 std::vector<Entry> read_report(const std::filesystem::path& path, const HistogramOptions& options);
 
 } // namespace amp

@@ -3,7 +3,6 @@
 #include <ampscope/sim/analysis/histogram_json.h>
 
 #include <ampscope/tools/chart/text.h>
-#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 
@@ -227,7 +226,7 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramO
     return all;
 }
 
-std::string json_document(const Findings& findings, const HistogramOptions& options) {
+void write_json(const Findings& findings, const HistogramOptions& options, const TextSink& sink) {
     Json json = {{"schema_version", schema_version}, {"tool", "amp-histogram"}, {"version", AMPSCOPE_VERSION}};
     Json definitions = Json::object();
     for (const auto& [name, meaning] : definitions_of(options)) definitions[name] = meaning;
@@ -252,7 +251,7 @@ std::string json_document(const Findings& findings, const HistogramOptions& opti
     for (const GateResult& gate : findings.gates) json["gates"].push_back(gate_json(gate));
     json["errors"] = Json::array();
     for (const std::string& error : findings.errors) json["errors"].push_back(printable(error));
-    return arrays.text(json);
+    arrays.write(json, sink);
 }
 
 } // namespace amp

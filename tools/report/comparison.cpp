@@ -172,7 +172,7 @@ void judge(Group& group) {
 const RecordedRun* evidence_of(const Group& group) {
     const RecordedRun* best = nullptr;
     const auto rank = [](const RecordedRun& r) {
-        const MagnitudeHistogram all = r.magnitudes();
+        const MagnitudeHistogram& all = r.magnitudes;
         return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32", ~all.count());
     };
     for (const Row& row : group.rows)
@@ -257,7 +257,7 @@ struct Identity {
 
     explicit Identity(RecordedRun& of)
         : run(&of), configuration(of.configuration.is_object() ? row_key(of) : ""), fingerprint(fingerprint_of(of)),
-          rank(of.steps.size(), !of.result.is_null(), of.magnitudes().count()) {
+          rank(of.steps.size(), !of.result.is_null(), of.magnitudes.count()) {
         std::optional<double> first;
         for (const StepMetrics& m : run->steps) {
             has_losses = has_losses || m.loss;

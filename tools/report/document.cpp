@@ -96,10 +96,8 @@ class Writer {
 
     void gradients(const RecordedRun& run) {
         heading("Gradients", 3);
-        std::uint64_t elements = 0;
-        for (const TensorRecord& t : run.tensors) elements += t.magnitudes.count();
         paragraph(fmt::format("Of {}: {}, {} over all recorded steps; the loss scale is divided out.{}", run.name,
-                              plural(run.tensors.size(), "tensor"), plural(elements, "element"),
+                              plural(run.tensors.size(), "tensor"), plural(run.magnitudes.count(), "element"),
                               run.flushed() ? " Some were recorded in a format of less range than FP32, which had lost "
                                               "small ones: what underflows is more than is shown."
                                             : ""));

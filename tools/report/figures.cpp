@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 namespace amp {
 
@@ -18,25 +19,25 @@ constexpr std::size_t loss_points = 80; // of a loss curve
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
-std::vector<FormatSpec> gradient_formats() { return {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")}; }
-
 /// Tensors of one layer and kind.
 struct LayerRow {
     std::string name;
-    MagnitudeHistogram magnitudes;
+    GradientCounts counts;
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
 };
 
 std::vector<LayerRow> layers_of(const RecordedRun& run) {
     std::vector<LayerRow> rows;
+    std::unordered_map<std::string, std::size_t> index;
     for (const TensorRecord& t : run.tensors) {
         const std::string name = t.layer + (t.kind == GradientKind::activation ? ", activations" : ", weights");
-        auto row = std::ranges::find(rows, name, &LayerRow::name);
-        if (row == rows.end()) row = rows.insert(rows.end(), {.name = name, .magnitudes = {}, .zeroed = {}});
-        row->magnitudes.merge(t.magnitudes);
+        const auto [found, is_new] = index.try_emplace(name, rows.size());
+        if (is_new) rows.push_back({.name = name, .counts = {}, .zeroed = {}});
+        LayerRow& row = rows[found->second];
+        row.counts.merge(t.counts);
         for (std::size_t f = 0; f < followed_formats.size(); ++f) {
-            row->zeroed[f].resize(run.columns.count());
-            for (std::size_t c = 0; c < t.zeroed[f].size(); ++c) row->zeroed[f][c] += t.zeroed[f][c];
+            row.zeroed[f].resize(run.columns.count());
+            for (std::size_t c = 0; c < t.zeroed[f].size(); ++c) row.zeroed[f][c] += t.zeroed[f][c];
         }
     }
     return rows;
@@ -66,15 +67,15 @@ std::string keep_worst(std::vector<LayerRow>& rows) {
 MagnitudeFigure magnitude_figure(const RecordedRun& run, GradientKind kind) {
     MagnitudeFigure figure{.title = kind == GradientKind::weight ? "Gradients of weights" : "Gradients of activations",
                            .exponents = {},
-                           .formats = gradient_formats()};
-    for (const TensorRecord& t : run.tensors) {
-        if (t.kind != kind) continue;
-        figure.zero += t.magnitudes.zero;
-        figure.nan += t.magnitudes.nan;
-        figure.inf += t.magnitudes.inf;
-        for (const auto& [exponent, row] : t.magnitudes.rows)
-            for (const std::uint64_t n : row) figure.exponents[exponent] += n;
-    }
+                           .formats = {}};
+    for (const std::string_view name : gradient_formats) figure.formats.push_back(format(name));
+    GradientCounts all;
+    for (const TensorRecord& t : run.tensors)
+        if (t.kind == kind) all.merge(t.counts);
+    figure.exponents = {all.binades.bins.begin(), all.binades.bins.end()};
+    figure.zero = all.binades.zero;
+    figure.nan = all.nan;
+    figure.inf = all.binades.infinite;
     return figure;
 }
 
@@ -89,9 +90,9 @@ HeatFigure layer_figure(const RecordedRun& run) {
                       .levels = binade_levels};
     int low = std::numeric_limits<int>::max(), high = std::numeric_limits<int>::min();
     for (const LayerRow& row : rows) {
-        if (row.magnitudes.rows.empty()) continue;
-        low = std::min(low, row.magnitudes.rows.begin()->first);
-        high = std::max(high, row.magnitudes.rows.rbegin()->first);
+        if (row.counts.nonzero == 0) continue;
+        low = std::min(low, row.counts.binades.bins.front().first);
+        high = std::max(high, row.counts.binades.bins.back().first);
     }
     if (low > high) low = high = 0;
     constexpr int most = 80;              // binades shown
@@ -99,16 +100,11 @@ HeatFigure layer_figure(const RecordedRun& run) {
     for (int e = low; e <= high; ++e) figure.columns.push_back(svg::power_label(e));
     for (const LayerRow& row : rows) {
         HeatRow shown{.name = row.name, .note = {}, .values = std::vector<double>(figure.columns.size())};
-        const auto nonzero = static_cast<double>(std::max<std::uint64_t>(row.magnitudes.nonzero(), 1));
-        for (const auto& [exponent, counts] : row.magnitudes.rows)
-            for (const std::uint64_t n : counts)
-                shown.values[static_cast<std::size_t>(std::max(exponent, low) - low)] +=
-                    static_cast<double>(n) / nonzero;
-        if (!row.magnitudes.rows.empty())
-            shown.note =
-                fmt::format("2^{} to 2^{}, FP16 zeroes {}", row.magnitudes.rows.begin()->first,
-                            row.magnitudes.rows.rbegin()->first + 1,
-                            percent(row.magnitudes.classify(format("fp16"), 0).underflow, row.magnitudes.nonzero()));
+        for (const auto& [exponent, n] : row.counts.binades.bins)
+            shown.values[static_cast<std::size_t>(std::max(exponent, low) - low)] +=
+                static_cast<double>(n) / static_cast<double>(row.counts.nonzero);
+        if (const Share fp16 = row.counts.zeroed(0); fp16.whole > 0)
+            shown.note = fmt::format("{}, FP16 zeroes {}", row.counts.range(), percent(fp16.part, fp16.whole));
         figure.rows.push_back(std::move(shown));
     }
     for (const char* name : {"fp16", "e5m2", "e4m3"}) {
@@ -265,11 +261,12 @@ std::vector<FigureBlock> zeroed_figures(const RecordedRun& run) {
 }
 
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options) {
-    const MagnitudeHistogram all = run.magnitudes();
+    const MagnitudeHistogram& all = run.magnitudes;
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(all.nonzero(), 1));
     int low = -4, high = 8;
     RateFigure figure{.title = "What a loss scale loses and saves", .limit = options.limit, .curves = {}};
-    for (const FormatSpec& spec : gradient_formats()) {
+    for (const std::string_view name : gradient_formats) {
+        const FormatSpec spec = format(name);
         const Recommendation r = recommend(all, spec, options);
         figure.curves.push_back({spec, {}, {}, std::nullopt, r.log2_scale});
         if (r.window) figure.curves.back().window = {r.window->low, r.window->high};

@@ -83,16 +83,15 @@ Json json_of(const MagnitudeHistogram& all, const FormatSpec& spec, const Recomm
 Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) {
     Json json = {
         {"run", run.name}, {"flushed", run.flushed()}, {"formats", Json::object()}, {"tensors", Json::array()}};
-    const MagnitudeHistogram all = run.magnitudes();
-    for (const char* name : {"fp16", "bf16", "e4m3", "e5m2"})
-        json["formats"][name] = json_of(all, format(name), options);
+    for (const std::string_view name : gradient_formats)
+        json["formats"][name] = json_of(run.magnitudes, format(name), options);
     json["columns"] = Json::array(); // of steps: the first recorded one of each
     for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(step ? Json(*step) : Json());
     for (const TensorRecord& t : run.tensors) {
-        Json tensor = {{"tensor", t.name},          {"kind", name_of(t.kind)}, {"nonzero", t.magnitudes.nonzero()},
-                       {"zero", t.magnitudes.zero}, {"nan", t.magnitudes.nan}, {"inf", t.magnitudes.inf}};
-        for (const char* name : {"fp16", "bf16", "e4m3", "e5m2"})
-            tensor["underflow"][name] = t.magnitudes.classify(format(name), 0).underflow;
+        Json tensor = {{"tensor", t.name},          {"kind", name_of(t.kind)}, {"nonzero", t.counts.nonzero},
+                       {"zero", t.counts.binades.zero}, {"nan", t.counts.nan}, {"inf", t.counts.binades.infinite}};
+        for (std::size_t f = 0; f < gradient_formats.size(); ++f)
+            tensor["underflow"][gradient_formats[f]] = t.counts.underflow[f];
         for (std::size_t f = 0; f < followed_formats.size(); ++f)
             for (const Share& s : t.zeroed[f])
                 tensor["underflow_by_column"][std::string(followed_formats[f])].push_back({s.part, s.whole});

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -193,10 +194,11 @@ class RunReader {
         const auto [found, is_new] = index_.try_emplace(m.tensor, run_.tensors.size());
         if (is_new)
             run_.tensors.push_back(
-                {.name = m.tensor, .layer = layer_of(m.tensor), .kind = m.kind, .magnitudes = {}, .zeroed = {}});
+                {.name = m.tensor, .layer = layer_of(m.tensor), .kind = m.kind, .counts = {}, .zeroed = {}});
         TensorRecord& tensor = run_.tensors[found->second];
         const MagnitudeHistogram magnitudes = *log2 == 0 ? m.magnitudes : m.magnitudes.scaled(-*log2);
-        tensor.magnitudes.merge(magnitudes);
+        tensor.counts.add(magnitudes);
+        run_.magnitudes.merge(magnitudes);
         tensor.flushed = tensor.flushed || (!m.format.empty() && format(m.format).exponent_bits < 8);
         run_.recorded.resize(run_.columns.count());
         std::optional<std::int64_t>& first = run_.recorded[run_.columns.of(m.step)];
@@ -241,6 +243,29 @@ class RunReader {
 
 } // namespace
 
+void GradientCounts::add(const MagnitudeHistogram& magnitudes) {
+    for (const auto& [exponent, row] : magnitudes.rows)
+        binades.add(exponent, std::accumulate(row.begin(), row.end(), std::uint64_t{0}));
+    binades.zero += magnitudes.zero;
+    binades.infinite += magnitudes.inf;
+    nonzero += magnitudes.nonzero();
+    nan += magnitudes.nan;
+    for (std::size_t f = 0; f < underflow.size(); ++f)
+        underflow[f] += magnitudes.classify(format(gradient_formats[f]), 0).underflow;
+}
+
+void GradientCounts::merge(const GradientCounts& other) {
+    binades.merge(other.binades);
+    nonzero += other.nonzero;
+    nan += other.nan;
+    for (std::size_t f = 0; f < underflow.size(); ++f) underflow[f] += other.underflow[f];
+}
+
+std::string GradientCounts::range() const {
+    const auto& bins = binades.bins;
+    return bins.empty() ? "-" : fmt::format("2^{} to 2^{}", bins.front().first, bins.back().first + 1);
+}
+
 std::size_t StepColumns::count() const { return static_cast<std::size_t>(std::min(most_columns, last - first + 1)); }
 
 std::size_t StepColumns::of(std::int64_t step) const {
@@ -274,12 +299,6 @@ std::optional<std::int64_t> RecordedRun::broken_at() const {
 }
 
 bool RecordedRun::flushed() const { return std::ranges::any_of(tensors, &TensorRecord::flushed); }
-
-MagnitudeHistogram RecordedRun::magnitudes() const {
-    MagnitudeHistogram all;
-    for (const TensorRecord& t : tensors) all.merge(t.magnitudes);
-    return all;
-}
 
 std::string text_at(const Json& json, const std::string& pointer) {
     const Json::json_pointer at(pointer);

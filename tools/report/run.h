@@ -2,6 +2,7 @@
 // number of recorded tensors times steps.
 #pragma once
 
+#include <ampscope/sim/analysis/adam_effects.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/page/provenance.h>
@@ -11,6 +12,8 @@
 
 namespace amp {
 
+/// Formats of gradients that a report tells of.
+inline constexpr std::array<std::string_view, 4> gradient_formats = {"fp16", "bf16", "e4m3", "e5m2"};
 /// Formats whose underflow, unscaled, is followed over the steps.
 inline constexpr std::array<std::string_view, 2> followed_formats = {"fp16", "e5m2"};
 
@@ -37,11 +40,25 @@ struct StepColumns {
     [[nodiscard]] std::int64_t begin(std::size_t column) const; ///< its first step
 };
 
+/// Gradients, the loss scale divided out: what a report needs of single tensors, in a tenth of the memory of an exact
+/// histogram.
+struct GradientCounts {
+    BinadeCounts binades{}; ///< floor(log2|x|)
+    std::uint64_t nonzero = 0, nan = 0;
+    std::array<std::uint64_t, gradient_formats.size()> underflow{}; ///< by format, at scale 1
+
+    void add(const MagnitudeHistogram& magnitudes);
+    void merge(const GradientCounts& other);
+    /// Of its non-zero elements those that become zero in gradient_formats[f].
+    [[nodiscard]] Share zeroed(std::size_t f) const { return {underflow[f], nonzero}; }
+    [[nodiscard]] std::string range() const; ///< "2^-20 to 2^3"; "-" where all are zero
+};
+
 struct TensorRecord {
     std::string name, layer;
     GradientKind kind = GradientKind::weight;
-    bool flushed = false;          ///< recorded in a format of less range than FP32: small ones are lost already
-    MagnitudeHistogram magnitudes; ///< of all steps, the loss scale divided out
+    bool flushed = false;  ///< recorded in a format of less range than FP32: small ones are lost already
+    GradientCounts counts; ///< of all steps
     /// By followed format and column: what becomes zero at scale 1, of the non-zero elements.
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
 };
@@ -69,6 +86,7 @@ struct RecordedRun {
     StepColumns columns;
     std::vector<std::optional<std::int64_t>> recorded; ///< by column: the first step whose gradients are known
     std::vector<TensorRecord> tensors;                 ///< in the order of their appearance
+    MagnitudeHistogram magnitudes;                     ///< of them all
     std::vector<std::string> formats;                  ///< that casts under a scale had, in the order of appearance
     std::vector<std::vector<ScaledCasts>> scaled;      ///< by such format and column
     std::vector<ScaledTensor> scaled_tensors;
@@ -82,7 +100,6 @@ struct RecordedRun {
     /// The first step whose loss is not finite.
     [[nodiscard]] std::optional<std::int64_t> broken_at() const;
     [[nodiscard]] bool flushed() const; ///< some gradients were recorded in a format of less range than FP32
-    [[nodiscard]] MagnitudeHistogram magnitudes() const;
 };
 
 /// What is at a JSON pointer, as text or number; empty where there is nothing of the kind.

@@ -74,10 +74,6 @@ std::vector<Cell> cells_of(const Row& row, const Columns& columns, const Group& 
     return cells;
 }
 
-std::string range_text(const MagnitudeHistogram& h) {
-    return h.rows.empty() ? "-" : fmt::format("2^{} to 2^{}", h.rows.begin()->first, h.rows.rbegin()->first + 1);
-}
-
 } // namespace
 
 TableBlock comparison_table(const Group& group, const ReportOptions& options) {
@@ -141,22 +137,17 @@ std::optional<TableBlock> departure_table(const Group& group) {
 }
 
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options) {
-    const std::vector<FormatSpec> shown = {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")};
-    const auto zeroed = [](const TensorRecord& t, const FormatSpec& f) {
-        return Share{t.magnitudes.classify(f, 0).underflow, t.magnitudes.nonzero()};
-    };
     std::vector<const TensorRecord*> tensors;
     for (const TensorRecord& t : run.tensors) tensors.push_back(&t);
-    std::ranges::stable_sort(tensors, [&](const TensorRecord* a, const TensorRecord* b) {
-        return zeroed(*a, shown.front()).rate() > zeroed(*b, shown.front()).rate();
-    });
+    std::ranges::stable_sort(tensors, std::greater<>(), [](const TensorRecord* t) { return t->counts.zeroed(0).rate(); });
     TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
-    for (const FormatSpec& f : shown) table.header.emplace_back(f.name);
+    for (const std::string_view name : gradient_formats) table.header.emplace_back(name);
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i) {
         const TensorRecord& t = *tensors[i];
-        table.rows.push_back({{t.name}, count_cell(t.magnitudes.nonzero()), {range_text(t.magnitudes)}});
-        for (const FormatSpec& f : shown) table.rows.back().push_back(share(zeroed(t, f)));
+        table.rows.push_back({{t.name}, count_cell(t.counts.nonzero), {t.counts.range()}});
+        for (std::size_t f = 0; f < gradient_formats.size(); ++f)
+            table.rows.back().push_back(share(t.counts.zeroed(f)));
     }
     table.caption =
         fmt::format("Non-zero elements that become zero unscaled, over all recorded steps; {} of {} tensors, "

@@ -78,7 +78,7 @@ std::string fault_of(const Candidate& c) {
 MagnitudeHistogram evidence(const std::vector<Group>& groups) {
     MagnitudeHistogram all;
     for (const Group& group : groups)
-        if (group.evidence != nullptr) all.merge(group.evidence->magnitudes());
+        if (group.evidence != nullptr) all.merge(group.evidence->magnitudes);
     return all;
 }
 
