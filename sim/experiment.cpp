@@ -5,6 +5,7 @@
 #include <ampscope/sim/parallel.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -79,7 +80,14 @@ struct Notes {
 };
 
 Notes notes_from(const Json& json) {
-    const auto number = [](const Json& text) { return std::stod(text.get<std::string>()); };
+    const auto number = [](const Json& text) { // as {fmt} writes it: "nan", "-inf", "0.25"
+        const auto digits = text.get<std::string>();
+        double value = 0;
+        const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+        if (problem != std::errc() || end != digits.data() + digits.size())
+            throw std::invalid_argument("'" + digits + "' is no number");
+        return value;
+    };
     const Json &roundings = json.at("roundings"), &updates = json.at("updates"), &error = json.at("gradient_error");
     Notes notes{.losses = {},
                 .skipped = json.at("skipped"),
@@ -190,7 +198,8 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
         own["recording"] = {{"gradients_every", options_.record_every},
                             {"state", options_.record_state},
                             {"statistics_every", options_.statistics_every},
-                            {"departure", options_.departure_bound}};
+                            {"departure", options_.departure_bound},
+                            {"reference", run.departures ? Json(reference_->precision().name) : Json(nullptr)}};
         run.folder.emplace(options_.record / run.precision().name, own, options_.resume);
         if (!run.folder->warning().empty()) warnings_.push_back(run.folder->warning());
     }

@@ -64,19 +64,7 @@ void append_values(TensorWriter& writer, DType dtype, std::span<const float> val
 /// A number, or null where JSON has none.
 Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
-/// use(), which reads what a checkpoint says besides its tensors. Throws FileError for whatever is wrong with that.
-template <class Use>
-auto reading_state(const fs::path& path, const Use& use) {
-    try {
-        return use();
-    } catch (const FileError&) {
-        throw;
-    } catch (const std::bad_alloc&) { // that is no fault of the file
-        throw;
-    } catch (const std::exception& error) {
-        throw FileError(path, std::string("its state cannot be read: ") + error.what());
-    }
-}
+constexpr const char* broken_state = "its state cannot be read"; // what a checkpoint says besides its tensors
 
 void check_file(const fs::path& file) {
     std::error_code none;
@@ -320,7 +308,7 @@ void RunFolder::write_result(const Json& result) const {
 Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
     const fs::path file = path / "checkpoints" / step_file(step);
     check_seal(file);
-    return reading_state(file, [&] {
+    return taken(file, broken_state, [&] {
         Checkpoint checkpoint{.file = open_tensor_file(file), .state = {}};
         checkpoint.state = parse_json(checkpoint.file->metadata().at("state"), file, "state: ", Nonfinite::refused);
         if (const std::int64_t own = checkpoint.state.at("checkpoint"); own != step)
@@ -334,7 +322,7 @@ void RunFolder::restore(Trainer& trainer, std::int64_t step, const std::function
     const Checkpoint checkpoint = open_checkpoint(path_, step);
     const auto& file = checkpoint.file;
     const Json& state = checkpoint.state;
-    reading_state(file->path(), [&] {
+    taken(file->path(), broken_state, [&] {
         if (state.at("configuration") != fingerprint_of(configuration_))
             throw FileError(file->path(), "is a checkpoint of another run");
         for (const TensorId id : trainer.state_tensors()) {

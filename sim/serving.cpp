@@ -107,13 +107,7 @@ OperandScaling served_scaling(Served what, std::string_view text) {
 TrainOptions trained_options(const fs::path& run) {
     const FloatEnvironment environment;
     const Json json = read_configuration(run);
-    try {
-        return options_of(json);
-    } catch (const std::bad_alloc&) { // that is no fault of the file
-        throw;
-    } catch (const std::exception& error) {
-        throw FileError(run / "run.json", std::string("cannot be read: ") + error.what());
-    }
+    return taken(run / "run.json", "cannot be read", [&] { return options_of(json); });
 }
 
 std::vector<ServedResult> evaluate_served(const fs::path& run, const TrainOptions& options, const Dataset& data,

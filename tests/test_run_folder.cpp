@@ -215,6 +215,14 @@ TEST_CASE("without a whole checkpoint, all are named and nothing changes") {
     CHECK(served.code == 0);
     flip(r.fp32 / "checkpoints/step_000009.safetensors", 2000);
     train.check_error("--weights-as e4m3 --evaluate " + r.fp32.string(), 1, {"step_000009.safetensors: is damaged"});
+    for (const char* broken : {"{}", R"({"model": {"name": 1}})"}) {
+        write_file(r.fp32 / "run.json", broken);
+        const Outcome o = train("--weights-as e4m3 --evaluate " + r.fp32.string());
+        CAPTURE(o.err);
+        CHECK(o.code == 1);
+        CHECK(contains(o.err, "run.json: cannot be read: "));
+        CHECK(!contains(o.err, "json.exception"));
+    }
 }
 
 TEST_CASE("a checkpoint whose notes make no sense is not gone on from, though its seal is whole") {
@@ -239,7 +247,8 @@ TEST_CASE("a checkpoint whose notes make no sense is not gone on from, though it
         forge(pointer, pointer == "/notes/losses/0" ? Json("x") : Json({99, 0, "a", "b", 1}));
         const Outcome o = train(small + "--json - --steps 10 " + r.resume);
         CHECK(o.code == 0);
-        CHECK(contains(o.err, newest.string() + ": its state cannot be read"));
+        CHECK(contains(o.err, newest.string() + ": its state cannot be read: "));
+        CHECK(contains(o.err, pointer == "/notes/losses/0" ? "'x' is no number" : "99 is no kind of departure"));
         CHECK(contains(o.err, "goes on from step 8"));
         CHECK(Json::parse(o.out)["runs"][1]["final_loss"].is_number());
         fs::remove_all(r.runs);
@@ -304,13 +313,15 @@ TEST_CASE("runs begin again only where they cannot have had a checkpoint in comm
         killed_at(8);
         fs::remove(lost / "checkpoints/step_000006.safetensors");
         refuses(lost == fp32 ? "fp32: none; amp-bf16: 6" : "fp32: 6; amp-bf16: none");
-        for (const char* name : {"fp32", "amp-bf16"}) { // alone, it can only make again what was lost
-            const Outcome o = resume(12, "--precision " + std::string(name) + " ");
-            CHECK_MESSAGE(o.code == 0, o.err);
-            CHECK(contains(o.err, "begins again at step 0") == (runs / name == lost));
-        }
+        // What was watched beside the reference would be watched no more without it.
+        check_refused(runs, "--resume --steps 12 --precision amp-bf16",
+                      {"amp-bf16/run.json: /recording/reference differs from this run's"}, options);
+        const Outcome o = resume(12, "--precision fp32 ");
+        CHECK_MESSAGE(o.code == 0, o.err);
+        CHECK(contains(o.err, "begins again at step 0") == (lost == fp32));
+        if (lost == bf16) continue;
         CHECK(resume(13).code == 0);
-        CHECK(lines_of(read_file(lost / "metrics.jsonl")).size() == 13);
+        CHECK(lines_of(read_file(fp32 / "metrics.jsonl")).size() == 13);
     }
     killed_at(6); // while the second of the first checkpoints is written
     fs::remove(bf16 / "checkpoints/step_000006.safetensors");

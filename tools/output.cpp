@@ -1,6 +1,7 @@
 #include <ampscope/tools/output.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/parallel.h>
@@ -165,9 +166,8 @@ std::string failure_text(const fs::path& subject) {
         throw;
     } catch (const FileError& error) {
         return error.what();
-    } catch (const nlohmann::json::exception& error) { // "[json.exception.type_error.302] type must be number ..."
-        const std::string_view what = error.what();
-        return at + "JSON: " + std::string(what.substr(std::min(what.find(' ') + 1, what.size())));
+    } catch (const nlohmann::json::exception& error) {
+        return at + "JSON: " + words_of(error);
     } catch (const std::bad_alloc&) {
         return at + "out of memory: what is to be read needs more than this machine, or a limit on it, grants";
     } catch (const std::length_error&) {

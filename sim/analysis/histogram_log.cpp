@@ -65,7 +65,7 @@ class Repeats {
             if (!key) continue;
             const Line line{in.number(), std::hash<std::string>()(text)};
             const auto [found, is_new] = last_.try_emplace(*key, line);
-            if (is_new || !is_readable(text, file)) continue;
+            if (is_new || !taken_if_right([&] { return parsed(text, file); })) continue;
             if (count++ == 0) first = line.number;
             differing += found->second.hash != line.hash ? 1 : 0;
             replaced_.push_back(found->second.number);
@@ -87,22 +87,11 @@ class Repeats {
 
     std::optional<Key> key_of(const std::string& text, const std::filesystem::path& file) {
         constexpr std::array<std::string_view, 2> keys = {"step", "tensor"};
-        try {
+        return taken_if_right([&] {
             const Json head = parse_json_head(text, keys, file);
             const auto tensor = tensors_.try_emplace(head.at("tensor").get<std::string>(), tensors_.size()).first;
             return Key(head.at("step").get<std::int64_t>(), tensor->second);
-        } catch (const std::exception&) {
-            return std::nullopt;
-        }
-    }
-
-    static bool is_readable(const std::string& text, const std::filesystem::path& file) {
-        try {
-            parsed(text, file);
-            return true;
-        } catch (const std::exception&) {
-            return false;
-        }
+        });
     }
 
     std::unordered_map<std::string, std::size_t> tensors_;
@@ -142,14 +131,10 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
     for (std::string text; in.next_line(text);) {
         if (progress) progress(text.size() + 1);
         if (repeats.replaced(in.number())) continue;
-        std::optional<RecordedMagnitudes> line;
-        try {
-            line = parsed(text, file);
-        } catch (const std::exception&) {
-            if (!in.ended() && ++broken == 1)
-                warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it",
-                                               file.string(), in.number()));
-        }
+        const std::optional line = taken_if_right([&] { return parsed(text, file); });
+        if (!line && !in.ended() && ++broken == 1)
+            warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it", file.string(),
+                                           in.number()));
         if (!line) continue;
         holds_any = true;
         sink(*line);

@@ -281,4 +281,9 @@ Json read_json_elements(const std::filesystem::path& file, const JsonElementSink
     return std::move(builder.root);
 }
 
+std::string words_of(const std::exception& error) {
+    const std::string_view what = error.what(); // "[json.exception.type_error.302] type must be number, but is string"
+    return std::string(what.substr(what.starts_with("[json.") ? what.find(' ') + 1 : 0));
+}
+
 } // namespace amp

@@ -6,11 +6,13 @@
 // does in Python's json.
 #pragma once
 
+#include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <nlohmann/json.hpp>
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -44,5 +46,35 @@ using JsonElementSink = std::function<void(std::string_view array, const nlohman
 /// and are forgotten. The limits hold for each of them and for the rest. A pipe will do. Returns the document without
 /// these elements. Throws FileError, also for such an array that comes twice, and what `sink` throws.
 nlohmann::ordered_json read_json_elements(const std::filesystem::path& file, const JsonElementSink& sink);
+
+/// What an exception says, without the label in brackets with which this library's begin.
+std::string words_of(const std::exception& error);
+
+/// The result of use(), which takes from a document what its file should say. Throws FileError "FILE: WHAT: ..." for
+/// what use() finds wrong; FileErrors pass, and so does want of memory, which is no fault of the file.
+template <class Use>
+auto taken(const std::filesystem::path& file, const std::string& what, const Use& use) {
+    try {
+        return use();
+    } catch (const FileError&) {
+        throw;
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const std::exception& error) {
+        throw FileError(file, what + ": " + words_of(error));
+    }
+}
+
+/// The same of a line that is left out where it is wrong: then there is no result.
+template <class Use>
+auto taken_if_right(const Use& use) -> std::optional<decltype(use())> {
+    try {
+        return use();
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
 
 } // namespace amp

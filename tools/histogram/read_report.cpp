@@ -200,9 +200,7 @@ std::vector<Entry> read_report(const std::filesystem::path& path, const Histogra
     } catch (const std::bad_alloc&) { // that is no fault of the file
         throw;
     } catch (const std::exception& error) {
-        const std::string_view what = error.what(); // nlohmann's begin with "[json.exception.out_of_range.403] "
-        const std::size_t begin = what.starts_with("[json.") ? what.find(' ') + 1 : 0;
-        throw FileError(path, place + "cannot merge: " + std::string(what.substr(begin)));
+        throw FileError(path, place + "cannot merge: " + words_of(error));
     }
 }
 
