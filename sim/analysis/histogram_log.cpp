@@ -133,8 +133,8 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
         if (repeats.replaced(in.number())) continue;
         const std::optional line = taken_if_right([&] { return parsed(text, file); });
         if (!line && !in.ended() && ++broken == 1)
-            warnings.push_back(fmt::format("{}: line {} cannot be read; left out, as are others like it", file.string(),
-                                           in.number()));
+            warnings.push_back(
+                fmt::format("{}: line {} cannot be read; left out, as are others like it", file.string(), in.number()));
         if (!line) continue;
         holds_any = true;
         sink(*line);
