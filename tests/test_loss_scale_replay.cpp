@@ -212,6 +212,46 @@ TEST_CASE("steps that are missing are like the one before, and not known") {
     CHECK_THROWS_AS(replay_scaler(loss_scaler("torch").options, far, fp16), std::invalid_argument);
 }
 
+TEST_CASE("a gap is crossed in circles, and comes out as if each of its steps had been taken") {
+    std::vector<std::string> names = {"constant,init=2^20", "none"};
+    for (const LossScalerRow& row : loss_scalers)
+        if (row.options.scaling == LossScaling::dynamic)
+            for (const char* change : {"", ",interval=7", ",init=2^2,interval=1"})
+                names.push_back(std::string(row.name) + change);
+    for (const char* change : {",growth=1.5,backoff=0.3,interval=13", ",max=2^12,interval=5", ",min=2^30,interval=3"})
+        names.push_back(std::string("torch") + change);
+    for (const std::string& name : names)
+        for (const double amax : {0.0, 1.0, 65504.0, 1e30}) {
+            CAPTURE(name);
+            CAPTURE(amax);
+            const LossScalerOptions options = scaler_options(name);
+            const std::vector<GradientStep> steps = {
+                {.step = 3, .amax = amax}, {.step = 9000, .hidden = true}, {.step = 12000, .amax = 1}};
+            LossScalerState state = initial_state(options);
+            std::int64_t taken = 0, skips = 0;
+            std::map<double, std::int64_t> time;
+            for (std::int64_t t = 3; t <= 12000; ++t) { // one by one
+                const GradientStep& step = steps[t < 9000 ? 0 : t < 12000 ? 1 : 2];
+                ++time[state.scale];
+                ++taken;
+                const LossScalerUpdate u =
+                    update_scale(options, state, overflows_at(step, state.scale, fp16).overflows);
+                skips += u.verdict != ScalerVerdict::step;
+                state = u.state;
+                if (u.verdict == ScalerVerdict::abort) break;
+            }
+            for (const std::size_t listed : {std::size_t{0}, std::size_t{5}, most_listed_steps}) {
+                const Replay r = replay_scaler(options, steps, fp16, listed);
+                CHECK(r.steps == taken);
+                CHECK(r.known[0] + r.known[1] + r.known[2] == taken);
+                CHECK(r.skips == skips);
+                CHECK(r.time == time);
+                CHECK(r.final_scale == state.scale);
+                CHECK(r.skipped.size() == std::min(listed, static_cast<std::size_t>(skips)));
+            }
+        }
+}
+
 TEST_CASE("the sweep puts first what loses least") {
     std::vector<GradientStep> steps;
     for (std::int64_t t = 0; t < 60; ++t) {

@@ -128,7 +128,9 @@ void BinadeCounts::add(int bin, std::uint64_t n) {
 }
 
 void BinadeCounts::merge(const BinadeCounts& other) {
-    for (const auto& [bin, n] : other.bins) add(bin, n);
+    if (bins.empty()) bins = other.bins; // in as much memory as they take
+    else
+        for (const auto& [bin, n] : other.bins) add(bin, n);
     zero += other.zero;
     infinite += other.infinite;
 }

@@ -72,6 +72,97 @@ class Watch {
     bool grew_ = false;
 };
 
+/// A scaler on its way over the steps, until it aborts.
+class Walk {
+  public:
+    Walk(const LossScalerOptions& options, const FormatSpec& format, std::size_t listed)
+        : options_(options), format_(format), listed_(listed), state_(initial_state(options)) {}
+
+    /// Step t, with the gradients of a recorded step: its own, or in a gap those of the one before.
+    void take(const GradientStep& recorded, std::int64_t t, bool gap) {
+        if (aborted_) return;
+        const double scale = state_.scale;
+        StepOverflow overflow = overflows_at(recorded, scale, format_);
+        if (gap) overflow.known = Known::unknown;
+        const LossScalerUpdate update = update_scale(options_, state_, overflow.overflows);
+        ++replay_.steps;
+        ++replay_.known[static_cast<std::size_t>(overflow.known)];
+        ++replay_.time[scale];
+        if (scale != listed_scale_ && replay_.scales.size() < listed_) replay_.scales.push_back({t, scale});
+        listed_scale_ = scale;
+        if (update.verdict == ScalerVerdict::step) {
+            if (!replay_.first_good) replay_.first_good = t;
+            if (!gap) count_underflow(recorded, scale, format_, replay_);
+        } else {
+            if (replay_.skipped.size() < listed_)
+                replay_.skipped.push_back({t, scale, recorded.largest, overflow.known});
+            ++replay_.skips;
+        }
+        watch_.see(t, state_, overflow.overflows, update);
+        state_ = update.state;
+        aborted_ = update.verdict == ScalerVerdict::abort;
+    }
+
+    /// The steps [t, end) of the gap behind a recorded one. What a scaler does there follows from its state alone, so
+    /// that sooner or later it goes round in circles (found as Brent does, by looking back to a state that moves on
+    /// ever more rarely). Circles that have nothing to list are counted instead of walked.
+    void cross(const GradientStep& recorded, std::int64_t t, std::int64_t end) {
+        if (aborted_) return;
+        Mark mark = mark_at(t);
+        for (std::int64_t reach = 1; t < end;) {
+            take(recorded, t++, true);
+            if (aborted_) return;
+            const std::int64_t circle = t - mark.step;
+            if (state_ == mark.state && replay_.scales.size() == mark.scales && replay_.skipped.size() == mark.skipped)
+                t += repeat(mark, circle, (end - t) / circle);
+            else if (circle == reach) {
+                mark = mark_at(t);
+                reach *= 2;
+            }
+        }
+    }
+
+    Replay end(std::int64_t first) {
+        watch_.end(first);
+        replay_.final_scale = state_.scale;
+        return std::move(replay_);
+    }
+
+  private:
+    struct Mark {
+        std::int64_t step;
+        LossScalerState state;
+        std::int64_t skips;
+        std::map<double, std::int64_t> time;
+        std::size_t scales, skipped; ///< how many were listed
+    };
+
+    [[nodiscard]] Mark mark_at(std::int64_t t) const {
+        return {t, state_, replay_.skips, replay_.time, replay_.scales.size(), replay_.skipped.size()};
+    }
+
+    /// The steps since a mark so many times more. Returns their number.
+    std::int64_t repeat(const Mark& mark, std::int64_t circle, std::int64_t times) {
+        replay_.steps += times * circle;
+        replay_.known[static_cast<std::size_t>(Known::unknown)] += times * circle;
+        replay_.skips += times * (replay_.skips - mark.skips);
+        for (auto& [scale, steps] : replay_.time) {
+            const auto before = mark.time.find(scale);
+            steps += times * (steps - (before == mark.time.end() ? 0 : before->second));
+        }
+        return times * circle;
+    }
+
+    const LossScalerOptions& options_;
+    const FormatSpec& format_;
+    std::size_t listed_;
+    LossScalerState state_;
+    Replay replay_{};
+    Watch watch_{options_, replay_};
+    double listed_scale_ = std::nan("");
+    bool aborted_ = false;
+};
+
 template <class T>
 T whole(std::string_view key, std::string_view text) {
     T value{};
@@ -97,44 +188,16 @@ StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSp
 Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format,
                      std::size_t listed) {
     const FloatEnvironment environment;
-    LossScalerState state = initial_state(options);
     if (steps.empty()) throw std::invalid_argument("no steps to replay");
     if (steps.back().step - steps.front().step >= most_replayed_steps)
         throw std::invalid_argument(fmt::format("more than {} steps to replay", most_replayed_steps));
-    Replay replay;
-    Watch watch(options, replay);
-    bool aborted = false;
-    double listed_scale = std::nan("");
-    for (std::size_t i = 0; i < steps.size() && !aborted; ++i) {
-        const GradientStep& recorded = steps[i];
-        const std::int64_t next = i + 1 < steps.size() ? steps[i + 1].step : recorded.step + 1;
-        for (std::int64_t t = recorded.step; t < next && !aborted; ++t) {
-            const bool gap = t != recorded.step;
-            const double scale = state.scale;
-            StepOverflow overflow = overflows_at(recorded, scale, format);
-            if (gap) overflow.known = Known::unknown;
-            const LossScalerUpdate update = update_scale(options, state, overflow.overflows);
-            ++replay.steps;
-            ++replay.known[static_cast<std::size_t>(overflow.known)];
-            ++replay.time[scale];
-            if (scale != listed_scale && replay.scales.size() < listed) replay.scales.push_back({t, scale});
-            listed_scale = scale;
-            if (update.verdict == ScalerVerdict::step) {
-                if (!replay.first_good) replay.first_good = t;
-                if (!gap) count_underflow(recorded, scale, format, replay);
-            } else {
-                if (replay.skipped.size() < listed)
-                    replay.skipped.push_back({t, scale, recorded.largest, overflow.known});
-                ++replay.skips;
-            }
-            watch.see(t, state, overflow.overflows, update);
-            state = update.state;
-            aborted = update.verdict == ScalerVerdict::abort;
-        }
+    Walk walk(options, format, listed);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const std::int64_t step = steps[i].step, next = i + 1 < steps.size() ? steps[i + 1].step : step + 1;
+        walk.take(steps[i], step, false);
+        walk.cross(steps[i], step + 1, next);
     }
-    watch.end(steps.front().step);
-    replay.final_scale = state.scale;
-    return replay;
+    return walk.end(steps.front().step);
 }
 
 std::vector<SweptScaler> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format) {

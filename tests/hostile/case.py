@@ -15,6 +15,7 @@ import subprocess
 import time
 
 MIB = 1 << 20
+MOST_SAID = 32 * MIB  # that is kept of a stream
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "tty": (5, 0)}
 
 
@@ -147,7 +148,7 @@ class Sink:
         """What the tool said, once it has ended."""
         os.close(self.target)
         with open(self.source, "rb") as file:
-            return file.read(32 * MIB)
+            return file.read(MOST_SAID)
 
 
 def execute(case, program, args, folder):
