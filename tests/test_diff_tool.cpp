@@ -104,6 +104,7 @@ TEST_CASE("what is missing or broken is said") {
     diff.check_error(a + " " + b + " --gate 'nan<1%'", 2, {"a number without %"});
     diff.check_error(a + " " + b + " --gate nan", 2, {"FIGURE<LIMIT"});
     diff.check_error(a + " " + b + " --tensor '['", 2, {"no regular expression"});
+    diff.check_error(a + " " + b + " --tensor " + std::string(100'000, 'x'), 2, {"longer than 1000 characters"});
     const std::string sample = AMP_SAMPLE;
     const Outcome other = diff(sample + "/deep_tanh " + sample + "/digits_cnn");
     CHECK(other.code == 1);

@@ -335,8 +335,12 @@ CLI::Validator real_number(double low, double high, Ends ends) {
     return {check, ""};
 }
 
+constexpr std::size_t longest_matched = 1000; // std::regex recurses for each character, of the pattern and of the name
+
 std::optional<std::regex> tensor_pattern(const std::string& text) {
     if (text.empty()) return std::nullopt;
+    if (text.size() > longest_matched)
+        throw std::invalid_argument(fmt::format("--tensor: longer than {} characters", longest_matched));
     try {
         return std::regex(text, std::regex::ECMAScript);
     } catch (const std::regex_error& error) {
@@ -345,8 +349,7 @@ std::optional<std::regex> tensor_pattern(const std::string& text) {
 }
 
 bool matches(const std::optional<std::regex>& pattern, const std::string& name) {
-    constexpr std::size_t longest = 1000;
-    return !pattern || std::regex_search(name.substr(0, longest), *pattern);
+    return !pattern || std::regex_search(name.substr(0, longest_matched), *pattern);
 }
 
 std::string command_text(int argc, char** argv) {

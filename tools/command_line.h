@@ -67,8 +67,7 @@ CLI::Validator real_number(double low, double high, Ends ends = Ends::both);
 /// The regular expression of --tensor; none for "". Throws std::invalid_argument.
 std::optional<std::regex> tensor_pattern(const std::string& text);
 
-/// Whether the name of a tensor contains a match; std::regex recurses for each character, so that a very long name is
-/// judged by its beginning.
+/// Whether the name of a tensor contains a match; a very long name is judged by its beginning.
 bool matches(const std::optional<std::regex>& pattern, const std::string& name);
 
 /// The command as one would type it again: words with spaces or signs in quotes, the program without its folder.

@@ -210,7 +210,7 @@ def outputs_whole(case, box, outcome, before, after, found):
             yield "output missing", path
         key = os.fsencode(os.path.normpath(path))
         if regular and before.get(key) != after.get(key):
-            for fault in broken(kind, full.read_bytes()) if full.stat().st_size < 4 * MOST_SAID else cut(full):
+            for fault in broken(kind, full.read_bytes()) if full.stat().st_size < 4 * MOST_SAID else cut(kind, full):
                 yield f"half-written {kind}", f"{path}: {fault}"
         elif kind == "folder" and full.is_dir() and outcome.code == 0 and (case.expected or key not in before):
             yield from folder_whole(full, not outcome.signal)
@@ -268,8 +268,10 @@ def broken(kind, data):
         yield str(error)[:200]
 
 
-def cut(path):
-    """What is wrong with an output that Python had no room to parse: at least it ends with a line."""
+def cut(kind, path):
+    """What is wrong with an output that Python had no room to parse: at least a text ends with a line."""
+    if kind not in WRITES.values():
+        return
     with open(path, "rb") as file:
         file.seek(-1, os.SEEK_END)
         if file.read() != b"\n":

@@ -237,14 +237,13 @@ void write_json(const Findings& findings, const HistogramOptions& options, const
     LongArrays arrays;
     json["tensors"] = arrays.add(findings.tensors.size(),
                                  [&](std::size_t i) { return tensor_json(findings.tensors[i], options); });
-    if (!findings.groups.empty()) {
-        json["groups"] = Json::array();
-        for (const Entry& group : findings.groups) {
+    if (!findings.groups.empty())
+        json["groups"] = arrays.add(findings.groups.size(), [&](std::size_t i) {
+            const Entry& group = findings.groups[i];
             Json item = {{"name", printable(group.name)}, {"tensors", group.tensors}};
             add_counts(item, group, options);
-            json["groups"].push_back(std::move(item));
-        }
-    }
+            return item;
+        });
     json["total"] = Json::object();
     add_counts(json["total"], findings.total, options);
     json["gates"] = Json::array();
