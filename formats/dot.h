@@ -1,5 +1,5 @@
 // One dot product with an accumulator, number by number: the definition of every row of accumulator.h. The trainer's
-// fast twin for whole matrices is sim/cpu/accumulate.h.
+// fast twin for whole matrices is sim/backend/cpu/accumulate.h.
 #pragma once
 
 #include <ampscope/formats/accumulator.h>

@@ -4,7 +4,7 @@
 
 #include "thread_counts.h"
 
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <doctest/doctest.h>
 

@@ -3,9 +3,9 @@
 
 #include "computations.h"
 
-#include <ampscope/sim/batch.h>
-#include <ampscope/sim/cpu/accumulate.h>
-#include <ampscope/sim/experiment.h>
+#include <ampscope/sim/base/batch.h>
+#include <ampscope/sim/backend/cpu/accumulate.h>
+#include <ampscope/sim/train/experiment.h>
 
 #include <array>
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <ampscope/formats/policy.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

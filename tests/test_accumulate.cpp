@@ -3,7 +3,7 @@
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
-#include <ampscope/sim/cpu/accumulate.h>
+#include <ampscope/sim/backend/cpu/accumulate.h>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // What eps and state formats do to Adam: against closed forms, and against what is known of FP16 and BF16.
-#include <ampscope/sim/analysis/adam_effects.h>
+#include <ampscope/sim/findings/adam_effects.h>
 
 #include <doctest/doctest.h>
 

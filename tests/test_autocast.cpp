@@ -1,7 +1,7 @@
 // Autocast's decisions against PyTorch's own: recorded dtypes on the processor, the cited lists for CUDA.
 #include "sweep.h"
 
-#include <ampscope/sim/autocast.h>
+#include <ampscope/sim/program/autocast.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

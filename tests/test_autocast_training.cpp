@@ -1,7 +1,7 @@
 // What autocast does to a program: casts and their cache, regions switched off, backward inside the region. The figures
 // were checked with PyTorch 2.15.0 on the processor (torch.autocast("cpu", torch.bfloat16)).
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/graph.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/program/graph.h>
 
 #include <doctest/doctest.h>
 

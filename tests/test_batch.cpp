@@ -4,7 +4,7 @@
 
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/detail/convert.h>
-#include <ampscope/sim/batch.h>
+#include <ampscope/sim/base/batch.h>
 
 #include <cfenv>
 #include <cmath>

@@ -2,8 +2,8 @@
 #include "sweep.h"
 #include "tool.h"
 
-#include <ampscope/sim/ops.h>
-#include <ampscope/sim/precision.h>
+#include <ampscope/sim/program/ops.h>
+#include <ampscope/sim/program/precision.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -1,11 +1,11 @@
 // The device backend, its functions compiled for the host: every op in lockstep with the processor's, bit for bit.
 #include "sweep.h"
 
-#include <ampscope/sim/analysis/lockstep.h>
-#include <ampscope/sim/configuration.h>
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/cuda/cuda.h>
-#include <ampscope/sim/trainer.h>
+#include <ampscope/sim/train/lockstep.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/backend/cuda/cuda.h>
+#include <ampscope/sim/train/trainer.h>
 #include <ampscope/tools/crosscheck/op_cases.h>
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // What networks are trained on: the embedded digits, made-up data, texts and .npz files, good and bad.
 #include "io_files.h"
 
-#include <ampscope/sim/data/dataset.h>
+#include <ampscope/sim/train/data/dataset.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

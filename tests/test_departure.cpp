@@ -1,5 +1,5 @@
 // Where a run leaves FP32: the four kinds, each provoked.
-#include <ampscope/sim/experiment.h>
+#include <ampscope/sim/train/experiment.h>
 
 #include <doctest/doctest.h>
 

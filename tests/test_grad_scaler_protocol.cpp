@@ -1,7 +1,7 @@
 // torch.amp.GradScaler's rules of use: every error where torch raises it, and what it leaves behind.
-#include <ampscope/sim/grad_scaler_protocol.h>
+#include <ampscope/sim/optim/grad_scaler_protocol.h>
 
-#include <ampscope/sim/loss_scaler.h>
+#include <ampscope/sim/optim/loss_scaler.h>
 
 #include <doctest/doctest.h>
 

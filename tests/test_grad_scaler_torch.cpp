@@ -1,5 +1,5 @@
 // The torch row of the loss scalers against torch.amp.GradScaler("cpu") itself, on 10,000 random sequences.
-#include <ampscope/sim/loss_scaler.h>
+#include <ampscope/sim/optim/loss_scaler.h>
 
 #include <doctest/doctest.h>
 

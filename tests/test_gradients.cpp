@@ -2,9 +2,10 @@
 // central differences of it.
 #include "reference_ops.h"
 
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/data/dataset.h>
-#include <ampscope/sim/graph.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/train/data/dataset.h>
+#include <ampscope/sim/base/noise.h>
+#include <ampscope/sim/program/graph.h>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // Results that the field knows, reproduced by the engine. Those of optimizers and loss scalers alone are in
 // test_optimizer and test_loss_scaler.
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/experiment.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/train/experiment.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/analysis/loss_scale_replay.h>
-#include <ampscope/sim/trainer.h>
+#include <ampscope/sim/findings/loss_scale_replay.h>
+#include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
 

@@ -6,7 +6,7 @@
 #include "loss_scaler_twins.h"
 #include "sweep.h"
 
-#include <ampscope/sim/loss_scaler.h>
+#include <ampscope/sim/optim/loss_scaler.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // The matrix product against its definition: a chain of the C library's correctly rounded fma, element by element.
 #include "sweep.h"
 
-#include <ampscope/sim/cpu/matmul.h>
+#include <ampscope/sim/backend/cpu/matmul.h>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // Counting tensors against one-by-one counting, for every dtype, any number of threads and any length.
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/analysis/norms.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <doctest/doctest.h>
 

@@ -3,10 +3,10 @@
 #include "sweep.h"
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/kernels/quantize.h>
-#include <ampscope/sim/plan.h>
-#include <ampscope/sim/trainer.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/backend/kernels/quantize.h>
+#include <ampscope/sim/train/plan.h>
+#include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
 

@@ -4,8 +4,8 @@
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/data/dataset.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/train/data/dataset.h>
 
 #include <doctest/doctest.h>
 

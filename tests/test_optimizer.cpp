@@ -2,7 +2,7 @@
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/optimizer.h>
+#include <ampscope/sim/backend/update.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

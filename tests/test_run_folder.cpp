@@ -2,10 +2,10 @@
 // it, damage is found and told, and what killed programs leave goes away.
 #include "tool.h"
 
-#include <ampscope/sim/data/dataset.h>
+#include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/write.h>
-#include <ampscope/sim/run_folder.h>
+#include <ampscope/sim/train/run_folder.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -2,10 +2,10 @@
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/graph.h>
-#include <ampscope/sim/kernels/quantize.h>
-#include <ampscope/sim/trainer.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/program/graph.h>
+#include <ampscope/sim/backend/kernels/quantize.h>
+#include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -3,9 +3,9 @@
 #include "io_files.h"
 #include "thread_counts.h"
 
-#include <ampscope/sim/cores.h>
-#include <ampscope/sim/cpu/matmul.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/cores.h>
+#include <ampscope/sim/backend/cpu/matmul.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // Whole networks: losses and gradients against PyTorch's, and the same bits whatever the machine has.
 #include "sweep.h"
 
-#include <ampscope/sim/trainer.h>
+#include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -4,7 +4,7 @@
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/write.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/chart/text.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // How the conversions of batch.h are carried out: on which instruction set, and whether results go past the caches.
-// batch.h chooses for itself; sim/batch.h chooses for a whole array, tests choose each way in turn.
+// batch.h chooses for itself; sim/base/batch.h chooses for a whole array, tests choose each way in turn.
 #pragma once
 
 #include <ampscope/formats/batch.h>

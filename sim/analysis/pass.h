@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/io/tensor_file.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <algorithm>
 #include <functional>

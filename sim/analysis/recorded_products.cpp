@@ -3,7 +3,7 @@
 #include <ampscope/formats/dot.h>
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/io/tensor_file.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <algorithm>
 #include <cmath>

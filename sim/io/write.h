@@ -1,7 +1,7 @@
 // Writing tensor files: safetensors, npy and raw, in chunks, under a temporary name until the file is complete.
 #pragma once
 
-#include <ampscope/sim/fingerprint.h>
+#include <ampscope/sim/base/fingerprint.h>
 #include <ampscope/sim/io/tensor_file.h>
 
 #include <string_view>

@@ -9,8 +9,8 @@
 
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/batch.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/batch.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <fmt/format.h>
 

@@ -7,8 +7,8 @@
 // prints an error and no figure.
 #include "bench.h"
 
-#include <ampscope/sim/cpu/matmul.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/backend/cpu/matmul.h>
+#include <ampscope/sim/base/parallel.h>
 
 #include <Eigen/Core>
 #include <fmt/format.h>

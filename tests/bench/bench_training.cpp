@@ -6,7 +6,7 @@
 // Two threads must leave the same bits as one first; a precision in which they do not prints an error and no figure.
 #include "bench.h"
 
-#include <ampscope/sim/configuration.h>
+#include <ampscope/sim/train/configuration.h>
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 

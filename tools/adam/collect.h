@@ -1,7 +1,7 @@
 // From run folders and recorded gradients to what the optimizer makes of every tensor.
 #pragma once
 
-#include <ampscope/sim/analysis/adam_effects.h>
+#include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/tools/adam/options.h>
 
 namespace amp {

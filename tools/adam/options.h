@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/io/recording.h>
-#include <ampscope/sim/optimizer.h>
+#include <ampscope/sim/optim/optimizer.h>
 
 #include <regex>
 

@@ -1,7 +1,7 @@
 // Every op on its own: small programs over shapes, formats and options, with operands full of edge values.
 #pragma once
 
-#include <ampscope/sim/backend.h>
+#include <ampscope/sim/backend/backend.h>
 
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
 // A device against the processor: everything that sim/cuda computes, bit for bit.
 #pragma once
 
-#include <ampscope/sim/cuda/device.h>
+#include <ampscope/sim/backend/cuda/device.h>
 
 #include <array>
 #include <filesystem>

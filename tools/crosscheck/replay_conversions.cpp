@@ -1,8 +1,8 @@
 // Conversions of all floats, histograms of them, and how fast they are.
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/analysis/measure.h>
-#include <ampscope/sim/cuda/conversion.h>
-#include <ampscope/sim/parallel.h>
+#include <ampscope/sim/backend/cuda/conversion.h>
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/crosscheck/replay.h>
 
 #include <algorithm>

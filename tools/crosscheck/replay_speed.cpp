@@ -1,7 +1,7 @@
 // How fast the device does it: conversions beside a copy, emulated and native products.
-#include <ampscope/sim/cuda/conversion.h>
-#include <ampscope/sim/cuda/cuda.h>
-#include <ampscope/sim/cuda/tensor_core.h>
+#include <ampscope/sim/backend/cuda/conversion.h>
+#include <ampscope/sim/backend/cuda/cuda.h>
+#include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/tools/crosscheck/dot_inputs.h>
 #include <ampscope/tools/crosscheck/replay.h>
 

@@ -1,9 +1,9 @@
 // Ops on their own, and whole trainings.
-#include <ampscope/sim/analysis/lockstep.h>
-#include <ampscope/sim/configuration.h>
-#include <ampscope/sim/cpu/cpu.h>
-#include <ampscope/sim/cuda/cuda.h>
-#include <ampscope/sim/cuda/tensor_core.h>
+#include <ampscope/sim/train/lockstep.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/backend/cuda/cuda.h>
+#include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/tools/crosscheck/op_cases.h>
 #include <ampscope/tools/crosscheck/replay.h>
 

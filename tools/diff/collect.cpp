@@ -1,6 +1,6 @@
 #include <ampscope/tools/diff/collect.h>
 
-#include <ampscope/sim/configuration.h>
+#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ampscope/formats/spec.h>
-#include <ampscope/sim/analysis/loss_scale_replay.h>
+#include <ampscope/sim/findings/loss_scale_replay.h>
 #include <ampscope/sim/io/step_log.h>
 
 namespace amp {

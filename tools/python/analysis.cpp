@@ -1,7 +1,7 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/sim/analysis/count.h>
-#include <ampscope/sim/loss_scaler.h>
+#include <ampscope/sim/optim/loss_scaler.h>
 #include <ampscope/tools/chart/chart.h>
 
 #include <nanobind/stl/map.h>

@@ -2,7 +2,7 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/dot.h>
-#include <ampscope/sim/batch.h>
+#include <ampscope/sim/base/batch.h>
 #include <ampscope/tools/format/facts.h>
 
 #include <nlohmann/json.hpp>

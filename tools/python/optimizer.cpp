@@ -1,6 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/sim/optimizer.h>
+#include <ampscope/sim/backend/update.h>
 
 #include <nanobind/stl/tuple.h>
 

@@ -5,7 +5,7 @@
 #include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/write.h>
-#include <ampscope/sim/run_folder.h>
+#include <ampscope/sim/train/run_folder.h>
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/tuple.h>

@@ -1,6 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/sim/autocast.h>
+#include <ampscope/sim/program/autocast.h>
 #include <ampscope/tools/chart/chart.h>
 
 #include <nanobind/stl/map.h>

@@ -1,7 +1,7 @@
 #include <ampscope/tools/report/comparison.h>
 
 #include <ampscope/formats/spec.h>
-#include <ampscope/sim/configuration.h>
+#include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 // number of recorded tensors times steps.
 #pragma once
 
-#include <ampscope/sim/analysis/adam_effects.h>
+#include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/page/provenance.h>

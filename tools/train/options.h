@@ -1,8 +1,8 @@
 // What amp-train was asked to do.
 #pragma once
 
-#include <ampscope/sim/experiment.h>
-#include <ampscope/sim/serving.h>
+#include <ampscope/sim/train/experiment.h>
+#include <ampscope/sim/train/serving.h>
 
 #include <optional>
 

@@ -1,7 +1,7 @@
 #include <ampscope/tools/train/report.h>
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/configuration.h>
+#include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 

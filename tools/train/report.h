@@ -1,7 +1,7 @@
 // What amp-train says: the plan, the progress and the table at the end.
 #pragma once
 
-#include <ampscope/sim/plan.h>
+#include <ampscope/sim/train/plan.h>
 #include <ampscope/tools/train/options.h>
 
 namespace amp {

@@ -1,0 +1,75 @@
+#include <ampscope/sim/backend/backend.h>
+
+#include <ampscope/formats/block.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace amp {
+
+RoundingCounts& RoundingCounts::operator+=(const RoundingCounts& other) {
+    elements += other.elements;
+    nonzero += other.nonzero;
+    underflow += other.underflow;
+    overflow += other.overflow;
+    return *this;
+}
+
+ScalingCounts& ScalingCounts::operator+=(const ScalingCounts& other) {
+    least_scale = elements == 0 ? other.least_scale : std::min(least_scale, other.least_scale);
+    largest_scale = std::max(largest_scale, other.largest_scale);
+    amax = std::max(amax, other.amax);
+    elements += other.elements;
+    nonzero += other.nonzero;
+    underflow += other.underflow;
+    saturated += other.saturated;
+    return *this;
+}
+
+Backend::Backend(const Program& program)
+    : program_(program), roundings_(program.tensors.size()), scalings_(program.tensors.size()) {}
+
+void count_scaled(Backend& backend, const Quantize& op, std::span<const float> in, std::span<const float> out,
+                  std::span<const BlockScale> scales, std::span<const float> amax) {
+    const BlockScaling& s = op.scaling;
+    const std::int64_t columns = backend.info(op.in).shape.back(),
+                       rows = static_cast<std::int64_t>(in.size()) / columns, width = s.block_columns(columns),
+                       height = s.block_rows(rows), across = s.scale_columns(columns);
+    const float max = decode(s.element, s.element.max_code());
+    ScalingCounts c;
+    for (std::size_t b = 0; b < amax.size(); ++b) {
+        c.amax = std::max(c.amax, amax[b]);
+        c.least_scale = b == 0 ? scales[b].encode : std::min(c.least_scale, scales[b].encode);
+        c.largest_scale = std::max(c.largest_scale, scales[b].encode);
+    }
+    c.elements = static_cast<std::int64_t>(in.size());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        const bool nonzero = in[i] != 0 && std::isfinite(in[i]);
+        c.nonzero += nonzero;
+        c.underflow += nonzero && out[i] == 0;
+        if (!nonzero || std::fabs(out[i]) != max) continue;
+        const auto at = static_cast<std::int64_t>(i);
+        const BlockScale& scale =
+            scales[static_cast<std::size_t>(at / columns / height * across + at % columns / width)];
+        const float scaled = scale.divides ? in[i] / scale.decode : in[i] * scale.encode;
+        Flags flags;
+        encode(s.element, scaled, {}, 0, flags);
+        c.saturated += flags.test(Flags::overflow);
+    }
+    const auto index = static_cast<std::size_t>(op.out.index);
+    if (backend.counts_scalings) backend.scalings()[index] += c;
+    if (backend.counts_roundings)
+        backend.roundings()[index] +=
+            {.elements = c.elements, .nonzero = c.nonzero, .underflow = c.underflow, .overflow = c.saturated};
+}
+
+ScaledState scaled_state(const Program& program, const Update& op) {
+    const auto kept = [&](TensorId id) { return id ? program[id].scaled_as : std::nullopt; };
+    return {.weight = kept(op.weight), .m = kept(op.m), .v = kept(op.v)};
+}
+
+void replay(Backend& backend, const Tape& tape) {
+    for (const Instruction& i : tape) backend.run(i.op);
+}
+
+} // namespace amp

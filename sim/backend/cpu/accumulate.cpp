@@ -1,0 +1,314 @@
+#include <ampscope/sim/backend/cpu/accumulate.h>
+
+#include <ampscope/formats/block.h>
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/cpu/column_sums.h>
+#include <ampscope/sim/backend/cpu/fused_sum.h>
+#include <ampscope/sim/backend/cpu/panels.h>
+#include <ampscope/sim/base/parallel.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+namespace amp::cpu {
+
+namespace {
+
+constexpr float canonical_nan = std::bit_cast<float>(0x7fc00000);
+
+/// Numbers a thread takes at once; less is not worth waking one.
+constexpr std::int64_t products_at_once = 1 << 18;
+
+struct Product {
+    const Accumulator& accumulator;
+    FormatSpec a_format, b_format;
+    MatrixView a, b;
+    float* out;
+    std::int64_t m, n, k;
+    int threads;
+    detail::InstructionSet set;
+    const float *a_scales = nullptr, *b_scales = nullptr; ///< of MX blocks, a row's (a column's) side by side
+    [[nodiscard]] std::int64_t blocks() const { return (k + accumulator.products - 1) / accumulator.products; }
+};
+
+float at(const MatrixView& x, std::int64_t i, std::int64_t j) { return x.data[i * x.row_stride + j * x.column_stride]; }
+
+/// body(begin, end) for parts of [0, count), each of which costs `cost` products.
+template <class Body>
+void over_threads(const Product& p, std::int64_t count, std::int64_t cost, const Body& body) {
+    const std::int64_t share = std::max<std::int64_t>(1, products_at_once / std::max<std::int64_t>(cost, 1));
+    for_each_chunk(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(share), p.threads,
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+                   });
+}
+
+/// The element by the definition itself.
+float plain(const Product& p, std::int64_t i, std::int64_t j) {
+    std::vector<float> x, y;
+    for (std::int64_t l = 0; l < p.k; ++l) {
+        x.push_back(at(p.a, i, l));
+        y.push_back(at(p.b, l, j));
+    }
+    const auto scales = [&](const float* of, std::int64_t line) {
+        return std::span(of + line * p.blocks(), static_cast<std::size_t>(p.blocks()));
+    };
+    const float d = p.a_scales == nullptr ? dot(p.accumulator, p.a_format, p.b_format, x, y)
+                                          : scaled_dot(p.accumulator, p.a_format, p.b_format,
+                                                       {x, scales(p.a_scales, i)}, {y, scales(p.b_scales, j)},
+                                                       static_cast<std::size_t>(p.accumulator.products), true);
+    return std::isnan(d) ? canonical_nan : d;
+}
+
+// Fused sums.
+
+/// An operand as FusedKernel reads it, in lines of the order of k, filled up with zeros to a whole number of periods.
+template <class Real>
+struct Packed {
+    std::int64_t k = 0; ///< with the zeros
+    Panels<Real> values;
+    Panels<std::int16_t> exponents;
+    Panels<std::int16_t> scales;       ///< of steps, as exponents, in the order of values; if there are any
+    std::vector<std::uint8_t> special; ///< per row or column: it has a number or scale that is not finite, zero here
+};
+
+constexpr std::uint8_t nan_scale = 2;
+
+/// The exponents of MX scales: to.scales[(line * steps + s) * width + i].
+template <class Real>
+void pack_scales(const float* scales, std::int64_t steps, std::int64_t rows, int width, Packed<Real>& to) {
+    const std::int64_t lines = (rows + width - 1) / width;
+    std::int16_t* const exponents = to.scales.resize(lines * width * steps);
+    for (std::int64_t row = 0; row < lines * width; ++row)
+        for (std::int64_t s = 0; s < steps; ++s) {
+            const float scale = row < rows ? scales[row * steps + s] : 1.0F;
+            exponents[(row / width * steps + s) * width + row % width] =
+                static_cast<std::int16_t>(std::isnan(scale) ? 0 : detail::binade_of(scale).exponent);
+            if (std::isnan(scale)) to.special[static_cast<std::size_t>(row)] = nan_scale;
+        }
+}
+
+std::int64_t position_of(const Accumulator& acc, std::int64_t l) {
+    return acc.interleaved ? static_cast<std::int64_t>(detail::interleaved_order(static_cast<std::size_t>(l))) : l;
+}
+
+std::int16_t exponent_of(const FormatSpec& f, float x) {
+    const int field = static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23 & 255);
+    return x == 0 ? exponent_of_zero : static_cast<std::int16_t>(std::max(field - 127, f.min_exponent()));
+}
+
+/// Whether FusedKernel<float> can read the operand.
+bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
+    if (f.exponent_bits <= 5) return true;
+    for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+            const float v = std::fabs(detail::cut(f, at(x, i, j)));
+            const bool far = v < power<float>(-near_exponent) || v >= power<float>(near_exponent + 1);
+            if (far && v != 0 && std::isfinite(v)) return false;
+        }
+    return true;
+}
+
+/// Lines of `width` rows of x (columns, for the transpose), side by side: values[(line * k + l) * width + i].
+template <class Real>
+void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::int64_t rows, int width,
+          Packed<Real>& to) {
+    const std::int64_t period = p.accumulator.interleaved ? 32 : p.accumulator.products;
+    to.k = (p.k + period - 1) / period * period;
+    const std::int64_t lines = (rows + width - 1) / width;
+    Real* const values = to.values.resize(lines * width * to.k);
+    std::int16_t* const exponents = to.exponents.resize(lines * width * to.k);
+    to.special.assign(static_cast<std::size_t>(lines * width), 0);
+    over_threads(p, lines, width * to.k, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t line = begin; line < end; ++line)
+            for (std::int64_t l = 0; l < to.k; ++l) {
+                const std::int64_t from = position_of(p.accumulator, l), place = (line * to.k + l) * width;
+                for (int i = 0; i < width; ++i) {
+                    const std::int64_t row = line * width + i;
+                    float v = row < rows && from < p.k ? detail::cut(format, at(x, row, from)) : 0.0F;
+                    if (!std::isfinite(v)) {
+                        to.special[static_cast<std::size_t>(row)] = 1;
+                        v = 0;
+                    }
+                    values[place + i] = v;
+                    exponents[place + i] = exponent_of(format, v);
+                }
+            }
+    });
+}
+
+/// to += sums, in the format.
+void add_sums(const FormatSpec& f, float* to, const float* sums, int n) {
+    if (f == format("fp32"))
+        for (int j = 0; j < n; ++j) to[j] += sums[j];
+    else
+        for (int j = 0; j < n; ++j) to[j] = quantize(f, static_cast<double>(to[j]) + sums[j]);
+}
+
+/// c[0 ... columns) = one row's sums with 32 columns, promoted or not.
+template <class Real>
+void sum_columns(const Product& p, const FusedConstants& constants, const Packed<Real>& a, std::int64_t row,
+                 const Packed<Real>& b, std::int64_t panel, float* c) {
+    constexpr int columns = FusedKernel<Real>::columns;
+    const Accumulator& acc = p.accumulator;
+    /// Adds the products [l, l + n) to `sums`.
+    const auto add_products = [&](std::int64_t l, std::int64_t n, float* sums) {
+        const std::int64_t x = row * a.k + l, y = (panel * b.k + l) * columns;
+        const std::int64_t first = l / acc.products, all = a.k / acc.products;
+        const bool scaled = p.a_scales != nullptr;
+        detail::dispatch<FusedKernel<Real>>(
+            p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y, b.exponents.data() + y,
+            scaled ? a.scales.data() + row * all + first : nullptr,
+            scaled ? b.scales.data() + (panel * all + first) * columns : nullptr, n / acc.products, sums);
+    };
+    const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
+    std::fill_n(c, columns, 0.0F);
+    for (std::int64_t l = 0; l < a.k; l += segment) {
+        const std::int64_t end = std::min(l + segment, a.k), instruction = acc.interleaved ? 32 : end - l;
+        float part[columns]{};
+        for (std::int64_t i = l; i < end; i += instruction) {
+            if (!acc.interleaved) {
+                add_products(i, instruction, &part[0]);
+                continue;
+            }
+            float own[columns]{}; // such an instruction begins anew
+            add_products(i, instruction, &own[0]);
+            add_sums(acc.result(), &part[0], &own[0], columns);
+        }
+        if (acc.promote_every == 0) std::copy_n(part, columns, c);
+        else add_sums(format("fp32"), c, &part[0], columns);
+    }
+}
+
+/// What products and sums of infinities and NaN give, whatever the finite numbers are: NaN, an infinity or a number.
+void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, const std::vector<std::uint8_t>& columns) {
+    const auto any = [](const std::vector<std::uint8_t>& v) { return std::ranges::any_of(v, std::identity{}); };
+    if (!any(rows) && !any(columns)) return;
+    const auto signs = [&](const FormatSpec& f, const MatrixView& x, std::int64_t height, std::int64_t width) {
+        std::vector<float> s;
+        for (std::int64_t i = 0; i < height; ++i)
+            for (std::int64_t j = 0; j < width; ++j) {
+                const float v = detail::cut(f, at(x, i, j));
+                s.push_back(std::isfinite(v) && v != 0 ? std::copysign(1.0F, v) : v);
+            }
+        return s;
+    };
+    const std::vector<float> x = signs(p.accumulator.reads(p.a_format), p.a, p.m, p.k),
+                             y = signs(p.accumulator.reads(p.b_format), p.b, p.k, p.n);
+    std::vector<float> sums(static_cast<std::size_t>(p.m * p.n));
+    matmul({x.data(), p.k, 1}, {y.data(), p.n, 1}, sums.data(), p.m, p.n, p.k, p.threads, p.set);
+    for (std::int64_t i = 0; i < p.m; ++i)
+        for (std::int64_t j = 0; j < p.n; ++j) {
+            const float s = sums[static_cast<std::size_t>(i * p.n + j)];
+            float& d = p.out[i * p.n + j];
+            const auto row = static_cast<std::size_t>(i), column = static_cast<std::size_t>(j);
+            if (std::isnan(s) || rows[row] == nan_scale || columns[column] == nan_scale) d = canonical_nan;
+            // An overflow before or after the infinity: the order decides.
+            else if (std::isinf(s)) d = std::isfinite(d) ? s : plain(p, i, j);
+        }
+}
+
+template <class Real>
+void fused(const Product& p) {
+    constexpr int columns = FusedKernel<Real>::columns;
+    const auto bits = [&](const FormatSpec& f) {
+        return std::min(f.fraction_bits, p.accumulator.reads(f).fraction_bits);
+    };
+    const FusedConstants constants = fused_constants(p.accumulator, bits(p.a_format), bits(p.b_format));
+    static thread_local Packed<Real> own_a, own_b;
+    Packed<Real>&a = own_a, &b = own_b; // of this thread, whichever works on them
+    pack(p, p.accumulator.reads(p.a_format), p.a, p.m, 1, a);
+    pack(p, p.accumulator.reads(p.b_format), {p.b.data, p.b.column_stride, p.b.row_stride}, p.n, columns, b);
+    if (p.a_scales != nullptr) {
+        pack_scales(p.a_scales, p.blocks(), p.m, 1, a);
+        pack_scales(p.b_scales, p.blocks(), p.n, columns, b);
+    }
+    const std::int64_t panels = (p.n + columns - 1) / columns;
+    over_threads(p, panels * p.m, columns * a.k, [&](std::int64_t begin, std::int64_t end) {
+        alignas(64) float c[columns];
+        for (std::int64_t at = begin; at < end; ++at) { // a panel stays in the cache for many rows
+            const std::int64_t panel = at / p.m, row = at % p.m;
+            sum_columns(p, constants, a, row, b, panel, c);
+            for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, p.n - panel * columns); ++j)
+                p.out[row * p.n + panel * columns + j] = std::isnan(c[j]) ? canonical_nan : c[j];
+        }
+    });
+    mend_specials(p, a.special, b.special);
+}
+
+// Other sums.
+
+template <class Sums>
+void by_columns(const Product& p, const Sums& prototype) {
+    over_threads(p, p.m, p.n * p.k, [&](std::int64_t begin, std::int64_t end) {
+        Sums sums = prototype;
+        for (std::int64_t i = begin; i < end; ++i)
+            for (std::int64_t j = 0; j < p.n; j += sum_width) {
+                const std::int64_t n = std::min(sum_width, p.n - j);
+                sums.begin();
+                for (std::int64_t l = 0; l < p.k; ++l)
+                    sums.add(p.set, at(p.a, i, l), p.b.data + l * p.b.row_stride + j * p.b.column_stride,
+                             p.b.column_stride, n);
+                for (std::int64_t c = 0; c < n; ++c) {
+                    float sum = 0;
+                    if constexpr (requires { sums.holds(c); }) sum = sums.holds(c) ? sums.end(c) : plain(p, i, j + c);
+                    else sum = sums.end(c);
+                    p.out[i * p.n + j + c] = std::isnan(sum) ? canonical_nan : sum;
+                }
+            }
+    });
+}
+
+/// A sum that is not promoted.
+void sum(const Product& p) {
+    const Accumulator& acc = p.accumulator;
+    switch (acc.method) {
+    case Accumulation::chain:
+        if (acc.sum == format("fp32")) return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set);
+        return by_columns(p, ChainSums(acc.sum));
+    case Accumulation::exact: return by_columns(p, ExactSums());
+    case Accumulation::pairwise: return by_columns(p, PairwiseSums());
+    case Accumulation::kahan: return by_columns(p, KahanSums());
+    case Accumulation::fused: break;
+    }
+    if (is_near(acc.reads(p.a_format), p.a, p.m, p.k) && is_near(acc.reads(p.b_format), p.b, p.k, p.n)) fused<float>(p);
+    else fused<double>(p);
+}
+
+} // namespace
+
+void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
+                MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
+                detail::InstructionSet set) {
+    const FloatEnvironment environment;
+    if (k == 0) std::fill_n(out, m * n, 0.0F);
+    if (m == 0 || n == 0 || k == 0) return;
+    Product p{accumulator, a_format, b_format, a, b, out, m, n, k, threads, set};
+    if (accumulator.promote_every == 0 || accumulator.method == Accumulation::fused) return sum(p);
+    std::vector<float> part(static_cast<std::size_t>(m * n));
+    p.out = part.data();
+    std::fill_n(out, m * n, 0.0F);
+    for (std::int64_t l = 0; l < k; l += accumulator.promote_every) {
+        p.a.data = a.data + l * a.column_stride;
+        p.b.data = b.data + l * b.row_stride;
+        p.k = std::min<std::int64_t>(accumulator.promote_every, k - l);
+        sum(p);
+        for (std::size_t i = 0; i < part.size(); ++i) out[i] += part[i];
+    }
+    for (std::int64_t i = 0; i < m * n; ++i)
+        if (std::isnan(out[i])) out[i] = canonical_nan;
+}
+
+void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
+                   MatrixView b, const float* a_scales, const float* b_scales, float* out, std::int64_t m,
+                   std::int64_t n, std::int64_t k, int threads, detail::InstructionSet set) {
+    const FloatEnvironment environment;
+    if (k == 0) std::fill_n(out, m * n, 0.0F);
+    if (m == 0 || n == 0 || k == 0) return;
+    fused<double>({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});
+}
+
+} // namespace amp::cpu

@@ -1,0 +1,138 @@
+// Sums that no matrix hardware makes, over the products of a row with many columns: a state for each column, which
+// takes one product after the other. `b` of a call are the numbers of one row, `stride` apart.
+#pragma once
+
+#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/dot.h>
+#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/kernels/fma.h>
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+namespace amp::cpu {
+
+/// Columns at a time.
+inline constexpr std::int64_t sum_width = 256;
+
+/// s = fma(a, b, s), rounded to a format at every link.
+class ChainSums {
+  public:
+    explicit ChainSums(const FormatSpec& sum) : format_(sum) {}
+
+    void begin() { std::fill(std::begin(sums_), std::end(sums_), 0.0F); }
+    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        alignas(64) double wide[sum_width];
+        detail::dispatch<Kernel>(set, a, b, stride, static_cast<const float*>(sums_), &wide[0], n);
+        round_wide(format_, wide, sums_, n);
+    }
+    float end(std::int64_t j) { return sums_[j]; }
+
+  private:
+    struct Kernel {
+        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, const float* sums, double* wide,
+                                 std::int64_t n) {
+            for (std::int64_t j = 0; j < n; ++j) wide[j] = detail::fma_to_odd(a, b[j * stride], sums[j]);
+        }
+    };
+
+    FormatSpec format_;
+    alignas(64) float sums_[sum_width];
+};
+
+/// FP32 with Kahan's correction.
+class KahanSums {
+  public:
+    void begin() { *this = {}; }
+    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        detail::dispatch<Kernel>(set, a, b, stride, &sums_[0], &lost_[0], n);
+    }
+    float end(std::int64_t j) { return sums_[j]; }
+
+  private:
+    struct Kernel {
+        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, float* sums, float* lost,
+                                 std::int64_t n) {
+            for (std::int64_t j = 0; j < n; ++j) {
+                const float term = a * b[j * stride] - lost[j], next = sums[j] + term;
+                lost[j] = (next - sums[j]) - term;
+                sums[j] = next;
+            }
+        }
+    };
+
+    alignas(64) float sums_[sum_width]{}, lost_[sum_width]{};
+};
+
+/// FP32 products added as a tree: level i holds the sum of 2^i products where bit i of their count is set.
+class PairwiseSums {
+  public:
+    void begin() { count_ = 0; }
+    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        float product[sum_width];
+        detail::dispatch<Product>(set, a, b, stride, &product[0], n);
+        std::size_t level = 0;
+        for (; (count_ >> level & 1) != 0; ++level)
+            detail::dispatch<Add>(set, static_cast<const float*>(levels_[level].data()), &product[0]);
+        if (level == levels_.size()) levels_.emplace_back();
+        std::copy(std::begin(product), std::end(product), levels_[level].begin());
+        ++count_;
+    }
+    float end(std::int64_t j) {
+        float sum = 0;
+        bool first = true;
+        for (std::size_t level = 0; level < levels_.size(); ++level) {
+            if ((count_ >> level & 1) == 0) continue;
+            const float left = levels_[level][static_cast<std::size_t>(j)];
+            sum = first ? left : left + sum;
+            first = false;
+        }
+        return 0.0F + sum; // to the sum so far, which is +0
+    }
+
+  private:
+    struct Product {
+        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, float* product, std::int64_t n) {
+            for (std::int64_t j = 0; j < n; ++j) product[j] = a * b[j * stride];
+        }
+    };
+    struct Add {
+        AMPSCOPE_KERNEL void run(const float* left, float* sum) {
+            for (std::int64_t j = 0; j < sum_width; ++j) sum[j] = left[j] + sum[j];
+        }
+    };
+
+    std::uint64_t count_ = 0;
+    std::vector<std::array<float, sum_width>> levels_;
+};
+
+/// The exact sum, rounded once to FP32: in two doubles, which hold it if nothing is lost from the second. Where
+/// something is, or is not finite, the caller asks dot.h.
+class ExactSums {
+  public:
+    void begin() { *this = {}; }
+    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        detail::dispatch<Kernel>(set, a, b, stride, &high_[0], &low_[0], &lost_[0], n);
+    }
+    [[nodiscard]] bool holds(std::int64_t j) const { return lost_[j] == 0; }
+    float end(std::int64_t j) { return static_cast<float>(detail::add_to_odd(high_[j], low_[j])); }
+
+  private:
+    struct Kernel {
+        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, double* high, double* low, double* lost,
+                                 std::int64_t n) {
+            for (std::int64_t j = 0; j < n; ++j) {
+                const double product = static_cast<double>(a) * b[j * stride], sum = high[j] + product;
+                const double error = detail::sum_error(high[j], product, sum), rest = low[j] + error;
+                lost[j] = detail::sum_error(low[j], error, rest) == 0 ? lost[j] : 1;
+                high[j] = sum;
+                low[j] = rest;
+            }
+        }
+    };
+
+    alignas(64) double high_[sum_width]{}, low_[sum_width]{}, lost_[sum_width]{};
+};
+
+} // namespace amp::cpu

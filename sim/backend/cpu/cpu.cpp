@@ -1,0 +1,23 @@
+#include <ampscope/sim/backend/cpu/cpu.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/parallel.h>
+
+namespace amp {
+
+Cpu::Cpu(const Program& program, int threads)
+    : Backend(program), threads_(thread_count(threads)), buffers_(program.tensors.size()) {
+    for (std::size_t i = 0; i < buffers_.size(); ++i)
+        if (!program.tensors[i].storage) buffers_[i].assign(static_cast<std::size_t>(program.tensors[i].count()), 0.0F);
+}
+
+void Cpu::run(const Op& op) {
+    const FloatEnvironment environment;
+    std::visit([this](const auto& o) { amp::run(*this, o); }, op);
+}
+
+MakeBackend on_processor(int threads) {
+    return [threads](const Program& program) { return std::make_unique<Cpu>(program, threads); };
+}
+
+} // namespace amp

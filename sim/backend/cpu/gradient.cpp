@@ -1,0 +1,151 @@
+#include <ampscope/formats/batch.h>
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/kernels/gradient.h>
+
+#include <atomic>
+#include <cmath>
+
+namespace amp {
+
+using namespace kernels;
+
+namespace {
+
+struct FiniteKernel {
+    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, bool* finite) {
+        float zero = 0; // stays 0 unless an element is infinite or NaN
+        for (std::int64_t i = 0; i < n; ++i) zero = x[i] - x[i] == 0 ? zero : 1;
+        *finite = zero == 0;
+    }
+};
+
+struct SquaresKernel {
+    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, double* sum) {
+        *sum = lane_sum(n, [&](std::int64_t i) { return static_cast<double>(x[i]) * x[i]; });
+    }
+};
+
+/// sum += term, in the format of what is sent.
+void add_to(const Transport& transport, std::span<float> sum, std::span<const float> term) {
+    apply(Operation::add, transport.format, sum, term, {}, sum, {.policy = transport.policy()});
+}
+
+/// Chunk c of N is summed from replica c + 1 on, round the ring.
+void reduce_ring(const Transport& transport, const std::vector<std::vector<float>>& sent, std::span<float> out) {
+    const std::size_t n = sent.size(), length = out.size() / n, longer = out.size() % n;
+    for (std::size_t c = 0, begin = 0; c < n; ++c) {
+        const std::size_t extent = length + (c < longer ? 1 : 0);
+        const auto part = out.subspan(begin, extent);
+        for (std::size_t s = 1; s <= n; ++s) {
+            const auto from = std::span(sent[(c + s) % n]).subspan(begin, extent);
+            if (s == 1) std::ranges::copy(from, part.begin());
+            else add_to(transport, part, from);
+        }
+        begin += extent;
+    }
+}
+
+void reduce_tree(const Transport& transport, std::vector<std::vector<float>> sent, std::span<float> out) {
+    while (sent.size() > 1) {
+        std::vector<std::vector<float>> next;
+        for (std::size_t i = 0; i < sent.size(); i += 2) {
+            if (i + 1 < sent.size()) add_to(transport, sent[i], sent[i + 1]);
+            next.push_back(std::move(sent[i]));
+        }
+        sent = std::move(next);
+    }
+    std::ranges::copy(sent.front(), out.begin());
+}
+
+/// The largest magnitude of all replicas; NaN if one is.
+float amax_of(const Cpu& cpu, const std::vector<TensorId>& gradients) {
+    std::uint32_t most = 0; // bits of magnitudes order as magnitudes do
+    for (const TensorId id : gradients)
+        for (const float x : cpu[id]) most = std::max(most, std::bit_cast<std::uint32_t>(x) & 0x7fffffff);
+    return std::bit_cast<float>(most);
+}
+
+/// values / divisor in the transport's format: what Transport does that is not scaled, vectorised.
+void divide(const FormatSpec& format, std::span<float> values, double divisor) {
+    std::vector<double> wide(values.begin(), values.end());
+    for (double& x : wide) x /= divisor;
+    cpu::round_wide(format, wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
+}
+
+double rounded(const FormatSpec& f, double x) { return quantize(f, x); }
+
+} // namespace
+
+void run(Cpu& cpu, const AccumulateGradient& op) {
+    const TensorId total = op.totals[static_cast<std::size_t>(cpu.context.replica)];
+    if (cpu.context.micro_batch != 0) return cpu::map<SumKernel>(cpu, total, cpu[total].data(), cpu[op.in].data());
+    std::ranges::copy(cpu[op.in], cpu[total].begin());
+    cpu::round_in_place(cpu, total, 0, cpu.info(total).count());
+}
+
+void run(Cpu& cpu, const AllReduce& op) {
+    const std::size_t replicas = op.in.size();
+    const Transport transport =
+        op.scaled ? Transport::under_scale(op.transport, amax_of(cpu, op.in), static_cast<std::int64_t>(replicas))
+                  : Transport{.format = op.transport};
+    const bool before = op.division == AllReduceDivision::before;
+    const auto number = static_cast<double>(replicas);
+    std::vector<std::vector<float>> sent;
+    for (const TensorId id : op.in) {
+        sent.emplace_back(cpu[id].begin(), cpu[id].end());
+        if (!op.scaled) divide(op.transport, sent.back(), before ? number : 1);
+        else
+            for (float& x : sent.back()) x = transport.send(x, 1);
+    }
+    const std::span<float> out = cpu[op.out];
+    if (op.order == AllReduceOrder::ring) reduce_ring(transport, sent, out);
+    else reduce_tree(transport, std::move(sent), out);
+    if (!op.scaled && !before) divide(op.transport, out, number);
+    for (float& x : op.scaled ? out : std::span<float>{}) x = transport.receive(x, number);
+    cpu::round_in_place(cpu, op.out, 0, cpu.info(op.out).count());
+}
+
+void run(Cpu& cpu, const CheckFinite& op) {
+    std::atomic<bool> found = false;
+    for (const TensorId id : op.gradients) {
+        const float* const x = cpu[id].data();
+        cpu::for_elements(cpu, cpu.info(id).count(), [&](std::int64_t begin, std::int64_t end) {
+            bool finite = true;
+            detail::dispatch<FiniteKernel>(detail::best_instruction_set(), x + begin, end - begin, &finite);
+            if (!finite) found = true;
+        });
+    }
+    cpu.found_inf = cpu.found_inf || found;
+}
+
+void run(Cpu& cpu, const Unscale& op) {
+    const float* const x = cpu[op.gradient].data();
+    const double scale = cpu.context.unscale_by;
+    if (scale == 1) return;
+    if (op.rule == UnscaleRule::divide)
+        cpu::map<QuotientKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    else cpu::map<ProductKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+}
+
+void run(Cpu& cpu, const GlobalNorm& op) {
+    double total = 0;
+    for (const TensorId id : op.gradients) {
+        double squares = 0;
+        detail::dispatch<SquaresKernel>(detail::best_instruction_set(), static_cast<const float*>(cpu[id].data()),
+                                        cpu.info(id).count(), &squares);
+        const double norm = rounded(cpu.info(id).format, std::sqrt(squares));
+        total += norm * norm;
+    }
+    total = std::sqrt(total);
+    cpu::store(cpu, op.norm, 0, &total, 1);
+}
+
+void run(Cpu& cpu, const Clip& op) {
+    const FormatSpec& f = cpu.info(op.norm).format;
+    double factor = rounded(f, op.max_norm / rounded(f, cpu[op.norm][0] + 1e-6));
+    if (factor > 1) factor = 1; // NaN stays
+    cpu::map<ProductKernel>(cpu, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
+}
+
+} // namespace amp

@@ -1,0 +1,195 @@
+#include <ampscope/sim/backend/cpu/matmul.h>
+
+#include <ampscope/sim/backend/cpu/panels.h>
+#include <ampscope/sim/backend/kernels/fma.h>
+#include <ampscope/sim/base/parallel.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+namespace amp::cpu {
+
+namespace {
+
+/// Begins, or goes on with, rows x columns sums in registers, and may end them: a NaN is then 0x7fc00000.
+/// a[l * panel + i], b[l * columns + j].
+template <int rows, int columns, bool fused, int panel = rows>
+struct TileKernel {
+    AMPSCOPE_KERNEL void run(const float* __restrict a, const float* __restrict b, float* __restrict out,
+                             std::int64_t stride, std::int64_t k, bool begins, bool ends) {
+        float sum[rows][columns];
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < columns; ++j) sum[i][j] = begins ? 0 : out[i * stride + j];
+        for (std::int64_t l = 0; l < k; ++l, a += panel, b += columns) {
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; ++i)
+                for (int j = 0; j < columns; ++j)
+                    sum[i][j] =
+                        fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : detail::fma_in_double(a[i], b[j], sum[i][j]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < columns; ++j)
+                out[i * stride + j] = ends && sum[i][j] != sum[i][j] ? std::bit_cast<float>(0x7fc00000) : sum[i][j];
+    }
+};
+
+/// to[l * width + i] = from[i * stride + l] for i < width and l < k, in squares of four by four: two squares at once,
+/// each in a half of the vectors. The lines of `from` side by side, since memory delivers several at a time.
+template <std::int64_t width>
+struct TransposeKernel {
+    using Eight [[gnu::vector_size(32)]] = float;
+    using Four [[gnu::vector_size(16)]] = float;
+
+    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t k, float* to) {
+        constexpr std::int64_t fours = width / 4 * 4;
+        std::int64_t l = 0;
+        for (; l + 8 <= k; l += 8) {
+#pragma GCC unroll 1
+            for (std::int64_t i = 0; i < fours; i += 4) squares(from + i * stride + l, stride, to + l * width + i);
+            for (std::int64_t i = fours; i < width; ++i)
+                for (std::int64_t c = l; c < l + 8; ++c) to[c * width + i] = from[i * stride + c];
+        }
+        for (; l < k; ++l)
+            for (std::int64_t i = 0; i < width; ++i) to[l * width + i] = from[i * stride + l];
+    }
+
+    AMPSCOPE_KERNEL void squares(const float* from, std::int64_t stride, float* to) {
+        Eight row[4];
+        for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * stride, sizeof row[i]);
+        const Eight ab = __builtin_shufflevector(row[0], row[1], 0, 8, 1, 9, 4, 12, 5, 13),
+                    cd = __builtin_shufflevector(row[2], row[3], 0, 8, 1, 9, 4, 12, 5, 13),
+                    ef = __builtin_shufflevector(row[0], row[1], 2, 10, 3, 11, 6, 14, 7, 15),
+                    gh = __builtin_shufflevector(row[2], row[3], 2, 10, 3, 11, 6, 14, 7, 15);
+        const Eight columns[] = {__builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13),
+                                 __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15),
+                                 __builtin_shufflevector(ef, gh, 0, 1, 8, 9, 4, 5, 12, 13),
+                                 __builtin_shufflevector(ef, gh, 2, 3, 10, 11, 6, 7, 14, 15)};
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            const Four low = __builtin_shufflevector(columns[j], columns[j], 0, 1, 2, 3),
+                       high = __builtin_shufflevector(columns[j], columns[j], 4, 5, 6, 7);
+            std::memcpy(to + j * width, &low, sizeof low);
+            std::memcpy(to + (j + 4) * width, &high, sizeof high);
+        }
+    }
+};
+
+/// Panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), zeros beyond the last row.
+template <std::int64_t width>
+void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels<float>& packed) {
+    const std::int64_t whole = rows / width * width, left = rows - whole;
+    float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
+    if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
+    if (x.row_stride == 1) { // a few panels at once, along the lines of x, which memory likes
+        constexpr std::int64_t group = 4 * width;
+        for (std::int64_t p0 = 0; p0 < whole; p0 += group)
+            for (std::int64_t l = 0; l < k; ++l)
+                for (std::int64_t p = p0; p < std::min(p0 + group, whole); p += width)
+                    std::memcpy(to + p * k + l * width, x.data + l * x.column_stride + p, width * sizeof(float));
+        for (std::int64_t l = 0; l < k; ++l)
+            std::copy_n(x.data + l * x.column_stride + whole, left, to + whole * k + l * width);
+        return;
+    }
+    for (std::int64_t p = 0; p < rows; p += width) {
+        const float* const from = x.data + p * x.row_stride;
+        if (x.column_stride == 1 && p < whole) {
+            detail::dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * k);
+            continue;
+        }
+        for (std::int64_t i = 0; i < std::min(width, rows - p); ++i)
+            for (std::int64_t l = 0; l < k; ++l)
+                to[p * k + l * width + i] = from[i * x.row_stride + l * x.column_stride];
+    }
+}
+
+/// A tile of the product, of which tall x wide numbers are wanted: at the edges a third or two thirds of one may do.
+template <int rows, int columns, bool fused>
+void make_tile(detail::InstructionSet set, const float* a, const float* b, float* out, std::int64_t stride,
+               std::int64_t tall, std::int64_t wide, std::int64_t k, bool begins, bool ends) {
+    constexpr int third = rows % 3 == 0 ? rows / 3 : rows;
+    const auto run = [&](float* to, std::int64_t line) {
+        if (tall <= third)
+            detail::dispatch<TileKernel<third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
+        else if (tall <= 2 * third && 2 * third < rows)
+            detail::dispatch<TileKernel<2 * third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
+        else detail::dispatch<TileKernel<rows, columns, fused>>(set, a, b, to, line, k, begins, ends);
+    };
+    if (wide == columns && tall % third == 0) return run(out, stride);
+    float edge[rows * columns]{};
+    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * stride, wide, edge + r * columns);
+    run(edge, columns);
+    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
+}
+
+/// The part of the product that one thread makes, in blocks that stay in its second-level cache.
+template <int rows, int columns, bool fused>
+void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
+              std::int64_t n, std::int64_t k) {
+    constexpr std::int64_t block_k = 512, block_m = 168, block_n = 512;
+    static thread_local Panels<float> packed_a, packed_b;
+    for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
+        for (std::int64_t l = 0; l < k; l += block_k) {
+            const std::int64_t depth = std::min(block_k, k - l), width = std::min(block_n, n - j0);
+            const float* const b_block = b.data + l * b.row_stride + j0 * b.column_stride;
+            pack<columns>(set, {b_block, b.column_stride, b.row_stride}, width, depth, packed_b);
+            for (std::int64_t i0 = 0; i0 < m; i0 += block_m) {
+                const std::int64_t height = std::min(block_m, m - i0);
+                const float* const a_block = a.data + i0 * a.row_stride + l * a.column_stride;
+                pack<rows>(set, {a_block, a.row_stride, a.column_stride}, height, depth, packed_a);
+                for (std::int64_t i = 0; i < height; i += rows)
+                    for (std::int64_t j = 0; j < width; j += columns) {
+                        const float *pa = packed_a.data() + i * depth, *pb = packed_b.data() + j * depth;
+                        float* const to = out + (i0 + i) * stride + j0 + j;
+                        const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
+                        const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
+                        // Waiting for the lines of the next tile would cost a good part of a tile.
+                        for (std::int64_t r = 0; r < tall && j + columns < width; ++r)
+                            for (std::int64_t c = columns; c < 2 * columns; c += 16)
+                                __builtin_prefetch(to + r * stride + c, 1);
+                        make_tile<rows, columns, fused>(set, pa, pb, to, stride, tall, wide, depth, l == 0,
+                                                        l + depth == k);
+                    }
+            }
+        }
+}
+
+} // namespace
+
+ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
+    constexpr std::int64_t least_work = 1 << 17;
+    constexpr std::int64_t unit = 64; // a part packs its operands: fewer lines would cost more than their products
+    const std::int64_t parts = std::clamp<std::int64_t>(m * n * k / least_work, 1, thread_count(threads));
+    const std::int64_t length = std::max(m, n), share = std::min(length, share_of(length, parts, unit));
+    const std::int64_t cuts = (length + share - 1) / share;
+    const std::int64_t other = std::min(std::min(m, n), share_of(std::min(m, n), parts / cuts, unit));
+    return m >= n ? ProductPart{share, other} : ProductPart{other, share};
+}
+
+void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
+            detail::InstructionSet set) {
+    if (k == 0) std::fill_n(out, m * n, 0.0F);
+    if (m == 0 || n == 0 || k == 0) return;
+    const ProductPart part = part_of_product(m, n, k, threads);
+    const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
+    for_each_chunk(static_cast<std::uint64_t>(across * down), 1, threads, [&](std::uint64_t index, std::uint64_t) {
+        const auto at = static_cast<std::int64_t>(index);
+        const std::int64_t i = at / across * part.rows, j = at % across * part.columns;
+        const std::int64_t height = std::min(part.rows, m - i), width = std::min(part.columns, n - j);
+        MatrixView x = a, y = b;
+        x.data += i * a.row_stride;
+        y.data += j * b.column_stride;
+        float* const to = out + i * n + j;
+        switch (set) {
+        case detail::InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k);
+        case detail::InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k);
+        case detail::InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k);
+        }
+    });
+}
+
+} // namespace amp::cpu

@@ -1,0 +1,60 @@
+#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/kernels/reduce.h>
+
+namespace amp {
+
+using namespace kernels;
+
+namespace {
+
+struct RowKernel {
+    AMPSCOPE_KERNEL void run(const float* row, const float* sum, double* wide, std::int64_t n) {
+        for (std::int64_t j = 0; j < n; ++j) wide[j] = static_cast<double>(sum[j]) + row[j];
+    }
+};
+
+/// Sums in FP32 need no way through double.
+struct SingleKernel {
+    AMPSCOPE_KERNEL void run(const float* in, std::int64_t rows, std::int64_t stride, double* wide, std::int64_t n) {
+        float sum[cpu::block];
+        for (std::int64_t j = 0; j < n; ++j) sum[j] = 0;
+        for (std::int64_t i = 0; i < rows; ++i)
+            for (std::int64_t j = 0; j < n; ++j) sum[j] += in[i * stride + j];
+        for (std::int64_t j = 0; j < n; ++j) wide[j] = sum[j];
+    }
+};
+
+} // namespace
+
+void run(Cpu& cpu, const Reduce& op) {
+    const std::int64_t columns = cpu.info(op.out).count(), rows = cpu.info(op.in).count() / columns;
+    const float* const in = cpu[op.in].data();
+    const detail::InstructionSet set = detail::best_instruction_set();
+    const auto some = [&](std::int64_t j, std::int64_t n) {
+        alignas(64) double wide[cpu::block];
+        if (op.accumulate == format("fp32")) {
+            detail::dispatch<SingleKernel>(set, in + j, rows, columns, &wide[0], n);
+        } else {
+            alignas(64) float sum[cpu::block]{};
+            for (std::int64_t i = 0; i < rows; ++i) {
+                detail::dispatch<RowKernel>(set, in + i * columns + j, static_cast<const float*>(sum), &wide[0], n);
+                cpu::round_wide(op.accumulate, wide, sum, n);
+            }
+            std::copy_n(sum, n, wide);
+        }
+        if (op.kind == ReduceKind::mean)
+            for (std::int64_t i = 0; i < n; ++i) wide[i] /= static_cast<double>(rows);
+        cpu::store(cpu, op.out, j, wide, n);
+    };
+    const std::int64_t share = std::clamp<std::int64_t>(cpu::grain / (rows + 1), 16, cpu::block);
+    for_each_chunk(static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(share), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       some(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
+                   });
+}
+
+void run(Cpu& cpu, const ReduceBackward& op) {
+    cpu::map<SpreadKernel>(cpu, op.grad_in, cpu[op.grad_out].data(), cpu.info(op.grad_out).count(), op.factor);
+}
+
+} // namespace amp

@@ -1,0 +1,93 @@
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/backend/cpu/update_loops.h>
+#include <ampscope/sim/backend/kernels/update.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace amp {
+
+namespace {
+
+/// base^n, 0 <= base <= 1, in pairs of doubles: off by some n 2^-104 of itself, then rounded. Python calls the C
+/// library's pow, which returns the same unless the power is next to a tie; what it returns there differs by library.
+double power(double base, std::int64_t n) {
+    struct Pair {
+        double high, low;
+    };
+    const auto times = [](const Pair& a, const Pair& b) {
+        const double high = a.high * b.high;
+        const double rest = std::fma(a.high, b.high, -high) + (a.high * b.low + a.low * b.high);
+        const double sum = high + rest;
+        return Pair{sum, rest - (sum - high)};
+    };
+    Pair result{1, 0};
+    for (Pair square{base, 0}; n > 0; n >>= 1, square = times(square, square))
+        if ((n & 1) != 0) result = times(result, square);
+    return result.high;
+}
+
+} // namespace
+
+kernels::Factors kernels::factors_of(const OptimizerOptions& options, std::int64_t t) {
+    const bool single = options.order == OptimizerOrder::ms_amp;
+    const auto correction = [&](double beta) { return 1 - power(single ? static_cast<float>(beta) : beta, t); };
+    return {correction(options.beta1), correction(options.beta2)};
+}
+
+UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
+    lost += other.lost;
+    changed += other.changed;
+    nonfinite += other.nonfinite;
+    return *this;
+}
+
+void keep_scaled(const FormatSpec& format, std::span<float> x) {
+    const FloatEnvironment environment;
+    float amax = 0;
+    for (const float value : x) amax = std::abs(value) > amax ? std::abs(value) : amax;
+    const BlockScale scale = block_scale(ScaleRule::ms_amp, format, amax);
+    for (float& value : x) value = kernels::scaled_value(format, value, scale);
+}
+
+UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
+    const FloatEnvironment environment;
+    const ScaledState& scaled = state.scaled;
+    std::vector<float> before;
+    if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());
+    const kernels::Factors factors = kernels::factors_of(options, step.t);
+    const detail::BlockArithmetic arithmetic(options.contract);
+    UpdateCounts counts;
+    for (std::size_t begin = 0; begin < state.weight.size(); begin += detail::block_length) {
+        const std::size_t n = std::min<std::size_t>(detail::block_length, state.weight.size() - begin);
+        counts += kernels::update_block(options, step, factors, state, arithmetic, begin, n);
+    }
+    if (scaled.m) keep_scaled(*scaled.m, state.m);
+    if (scaled.v) keep_scaled(*scaled.v, state.v);
+    if (!scaled.weight) return counts;
+    keep_scaled(*scaled.weight, state.weight);
+    return kernels::count(before.data(), state.weight.data(), nullptr, nullptr, state.gradient.data(), before.size());
+}
+
+void run(Cpu& cpu, const Update& op) {
+    const auto data = [&](TensorId id) { return id ? cpu[id] : std::span<float>{}; };
+    const auto format_of = [&](TensorId id) { return id ? cpu.info(id).format : format("fp32"); };
+    const StepContext& c = cpu.context;
+    const UpdateCounts counts = update(
+        op.options,
+        {.t = c.update, .learning_rate = c.learning_rate, .key = {.seed = c.seed, .stream = op.stream, .step = c.step}},
+        {.weight_format = format_of(op.weight),
+         .m_format = format_of(op.m),
+         .v_format = format_of(op.v),
+         .weight = cpu[op.weight],
+         .gradient = cpu[op.gradient],
+         .m = data(op.m),
+         .v = data(op.v),
+         .compensation = data(op.compensation),
+         .scaled = scaled_state(cpu.program(), op)});
+    cpu.updates += counts;
+}
+
+} // namespace amp

@@ -1,0 +1,71 @@
+#include <ampscope/sim/backend/cpu/update_loops.h>
+
+#include <ampscope/formats/batch.h>
+
+#include <span>
+
+namespace amp::detail {
+
+using namespace kernels;
+
+namespace {
+
+/// Kernel<contract, fused> for the instruction set at hand.
+template <template <bool, bool> class Kernel, class... Args>
+void contracted(bool contract, InstructionSet set, Args... args) {
+    if (!contract) return dispatch<Kernel<false, false>>(set, args...);
+#if defined(__x86_64__)
+    if (set == InstructionSet::avx512) return run_avx512<Kernel<true, true>>(args...);
+    if (set == InstructionSet::avx2) return run_avx2<Kernel<true, true>>(args...);
+#endif
+    run_baseline<Kernel<true, false>>(args...);
+}
+
+} // namespace
+
+void BlockArithmetic::round(const FormatSpec& format, float* x, std::size_t n) const {
+    const std::span<float> values(x, n);
+    quantize(format, values, values); // FP32: names NaN
+}
+void BlockArithmetic::round_at_random(const FormatSpec& format, float* x, std::size_t n, const RandomKey& key,
+                                      std::uint64_t first) const {
+    const std::span<float> values(x, n);
+    quantize(format, values, values, {.policy = {.rounding = Rounding::stochastic}, .key = key, .first_index = first});
+}
+void BlockArithmetic::add(float* out, const float* a, const float* b, std::size_t n) const {
+    dispatch<AddKernel>(set_, out, a, b, n);
+}
+void BlockArithmetic::subtract(float* out, const float* a, const float* b, std::size_t n) const {
+    dispatch<SubtractKernel>(set_, out, a, b, n);
+}
+void BlockArithmetic::multiply(float* out, const float* a, float factor, std::size_t n) const {
+    dispatch<MultiplyKernel>(set_, out, a, factor, n);
+}
+void BlockArithmetic::divide(float* out, const float* a, float divisor, std::size_t n) const {
+    dispatch<DivideKernel>(set_, out, a, divisor, n);
+}
+void BlockArithmetic::add_constant(float* out, const float* a, float term, std::size_t n) const {
+    dispatch<AddConstantKernel>(set_, out, a, term, n);
+}
+void BlockArithmetic::root(float* out, const float* a, std::size_t n) const { dispatch<RootKernel>(set_, out, a, n); }
+void BlockArithmetic::add_scaled(float* out, const float* a, const float* b, float factor, std::size_t n) const {
+    contracted<AddScaledKernel>(contract_, set_, out, a, b, factor, n);
+}
+void BlockArithmetic::add_square(float* v, const float* g, float factor, std::size_t n) const {
+    contracted<AddSquareKernel>(contract_, set_, v, g, factor, n);
+}
+void BlockArithmetic::lerp(float* m, const float* g, float w, std::size_t n) const {
+    contracted<LerpKernel>(contract_, set_, m, g, w, n);
+}
+void BlockArithmetic::quotient(float* out, const float* a, const float* b, std::size_t n) const {
+    dispatch<QuotientKernel>(set_, out, a, b, n);
+}
+void BlockArithmetic::fused_adam(const FusedAdam& f, float* weight, const float* gradient, float* m, float* v,
+                                 float* change, std::size_t n) const {
+    if (f.order == OptimizerOrder::apex)
+        dispatch<ApexKernel>(set_, &f, static_cast<const float*>(weight), gradient, m, v, change, n);
+    else if (f.order == OptimizerOrder::ms_amp) dispatch<MsAmpKernel>(set_, &f, weight, gradient, m, v, change, n);
+    else dispatch<TorchFusedKernel>(set_, &f, weight, gradient, m, v, change, n);
+}
+
+} // namespace amp::detail

@@ -1,0 +1,87 @@
+#include <ampscope/sim/backend/cpu/wide.h>
+
+#include <ampscope/formats/batch.h>
+
+#include <atomic>
+#include <bit>
+
+namespace amp::cpu {
+
+namespace {
+
+/// The nearest floats, NaN by its one name.
+struct NearestKernel {
+    AMPSCOPE_KERNEL void run(const double* in, float* out, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+            out[i] = in[i] != in[i] ? std::bit_cast<float>(0x7fc00000) : static_cast<float>(in[i]);
+    }
+};
+
+/// Floats rounded to odd: rounding these to formats of at most 22 bits is rounding the doubles (Boldo and Melquiond
+/// 2008).
+struct OddKernel {
+    AMPSCOPE_KERNEL void run(const double* in, float* out, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i) {
+            const auto nearest = static_cast<float>(in[i]);
+            const double back = nearest, x = in[i];
+            auto bits = std::bit_cast<std::uint32_t>(nearest);
+            const double magnitude = x < 0 ? -x : x, rounded = back < 0 ? -back : back;
+            bits -= rounded > magnitude ? 1 : 0;
+            bits |= back != x ? 1 : 0;
+            out[i] = std::bit_cast<float>(bits);
+        }
+    }
+};
+
+template <class T>
+RoundingCounts count(const T* before, const float* after, std::int64_t n) {
+    RoundingCounts c{.elements = n};
+    for (std::int64_t i = 0; i < n; ++i) {
+        const bool nonzero = before[i] != 0 && before[i] - before[i] == 0; // finite
+        c.nonzero += nonzero;
+        c.underflow += nonzero && after[i] == 0;
+        c.overflow += nonzero && after[i] - after[i] != 0;
+    }
+    return c;
+}
+
+void add(RoundingCounts& to, const RoundingCounts& c) {
+    const auto add_to = [](std::int64_t& x, std::int64_t y) {
+        std::atomic_ref(x).fetch_add(y, std::memory_order_relaxed);
+    };
+    add_to(to.elements, c.elements);
+    add_to(to.nonzero, c.nonzero);
+    add_to(to.underflow, c.underflow);
+    add_to(to.overflow, c.overflow);
+}
+
+} // namespace
+
+void round_wide(const FormatSpec& f, const double* wide, float* out, std::int64_t n) {
+    const detail::InstructionSet set = detail::best_instruction_set();
+    const std::span to(out, static_cast<std::size_t>(n));
+    if (f == format("fp32")) {
+        detail::dispatch<NearestKernel>(set, wide, out, n);
+    } else if (f.precision() <= 22) {
+        detail::dispatch<OddKernel>(set, wide, out, n);
+        quantize(f, to, to);
+    } else {
+        quantize(f, std::span(wide, static_cast<std::size_t>(n)), to);
+    }
+}
+
+void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::int64_t n) {
+    float* const to = cpu[out].data() + begin;
+    round_wide(cpu.info(out).format, wide, to, n);
+    if (cpu.counts_roundings) add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(wide, to, n));
+}
+
+void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n) {
+    const auto to = cpu[out].subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
+    if (!cpu.counts_roundings) return quantize(cpu.info(out).format, to, to);
+    const std::vector<float> before(to.begin(), to.end());
+    quantize(cpu.info(out).format, to, to);
+    add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(before.data(), to.data(), n));
+}
+
+} // namespace amp::cpu

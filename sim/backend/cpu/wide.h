@@ -1,0 +1,66 @@
+// How an op's results, computed wide, get into its output: the one place where the processor's ops round.
+#pragma once
+
+#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/base/parallel.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace amp::cpu {
+
+/// Elements at a time: their wide values stay in the first-level cache.
+inline constexpr std::int64_t block = 1024;
+/// Elements a thread takes at once; less is not worth waking one.
+inline constexpr std::int64_t grain = 32768;
+
+/// out[i] = wide[i] rounded to the format, once.
+void round_wide(const FormatSpec& format, const double* wide, float* out, std::int64_t n);
+/// Rounds wide[0 ... n) to elements [begin, begin + n) of `out`, and counts what that did if the backend counts.
+void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::int64_t n);
+/// The same for elements of `out` that hold unrounded FP32 values.
+void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n);
+
+/// The lines of so many elements that a thread takes at once: about `work` elements, and at least a line.
+inline std::uint64_t lines_at_once(std::int64_t line, std::int64_t work = grain) {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(1, line)));
+}
+
+/// body(begin, end) for the elements of [0, count), on the backend's threads, at least `grain` elements at once.
+template <class Body>
+void for_elements(const Cpu& cpu, std::int64_t count, const Body& body) {
+    for_each_chunk(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(grain), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+                   });
+}
+
+/// Element by element: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
+template <class Kernel, class... Args>
+void map(Cpu& cpu, TensorId out, Args... args) {
+    for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
+        alignas(64) double wide[block];
+        for (std::int64_t i = begin; i < end; i += block) {
+            const std::int64_t n = std::min(block, end - i);
+            detail::dispatch<Kernel>(detail::best_instruction_set(), i, n, &wide[0], args...);
+            store(cpu, out, i, wide, n);
+        }
+    });
+}
+
+/// Row by row of the last axis: Kernel::run(row, width, wide, args...) computes a row of out.
+template <class Kernel, class... Args>
+void map_rows(Cpu& cpu, TensorId out, Args... args) {
+    const std::int64_t width = cpu.info(out).shape.back(), rows = cpu.info(out).count() / width;
+    for_each_chunk(static_cast<std::uint64_t>(rows), lines_at_once(width, grain / 4), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       std::vector<double> wide(static_cast<std::size_t>(width));
+                       for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
+                           detail::dispatch<Kernel>(detail::best_instruction_set(), row, width, wide.data(), args...);
+                           store(cpu, out, row * width, wide.data(), width);
+                       }
+                   });
+}
+
+} // namespace amp::cpu

@@ -1,0 +1,166 @@
+// The op Matmul: operands as the product reads them, side by side along k; scales, bias and the one rounding.
+#include <ampscope/formats/block.h>
+#include <ampscope/sim/backend/cuda/tensor_core.h>
+#include <ampscope/sim/backend/cuda/wide.cuh>
+#include <ampscope/sim/backend/kernels/matmul.h>
+
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+/// The products of one Matmul: rows of a and columns of b, each k numbers side by side, matrix after matrix.
+struct Product {
+    Accumulator accumulate;
+    FormatSpec a_format, b_format; ///< of the operands
+    FormatSpec a_read, b_read;     ///< as what the accumulator reads them
+    const float *a, *b;
+    std::int64_t batch, m, n, k;
+
+    /// Element `at` of the results is the product of these.
+    [[nodiscard]] constexpr std::span<const float> row(std::int64_t at) const {
+        return {a + at / n * k, static_cast<std::size_t>(k)};
+    }
+    [[nodiscard]] constexpr std::span<const float> column(std::int64_t at) const {
+        return {b + (at / (m * n) * n + at % n) * k, static_cast<std::size_t>(k)};
+    }
+};
+
+/// Scales of the operands, those of a row or column side by side.
+struct Scales {
+    const float *a = nullptr, *b = nullptr; ///< null: none
+    const float *tensor_a = nullptr, *tensor_b = nullptr;
+    std::int64_t block = 0, blocks = 0;
+    bool mx = false;
+};
+
+/// The operand as the product reads it, `others` lines of k; each of op.batch matrices.
+DeviceArray<float> read(Cuda& cuda, const Matmul& op, TensorId id, bool k_is_rows, std::int64_t others) {
+    const float* const in = cuda.in(id);
+    DeviceArray<float> packed(cuda.device(), static_cast<std::size_t>(cuda.info(id).count()));
+    float* const out = packed.data();
+    const FormatSpec format = kernels::multiplied(op, cuda.info(id).format);
+    const Policy policy{.rounding = op.arithmetic.operand_rounding};
+    const bool rounds = !(format == cuda.info(id).format);
+    const std::int64_t k = op.k;
+    cuda::each(cuda.device(), cuda.info(id).count(), [=] AMPSCOPE_DEVICE(std::int64_t at) {
+        const std::int64_t matrix = at / (others * k), i = at / k % others, l = at % k;
+        const float x = in[matrix * others * k + (k_is_rows ? l * others + i : i * k + l)];
+        out[at] = rounds ? quantize(format, x, policy) : x;
+    });
+    return packed;
+}
+
+DeviceArray<float> read_scales(Cuda& cuda, const OperandScale& of, bool k_is_rows, std::int64_t k, std::int64_t others,
+                               std::int64_t block) {
+    const std::int64_t blocks = (k + block - 1) / block;
+    const kernels::ScaleLines lines(of.scaling, k_is_rows, k, others);
+    const float* const in = cuda.in(of.scale);
+    DeviceArray<float> packed(cuda.device(), static_cast<std::size_t>(others * blocks));
+    float* const out = packed.data();
+    cuda::each(cuda.device(), others * blocks,
+               [=] AMPSCOPE_DEVICE(std::int64_t at) { out[at] = in[lines.at(at / blocks, at % blocks * block)]; });
+    return packed;
+}
+
+/// Sums by the definitions of formats/dot.h and block.h, a thread each.
+void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
+    const bool fp32_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
+                            p.accumulate.sum == format("fp32") && s.a == nullptr;
+    cuda::each(device, p.batch * p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
+        const std::span<const float> x = p.row(at), y = p.column(at);
+        const auto blocks = static_cast<std::size_t>(s.blocks);
+        float sum = 0;
+        if (fp32_chain) {
+            for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
+        } else if (s.a == nullptr) {
+            sum = detail::dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
+        } else {
+            sum = detail::scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, {x, {s.a + at / p.n * s.blocks, blocks}},
+                                             {y, {s.b + at % p.n * s.blocks, blocks}},
+                                             static_cast<std::size_t>(s.block), s.mx);
+            if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
+        }
+        out[at] = kernels::named(sum);
+    });
+}
+
+/// The same on tensor cores: a product for every block along k, added to the total with its scales. False where the
+/// device has no instruction that adds up so.
+bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
+    if (s.mx && adds_mx_scales(p.accumulate, s.block)) return false;
+    const DeviceArray<float> memory(device, static_cast<std::size_t>(p.m * p.n));
+    const float* const sum = memory.data();
+    for (std::int64_t i = 0; i < s.blocks; ++i) {
+        const std::int64_t l = i * s.block;
+        if (!multiply_on_tensor_cores(
+                device, p.accumulate, p.a_format, p.b_format,
+                {p.a + l, p.b + l, nullptr, memory.data(), 1, p.m, p.n, std::min(s.block, p.k - l), p.k}))
+            return false;
+        const bool last = i + 1 == s.blocks;
+        cuda::each(device, p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
+            const float scale = s.a[at / p.n * s.blocks + i] * s.b[at % p.n * s.blocks + i];
+            float total = i == 0 ? sum[at] * scale : std::fma(sum[at], scale, out[at]);
+            if (last && s.tensor_a != nullptr) total *= *s.tensor_a * *s.tensor_b;
+            out[at] = kernels::named(total);
+        });
+    }
+    return true;
+}
+
+/// Whether tensor cores did it.
+bool multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out) {
+    const std::int64_t block = kernels::scaled_block(op);
+    const DeviceArray<float> a = read_scales(cuda, op.a_scale, op.transpose_a, op.k, op.m, block),
+                             b = read_scales(cuda, op.b_scale, !op.transpose_b, op.k, op.n, block);
+    const bool tensor = static_cast<bool>(op.a_scale.tensor_scale);
+    const Scales scales{.a = a.data(),
+                        .b = b.data(),
+                        .tensor_a = tensor ? cuda.in(op.a_scale.tensor_scale) : nullptr,
+                        .tensor_b = tensor ? cuda.in(op.b_scale.tensor_scale) : nullptr,
+                        .block = block,
+                        .blocks = (op.k + block - 1) / block,
+                        .mx = is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule)};
+    if (cuda.is_native() && multiply_scaled_natively(cuda.device(), p, scales, out)) return true;
+    multiply(cuda.device(), p, scales, out);
+    return false;
+}
+
+/// Adds the bias to unrounded sums and rounds them.
+void finish(Cuda& cuda, const Matmul& op) {
+    if (!op.bias && cuda.info(op.out).format == format("fp32")) return;
+    const float* const bias = op.bias ? cuda.in(op.bias) : nullptr;
+    const FormatSpec total = op.arithmetic.accumulate.total();
+    const std::int64_t n = op.n;
+    const cuda::Output to = cuda::output(cuda, op.out);
+    cuda::each(cuda.device(), op.batch * op.m * n, [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const float sum = to.data[i];
+        to.put(i, bias == nullptr ? sum : quantize(total, sum + bias[i % n]));
+    });
+}
+
+} // namespace
+
+void run(Cuda& cuda, const Matmul& op) {
+    const DeviceArray<float> a = read(cuda, op, op.a, op.transpose_a, op.m),
+                             b = read(cuda, op, op.b, !op.transpose_b, op.n);
+    const Accumulator& acc = op.arithmetic.accumulate;
+    const FormatSpec fa = kernels::multiplied(op, cuda.info(op.a).format),
+                     fb = kernels::multiplied(op, cuda.info(op.b).format);
+    const Product p{acc, fa, fb, acc.reads(fa), acc.reads(fb), a.data(), b.data(), op.batch, op.m, op.n, op.k};
+    float* const out = cuda.out(op.out);
+    bool native = false;
+    if (op.a_scale.scale) {
+        native = multiply_scaled(cuda, op, p, out);
+    } else {
+        native = cuda.is_native() && multiply_on_tensor_cores(cuda.device(), acc, fa, fb,
+                                                              {p.a, p.b, nullptr, out, p.batch, p.m, p.n, p.k, p.k});
+        if (!native) multiply(cuda.device(), p, {}, out);
+    }
+    ++cuda.products;
+    cuda.native_products += native ? 1 : 0;
+    finish(cuda, op);
+}
+
+} // namespace amp

@@ -1,0 +1,137 @@
+#include <ampscope/sim/backend/cuda/wide.cuh>
+#include <ampscope/sim/backend/kernels/quantize.h>
+
+#include <algorithm>
+
+namespace amp {
+
+namespace {
+
+/// A tensor in blocks: which block an element belongs to.
+struct Blocks {
+    std::int64_t rows, columns, height, width, across, count;
+
+    Blocks(const BlockScaling& s, std::int64_t rows_, std::int64_t columns_)
+        : rows(rows_), columns(columns_), height(s.block_rows(rows)), width(s.block_columns(columns)),
+          across(s.scale_columns(columns)), count(s.scale_rows(rows) * across) {}
+    [[nodiscard]] constexpr std::int64_t of(std::int64_t i) const {
+        return i / columns / height * across + i % columns / width;
+    }
+};
+
+Blocks blocks_of(const Cuda& cuda, TensorId id, const BlockScaling& scaling) {
+    const std::int64_t columns = cuda.info(id).shape.back();
+    return {scaling, cuda.info(id).count() / columns, columns};
+}
+
+/// The bits of the largest magnitude of each block, which order as magnitudes do; a NaN's are the largest.
+void find_amax(const CudaDevice& device, const Blocks& blocks, bool keeps_nan, const float* in, std::uint32_t* amax) {
+    const std::int64_t run = std::min<std::int64_t>(blocks.width, 256); // of a thread, within a block
+    const std::int64_t runs = (blocks.width + run - 1) / run;
+    cuda::each(device, blocks.rows * blocks.across * runs, [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const std::int64_t row = i / (blocks.across * runs), begin = i / runs % blocks.across * blocks.width;
+        const std::int64_t first = begin + i % runs * run;
+        const std::int64_t end = begin + blocks.width < blocks.columns ? begin + blocks.width : blocks.columns;
+        std::uint32_t most = 0;
+        for (std::int64_t j = first; j < first + run && j < end; ++j) {
+            const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(in[row * blocks.columns + j]) & 0x7fffffff;
+            if (magnitude <= 0x7f800000 || keeps_nan) most = magnitude > most ? magnitude : most;
+        }
+        if (first < end) cuda::atomic_max(amax[blocks.of(row * blocks.columns + begin)], most);
+    });
+}
+
+void find_scales(Cuda& cuda, const Quantize& op, std::int64_t count, const float* amax, BlockScale* scales) {
+    if (op.delayed) {
+        const kernels::DelayedState s = kernels::delayed_state(cuda, op);
+        const std::int64_t length = s.length;
+        float *const history = cuda.out(op.history) + s.row * length, *const scale = cuda.out(op.delayed) + s.row;
+        const DelayedRule rule = op.rule;
+        const bool training = cuda.context.training;
+        return cuda::each(cuda.device(), 1, [=] AMPSCOPE_DEVICE(std::int64_t) {
+            scales[0] = kernels::delayed_scale(rule, amax[0], training, history, length, *scale);
+        });
+    }
+    const DeviceArray<float> tensor(cuda.device(), 1);
+    float* const tensor_scale = tensor.data();
+    float* const decode_tensor = op.tensor_scale ? cuda.out(op.tensor_scale) : nullptr;
+    cuda::each(cuda.device(), 1, [=] AMPSCOPE_DEVICE(std::int64_t) {
+        *tensor_scale = 1;
+        if (decode_tensor == nullptr) return;
+        float most = amax[0];
+        for (std::int64_t b = 1; b < count; ++b) most = amax[b] > most ? amax[b] : most;
+        *tensor_scale = detail::nvfp4_tensor_scale(most);
+        *decode_tensor = 1 / *tensor_scale;
+    });
+    const ScaleRule rule = op.scaling.rule;
+    const FormatSpec element = op.scaling.element;
+    cuda::each(cuda.device(), count,
+               [=] AMPSCOPE_DEVICE(std::int64_t b) { scales[b] = block_scale(rule, element, amax[b], *tensor_scale); });
+}
+
+} // namespace
+
+void run(Cuda& cuda, const Quantize& op) {
+    const Blocks blocks = blocks_of(cuda, op.in, op.scaling);
+    const DeviceArray<float> amax(cuda.device(), static_cast<std::size_t>(blocks.count));
+    const DeviceArray<BlockScale> memory(cuda.device(), static_cast<std::size_t>(blocks.count));
+    BlockScale* const scales = memory.data();
+    const float* const in = cuda.in(op.in);
+    find_amax(cuda.device(), blocks, amax_keeps_nan(op.scaling.rule), in,
+              reinterpret_cast<std::uint32_t*>(amax.data()));
+    find_scales(cuda, op, blocks.count, amax.data(), scales);
+
+    float *const out = cuda.out(op.out), *const decode_scales = cuda.out(op.scale);
+    const StepContext& c = cuda.context;
+    const RandomKey key{.seed = c.seed, .stream = op.stream, .step = c.step};
+    const std::uint64_t first = c.part() << 40;
+    const FormatSpec element = op.scaling.element;
+    const Policy policy{.rounding = op.rounding, .overflow = Overflow::saturate_all};
+    const bool native = cuda.is_native() && op.rounding == Rounding::nearest_even;
+    cuda::each(cuda.device(), cuda.info(op.in).count(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const BlockScale s = scales[blocks.of(i)];
+        const float scaled = s.divides ? in[i] / s.decode : in[i] * s.encode;
+        const bool random = policy.rounding == Rounding::stochastic;
+        out[i] = native
+                     ? cuda::native_saturate(element, scaled)
+                     : quantize(element, scaled, policy, random ? key.word(first + static_cast<std::uint64_t>(i)) : 0);
+    });
+    cuda::each(cuda.device(), blocks.count,
+               [=] AMPSCOPE_DEVICE(std::int64_t b) { decode_scales[b] = scales[b].decode; });
+    if (cuda.counts_scalings || cuda.counts_roundings)
+        count_scaled(cuda, op, cuda.read(op.in), cuda.read(op.out), memory.read(), amax.read());
+}
+
+void run(Cuda& cuda, const Hadamard& op) {
+    constexpr std::int64_t group = Hadamard::group;
+    const float* const in = cuda.in(op.in);
+    const std::int64_t columns = cuda.info(op.in).shape.back(), rows = cuda.info(op.in).count() / columns;
+    const cuda::Output to = cuda::output(cuda, op.out);
+    cuda::each(cuda.device(), rows * columns, [=] AMPSCOPE_DEVICE(std::int64_t at) {
+        const std::int64_t row = at / columns, column = at % columns, first = row / group * group;
+        double sum = first + group > rows ? in[at] : 0;
+        for (std::int64_t i = 0; first + group <= rows && i < group; ++i)
+            sum += kernels::hadamard_factor(i, row - first) * in[(first + i) * columns + column];
+        to.put(at, sum + 0.0); // rows that stay as they are lose the sign of a zero, as sums do
+    });
+}
+
+void run(Cuda& cuda, const Dequantize& op) {
+    const Blocks blocks = blocks_of(cuda, op.in, op.scaling);
+    const float *const in = cuda.in(op.in), *const scales = cuda.in(op.scale);
+    const cuda::Output to = cuda::output(cuda, op.out);
+    cuda::each(cuda.device(), cuda.info(op.in).count(),
+               [=] AMPSCOPE_DEVICE(std::int64_t i) { to.put(i, static_cast<double>(in[i]) * scales[blocks.of(i)]); });
+}
+
+void run(Cuda& cuda, const UpdateScale& op) {
+    float *const history = cuda.out(op.history), *const scale = cuda.out(op.scale);
+    const std::int64_t rows = cuda.info(op.scale).count(), length = cuda.info(op.history).count() / rows;
+    const DelayedRule rule = op.rule;
+    const bool most_recent = op.most_recent;
+    cuda::each(cuda.device(), rows, [=] AMPSCOPE_DEVICE(std::int64_t row) {
+        kernels::update_scale(rule, most_recent, history + row * length, length, scale[row]);
+    });
+}
+
+} // namespace amp

@@ -1,0 +1,26 @@
+#include <ampscope/sim/backend/cuda/wide.cuh>
+#include <ampscope/sim/backend/kernels/reduce.h>
+
+namespace amp {
+
+using namespace kernels;
+
+void run(Cuda& cuda, const Reduce& op) {
+    const std::int64_t columns = cuda.info(op.out).count(), rows = cuda.info(op.in).count() / columns;
+    const float* const in = cuda.in(op.in);
+    const cuda::Output to = cuda::output(cuda, op.out);
+    const FormatSpec accumulate = op.accumulate;
+    const bool mean = op.kind == ReduceKind::mean;
+    cuda::each(cuda.device(), columns, [=] AMPSCOPE_DEVICE(std::int64_t j) {
+        float sum = 0;
+        for (std::int64_t i = 0; i < rows; ++i)
+            sum = quantize(accumulate, static_cast<double>(sum) + in[i * columns + j]);
+        to.put(j, mean ? sum / static_cast<double>(rows) : static_cast<double>(sum));
+    });
+}
+
+void run(Cuda& cuda, const ReduceBackward& op) {
+    cuda::map<SpreadKernel>(cuda, op.grad_in, cuda.in(op.grad_out), cuda.info(op.grad_out).count(), op.factor);
+}
+
+} // namespace amp

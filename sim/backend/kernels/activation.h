@@ -1,0 +1,50 @@
+// The activation functions and their derivatives.
+#pragma once
+
+#include <ampscope/formats/scalar_math_gelu.h>
+#include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/program/ops/activation.h>
+
+namespace amp::kernels {
+
+struct Relu {
+    AMPSCOPE_KERNEL double value(double x) { return x > 0 || x != x ? x : 0; }
+    AMPSCOPE_KERNEL double derivative(double x) { return x > 0 ? 1 : 0; }
+};
+
+struct GeluTanh {
+    AMPSCOPE_KERNEL double value(double x) { return math::gelu_tanh(x); }
+    AMPSCOPE_KERNEL double derivative(double x) { return math::gelu_tanh_derivative(x); }
+};
+
+struct Gelu {
+    AMPSCOPE_KERNEL double value(double x) { return math::gelu(x); }
+    AMPSCOPE_KERNEL double derivative(double x) { return math::gelu_derivative(x); }
+};
+
+// The derivatives of these take the result.
+struct Tanh {
+    AMPSCOPE_KERNEL double value(double x) { return math::tanh(x); }
+    AMPSCOPE_KERNEL double derivative(double y) { return 1 - y * y; }
+};
+
+struct Sigmoid {
+    AMPSCOPE_KERNEL double value(double x) { return math::sigmoid(x); }
+    AMPSCOPE_KERNEL double derivative(double y) { return y * (1 - y); }
+};
+
+template <class F>
+struct Forward {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = F::value(in[begin + i]);
+    }
+};
+
+template <class F>
+struct Backward {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* saved, const float* grad) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = grad[begin + i] * F::derivative(saved[begin + i]);
+    }
+};
+
+} // namespace amp::kernels

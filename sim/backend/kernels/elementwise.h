@@ -1,0 +1,41 @@
+// Element by element: sums, products, scaling, dropout.
+#pragma once
+
+#include <ampscope/formats/random.h>
+#include <ampscope/sim/backend/kernels/kernel.h>
+
+namespace amp::kernels {
+
+/// a + b or a * b, b of `period` elements repeated.
+template <bool multiplies>
+struct BinaryKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* a, const float* b,
+                             std::int64_t period) {
+        for (std::int64_t i = 0; i < n;) {
+            const std::int64_t j = (begin + i) % period, m = period - j < n - i ? period - j : n - i;
+            const float *x = a + begin + i, *y = b + j;
+            double* const to = wide + i;
+            for (std::int64_t l = 0; l < m; ++l)
+                to[l] = multiplies ? static_cast<double>(x[l]) * y[l] : static_cast<double>(x[l]) + y[l];
+            i += m;
+        }
+    }
+};
+
+struct ScaleKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double factor) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] * factor;
+    }
+};
+
+struct DropoutKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, std::uint64_t threshold,
+                             double factor, RandomKey key, std::uint64_t first) {
+        for (std::int64_t i = 0; i < n; ++i) {
+            const std::uint64_t index = first + static_cast<std::uint64_t>(begin + i);
+            wide[i] = key.word(index) >= threshold ? in[begin + i] * factor : 0;
+        }
+    }
+};
+
+} // namespace amp::kernels

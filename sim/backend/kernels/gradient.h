@@ -1,0 +1,57 @@
+// What happens to gradients, element by element.
+#pragma once
+
+#include <ampscope/formats/block.h>
+#include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/program/ops/gradient.h>
+
+#include <cmath>
+
+namespace amp::kernels {
+
+struct SumKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* a, const float* b) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = static_cast<double>(a[begin + i]) + b[begin + i];
+    }
+};
+
+struct ProductKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double factor) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] * factor;
+    }
+};
+
+struct QuotientKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double divisor) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] / divisor;
+    }
+};
+
+/// What replicas send and add: x * encode in the transport's format; what comes out is multiplied by decode.
+struct Transport {
+    FormatSpec format;
+    bool scaled = false;
+    float encode = 1, decode = 1;
+
+    /// Of a scaled all-reduce, from the largest magnitude of all replicas.
+    AMPSCOPE_INLINE static Transport under_scale(const FormatSpec& f, float amax, std::int64_t replicas) {
+        const auto number = static_cast<double>(replicas);
+        const float encode = block_scale(ScaleRule::ms_amp, f, amax).encode * static_cast<float>(1 / std::sqrt(number));
+        return {.format = f, .scaled = true, .encode = encode, .decode = 1 / encode / static_cast<float>(number)};
+    }
+    [[nodiscard]] AMPSCOPE_INLINE Policy policy() const {
+        return {.overflow = scaled ? Overflow::saturate_all : Overflow::infinity};
+    }
+    [[nodiscard]] AMPSCOPE_INLINE float send(float x, double divisor) const {
+        if (!scaled) return quantize(format, x / divisor);
+        return quantize(format, x - x == 0 ? x * encode : x - x, policy()); // NaN where x is not finite
+    }
+    [[nodiscard]] AMPSCOPE_INLINE float add(float x, float y) const {
+        return quantize(format, static_cast<double>(x) + y, policy());
+    }
+    [[nodiscard]] AMPSCOPE_INLINE float receive(float sum, double divisor) const {
+        return scaled ? named(sum * decode) : quantize(format, sum / divisor);
+    }
+};
+
+} // namespace amp::kernels

@@ -1,0 +1,40 @@
+// Where the scales of a matrix product's operands are.
+#pragma once
+
+#include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/program/ops/matmul.h>
+
+#include <algorithm>
+
+namespace amp::kernels {
+
+/// The scales of one operand of a product, seen from k: of row i of a, or column i of b, at place l along k.
+struct ScaleLines {
+    bool k_is_rows = false; ///< of the tensor as it is stored
+    std::int64_t height = 1, width = 1, across = 1;
+
+    ScaleLines() = default;
+    ScaleLines(const BlockScaling& s, bool k_is_rows_, std::int64_t k, std::int64_t others) : k_is_rows(k_is_rows_) {
+        const std::int64_t rows = k_is_rows ? k : others, columns = k_is_rows ? others : k;
+        height = s.block_rows(rows);
+        width = s.block_columns(columns);
+        across = s.scale_columns(columns);
+    }
+    [[nodiscard]] constexpr std::int64_t at(std::int64_t i, std::int64_t l) const {
+        return (k_is_rows ? l : i) / height * across + (k_is_rows ? i : l) / width;
+    }
+};
+
+/// The numbers along k that share a pair of scales.
+inline std::int64_t scaled_block(const Matmul& op) {
+    const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };
+    const BlockScaling &a = op.a_scale.scaling, &b = op.b_scale.scaling;
+    return std::min(along(op.transpose_a ? a.rows : a.columns), along(op.transpose_b ? b.columns : b.rows));
+}
+
+/// The format of an operand as the product reads it.
+inline FormatSpec multiplied(const Matmul& op, const FormatSpec& stored) {
+    return op.arithmetic.operands == detail::fp32 ? stored : op.arithmetic.operands;
+}
+
+} // namespace amp::kernels

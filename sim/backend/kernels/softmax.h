@@ -1,0 +1,38 @@
+// Softmax and its gradient, row by row.
+#pragma once
+
+#include <ampscope/formats/scalar_math.h>
+#include <ampscope/sim/backend/kernels/kernel.h>
+
+namespace amp::kernels {
+
+/// How many elements a row knows of.
+AMPSCOPE_INLINE std::int64_t known(std::int64_t row, std::int64_t width, bool causal) {
+    return causal ? row % width + 1 : width;
+}
+
+struct SoftmaxKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t width, double* wide, const float* in, bool causal) {
+        const float* const x = in + row * width;
+        const std::int64_t n = known(row, width, causal);
+        float max = x[0];
+        for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max; // a NaN makes the sum NaN
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = math::exp(static_cast<double>(x[i]) - max);
+        const double sum = lane_sum(n, [&](std::int64_t i) { return wide[i]; });
+        for (std::int64_t i = 0; i < n; ++i) wide[i] /= sum;
+        for (std::int64_t i = n; i < width; ++i) wide[i] = 0;
+    }
+};
+
+struct SoftmaxBackwardKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t width, double* wide, const float* result, const float* grad,
+                             bool causal) {
+        const float *y = result + row * width, *g = grad + row * width;
+        const std::int64_t n = known(row, width, causal);
+        const double sum = lane_sum(n, [&](std::int64_t i) { return static_cast<double>(y[i]) * g[i]; });
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = y[i] * (g[i] - sum);
+        for (std::int64_t i = n; i < width; ++i) wide[i] = 0;
+    }
+};
+
+} // namespace amp::kernels

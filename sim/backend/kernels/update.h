@@ -1,0 +1,208 @@
+// The steps of the optimizers, block by block of a parameter. `Arithmetic` has the operations of sim/backend/cpu/update_loops.h
+// and the type Block: the processor's works on 512 elements, a device's on one.
+#pragma once
+
+#include <ampscope/formats/block.h>
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/backend/kernels/update_loops.h>
+#include <ampscope/sim/backend/update.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace amp::kernels {
+
+/// Factors that depend on the step alone: 1 - beta^t in FP64, as Python has them.
+struct Factors {
+    double correction1, correction2;
+};
+Factors factors_of(const OptimizerOptions& options, std::int64_t t);
+
+/// What MS-AMP keeps of x, see keep_scaled().
+AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScale& scale) {
+    const Overflow overflow = f.bits() == 8 ? Overflow::saturate_all : Overflow::infinity;
+    return named(quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode);
+}
+
+/// One block of one parameter, from `begin`.
+template <class Arithmetic>
+struct BlockState {
+    using Block = typename Arithmetic::Block;
+
+    const OptimizerOptions& options;
+    const UpdateStep& step;
+    const ParameterState& state;
+    Arithmetic arithmetic;
+    std::size_t begin, count;
+
+    [[nodiscard]] constexpr float* weight() const { return state.weight.data() + begin; }
+    [[nodiscard]] constexpr const float* gradient() const { return state.gradient.data() + begin; }
+    [[nodiscard]] constexpr float* m() const { return state.m.data() + begin; }
+    [[nodiscard]] constexpr float* v() const { return state.v.data() + begin; }
+    constexpr void round(const FormatSpec& f, float* x) const { arithmetic.round(f, x, count); }
+    /// x *= factor
+    constexpr void multiply(const FormatSpec& f, float* x, double factor) const {
+        arithmetic.multiply(x, x, scalar(f, factor), count);
+        round(f, x);
+    }
+    /// out = a + factor * b as torch.add(a, b, alpha=factor) has it in a type: alpha is rounded to the type, and so is
+    /// the product, unless it is contracted with the sum.
+    constexpr void add_scaled(const FormatSpec& f, float* out, const float* a, const float* b, double factor) const {
+        const float alpha = quantize(f, factor);
+        if (options.contract) {
+            arithmetic.add_scaled(out, a, b, alpha, count);
+        } else {
+            Block product;
+            arithmetic.multiply(product, b, alpha, count);
+            round(f, product);
+            arithmetic.add(out, a, product, count);
+        }
+        round(f, out);
+    }
+    /// What mul and div by a scalar take for it: PyTorch 1.x rounds it to the type of the tensor first.
+    [[nodiscard]] constexpr float scalar(const FormatSpec& f, double x) const {
+        return options.order == OptimizerOrder::torch_1 ? quantize(f, x) : static_cast<float>(x);
+    }
+};
+
+constexpr float single(double x) { return static_cast<float>(x); }
+
+/// The weights take what is to be added to them, in FP32 so far.
+template <class Arithmetic>
+constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) {
+    const FormatSpec& f = b.state.weight_format;
+    float* const w = b.weight();
+    if (b.options.rounding == UpdateRounding::kahan) {
+        float* const lost = b.state.compensation.data() + b.begin;
+        typename Arithmetic::Block before, kept;
+        b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, with what was lost before
+        b.round(f, lost);
+        std::copy_n(w, b.count, before);
+        b.arithmetic.add(w, w, lost, b.count); // 2. as much of it as fits
+        b.round(f, w);
+        b.arithmetic.subtract(kept, before, w, b.count); // 3. the rest
+        b.round(f, kept);
+        b.arithmetic.add(lost, lost, kept, b.count);
+        b.round(f, lost);
+        return;
+    }
+    b.arithmetic.add(w, w, change, b.count);
+    if (b.options.rounding == UpdateRounding::nearest) return b.round(f, w);
+    b.arithmetic.round_at_random(f, w, b.count, b.step.key, b.begin);
+}
+
+/// torch.optim.SGD, _single_tensor_sgd.
+template <class Arithmetic>
+constexpr void sgd(const BlockState<Arithmetic>& b) {
+    const OptimizerOptions& o = b.options;
+    const FormatSpec& f = b.state.weight_format;
+    typename Arithmetic::Block g, change;
+    std::copy_n(b.gradient(), b.count, g);
+    if (o.weight_decay != 0) {
+        b.add_scaled(f, g, g, b.weight(), o.weight_decay);
+    }
+    if (o.momentum != 0) {
+        float* const m = b.m();
+        if (b.step.t == 1) {
+            std::copy_n(g, b.count, m);
+        } else {
+            b.multiply(b.state.m_format, m, o.momentum);
+            b.add_scaled(b.state.m_format, m, m, g, 1 - o.dampening);
+        }
+        b.round(b.state.m_format, m);
+        if (o.nesterov) {
+            b.add_scaled(f, g, g, m, o.momentum);
+        } else {
+            std::copy_n(m, b.count, g);
+        }
+    }
+    if (o.rounding == UpdateRounding::nearest) return b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
+    b.arithmetic.multiply(change, g, single(-b.step.learning_rate), b.count);
+    add_update(b, change);
+}
+
+/// torch.optim.Adam and AdamW, _single_tensor_adam without capturable.
+template <class Arithmetic>
+constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
+    const OptimizerOptions& o = b.options;
+    float *const m = b.m(), *const v = b.v();
+    typename Arithmetic::Block g, denominator, change;
+    std::copy_n(b.gradient(), b.count, g);
+    if (o.weight_decay != 0 && o.kind == OptimizerKind::adamw) {
+        b.multiply(b.state.weight_format, b.weight(), 1 - b.step.learning_rate * o.weight_decay);
+    } else if (o.weight_decay != 0) {
+        b.add_scaled(b.state.weight_format, g, g, b.weight(), o.weight_decay);
+    }
+    if (o.order == OptimizerOrder::torch) {
+        b.arithmetic.lerp(m, g, single(1 - o.beta1), b.count);
+    } else {
+        b.multiply(b.state.m_format, m, o.beta1);
+        b.add_scaled(b.state.m_format, m, m, g, 1 - o.beta1);
+    }
+    b.round(b.state.m_format, m);
+    b.multiply(b.state.v_format, v, o.beta2);
+    b.arithmetic.add_square(v, g, single(1 - o.beta2), b.count);
+    b.round(b.state.v_format, v);
+    b.arithmetic.root(denominator, v, b.count);
+    b.round(b.state.v_format, denominator);
+    b.arithmetic.divide(denominator, denominator, b.scalar(b.state.v_format, std::sqrt(factors.correction2)), b.count);
+    b.round(b.state.v_format, denominator);
+    b.arithmetic.add_constant(denominator, denominator, quantize(b.state.v_format, o.eps), b.count);
+    b.round(b.state.v_format, denominator);
+    b.arithmetic.multiply(change, m, single(-(b.step.learning_rate / factors.correction1)), b.count);
+    b.arithmetic.quotient(change, change, denominator, b.count);
+    add_update(b, change);
+}
+
+/// ATen's fused_adam_utils.cuh, Apex's multi_tensor_adam.cu and MS-AMP's adamw.cu: in FP32 from beginning to end.
+template <class Arithmetic>
+constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
+    const OptimizerOptions& o = b.options;
+    typename Arithmetic::Block change;
+    const FusedAdam f{.order = o.order,
+                      .decouples = o.kind == OptimizerKind::adamw,
+                      .learning_rate = b.step.learning_rate,
+                      .beta1 = o.beta1,
+                      .beta2 = o.beta2,
+                      .eps = o.eps,
+                      .weight_decay = o.weight_decay,
+                      .correction1 = factors.correction1,
+                      .correction2 = factors.correction2};
+    b.arithmetic.fused_adam(f, b.weight(), b.gradient(), b.m(), b.v(), change, b.count);
+    b.round(b.state.m_format, b.m());
+    b.round(b.state.v_format, b.v());
+    add_update(b, change);
+}
+
+constexpr UpdateCounts count(const float* before, const float* after, const float* kept_before, const float* kept_after,
+                             const float* gradient, std::size_t n) {
+    UpdateCounts c;
+    for (std::size_t i = 0; i < n; ++i) {
+        const bool finite = after[i] - after[i] == 0;
+        const bool same = after[i] == before[i];
+        const bool kept = kept_before != nullptr && kept_before[i] != kept_after[i];
+        c.nonfinite += !finite;
+        c.changed += finite && !same;
+        c.lost += same && !kept && gradient[i] != 0;
+    }
+    return c;
+}
+
+/// One step of elements [begin, begin + n) of a parameter, n at most Arithmetic::Block's length.
+template <class Arithmetic>
+constexpr UpdateCounts update_block(const OptimizerOptions& options, const UpdateStep& step, const Factors& factors,
+                                    const ParameterState& state, const Arithmetic& arithmetic, std::size_t begin,
+                                    std::size_t n) {
+    const BlockState<Arithmetic> b{options, step, state, arithmetic, begin, n};
+    typename Arithmetic::Block before, kept;
+    std::copy_n(b.weight(), n, before);
+    const bool kahan = options.rounding == UpdateRounding::kahan;
+    float* const compensation = kahan ? state.compensation.data() + begin : nullptr;
+    if (kahan) std::copy_n(compensation, n, kept);
+    if (options.kind == OptimizerKind::sgd) sgd(b);
+    else if (options.order == OptimizerOrder::torch || options.order == OptimizerOrder::torch_1) torch_adam(b, factors);
+    else fused_adam(b, factors);
+    return count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
+}
+
+} // namespace amp::kernels

@@ -1,0 +1,162 @@
+// The single operations of an optimizer over n elements: each correctly rounded in FP32. Results may be operands.
+#pragma once
+
+#include <ampscope/sim/backend/kernels/fma.h>
+#include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/optim/optimizer.h>
+
+#include <cmath>
+#include <cstddef>
+
+namespace amp::kernels {
+
+struct AddKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, const float* b, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+    }
+};
+
+struct SubtractKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, const float* b, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = a[i] - b[i];
+    }
+};
+
+struct MultiplyKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, float factor, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = a[i] * factor;
+    }
+};
+
+struct DivideKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, float divisor, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = a[i] / divisor;
+    }
+};
+
+struct AddConstantKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, float term, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = a[i] + term;
+    }
+};
+
+struct RootKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = std::sqrt(a[i]);
+    }
+};
+
+/// x * y + z, with one rounding or with two.
+template <bool contract, bool fused>
+AMPSCOPE_INLINE float multiply_add(float x, float y, float z) {
+    if constexpr (!contract) return x * y + z;
+    else if constexpr (fused) return __builtin_fmaf(x, y, z);
+    else return detail::fma_in_double(x, y, z);
+}
+
+template <bool contract, bool fused>
+struct AddScaledKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, const float* b, float factor, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = multiply_add<contract, fused>(factor, b[i], a[i]);
+    }
+};
+
+template <bool contract, bool fused>
+struct AddSquareKernel {
+    AMPSCOPE_KERNEL void run(float* v, const float* g, float factor, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) v[i] = multiply_add<contract, fused>(factor * g[i], g[i], v[i]);
+    }
+};
+
+template <bool contract, bool fused>
+struct LerpKernel {
+    AMPSCOPE_KERNEL void run(float* m, const float* g, float w, std::size_t n) {
+        const bool near = w < 0.5F;
+        const float factor = near ? w : w - 1;
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i)
+            m[i] = multiply_add<contract, fused>(factor, g[i] - m[i], near ? m[i] : g[i]);
+    }
+};
+
+struct QuotientKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, const float* b, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = a[i] / b[i];
+    }
+};
+
+/// The fused kernels: scalars in FP64 as their callers give them.
+struct FusedAdam {
+    OptimizerOrder order;
+    bool decouples;
+    double learning_rate, beta1, beta2, eps, weight_decay, correction1, correction2;
+};
+
+/// ATen/native/cuda/fused_adam_utils.cuh: lr, betas, eps and decay are doubles, what they meet goes to FP64 and back.
+struct TorchFusedKernel {
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
+                             float* change, std::size_t n) {
+        const auto root = static_cast<float>(std::sqrt(f->correction2));
+        const auto step = static_cast<float>(f->learning_rate / f->correction1);
+        for (std::size_t i = 0; i < n; ++i) {
+            float g = gradient[i], w = weight[i];
+            if (f->weight_decay != 0 && f->decouples)
+                w = static_cast<float>(w - f->learning_rate * f->weight_decay * w);
+            else if (f->weight_decay != 0) g = static_cast<float>(g + f->weight_decay * w);
+            m[i] = static_cast<float>(f->beta1 * m[i] + (1 - f->beta1) * g);
+            v[i] = static_cast<float>(f->beta2 * v[i] + (1 - f->beta2) * g * g);
+            const auto denominator = static_cast<float>(std::sqrt(v[i]) / root + f->eps);
+            weight[i] = w;
+            change[i] = -(step * m[i] / denominator);
+        }
+    }
+};
+
+/// Apex csrc/multi_tensor_adam.cu, TransformerEngine's adam.cu: scalars are floats.
+struct ApexKernel {
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, const float* weight, const float* gradient, float* m, float* v,
+                             float* change, std::size_t n) {
+        const auto beta1 = static_cast<float>(f->beta1), beta2 = static_cast<float>(f->beta2);
+        const auto correction1 = static_cast<float>(f->correction1), correction2 = static_cast<float>(f->correction2);
+        const auto eps = static_cast<float>(f->eps), decay = static_cast<float>(f->weight_decay);
+        const auto learning_rate = static_cast<float>(f->learning_rate);
+        for (std::size_t i = 0; i < n; ++i) {
+            const float w = weight[i], g = f->decouples ? gradient[i] : gradient[i] + decay * w;
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+            const float direction = m[i] / correction1 / (std::sqrt(v[i] / correction2) + eps);
+            change[i] = -(learning_rate * (f->decouples ? direction + decay * w : direction));
+        }
+    }
+};
+
+/// MS-AMP's msamp/optim/adamw.cu, after the decay that adamw.py does with torch. Whether nvcc contracts is not known.
+struct MsAmpKernel {
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
+                             float* change, std::size_t n) {
+        const auto beta1 = static_cast<float>(f->beta1), beta2 = static_cast<float>(f->beta2);
+        const auto eps = static_cast<float>(f->eps), decay = static_cast<float>(f->weight_decay);
+        const auto kept = static_cast<float>(1 - f->learning_rate * f->weight_decay);
+        const auto step = static_cast<float>(f->learning_rate) / static_cast<float>(f->correction1);
+        const float root = std::sqrt(static_cast<float>(f->correction2));
+        for (std::size_t i = 0; i < n; ++i) {
+            const float w = f->decouples ? weight[i] * kept : weight[i];
+            const float g = f->decouples ? gradient[i] : gradient[i] + decay * w;
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * (g * g);
+            weight[i] = w;
+            change[i] = -(step * (m[i] / (std::sqrt(v[i]) / root + eps)));
+        }
+    }
+};
+
+} // namespace amp::kernels

@@ -1,0 +1,203 @@
+#include <ampscope/sim/base/parallel.h>
+
+#include <ampscope/sim/base/cores.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+namespace amp {
+
+namespace {
+
+/// A call of for_each_chunk: its chunks go in order to whichever thread asks next.
+struct Job {
+    std::uint64_t chunks;
+    const std::function<void(std::uint64_t)>& run;
+    std::atomic<std::uint64_t> next = 0;
+
+    // Guarded by the crew's mutex.
+    int wanted = 0, working = 0; ///< helpers
+    std::condition_variable left{};
+    std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
+    std::exception_ptr error{};
+};
+
+/// Address space for the work of one thread, held while threads are made: where it is limited (ulimit -v), their stacks
+/// must not take all of it.
+class Room {
+  public:
+    Room() : begin_(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        if (begin_ == MAP_FAILED) throw std::system_error(errno, std::generic_category());
+    }
+    ~Room() { ::munmap(begin_, size); }
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+
+  private:
+    static constexpr std::size_t size = std::size_t{32} << 20; // malloc takes 64 MiB for some threads
+    void* begin_;
+};
+
+/// The threads of this process that help with jobs. They serve every call, whatever number it asks for; one that has
+/// had nothing to do for a while ends. A caller works on its own job and on no other, and waits only for helpers that
+/// are at work, so a job ends however few come, and calls may lie within one another.
+///
+/// oneTBB has such threads, but ends the process where the system refuses one more, makes 256 and no more if it was not
+/// asked for more at first, and takes the smallest limit of calls within one another for all of them.
+class Crew {
+  public:
+    /// Works on the job with so many helpers, until every chunk that was begun is finished.
+    void work(Job& job, int helpers) {
+        call(job, helpers);
+        take_chunks(job);
+        std::unique_lock lock(mutex_);
+        std::erase(jobs_, &job); // whoever has not come need not
+        job.left.wait(lock, [&] { return job.working == 0; });
+    }
+
+    std::optional<ThreadShortage> shortage() {
+        const std::lock_guard lock(mutex_);
+        return shortage_;
+    }
+
+    int take_most_threads() {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(most_, 1);
+    }
+
+  private:
+    struct Helper {
+        std::condition_variable wake;
+        bool called = false;
+    };
+    static constexpr std::chrono::seconds patience{2};
+
+    /// Wakes helpers, the latest to rest first, or makes them.
+    void call(Job& job, int helpers) {
+        std::unique_lock lock(mutex_);
+        job.wanted = helpers;
+        jobs_.push_back(&job);
+        int coming = 0;
+        for (; coming < helpers && !resting_.empty(); ++coming) {
+            Helper* const helper = resting_.back();
+            resting_.pop_back();
+            helper->called = true;
+            helper->wake.notify_one();
+        }
+        std::string reason = "the limit of one process";
+        std::deque<Room> rooms;
+        try {
+            for (; coming < helpers && size_ < max_threads; ++coming) {
+                resting_.reserve(static_cast<std::size_t>(size_) + 1);
+                rooms.emplace_back();
+                std::thread([this] { serve(); }).detach();
+                ++size_;
+            }
+        } catch (const std::exception& error) { // the system has no thread, or no memory for it
+            reason = error.what();
+        }
+        most_ = std::max(most_, coming + 1);
+        const int missing = shortage_ ? shortage_->wanted - shortage_->got : 0;
+        if (helpers - coming > missing) shortage_ = {helpers + 1, coming + 1, reason};
+    }
+
+    void serve() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            while (!jobs_.empty()) {
+                Job& job = *jobs_.front();
+                if (--job.wanted == 0) std::erase(jobs_, &job);
+                ++job.working;
+                lock.unlock();
+                take_chunks(job);
+                lock.lock();
+                if (--job.working == 0) job.left.notify_one(); // under the lock: the job ends with its call
+            }
+            Helper self;
+            resting_.push_back(&self);
+            if (self.wake.wait_for(lock, patience, [&] { return self.called; })) continue;
+            std::erase(resting_, &self);
+            --size_;
+            return;
+        }
+    }
+
+    void take_chunks(Job& job) {
+        for (std::uint64_t i = job.next++; i < job.chunks; i = job.next++) {
+            try {
+                job.run(i);
+            } catch (...) {
+                job.next = job.chunks;
+                const std::lock_guard lock(mutex_);
+                if (i > job.failed) continue;
+                job.failed = i;
+                job.error = std::current_exception();
+            }
+        }
+    }
+
+    std::mutex mutex_;
+    std::vector<Job*> jobs_;       ///< that want helpers
+    std::vector<Helper*> resting_; ///< with room for all
+    int size_ = 0, most_ = 1;
+    std::optional<ThreadShortage> shortage_;
+};
+
+/// Never destroyed: helpers may outlive everything else. A forked child has none of its parent's and begins anew.
+Crew& crew() {
+    static std::atomic<Crew*> current = [] {
+        ::pthread_atfork(nullptr, nullptr, [] { current = new Crew; });
+        return new Crew;
+    }();
+    return *current;
+}
+
+} // namespace
+
+int thread_count(int requested) {
+    if (requested < 0 || requested > max_threads)
+        throw std::invalid_argument("[threads] expected 0 (every core) to " + std::to_string(max_threads) + ", got " +
+                                    std::to_string(requested));
+    static const int cores = std::min(available_cores(), max_threads);
+    return requested == 0 ? cores : requested;
+}
+
+void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
+                    const std::function<void(std::uint64_t, std::uint64_t)>& body) {
+    if (chunk == 0) throw std::invalid_argument("[for_each_chunk] expected chunks of at least 1, got 0");
+    const std::uint64_t chunks = count / chunk + std::uint64_t{count % chunk != 0};
+    const std::function<void(std::uint64_t)> run = [&](std::uint64_t i) {
+        const FloatEnvironment environment;
+        body(i * chunk, std::min(count, (i + 1) * chunk));
+    };
+    const auto workers =
+        static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(thread_count(threads)), chunks));
+    if (workers <= 1) {
+        for (std::uint64_t i = 0; i < chunks; ++i) run(i);
+        return;
+    }
+    Job job{.chunks = chunks, .run = run};
+    crew().work(job, workers - 1);
+    if (job.error) std::rethrow_exception(job.error);
+}
+
+int take_most_threads() { return crew().take_most_threads(); }
+
+std::optional<ThreadShortage> thread_shortage() { return crew().shortage(); }
+
+} // namespace amp

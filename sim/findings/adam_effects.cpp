@@ -1,0 +1,193 @@
+#include <ampscope/sim/findings/adam_effects.h>
+
+#include <ampscope/formats/batch.h>
+#include <ampscope/formats/codec.h>
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/kernels/update.h>
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+/// One parameter's state under the optimizer.
+struct State {
+    std::vector<float> weight, m, v;
+    FormatSpec weight_format, state_format;
+
+    State(const AdamHistory& history, const FormatSpec& f)
+        : weight(history.gradients.front().size()), m(history.m), v(history.v), weight_format(format("fp32")),
+          state_format(f) {
+        m.resize(weight.size());
+        v.resize(weight.size());
+        quantize(f, m, m);
+        quantize(f, v, v);
+    }
+    void step(const OptimizerOptions& options, std::int64_t t, std::span<const float> gradient) {
+        update(options, {.t = t, .learning_rate = options.learning_rate},
+               {.weight_format = weight_format,
+                .m_format = state_format,
+                .v_format = state_format,
+                .weight = weight,
+                .gradient = gradient,
+                .m = m,
+                .v = v,
+                .compensation = {}});
+    }
+};
+
+/// The state before the step that is asked about, and that step's number.
+std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const AdamHistory& history,
+                                            const FormatSpec& f) {
+    State state(history, f);
+    std::int64_t t = history.first;
+    for (std::size_t i = 0; i < history.gradients.size(); ++i) {
+        const bool last = i + 1 == history.gradients.size();
+        for (std::int64_t k = history.repeats[i]; k > (last ? 1 : 0); --k)
+            state.step(question.options, t++, history.gradients[i]);
+    }
+    return {std::move(state), t};
+}
+
+/// The last step from a state, at one eps: the weights begin at zero, so that they end as the step.
+EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t t, std::span<const float> gradient) {
+    std::ranges::fill(state.weight, 0.0F);
+    state.step(options, t, gradient);
+    const float eps = quantize(state.state_format, options.eps);
+    const double correction = kernels::factors_of(options, t).correction2;
+    EpsEffects e;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        e.nonfinite += !std::isfinite(state.weight[i]);
+        if (gradient[i] == 0) continue;
+        const double root = std::sqrt(state.v[i] / correction);
+        e.dominated += root < eps;
+        e.ratio.add(eps == 0 ? (root == 0 ? std::nan("") : HUGE_VAL) : root / eps);
+    }
+    return e;
+}
+
+StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f,
+                        AdamEffects& all) {
+    const auto [before, t] = state_before(question, history, f);
+    const std::vector<float>& gradient = history.gradients.back();
+    OptimizerOptions options = question.options;
+    options.weight_decay = 0; // the step alone
+    StateEffects result;
+    State state = before;
+    for (const double eps : question.eps) {
+        state = before;
+        options.eps = eps;
+        result.eps.push_back(last_step(options, state, t, gradient));
+    }
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        const float v = state.v[i];
+        result.v_underflow += v == 0 && gradient[i] != 0;
+        result.v_stuck += v != 0 && std::isfinite(v) && quantize(f, v * static_cast<float>(options.beta2)) == v;
+    }
+    if (f != format("fp32")) return result;
+    const double correction = kernels::factors_of(options, t).correction2;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        if (gradient[i] == 0) continue;
+        const double root = std::sqrt(state.v[i] / correction);
+        all.root.add(root);
+        all.rate.add(options.learning_rate / (root + question.eps[question.usual_eps]));
+    }
+    return result;
+}
+
+/// How many weights with a gradient the step leaves as they are, in one format of the weights.
+std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f) {
+    auto [state, t] = state_before(question, history, format("fp32"));
+    OptimizerOptions options = question.options;
+    options.eps = question.eps[question.usual_eps];
+    state.weight_format = f;
+    quantize(f, history.weight, state.weight);
+    const std::vector<float> before = state.weight;
+    state.step(options, t, history.gradients.back());
+    std::uint64_t lost = 0;
+    for (std::size_t i = 0; i < before.size(); ++i)
+        lost += history.gradients.back()[i] != 0 && state.weight[i] == before[i];
+    return lost;
+}
+
+} // namespace
+
+void BinadeCounts::add(double x) {
+    if (x == 0) ++zero;
+    else if (!std::isfinite(x)) ++infinite;
+    else add(std::ilogb(x), 1);
+}
+
+void BinadeCounts::add(int bin, std::uint64_t n) {
+    auto at = std::ranges::lower_bound(bins, bin, {}, &std::pair<int, std::uint64_t>::first);
+    if (at == bins.end() || at->first != bin) at = bins.emplace(at, bin, 0);
+    at->second += n;
+}
+
+void BinadeCounts::merge(const BinadeCounts& other) {
+    if (bins.empty()) bins = other.bins; // in as much memory as they take
+    else
+        for (const auto& [bin, n] : other.bins) add(bin, n);
+    zero += other.zero;
+    infinite += other.infinite;
+}
+
+std::uint64_t BinadeCounts::count() const {
+    std::uint64_t sum = zero + infinite;
+    for (const auto& [bin, n] : bins) sum += n;
+    return sum;
+}
+
+int BinadeCounts::median() const {
+    const std::uint64_t half = (count() + 1) / 2;
+    std::uint64_t seen = zero;
+    if (seen >= half) return INT_MIN;
+    for (const auto& [bin, n] : bins)
+        if ((seen += n) >= half) return bin;
+    return INT_MAX;
+}
+
+void EpsEffects::merge(const EpsEffects& other) {
+    dominated += other.dominated;
+    nonfinite += other.nonfinite;
+    ratio.merge(other.ratio);
+}
+
+void StateEffects::merge(const StateEffects& other) {
+    v_underflow += other.v_underflow;
+    v_stuck += other.v_stuck;
+    eps.resize(std::max(eps.size(), other.eps.size()));
+    for (std::size_t i = 0; i < other.eps.size(); ++i) eps[i].merge(other.eps[i]);
+}
+
+void AdamEffects::merge(const AdamEffects& other) {
+    elements += other.elements;
+    nonzero += other.nonzero;
+    root.merge(other.root);
+    rate.merge(other.rate);
+    states.resize(std::max(states.size(), other.states.size()));
+    for (std::size_t i = 0; i < other.states.size(); ++i) states[i].merge(other.states[i]);
+    updated += other.updated;
+    lost.resize(std::max(lost.size(), other.lost.size()));
+    for (std::size_t i = 0; i < other.lost.size(); ++i) lost[i] += other.lost[i];
+}
+
+AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& history) {
+    const FloatEnvironment environment;
+    check(question.options);
+    AdamEffects result;
+    if (history.gradients.empty()) return result;
+    const std::vector<float>& gradient = history.gradients.back();
+    result.elements = gradient.size();
+    result.nonzero = static_cast<std::uint64_t>(std::ranges::count_if(gradient, [](float g) { return g != 0; }));
+    for (const FormatSpec& f : question.states) result.states.push_back(effects_of(question, history, f, result));
+    if (history.weight.empty()) return result;
+    result.updated = result.nonzero;
+    for (const FormatSpec& f : question.weights) result.lost.push_back(lost_updates(question, history, f));
+    return result;
+}
+
+} // namespace amp

@@ -1,0 +1,56 @@
+#include <ampscope/sim/optim/optimizer.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace amp {
+
+namespace {
+
+constexpr OptimizerRow rows[] = {
+    {"sgd", {.kind = OptimizerKind::sgd}, "torch.optim.SGD"},
+    {"adam", {.kind = OptimizerKind::adam}, "torch.optim.Adam, foreach=False"},
+    {"adamw", {.weight_decay = 0.01}, "torch.optim.AdamW, foreach=False"},
+    {"adam-1", {.kind = OptimizerKind::adam, .order = OptimizerOrder::torch_1}, "torch.optim.Adam of PyTorch 1.x"},
+    {"adamw-1", {.order = OptimizerOrder::torch_1, .weight_decay = 0.01}, "torch.optim.AdamW of PyTorch 1.x"},
+    {"adam-fused",
+     {.kind = OptimizerKind::adam, .order = OptimizerOrder::torch_fused},
+     "torch.optim.Adam, fused=True on CUDA"},
+    {"adamw-fused",
+     {.order = OptimizerOrder::torch_fused, .weight_decay = 0.01},
+     "torch.optim.AdamW, fused=True on CUDA"},
+    {"apex-adam",
+     {.kind = OptimizerKind::adam, .order = OptimizerOrder::apex},
+     "apex.optimizers.FusedAdam(adam_w_mode=False), TransformerEngine's"},
+    {"apex-adamw", {.order = OptimizerOrder::apex}, "apex.optimizers.FusedAdam, TransformerEngine's"},
+    {"lbadam", {.kind = OptimizerKind::adam, .order = OptimizerOrder::ms_amp}, "msamp.optim.LBAdam"},
+    {"lbadamw", {.order = OptimizerOrder::ms_amp, .weight_decay = 0.01}, "msamp.optim.LBAdamW"},
+};
+
+} // namespace
+
+void check(const OptimizerOptions& o) {
+    const auto expect = [](bool holds, const char* what) {
+        if (!holds) throw std::invalid_argument(std::string("[optimizer] expected ") + what);
+    };
+    expect(o.learning_rate >= 0 && std::isfinite(o.learning_rate), "a learning rate that is not negative");
+    expect(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "betas in [0, 1)");
+    expect(o.eps >= 0 && std::isfinite(o.eps), "an eps that is not negative");
+    expect(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "a weight decay that is not negative");
+    expect(o.momentum >= 0 && std::isfinite(o.momentum), "a momentum that is not negative");
+    expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
+}
+
+std::span<const OptimizerRow> optimizers() { return rows; }
+
+const OptimizerRow& optimizer(std::string_view name) {
+    std::string all;
+    for (const OptimizerRow& row : rows) {
+        if (row.name == name) return row;
+        all += (all.empty() ? "" : ", ") + std::string(row.name);
+    }
+    throw std::invalid_argument("optimizer: '" + std::string(name) + "' is none of " + all);
+}
+
+} // namespace amp

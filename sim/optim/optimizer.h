@@ -1,0 +1,76 @@
+// SGD, Adam and AdamW in the order of operations, and with the roundings, of those who wrote them.
+//
+// A row of optimizers() says whose. The state may be in any formats: where a framework rounds to the type of its
+// tensors, a result is rounded to the format of the tensor that it goes into, and what goes into none (the denominator,
+// a gradient with weight decay) to the format of the tensor that it began with. Single operations are done in FP32, as
+// everywhere.
+#pragma once
+
+#include <ampscope/formats/spec.h>
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace amp {
+
+enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+inline constexpr std::array<std::string_view, 3> optimizer_kind_names = {"sgd", "adam", "adamw"};
+
+/// Whose order of operations.
+enum class OptimizerOrder : std::uint8_t {
+    torch,       ///< torch.optim, foreach=False, 2.x: every operation rounds to its tensor's type; m by lerp
+    torch_1,     ///< the same in 1.x: m * beta1, then + (1 - beta1) g
+    torch_fused, ///< fused=True on CUDA: FP32 from loading to storing, some of it in FP64; one rounding of each result
+    apex,        ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
+    ms_amp       ///< MS-AMP's LBAdamW: FP32, betas rounded to it before 1 - beta^t; eps after the division by its root
+};
+inline constexpr std::array<std::string_view, 5> optimizer_order_names = {"torch", "torch-1", "torch-fused", "apex",
+                                                                          "ms-amp"};
+
+/// How the new weight gets into its format.
+enum class UpdateRounding : std::uint8_t {
+    nearest,
+    stochastic, ///< the FP32 result rounded by 32 random bits (torchao does so by 16)
+    kahan       ///< what rounding loses is kept in a tensor of the weight's format and added the next time (optimi)
+};
+inline constexpr std::array<std::string_view, 3> update_rounding_names = {"nearest", "stochastic", "kahan"};
+
+/// The defaults are PyTorch's.
+struct OptimizerOptions {
+    OptimizerKind kind = OptimizerKind::adamw;
+    OptimizerOrder order = OptimizerOrder::torch;
+    double learning_rate = 1e-3;
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam
+    double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW takes it from the weight
+    double momentum = 0, dampening = 0; ///< SGD
+    bool nesterov = false;
+    bool contract = false; ///< a * b + c with one rounding where the order is torch's, as its AVX2 kernels do
+    UpdateRounding rounding = UpdateRounding::nearest;
+
+    constexpr bool operator==(const OptimizerOptions&) const = default;
+};
+
+/// The formats in which tensors are kept under a power-of-two scale of the tensor, where they are: MS-AMP's
+/// ScalingTensor. Their numbers are then FP32, rounded by keep_scaled() (backend/update.h) at the end of a step.
+struct ScaledState {
+    std::optional<FormatSpec> weight{}, m{}, v{};
+    bool operator==(const ScaledState&) const = default;
+};
+
+/// Throws std::invalid_argument for options outside their ranges.
+void check(const OptimizerOptions& options);
+
+struct OptimizerRow {
+    std::string_view name;
+    OptimizerOptions options;
+    std::string_view source; ///< what it reproduces
+};
+
+std::span<const OptimizerRow> optimizers();
+
+/// The row of that name; throws std::invalid_argument that lists the names for any other.
+const OptimizerRow& optimizer(std::string_view name);
+
+} // namespace amp

@@ -1,0 +1,249 @@
+#include <ampscope/sim/program/graph.h>
+
+#include <ampscope/formats/codec.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+constexpr FormatSpec fp32 = format("fp32");
+
+bool is_loss(std::string_view op) { return op == CrossEntropy::name || op == MseLoss::name; }
+
+} // namespace
+
+void shape_error(std::string_view op, std::string_view expected, const Graph& g, std::initializer_list<TensorId> got) {
+    std::vector<std::string> shapes;
+    for (const TensorId id : got) shapes.push_back(fmt::format("({})", fmt::join(g[id].shape, ", ")));
+    throw std::invalid_argument(fmt::format("[{}] expected {}, got {}", op, expected, fmt::join(shapes, " and ")));
+}
+
+Graph::Scope::Scope(Graph& graph, std::string_view name) : graph_(graph), length_(graph.scope_.size()) {
+    graph.scope_ += std::string(name) + ".";
+}
+
+TensorId Graph::add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role) {
+    if (std::ranges::any_of(shape, [](std::int64_t n) { return n < 1; }))
+        throw std::invalid_argument(
+            fmt::format("[{}] expected extents of at least 1, got ({})", name, fmt::join(shape, ", ")));
+    if (const int count = ++names_[name]; count > 1) name += fmt::format("_{}", count);
+    program_.tensors.push_back({.name = std::move(name), .shape = std::move(shape), .format = format, .role = role});
+    return {static_cast<std::int32_t>(program_.tensors.size() - 1)};
+}
+
+TensorId Graph::result(std::string_view op, Shape shape, const FormatSpec& format, TensorRole role) {
+    return add_tensor(scope_ + std::string(op), std::move(shape), format, role);
+}
+
+TensorId Graph::input(std::string_view name, Shape shape) {
+    return result(name, std::move(shape), fp32, TensorRole::input);
+}
+
+TensorId Graph::parameter(std::string_view name, Shape shape, Init init) {
+    const TensorId id = result(name, std::move(shape), precision_.master, TensorRole::parameter);
+    program_[id].needs_gradient = true;
+    parameters_.push_back({id, init});
+    return id;
+}
+
+void Graph::watch(TensorId activation, std::string_view name) {
+    watched_.emplace_back(scope_ + std::string(name), activation);
+}
+
+void Graph::append(Op op, std::string rule) {
+    if (differentiating_) {
+        program_.backward.push_back({std::move(op), std::move(rule)});
+        return;
+    }
+    const bool needs = std::ranges::any_of(inputs_of(op), [&](TensorId x) { return needs_gradient(x); });
+    for (const TensorId out : outputs_of(op)) program_[out].needs_gradient = needs;
+    program_.forward.push_back({std::move(op), std::move(rule)});
+}
+
+TensorId Graph::cast(TensorId x, const FormatSpec& format, std::string rule) {
+    if (program_[x].format == format) return x;
+    const bool weight = program_[x].role == TensorRole::parameter;
+    const std::pair key(x.index, std::string(format.name));
+    // Without autocast a low copy of the weights exists once; with it the cache decides.
+    const bool caches = weight && (precision_.weight_cache || !precision_.autocast.enabled);
+    if (const auto known = weight_casts_.find(key); caches && known != weight_casts_.end()) return known->second;
+    const TensorInfo from = program_[x];
+    const TensorId out = add_tensor(fmt::format("{}:{}", from.name, format.name), from.shape, format,
+                                    weight ? TensorRole::weight : TensorRole::activation);
+    append(Cast{x, out}, std::move(rule));
+    if (caches) weight_casts_[key] = out;
+    return out;
+}
+
+TensorId Graph::append_view(TensorId x, Shape shape) {
+    const TensorInfo from = program_[x];
+    const TensorId out = result("view", std::move(shape), from.format,
+                                from.role == TensorRole::gradient ? TensorRole::gradient : TensorRole::activation);
+    program_[out].storage = from.storage ? from.storage : x;
+    append(View{x, out}, "the same numbers");
+    return out;
+}
+
+bool Graph::region_is_off() const {
+    return std::ranges::any_of(precision_.autocast_off,
+                               [&](const std::string& name) { return scope_.starts_with(name + "."); });
+}
+
+Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
+    if (!precision_.autocast.enabled) return plan_uniform(op, std::move(operands));
+    Autocast autocast = precision_.autocast;
+    std::string_view where = autocast.policy == AutocastPolicy::cuda ? "cuda policy" : "cpu policy";
+    if (differentiating_ && !precision_.backward_under_autocast) {
+        autocast.enabled = false;
+        where = "formats of forward";
+    } else if (!differentiating_ && region_is_off()) {
+        autocast.enabled = false;
+        where = "autocast off here";
+        for (TensorId& x : operands) x = cast(x, fp32, "autocast off here: what enters is cast up");
+    }
+    std::vector<FormatSpec> given;
+    for (const TensorId x : operands) given.push_back(program_[x].format);
+    const OpFormats decided = op_formats(autocast, op, given);
+    Plan result{.operands = {}, .output = decided.output, .rule = std::string(where)};
+    if (autocast.enabled) result.rule += fmt::format(": {}", name_of(decided.rule));
+    for (std::size_t i = 0; i < operands.size(); ++i)
+        result.operands.push_back(cast(operands[i], decided.inputs[i], fmt::format("{}, for {}", result.rule, op)));
+    return result;
+}
+
+Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> operands) {
+    if (differentiating_) return {std::move(operands), precision_.gradients, "gradients"};
+    for (TensorId& x : operands) {
+        if (program_[x].role == TensorRole::parameter) x = cast(x, precision_.weights, "weights");
+        else if (program_[x].role == TensorRole::input) x = cast(x, precision_.activations, "activations");
+    }
+    return {std::move(operands), is_loss(op) ? precision_.loss : precision_.activations,
+            is_loss(op) ? "loss" : "activations"};
+}
+
+Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
+                            const BlockScaling& blocks) {
+    const TensorInfo from = program_[source];
+    const std::int64_t columns = from.shape.back(), rows = from.count() / columns;
+    const TensorRole kind = role == OperandRole::weight     ? TensorRole::weight
+                            : role == OperandRole::gradient ? TensorRole::gradient
+                                                            : TensorRole::activation;
+    const auto tensor = [&](std::string_view what, Shape shape, const FormatSpec& f, TensorRole of) {
+        return add_tensor(fmt::format("{}{}", from.name, what), std::move(shape), f, of);
+    };
+    Quantize op{.in = source,
+                .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
+                .scale = tensor(".scale", {blocks.scale_rows(rows), blocks.scale_columns(columns)}, fp32, kind),
+                .tensor_scale = {},
+                .delayed = {},
+                .history = {},
+                .scaling = blocks,
+                .rounding = operand.rounding};
+    if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32, kind);
+    if (op.rounding == Rounding::stochastic) op.stream = next_stream();
+    const bool delayed = precision_.scaling && precision_.scaling->delayed();
+    if (delayed) {
+        op.rule = {.max = decode(operand.element, operand.element.max_code()),
+                   .margin = precision_.scaling->margin,
+                   .ms_amp = precision_.scaling->ms_amp};
+        op.delayed = tensor(".delayed_scale", {}, fp32, TensorRole::state);
+        op.history = tensor(".amax_history", {precision_.scaling->history}, fp32, TensorRole::state);
+        delayed_scales_.push_back({op.delayed, op.history, op.rule});
+    }
+    append(op, fmt::format("{}{}", delayed ? "delayed, " : "", name_of(blocks.rule)));
+    return op;
+}
+
+Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
+    const OperandScaling& operand = precision_.scaling->operand(role, differentiating_);
+    const BlockScaling blocks = operand.blocks(sums_rows);
+    const std::tuple key(source.index, blocks.rows, blocks.columns);
+    if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
+    TensorId from = source;
+    if (operand.hadamard && sums_rows) {
+        const TensorInfo info = program_[source];
+        from = add_tensor(info.name + ".hadamard", info.shape, info.format, info.role);
+        append(Hadamard{source, from}, "spreads outliers");
+    }
+    const Quantize op = append_cast(from, role, operand, blocks);
+    const Scaled result{op.out, {op.scale, op.tensor_scale, blocks}};
+    scaled_[key] = result;
+    scaled_sources_[op.out.index] = {source, role};
+    return result;
+}
+
+TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x) {
+    if (!narrow) return x;
+    const bool weight = program_[x].role == TensorRole::parameter;
+    if (weight && !precision_.autocast.enabled) x = cast(x, precision_.weights, "weights");
+    const Quantize op =
+        append_cast(x, weight ? OperandRole::weight : OperandRole::input, *narrow, narrow->blocks(false));
+    const TensorInfo from = program_[x];
+    const TensorId out = add_tensor(from.name + ":restored", from.shape, from.format,
+                                    weight ? TensorRole::weight : TensorRole::activation);
+    append(Dequantize{op.out, op.scale, out, op.scaling}, "computed with in its own format");
+    return out;
+}
+
+FormatSpec Graph::gradient_format(TensorId x) const {
+    if (wide_gradients_.contains(x.index)) return fp32;
+    const TensorInfo& info = (*this)[x];
+    const bool own = precision_.autocast.enabled || info.role == TensorRole::parameter ||
+                     (info.shape.empty() && info.role == TensorRole::activation);
+    return own ? info.format : precision_.gradients;
+}
+
+TensorId Graph::gradient(TensorId of) const {
+    const auto found = gradients_.find(of.index);
+    return found == gradients_.end() ? TensorId{} : found->second;
+}
+
+TensorId Graph::new_gradient(TensorId x) {
+    if (!needs_gradient(x)) return {};
+    const TensorInfo of = program_[x];
+    const TensorId out = add_tensor(of.name + ".grad", of.shape, gradient_format(x), TensorRole::gradient);
+    program_[out].gradient_of = x;
+    return out;
+}
+
+void Graph::contribute(TensorId x, TensorId contribution) {
+    if (!needs_gradient(x)) return;
+    if (const FormatSpec f = gradient_format(x); program_[contribution].format != f) {
+        const TensorId rounded = new_gradient(x);
+        append(Cast{contribution, rounded}, "a gradient has its tensor's format");
+        contribution = rounded;
+    }
+    const auto [known, first] = gradients_.try_emplace(x.index, contribution);
+    if (first) return;
+    const TensorId sum = new_gradient(x);
+    append(Add{known->second, contribution, sum}, "sum of the gradients of all uses");
+    known->second = sum;
+}
+
+void Graph::differentiate(TensorId loss) {
+    if (!program_[loss].shape.empty()) shape_error("differentiate", "a scalar loss", *this, {loss});
+    if (!needs_gradient(loss)) throw std::invalid_argument("[differentiate] the loss depends on no parameter");
+    differentiating_ = true;
+    const TensorId seed = new_gradient(loss);
+    append(LossGradient{seed}, "loss scale in the format of the loss");
+    gradients_[loss.index] = seed;
+    for (std::size_t i = program_.forward.size(); i-- > 0;) {
+        const Op op = program_.forward[i].op; // a copy: tapes grow
+        const std::vector<TensorId> outputs = outputs_of(op);
+        if (std::ranges::none_of(outputs, [&](TensorId out) { return gradient(out) && needs_gradient(out); })) continue;
+        std::visit(
+            [&](const auto& o) {
+                if constexpr (requires { backward(*this, o); }) backward(*this, o);
+                else throw std::logic_error(fmt::format("[{}] has no gradient", o.name));
+            },
+            op);
+    }
+    differentiating_ = false;
+}
+
+} // namespace amp

@@ -1,0 +1,152 @@
+// Builds a Program: ops as a model calls them, casts as the precision wants them, and the gradients of it all.
+//
+//     Program program;
+//     Graph g(program, precision("amp-fp16"));
+//     const TensorId x = g.input("x", {64, 10}), w = g.parameter("weight", {1, 10}, uniform(0.3));
+//     const TensorId loss = mse_loss(g, linear(g, x, w, {}), target);
+//     g.differentiate(loss);                       // fills program.backward
+//     g.gradient(w)                                // a tensor of w's format
+#pragma once
+
+#include <ampscope/sim/program/ops.h>
+#include <ampscope/sim/program/precision.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace amp {
+
+/// How a parameter begins: uniform in [-bound, bound), a constant where bound is 0, or normal with that deviation.
+struct Init {
+    enum class Kind : std::uint8_t { constant, uniform, normal } kind = Kind::constant;
+    double value = 0;
+};
+
+struct Parameter {
+    TensorId weight;
+    Init init;
+};
+
+/// The state of delayed scaling of one tensor.
+struct DelayedScale {
+    TensorId scale, history;
+    DelayedRule rule;
+};
+
+class Graph {
+  public:
+    Graph(Program& program, Precision precision) : program_(program), precision_(std::move(precision)) {}
+    Graph(const Graph&) = delete;
+    Graph& operator=(const Graph&) = delete;
+
+    // What a model says.
+
+    /// Names made during the life of the result begin with `name` and a dot, within those of enclosing scopes.
+    class Scope {
+      public:
+        Scope(Graph& graph, std::string_view name);
+        ~Scope() { graph_.scope_.resize(length_); }
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
+
+      private:
+        Graph& graph_;
+        std::size_t length_;
+    };
+    [[nodiscard]] Scope scope(std::string_view name) { return {*this, name}; }
+    TensorId input(std::string_view name, Shape shape);
+    TensorId parameter(std::string_view name, Shape shape, Init init);
+    /// The gradient of this activation is recorded, as NAME.out.grad.
+    void watch(TensorId activation, std::string_view name);
+    /// Appends the gradients of a scalar to the backward tape: of every parameter that it depends on.
+    void differentiate(TensorId loss);
+
+    [[nodiscard]] const Precision& precision() const { return precision_; }
+    [[nodiscard]] const TensorInfo& operator[](TensorId id) const { return std::as_const(program_)[id]; }
+    [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+    [[nodiscard]] const std::vector<std::pair<std::string, TensorId>>& watched() const { return watched_; }
+    /// The gradient, or none if none has arrived.
+    [[nodiscard]] TensorId gradient(TensorId of) const;
+
+    // What ops say.
+
+    /// How a call of an op is carried out: its operands, cast where the precision wants that, and its result's format.
+    struct Plan {
+        std::vector<TensorId> operands;
+        FormatSpec output;
+        std::string rule;
+    };
+    Plan plan(std::string_view op, std::vector<TensorId> operands);
+    /// How a matrix product of these tensors is made.
+    [[nodiscard]] MatmulArithmetic product(TensorId a, TensorId b) const {
+        return precision_.product((*this)[a].format, (*this)[b].format, differentiating_);
+    }
+    /// A new tensor for a result, named after the op.
+    TensorId result(std::string_view op, Shape shape, const FormatSpec& format,
+                    TensorRole role = TensorRole::activation);
+    void append(Op op, std::string rule);
+    /// x in that format: itself, or the result of a Cast.
+    TensorId cast(TensorId x, const FormatSpec& format, std::string rule);
+    /// x under another shape of as many elements: its numbers, not a copy.
+    TensorId append_view(TensorId x, Shape shape);
+    [[nodiscard]] bool needs_gradient(TensorId x) const { return x && (*this)[x].needs_gradient; }
+    /// A new tensor for a contribution to the gradient of x, of x's shape; or none if x needs none.
+    TensorId new_gradient(TensorId x);
+    /// The gradient of x grows by a contribution; its shape is x's, or a view of it is taken.
+    void contribute(TensorId x, TensorId contribution);
+    /// The gradient of x stays FP32: sums that are rounded later.
+    void keep_gradient_wide(TensorId x) { wide_gradients_.insert(x.index); }
+    [[nodiscard]] FormatSpec gradient_format(TensorId x) const;
+    std::uint32_t next_stream() { return stream_++; }
+
+    /// A tensor as an operand of a scaled product.
+    struct Scaled {
+        TensorId tensor;
+        OperandScale scale{};
+    };
+    /// `source` in the formats and scales of the precision's recipe, for a product that sums over its rows, or else
+    /// over its columns.
+    Scaled scaled(TensorId source, OperandRole role, bool sums_rows);
+    /// Where a scaled operand comes from.
+    struct ScaledSource {
+        TensorId tensor;
+        OperandRole role;
+    };
+    [[nodiscard]] const ScaledSource& source_of(TensorId scaled) const { return scaled_sources_.at(scaled.index); }
+    [[nodiscard]] bool scales_here() const { return precision_.scales(scope_); }
+    /// x cast with scales and back to its own format, if that is wanted: what a narrow copy would give. Not
+    /// differentiable.
+    TensorId through(const std::optional<OperandScaling>& narrow, TensorId x);
+    /// Whether a layer here is served as Precision::serving says.
+    [[nodiscard]] bool serves_here() const { return !precision_.is_unscaled(scope_); }
+    [[nodiscard]] const std::vector<DelayedScale>& delayed_scales() const { return delayed_scales_; }
+
+  private:
+    TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
+    [[nodiscard]] bool region_is_off() const;
+    Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand, const BlockScaling& blocks);
+    Plan plan_uniform(std::string_view op, std::vector<TensorId> operands);
+
+    Program& program_;
+    Precision precision_;
+    std::string scope_;
+    bool differentiating_ = false;
+    std::uint32_t stream_ = 1;
+    std::vector<Parameter> parameters_;
+    std::vector<std::pair<std::string, TensorId>> watched_;
+    std::map<std::string, int> names_;
+    std::map<std::pair<int, std::string>, TensorId> weight_casts_;
+    std::map<int, TensorId> gradients_;
+    std::set<int> wide_gradients_;
+    std::map<std::tuple<int, std::int64_t, std::int64_t>, Scaled> scaled_; // by source and block
+    std::map<int, ScaledSource> scaled_sources_;
+    std::vector<DelayedScale> delayed_scales_;
+};
+
+/// "[op] expected ..., got SHAPE, SHAPE ...".
+[[noreturn]] void shape_error(std::string_view op, std::string_view expected, const Graph& g,
+                              std::initializer_list<TensorId> got);
+
+} // namespace amp

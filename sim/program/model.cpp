@@ -1,0 +1,53 @@
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/noise.h>
+#include <ampscope/sim/program/models/networks.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+const ModelRow rows[] = {
+    {"linear", "one linear layer: regression on 10 numbers", linear_network, {.name = "linear"}},
+    {"mlp",
+     "hidden layers with ReLU on 8 x 8 digits",
+     mlp_network,
+     {.name = "mlp", .width = 128, .activation = ActivationKind::relu}},
+    {"cnn",
+     "convolutions with ReLU on 8 x 8 digits",
+     cnn_network,
+     {.name = "cnn", .width = 16, .activation = ActivationKind::relu}},
+    {"gpt", "a decoder on modular addition, or on the characters of a text", gpt_network, {}},
+};
+
+} // namespace
+
+std::span<const ModelRow> models() { return rows; }
+
+const ModelRow& model(std::string_view name) {
+    const auto* const row = std::ranges::find(rows, name, &ModelRow::name);
+    if (row != std::end(rows)) return *row;
+    std::vector<std::string_view> names;
+    for (const ModelRow& r : rows) names.push_back(r.name);
+    throw std::invalid_argument(fmt::format("unknown model '{}'; known: {}", name, fmt::join(names, ", ")));
+}
+
+std::vector<float> initial_values(const Parameter& parameter, std::size_t number, const TensorInfo& info,
+                                  std::uint64_t seed) {
+    constexpr std::uint32_t first_stream = 0x17170000; // apart from those of ops and data
+    const auto stream = first_stream + static_cast<std::uint32_t>(number);
+    std::vector<float> values(static_cast<std::size_t>(info.count()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        double x = parameter.init.value;
+        if (parameter.init.kind == Init::Kind::uniform) x *= 2 * uniform(seed, stream, i) - 1;
+        if (parameter.init.kind == Init::Kind::normal) x *= normal(seed, stream, i);
+        values[i] = quantize(info.format, x);
+    }
+    return values;
+}
+
+} // namespace amp

@@ -1,0 +1,26 @@
+// The builders behind models(): one file each. Shape letters: B batch, T tokens, C channels or width.
+#pragma once
+
+#include <ampscope/sim/program/model.h>
+
+namespace amp {
+
+/// B x features -> one linear layer -> mean squared error.
+Network linear_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
+/// B x features -> `depth` hidden layers of `width` -> classes or numbers.
+Network mlp_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
+/// B x H x W x C -> two 3 x 3 convolutions of `width` and 2 `width` channels, each with ReLU and 2 x 2 max pooling ->
+/// classes.
+Network cnn_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
+/// B x T token numbers -> a decoder with learned positions, norms before attention and before the MLP of 4 `width` ->
+/// the next token (Radford et al. 2019).
+Network gpt_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
+
+/// A linear layer with PyTorch's initial weights: uniform within 1 / sqrt(inputs), the bias too.
+TensorId linear_layer(Graph& g, std::string_view name, TensorId x, std::int64_t outputs);
+/// The inputs and targets of a batch.
+Network batch_of(Graph& g, const Dataset& data, std::int64_t batch);
+/// The loss of these outputs: cross-entropy for classes, else the mean squared error.
+void add_loss(Graph& g, Network& network, TensorId outputs, const Dataset& data);
+
+} // namespace amp

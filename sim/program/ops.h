@@ -1,0 +1,57 @@
+// Every op, and the tapes that are made of them.
+#pragma once
+
+#include <ampscope/sim/program/ops/activation.h>
+#include <ampscope/sim/program/ops/conv2d.h>
+#include <ampscope/sim/program/ops/elementwise.h>
+#include <ampscope/sim/program/ops/embedding.h>
+#include <ampscope/sim/program/ops/gradient.h>
+#include <ampscope/sim/program/ops/loss.h>
+#include <ampscope/sim/program/ops/matmul.h>
+#include <ampscope/sim/program/ops/norm.h>
+#include <ampscope/sim/program/ops/pool.h>
+#include <ampscope/sim/program/ops/quantize.h>
+#include <ampscope/sim/program/ops/reduce.h>
+#include <ampscope/sim/program/ops/shape.h>
+#include <ampscope/sim/program/ops/softmax.h>
+#include <ampscope/sim/program/ops/update.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace amp {
+
+using Op = std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax,
+                        SoftmaxBackward, Norm, NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward,
+                        Embedding, EmbeddingBackward, Quantize, Dequantize, UpdateScale, Hadamard, Reduce,
+                        ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
+                        AccumulateGradient, AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
+
+/// An op and why its formats are what they are.
+struct Instruction {
+    Op op;
+    std::string rule;
+};
+using Tape = std::vector<Instruction>;
+
+/// The tapes of a training step and the tensors that they name.
+struct Program {
+    std::vector<TensorInfo> tensors;
+    Tape forward, backward; ///< for each micro-batch of each replica
+    Tape check;             ///< all-reduce and search for infinities, once a step
+    Tape unscale;           ///< division by the loss scale, if there is one
+    Tape update;            ///< clipping and optimizer, unless the step is skipped
+
+    [[nodiscard]] const TensorInfo& operator[](TensorId id) const {
+        return tensors[static_cast<std::size_t>(id.index)];
+    }
+    TensorInfo& operator[](TensorId id) { return tensors[static_cast<std::size_t>(id.index)]; }
+};
+
+std::string_view name_of(const Op& op);
+/// The tensors that an op reads, and those that it writes, without the absent ones.
+std::vector<TensorId> inputs_of(const Op& op);
+std::vector<TensorId> outputs_of(const Op& op);
+
+} // namespace amp

@@ -1,0 +1,44 @@
+// Convolution as a matrix product of patches. Images are batch x height x width x channels.
+#pragma once
+
+#include <ampscope/sim/program/ops/op.h>
+
+namespace amp {
+
+struct ConvGeometry {
+    std::int64_t batch = 0, height = 0, width = 0, channels = 0, kernel = 0, stride = 1, padding = 0;
+    [[nodiscard]] constexpr std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
+    [[nodiscard]] constexpr std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
+    [[nodiscard]] constexpr std::int64_t patches() const { return batch * out_height() * out_width(); }
+    [[nodiscard]] constexpr std::int64_t patch_size() const { return kernel * kernel * channels; }
+};
+
+/// out = a row for each position of the kernel: its patch, row by row, channels last; zeros beyond the border.
+struct Im2Col {
+    static constexpr std::string_view name = "im2col";
+    TensorId in, out;
+    ConvGeometry geometry;
+    [[nodiscard]] auto inputs() const { return std::array{in}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+/// weight: out_channels x (kernel * kernel * channels), in the order of Im2Col; bias: out_channels, may be absent.
+TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t kernel, std::int64_t stride,
+                std::int64_t padding);
+void backward(Graph& g, const Im2Col& op);
+void run(Cpu& cpu, const Im2Col& op);
+void run(Cuda& cuda, const Im2Col& op);
+
+/// The transpose of Im2Col: out = the sum of what the patches hold of each pixel, in FP32, in the order of the patches;
+/// one rounding. `in` is FP32: it is the unrounded sums of a product.
+struct Col2Im {
+    static constexpr std::string_view name = "col2im";
+    static constexpr std::string_view accumulation = "fp32, patch by patch";
+    TensorId in, out;
+    ConvGeometry geometry;
+    [[nodiscard]] auto inputs() const { return std::array{in}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+void run(Cpu& cpu, const Col2Im& op);
+void run(Cuda& cuda, const Col2Im& op);
+
+} // namespace amp

@@ -1,0 +1,66 @@
+// Losses: the mean over a batch, a scalar.
+#pragma once
+
+#include <ampscope/sim/program/ops/op.h>
+
+namespace amp {
+
+/// out = the mean over rows of log(sum of e^x) - x_target, in double, rows in order; rows whose target is negative do
+/// not count. NaN without a row that does.
+struct CrossEntropy {
+    static constexpr std::string_view name = "cross_entropy";
+    static constexpr std::string_view accumulation = "double, 16 lanes a row, then row by row";
+    TensorId logits, targets, out; ///< targets: a class number for each row, as floats
+    [[nodiscard]] auto inputs() const { return std::array{logits, targets}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+TensorId cross_entropy(Graph& g, TensorId logits, TensorId targets);
+void backward(Graph& g, const CrossEntropy& op);
+void run(Cpu& cpu, const CrossEntropy& op);
+void run(Cuda& cuda, const CrossEntropy& op);
+
+/// grad_in = (softmax(x) - [j is the target]) * grad_out / rows that count.
+struct CrossEntropyBackward {
+    static constexpr std::string_view name = "cross_entropy_backward";
+    TensorId logits, targets, grad_out, grad_in;
+    [[nodiscard]] auto inputs() const { return std::array{logits, targets, grad_out}; }
+    [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
+};
+void run(Cpu& cpu, const CrossEntropyBackward& op);
+void run(Cuda& cuda, const CrossEntropyBackward& op);
+
+/// out = the mean of (x - target)^2, in double, elements in order.
+struct MseLoss {
+    static constexpr std::string_view name = "mse_loss";
+    static constexpr std::string_view accumulation = "double, in order";
+    TensorId in, targets, out;
+    [[nodiscard]] auto inputs() const { return std::array{in, targets}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+TensorId mse_loss(Graph& g, TensorId in, TensorId targets);
+void backward(Graph& g, const MseLoss& op);
+void run(Cpu& cpu, const MseLoss& op);
+void run(Cuda& cuda, const MseLoss& op);
+
+/// grad_in = 2 (x - target) * grad_out / elements.
+struct MseLossBackward {
+    static constexpr std::string_view name = "mse_loss_backward";
+    TensorId in, targets, grad_out, grad_in;
+    [[nodiscard]] auto inputs() const { return std::array{in, targets, grad_out}; }
+    [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
+};
+void run(Cpu& cpu, const MseLossBackward& op);
+void run(Cuda& cuda, const MseLossBackward& op);
+
+/// out = the gradient that backward begins with: the loss scale of the step, rounded to the format of out as PyTorch
+/// rounds it to the type of the loss, then divided by the number of micro-batches and rounded again.
+struct LossGradient {
+    static constexpr std::string_view name = "loss_gradient";
+    TensorId out;
+    [[nodiscard]] auto inputs() const { return std::array<TensorId, 0>{}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+void run(Cpu& cpu, const LossGradient& op);
+void run(Cuda& cuda, const LossGradient& op);
+
+} // namespace amp

@@ -1,0 +1,45 @@
+#include <ampscope/sim/program/graph.h>
+
+namespace amp {
+
+namespace {
+
+TensorId norm(Graph& g, NormKind kind, TensorId in, TensorId weight, TensorId bias, double eps) {
+    const std::string_view name = kind == NormKind::layer ? "layer_norm" : "rms_norm";
+    const Shape x = g[in].shape;
+    const auto fits = [&](TensorId p) { return !p || g[p].shape == Shape{x.back()}; };
+    if (x.empty() || !weight || !fits(weight) || !fits(bias)) shape_error(name, "... x N and N", g, {in, weight});
+    std::vector<TensorId> operands = {in, weight};
+    if (bias) operands.push_back(bias);
+    const Graph::Plan plan = g.plan(name, operands);
+    const TensorId out = g.result(name, x, plan.output);
+    g.append(Norm{kind, plan.operands[0], plan.operands[1], bias ? plan.operands[2] : TensorId{}, out, eps}, plan.rule);
+    return out;
+}
+
+} // namespace
+
+TensorId layer_norm(Graph& g, TensorId in, TensorId weight, TensorId bias, double eps) {
+    return norm(g, NormKind::layer, in, weight, bias, eps);
+}
+
+TensorId rms_norm(Graph& g, TensorId in, TensorId weight, double eps) {
+    return norm(g, NormKind::rms, in, weight, {}, eps);
+}
+
+void backward(Graph& g, const Norm& op) {
+    NormBackward b{op.kind,
+                   op.in,
+                   op.weight,
+                   g.gradient(op.out),
+                   g.new_gradient(op.in),
+                   g.new_gradient(op.weight),
+                   g.new_gradient(op.bias),
+                   op.eps};
+    g.append(b, "formats of forward");
+    if (b.grad_in) g.contribute(op.in, b.grad_in);
+    if (b.grad_weight) g.contribute(op.weight, b.grad_weight);
+    if (b.grad_bias) g.contribute(op.bias, b.grad_bias);
+}
+
+} // namespace amp

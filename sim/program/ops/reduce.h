@@ -1,0 +1,38 @@
+// Sums and means over leading axes.
+#pragma once
+
+#include <ampscope/sim/program/ops/op.h>
+
+namespace amp {
+
+enum class ReduceKind : std::uint8_t { sum, mean };
+
+/// out_j = the sum of in_ij over i, begun at +0, in the order of i, each addition rounded to `accumulate`; for a mean
+/// then divided by the number of rows, in double. One rounding to the format of out.
+struct Reduce {
+    static constexpr std::string_view name = "reduce";
+    ReduceKind kind = ReduceKind::sum;
+    TensorId in, out;
+    FormatSpec accumulate = format("fp32");
+    [[nodiscard]] auto inputs() const { return std::array{in}; }
+    [[nodiscard]] auto outputs() const { return std::array{out}; }
+};
+/// Over all elements.
+TensorId sum(Graph& g, TensorId in);
+TensorId mean(Graph& g, TensorId in);
+void backward(Graph& g, const Reduce& op);
+void run(Cpu& cpu, const Reduce& op);
+void run(Cuda& cuda, const Reduce& op);
+
+/// grad_in = factor * grad_out, repeated over the leading axes.
+struct ReduceBackward {
+    static constexpr std::string_view name = "reduce_backward";
+    TensorId grad_out, grad_in;
+    double factor = 1;
+    [[nodiscard]] auto inputs() const { return std::array{grad_out}; }
+    [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
+};
+void run(Cpu& cpu, const ReduceBackward& op);
+void run(Cuda& cuda, const ReduceBackward& op);
+
+} // namespace amp

@@ -1,0 +1,188 @@
+#include <ampscope/sim/program/training_program.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+/// Tensors that no op of the network names: totals of gradients and the optimizer's state.
+TensorId add_tensor(Program& p, std::string name, const Shape& shape, const FormatSpec& format, TensorRole role) {
+    p.tensors.push_back({.name = std::move(name), .shape = shape, .format = format, .role = role});
+    return {static_cast<std::int32_t>(p.tensors.size() - 1)};
+}
+
+/// Whether tensors of the parameter are kept under a scale, where some are: those of layers that a recipe scales.
+bool has_scale(const TrainingProgram& t, const Precision& precision, TensorId parameter) {
+    const auto casts = [&](const Instruction& i) {
+        const auto* const cast = std::get_if<Quantize>(&i.op);
+        return cast != nullptr && cast->in == parameter;
+    };
+    return !precision.scaling || std::ranges::any_of(t.program.forward, casts);
+}
+
+/// Several micro-batches add up, several replicas meet; else the gradient of backward is the gradient.
+void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradient, ParameterTensors& to) {
+    Program& p = t.program;
+    const bool scaled = o.all_reduce.scaled && has_scale(t, o.precision, to.weight);
+    if (o.micro_batches == 1 && o.replicas == 1 && !scaled) {
+        to.contributions = {gradient};
+        to.gradient = gradient;
+        return;
+    }
+    const TensorInfo info = p[gradient];
+    for (int r = 0; r < o.replicas; ++r) {
+        to.contributions.push_back(
+            add_tensor(p, fmt::format("{}.total_{}", info.name, r), info.shape, info.format, TensorRole::gradient));
+        p[to.contributions.back()].gradient_of = to.weight;
+    }
+    p.backward.push_back({AccumulateGradient{gradient, to.contributions}, "a gradient has its parameter's format"});
+    to.gradient = to.contributions.front();
+    if (o.replicas == 1 && !scaled) return;
+    to.gradient = add_tensor(p, info.name + ".mean", info.shape, info.format, TensorRole::gradient);
+    p[to.gradient].gradient_of = to.weight;
+    const FormatSpec transport = o.all_reduce.scaled && !scaled ? format("fp32") : o.all_reduce.transport;
+    p.check.push_back(
+        {AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, transport, scaled},
+         fmt::format("sent as {}{}", transport.name, scaled ? ", a scale for the tensor of all replicas" : "")});
+}
+
+void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
+    for (const ParameterTensors& p : t.parameters) tape.push_back({Clip{t.norm, p.gradient, max_norm}, "clipping"});
+}
+
+Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tensors, std::size_t number) {
+    const TensorInfo weight = p[tensors.weight];
+    Update update{.options = o.optimizer,
+                  .weight = tensors.weight,
+                  .gradient = tensors.gradient,
+                  .m = {},
+                  .v = {},
+                  .compensation = {},
+                  .stream = static_cast<std::uint32_t>(number)};
+    const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<FormatSpec>& scaled) {
+        const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
+        p[id].scaled_as = scaled;
+        return id;
+    };
+    const Precision& q = o.precision;
+    const bool sgd = o.optimizer.kind == OptimizerKind::sgd;
+    if (!sgd || o.optimizer.momentum != 0) update.m = state("m", q.m, q.scaled_state.m);
+    if (!sgd) update.v = state("v", q.v, q.scaled_state.v);
+    if (o.optimizer.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format, {});
+    return update;
+}
+
+void check_options(const TrainOptions& o) {
+    if (o.batch < 1 || o.micro_batches < 1 || o.replicas < 1)
+        throw std::invalid_argument("[train] expected a batch, micro-batches and replicas of at least 1");
+    if (!(o.clip >= 0)) throw std::invalid_argument("[train] expected a norm to clip at that is not negative");
+    if (!(o.loss_weight > 0) || !std::isfinite(o.loss_weight))
+        throw std::invalid_argument("[train] expected a loss weight that is positive and finite");
+    check(o.scaling);
+    if (o.scaling.scaling != LossScaling::off && !o.scaling.fp16_gradients && o.precision.master == format("fp16"))
+        throw std::invalid_argument(fmt::format(
+            "[train] {}: gradients are FP16, which torch.amp.GradScaler refuses (\"Attempting to unscale FP16 "
+            "gradients.\"): keep master weights in FP32, or take another loss scaler such as apex or none",
+            o.precision.name));
+}
+
+/// Accumulators that are named but that no product can use are a mistake.
+void check_accumulators(const Program& program, const Precision& precision) {
+    const auto check = [&](const std::vector<Accumulator>& named, const Tape& tape) {
+        const auto uses = [&](const Instruction& i) {
+            const auto* const m = std::get_if<Matmul>(&i.op);
+            return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
+        };
+        if (!named.empty() && std::ranges::none_of(tape, uses))
+            throw std::invalid_argument(fmt::format("[train] {}: no matrix product has operands that {} takes",
+                                                    precision.name, names_of(named)));
+    };
+    check(precision.accumulators, program.forward);
+    check(precision.backward_accumulators, program.backward);
+}
+
+/// Throws std::invalid_argument for a name that is neither a module with parameters nor one around such.
+void check_modules(std::string_view what, const std::vector<std::string>& names, const Program& program,
+                   std::span<const Parameter> parameters) {
+    std::vector<std::string> known;
+    for (const Parameter& parameter : parameters) {
+        const std::string& name = program[parameter.weight].name; // h.0.attn.q.weight
+        for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+            if (const std::string module = name.substr(0, dot); std::ranges::find(known, module) == known.end())
+                known.push_back(module);
+    }
+    for (const std::string& name : names)
+        if (std::ranges::find(known, name) == known.end())
+            throw std::invalid_argument(
+                fmt::format("{}: '{}' is no module of the model; known: {}", what, name, fmt::join(known, ", ")));
+}
+
+} // namespace
+
+TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
+    check_options(o);
+    TrainingProgram t;
+    Program& p = t.program;
+    Graph g(p, o.precision);
+    t.network = model(o.model.name).build(g, o.model, data, o.batch);
+    t.initial = g.parameters();
+    check_modules("autocast-off", o.precision.autocast_off, p, t.initial);
+    if (o.precision.unscaled != Precision{}.unscaled) // the default is there for the models that have it
+        check_modules("scaling-off", o.precision.unscaled, p, t.initial);
+    g.differentiate(o.loss_weight == 1 ? t.network.loss : scale(g, t.network.loss, o.loss_weight));
+    check_accumulators(p, o.precision);
+    const auto is_cast = [](const Instruction& i) { return std::holds_alternative<Quantize>(i.op); };
+    if (o.precision.scaling && std::ranges::none_of(p.forward, is_cast))
+        throw std::invalid_argument(fmt::format("[train] {}: no layer to scale outside {}", o.precision.name,
+                                                fmt::join(o.precision.unscaled, ", ")));
+    for (const Parameter& parameter : g.parameters()) {
+        if (has_scale(t, o.precision, parameter.weight))
+            p[parameter.weight].scaled_as = o.precision.scaled_state.weight;
+        ParameterTensors tensors{
+            .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
+        collect_gradient(t, o, g.gradient(parameter.weight), tensors);
+        t.parameters.push_back(std::move(tensors));
+    }
+    for (const auto& [name, id] : g.watched())
+        if (const TensorId gradient = g.gradient(id)) t.watched_gradients.emplace_back(name + ".out.grad", gradient);
+
+    t.delayed_scales = g.delayed_scales();
+    for (const DelayedScale& d : t.delayed_scales) {
+        if (!o.precision.scaling->reduces_amax) { // a scale and a history for each replica
+            p[d.scale].shape = {o.replicas};
+            p[d.history].shape = {o.replicas, p[d.history].count()};
+        }
+        p.check.push_back({UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
+                           std::string(o.precision.scaling->name)});
+    }
+
+    std::vector<TensorId> gradients;
+    for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);
+    p.check.push_back({CheckFinite{gradients}, ""});
+    t.norm = add_tensor(p, "gradient_norm", {}, o.precision.master, TensorRole::gradient);
+    const GlobalNorm norm{gradients, t.norm};
+    if (o.clip > 0 && o.clip_before_unscale) {
+        p.unscale.push_back({norm, "before unscaling"});
+        add_clipping(t, p.unscale, o.clip);
+    }
+    if (o.scaling.scaling != LossScaling::off)
+        for (const ParameterTensors& q : t.parameters)
+            p.unscale.push_back({Unscale{q.gradient, o.scaling.unscale}, "loss scale"});
+    p.unscale.push_back({norm, "after unscaling"});
+    if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
+    for (std::size_t i = 0; i < t.parameters.size(); ++i) {
+        const Update update = add_state(p, o, t.parameters[i], i);
+        t.parameters[i].m = update.m;
+        t.parameters[i].v = update.v;
+        t.parameters[i].compensation = update.compensation;
+        p.update.push_back({update, "master weights"});
+    }
+    return t;
+}
+
+} // namespace amp

@@ -1,0 +1,54 @@
+// What a training takes, and the program of a step that follows from it.
+#pragma once
+
+#include <ampscope/sim/optim/loss_scaler.h>
+#include <ampscope/sim/program/model.h>
+
+namespace amp {
+
+struct AllReduceOptions {
+    AllReduceOrder order = AllReduceOrder::ring;
+    AllReduceDivision division = AllReduceDivision::before;
+    FormatSpec transport = format("fp32");
+    bool scaled = false; ///< see AllReduce; of weights that layers scale, or of all where no recipe scales
+};
+
+struct TrainOptions {
+    ModelOptions model{};
+    Precision precision{};
+    OptimizerOptions optimizer{};
+    std::string loss_scaler{};        ///< a row of loss_scalers, for messages
+    LossScalerOptions scaling{};      ///< LossScaling::off for none
+    double loss_weight = 1;           ///< of the loss that is differentiated; reports show the loss without it
+    double clip = 0;                  ///< largest norm of the gradients; 0: no clipping
+    bool clip_before_unscale = false; ///< the wrong order
+    std::int64_t batch = 32;          ///< examples in a micro-batch of a replica
+    int micro_batches = 1, replicas = 1;
+    AllReduceOptions all_reduce{};
+    std::int64_t warmup = 0; ///< steps over which the learning rate rises linearly
+    std::uint64_t seed = 0;
+};
+
+/// The tensors of one parameter; m, v and compensation where the optimizer has them.
+struct ParameterTensors {
+    TensorId weight;
+    std::vector<TensorId> contributions; ///< a gradient for each replica
+    TensorId gradient;                   ///< after all-reduce: what is unscaled, clipped and applied
+    TensorId m, v, compensation;
+};
+
+/// A network's program with everything that a step takes, for one precision.
+struct TrainingProgram {
+    Program program;
+    Network network;
+    std::vector<ParameterTensors> parameters;
+    std::vector<Parameter> initial;                                  ///< how each begins
+    std::vector<std::pair<std::string, TensorId>> watched_gradients; ///< "h.0.attn.out.grad"
+    std::vector<DelayedScale> delayed_scales;                        ///< of a recipe with delayed scaling
+    TensorId norm;                                                   ///< of the gradients, where they are clipped
+};
+
+/// Throws std::invalid_argument for options that contradict each other.
+TrainingProgram build_training_program(const TrainOptions& options, const Dataset& data);
+
+} // namespace amp

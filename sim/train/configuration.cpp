@@ -1,0 +1,180 @@
+#include <ampscope/sim/train/configuration.h>
+
+#include <ampscope/sim/base/fingerprint.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+namespace amp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Enum, std::size_t N>
+std::string_view word(const std::array<std::string_view, N>& names, Enum value) {
+    return names[static_cast<std::size_t>(value)];
+}
+
+Json json_of(const ModelOptions& m) {
+    return {{"name", m.name},
+            {"width", m.width},
+            {"depth", m.depth},
+            {"heads", m.heads},
+            {"dropout", m.dropout},
+            {"activation", word(activation_names, m.activation)},
+            {"norm", word(norm_names, m.norm)}};
+}
+
+Json json_of(const Precision& p) {
+    Json json = {{"name", p.name}};
+    if (p.autocast.enabled)
+        json["autocast"] = {{"format", p.autocast.low.name},
+                            {"policy", word(autocast_policy_names, p.autocast.policy)},
+                            {"weight_cache", p.weight_cache},
+                            {"backward_under_autocast", p.backward_under_autocast},
+                            {"off", p.autocast_off}};
+    else
+        json["formats"] = {{"weights", p.weights.name},
+                           {"activations", p.activations.name},
+                           {"gradients", p.gradients.name},
+                           {"loss", p.loss.name}};
+    const auto state = [](const FormatSpec& plain, const std::optional<FormatSpec>& scaled) {
+        return scaled ? std::string(scaled->name) + ":tensor" : std::string(plain.name);
+    };
+    json["state_formats"] = {{"master", state(p.master, p.scaled_state.weight)},
+                             {"m", state(p.m, p.scaled_state.m)},
+                             {"v", state(p.v, p.scaled_state.v)}};
+    json["accumulate"] = names_of(p.accumulators);
+    if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
+    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}}; // the rest is in the name
+    json["operands"] = p.operands.name;
+    json["operand_rounding"] = name_of(p.operand_rounding);
+    json["update"] = word(update_rounding_names, p.update);
+    return json;
+}
+
+Json json_of(const OptimizerOptions& o) {
+    return {{"kind", word(optimizer_kind_names, o.kind)},
+            {"order", word(optimizer_order_names, o.order)},
+            {"lr", o.learning_rate},
+            {"beta1", o.beta1},
+            {"beta2", o.beta2},
+            {"eps", o.eps},
+            {"weight_decay", o.weight_decay},
+            {"momentum", o.momentum},
+            {"dampening", o.dampening},
+            {"nesterov", o.nesterov},
+            {"contract", o.contract}};
+}
+
+/// The rest of a scaler's options is its row's.
+Json json_of(std::string_view row, const LossScalerOptions& o) {
+    return {{"name", row},
+            {"init_scale", o.init_scale},
+            {"growth_factor", o.growth_factor},
+            {"backoff_factor", o.backoff_factor},
+            {"growth_interval", o.growth_interval},
+            {"hysteresis", o.hysteresis},
+            {"unscale_by_updated_scale", o.unscale_by_updated_scale}};
+}
+
+void compare(const Json& a, const Json& b, const DifferenceSink& sink, const Json::json_pointer& at) {
+    if (a.is_object() && b.is_object()) {
+        std::unordered_map<std::string_view, const Json*> in_a, in_b; // an ordered_json would search for each key
+        for (const auto& [key, value] : a.items()) in_a.emplace(key, &value);
+        for (const auto& [key, value] : b.items()) in_b.emplace(key, &value);
+        for (const auto& [key, value] : a.items())
+            if (const auto other = in_b.find(key); other == in_b.end()) sink((at / key).to_string(), &value, nullptr);
+            else compare(value, *other->second, sink, at / key);
+        for (const auto& [key, value] : b.items())
+            if (!in_a.contains(key)) sink((at / key).to_string(), nullptr, &value);
+    } else if (a.is_array() && b.is_array()) {
+        for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i)
+            if (i >= b.size()) sink((at / i).to_string(), &a[i], nullptr);
+            else if (i >= a.size()) sink((at / i).to_string(), nullptr, &b[i]);
+            else compare(a[i], b[i], sink, at / i);
+    } else if (a != b) {
+        sink(at.to_string(), &a, &b);
+    }
+}
+
+} // namespace
+
+Json data_of(const Dataset& d) {
+    return {{"name", d.name},         {"fingerprint", d.fingerprint}, {"input", d.input},
+            {"target", d.target},     {"vocabulary", d.vocabulary},   {"classes", d.classes},
+            {"training", d.training}, {"validation", d.validation}};
+}
+
+Json configuration_of(const TrainOptions& o, const Dataset& data) {
+    Json all_reduce = {{"order", word(all_reduce_order_names, o.all_reduce.order)},
+                       {"divide", word(all_reduce_division_names, o.all_reduce.division)},
+                       {"format", o.all_reduce.transport.name}};
+    if (o.all_reduce.scaled) all_reduce["scaling"] = "ms-amp";
+    return {{"model", json_of(o.model)},
+            {"precision", json_of(o.precision)},
+            {"optimizer", json_of(o.optimizer)},
+            {"warmup", o.warmup},
+            {"loss_scaler", json_of(o.loss_scaler, o.scaling)},
+            {"loss_weight", o.loss_weight},
+            {"clip", o.clip},
+            {"clip_before_unscale", o.clip_before_unscale},
+            {"batch", o.batch},
+            {"micro_batches", o.micro_batches},
+            {"replicas", o.replicas},
+            {"all_reduce", all_reduce},
+            {"seed", o.seed},
+            {"data", data_of(data)}};
+}
+
+TrainOptions options_of(const Json& configuration) {
+    const Json &m = configuration.at("model"), &p = configuration.at("precision");
+    const auto text = [](const Json& json, const char* key) { return json.at(key).get<std::string>(); };
+    TrainOptions o;
+    o.model = {.name = text(m, "name"),
+               .width = m.at("width"),
+               .depth = m.at("depth"),
+               .heads = m.at("heads"),
+               .dropout = m.at("dropout"),
+               .activation = parse_name<ActivationKind>("activation", activation_names, text(m, "activation")),
+               .norm = parse_name<NormKind>("norm", norm_names, text(m, "norm"))};
+    o.precision = precision(text(p, "name"));
+    if (p.contains("autocast")) {
+        const Json& a = p.at("autocast");
+        o.precision.autocast.policy = parse_name<AutocastPolicy>("policy", autocast_policy_names, text(a, "policy"));
+        o.precision.weight_cache = a.at("weight_cache");
+        o.precision.autocast_off = a.at("off").get<std::vector<std::string>>();
+    }
+    if (p.contains("scaling")) o.precision.unscaled = p.at("scaling").at("off").get<std::vector<std::string>>();
+    o.batch = configuration.at("batch");
+    o.seed = configuration.at("seed");
+    return o;
+}
+
+void for_each_difference(const Json& a, const Json& b, const DifferenceSink& sink) {
+    compare(a, b, sink, Json::json_pointer());
+}
+
+std::string difference(const Json& a, const Json& b) {
+    std::optional<std::string> first;
+    for_each_difference(a, b, [&](const std::string& at, const Json*, const Json*) {
+        if (!first) first = at;
+    });
+    return first.value_or("");
+}
+
+std::string fingerprint_of(const Trainer& trainer) {
+    Fingerprint fingerprint;
+    for (const TensorId id : trainer.state_tensors()) fingerprint.add(std::as_bytes(trainer.backend()[id]));
+    const Trainer::State state = trainer.state();
+    fingerprint.add(std::as_bytes(std::span(&state.updates, 1)));
+    fingerprint.add(std::as_bytes(std::span(&state.scaler.scale, 1)));
+    fingerprint.add(std::as_bytes(std::span(&state.scaler.growth_tracker, 1)));
+    return fingerprint.text();
+}
+
+} // namespace amp

@@ -1,0 +1,145 @@
+#include <ampscope/sim/train/plan.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+
+namespace amp {
+
+namespace {
+
+std::string described(const Program& p, TensorId id) {
+    const TensorInfo& t = p[id];
+    return t.shape.empty() ? fmt::format("{} {}", t.name, t.kept_as().name)
+                           : fmt::format("{} {} {}", t.name, t.kept_as().name, fmt::join(t.shape, "x"));
+}
+
+std::string accumulator_of(const Op& op) {
+    if (const auto* m = std::get_if<Matmul>(&op)) {
+        const Accumulator& acc = m->arithmetic.accumulate;
+        if (acc.method == Accumulation::chain)
+            return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
+        return fmt::format("{} ({})", acc.name, name_of(acc.evidence));
+    }
+    if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
+    if (const auto* r = std::get_if<AllReduce>(&op)) return fmt::format("{}, replica by replica", r->transport.name);
+    return std::visit(
+        [](const auto& o) -> std::string {
+            if constexpr (requires { o.accumulation; }) return std::string(o.accumulation);
+            else return "";
+        },
+        op);
+}
+
+/// The format that a product multiplies in: its operands', or that of its mode.
+FormatSpec multiplied_format(const Program& p, const Matmul& m) {
+    const FormatSpec a = p[m.a].format, b = p[m.b].format;
+    if (m.arithmetic.operands != format("fp32")) return m.arithmetic.operands;
+    return a == b ? a : format("fp32");
+}
+
+void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view name, const Tape& tape) {
+    for (const Instruction& i : tape) {
+        if (std::holds_alternative<View>(i.op)) continue;
+        PlannedOp line{.tape = name,
+                       .op = std::string(name_of(i.op)),
+                       .output = {},
+                       .inputs = {},
+                       .result = {},
+                       .accumulate = accumulator_of(i.op),
+                       .rule = i.rule,
+                       .tensor_cores = {}};
+        for (const TensorId in : inputs_of(i.op)) line.inputs.push_back(described(p, in));
+        if (const auto out = outputs_of(i.op); !out.empty()) {
+            line.output = p[out.front()].name;
+            line.result = fmt::format("{} {}", p[out.front()].format.name, fmt::join(p[out.front()].shape, "x"));
+        }
+        if (const auto* a = std::get_if<Activation>(&i.op))
+            line.op = activation_names[static_cast<std::size_t>(a->kind)];
+        if (const auto* m = std::get_if<Matmul>(&i.op)) {
+            if (m->arithmetic.operands != format("fp32"))
+                line.rule += fmt::format(", operands read as {} ({})", m->arithmetic.operands.name,
+                                         name_of(m->arithmetic.operand_rounding));
+            line.tensor_cores = tensor_core_use(*m, multiplied_format(p, *m));
+        }
+        plan.push_back(std::move(line));
+    }
+}
+
+} // namespace
+
+std::vector<PlannedOp> plan_of(const TrainingProgram& t) {
+    std::vector<PlannedOp> plan;
+    append(plan, t.program, "forward", t.program.forward);
+    append(plan, t.program, "backward", t.program.backward);
+    append(plan, t.program, "check", t.program.check);
+    append(plan, t.program, "unscale", t.program.unscale);
+    append(plan, t.program, "update", t.program.update);
+    return plan;
+}
+
+std::string tensor_core_use(const Matmul& op, const FormatSpec& f) {
+    // NVIDIA, "Matrix Multiplication Background User's Guide" (DU-09799-001), section "Requirements to use Tensor
+    // Cores": since cuBLAS 11 any dimensions may use them; best where each is a multiple of 16 bytes (128 on A100).
+    struct Generation {
+        std::string_view name;
+        std::string_view formats;
+    };
+    constexpr Generation generations[] = {{"Volta", " fp16 "},
+                                          {"Turing", " fp16 "},
+                                          {"Ampere", " fp16 bf16 tf32 "},
+                                          {"Ada", " fp16 bf16 tf32 e4m3 e5m2 "},
+                                          {"Hopper", " fp16 bf16 tf32 e4m3 e5m2 "},
+                                          {"Blackwell", " fp16 bf16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 "}};
+    std::vector<std::string_view> usable;
+    for (const Generation& g : generations)
+        if (g.formats.find(fmt::format(" {} ", f.name)) != std::string_view::npos) usable.push_back(g.name);
+    if (usable.empty()) return fmt::format("no ({} is not an operand format)", f.name);
+    const std::int64_t bits = f == format("tf32") ? 32 : f.bits(), multiple = 128 / bits;
+    std::vector<std::string> off;
+    for (const auto& [name, extent] : {std::pair{"m", op.m}, std::pair{"n", op.n}, std::pair{"k", op.k}})
+        if (extent % multiple != 0) off.push_back(fmt::format("{}={}", name, extent));
+    std::string text = fmt::format("{}", fmt::join(usable, ", "));
+    if (off.empty()) return text + fmt::format("; m, n, k are multiples of {} (16 bytes)", multiple);
+    return text + fmt::format("; {} no multiple of {}: cuBLAS before 11 would not, later pads", fmt::join(off, ", "),
+                              multiple);
+}
+
+double MemoryAccount::bytes_per_parameter() const {
+    double sum = 0;
+    for (const Row& row : rows)
+        if (row.per_parameter) sum += row.bytes();
+    return sum / static_cast<double>(parameters);
+}
+
+MemoryAccount memory_of(const TrainingProgram& t) {
+    MemoryAccount account;
+    const Program& p = t.program;
+    const auto add = [&](std::string purpose, TensorId id, bool per_parameter) {
+        if (!id || p[id].storage) return;
+        const FormatSpec f = p[id].kept_as();
+        const auto same =
+            std::ranges::find_if(account.rows, [&](const auto& r) { return r.purpose == purpose && r.format == f; });
+        if (same != account.rows.end()) same->elements += p[id].count();
+        else account.rows.push_back({std::move(purpose), f, p[id].count(), per_parameter});
+    };
+    for (const ParameterTensors& q : t.parameters) {
+        account.parameters += p[q.weight].count();
+        add("master weights", q.weight, true);
+    }
+    for (std::size_t i = 0; i < p.tensors.size(); ++i)
+        if (p.tensors[i].role == TensorRole::weight) add("weights, cast", {static_cast<std::int32_t>(i)}, true);
+    for (const ParameterTensors& q : t.parameters) add("gradients", q.gradient, true);
+    for (const ParameterTensors& q : t.parameters) {
+        add("optimizer m", q.m, true);
+        add("optimizer v", q.v, true);
+        add("Kahan compensation", q.compensation, true);
+    }
+    for (const Instruction& i : p.forward)
+        for (const TensorId out : outputs_of(i.op))
+            if (p[out].role == TensorRole::activation) add("activations", out, false);
+    return account;
+}
+
+} // namespace amp

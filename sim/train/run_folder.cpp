@@ -1,0 +1,390 @@
+#include <ampscope/sim/train/run_folder.h>
+
+#include <ampscope/formats/batch.h>
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/base/fingerprint.h>
+#include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/write.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <new>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string step_file(std::int64_t step) { return fmt::format("step_{:06}.safetensors", step); }
+
+/// The step in a name that step_file() makes; nothing for another name.
+std::optional<std::int64_t> step_of(const std::string& name) {
+    std::int64_t step = 0;
+    if (std::sscanf(name.c_str(), "step_%ld.safetensors", &step) != 1 || name != step_file(step)) return std::nullopt;
+    return step;
+}
+
+/// How a file holds a tensor of that format: its own codes where there is a dtype of whole bytes, else FP32.
+DType dtype_of(const FormatSpec& f) {
+    for (const DTypeInfo& d : dtypes)
+        if (d.kind == NumberKind::format && d.bits >= 8 && d.bits == f.bits() && d.format == f.name) return d.dtype;
+    return DType::f32;
+}
+
+template <class Code>
+void append_codes(TensorWriter& writer, const FormatSpec& f, std::span<const float> values) {
+    std::vector<Code> codes(values.size());
+    encode(f, values, std::span(codes));
+    writer.append(std::as_bytes(std::span(codes)));
+}
+
+void append_values(TensorWriter& writer, DType dtype, std::span<const float> values) {
+    const FormatSpec f = format(info(dtype).format);
+    if (dtype == DType::f32) writer.append(std::as_bytes(values));
+    else if (info(dtype).bits == 16) append_codes<std::uint16_t>(writer, f, values);
+    else append_codes<std::uint8_t>(writer, f, values);
+}
+
+[[noreturn]] void fail(const fs::path& path, std::string_view what) {
+    throw FileError(path, fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+/// A number, or null where JSON has none.
+Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+constexpr const char* broken_state = "its state cannot be read"; // what a checkpoint says besides its tensors
+
+void check_file(const fs::path& file) {
+    std::error_code none;
+    if (!is_there(file)) return;
+    if (!fs::is_regular_file(file, none)) throw FileError(file, "is no regular file");
+    if (::access(file.c_str(), W_OK) != 0) fail(file, "cannot be written");
+}
+
+/// Throws FileError where something else lies in the place of what a run writes, or it could not be written.
+void check_places(const fs::path& run) {
+    for (const char* part : {"run.json", "result.json", "metrics.jsonl", "histograms.jsonl"}) check_file(run / part);
+    for (const char* part : {"gradients", "state", "checkpoints"}) {
+        const fs::path folder = run / part;
+        std::error_code none;
+        if (!is_there(folder)) continue;
+        if (!fs::is_directory(folder, none)) throw FileError(folder, "is no folder");
+        if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) fail(folder, "cannot be written");
+        if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // as /proc, where access() says yes
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
+            if (step_of(entry.path().filename())) check_file(entry.path());
+    }
+}
+
+/// How long a log must be at least for a run to go on with it.
+void check_log(const fs::path& log, std::uint64_t bytes) {
+    if (!fs::exists(log) || fs::file_size(log) < bytes)
+        throw FileError(log, "is shorter than its checkpoint says: lines were lost");
+}
+
+/// What the folder holds of a run though it has no run.json; empty: nothing. Where a program was killed before it had
+/// written run.json, all is empty.
+std::string_view part_of_a_run(const fs::path& path) {
+    for (const char* part : {"metrics.jsonl", "histograms.jsonl", "result.json", "gradients", "state", "checkpoints"})
+        if (fs::exists(path / part) && !fs::is_empty(path / part)) return part;
+    return {};
+}
+
+using NamedTensors = std::vector<std::pair<std::string, TensorId>>;
+
+NamedTensors state_of(const Trainer& trainer) {
+    NamedTensors tensors;
+    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
+    return tensors;
+}
+
+/// Tensors in their own formats; for a checkpoint in FP32, sealed.
+void write_tensors(const fs::path& file, const Trainer& trainer, const NamedTensors& tensors,
+                   const std::map<std::string, std::string>& metadata, bool checkpoint = false) {
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, id] : tensors) {
+        const TensorInfo& t = trainer.backend().info(id);
+        entries.push_back({.name = name,
+                           .dtype = checkpoint ? DType::f32 : dtype_of(t.format),
+                           .shape = {t.shape.begin(), t.shape.end()}});
+    }
+    TensorWriter writer =
+        checkpoint ? create_sealed_file(file, entries, metadata) : create_tensor_file(file, entries, metadata);
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].second]);
+    writer.commit();
+}
+
+std::string fingerprint_of(const Json& json) {
+    const std::string text = json.dump();
+    Fingerprint fingerprint;
+    fingerprint.add(std::as_bytes(std::span(text)));
+    return fingerprint.text();
+}
+
+} // namespace
+
+LineFile::LineFile(fs::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+    if (descriptor_ < 0) fail(path_, "cannot be opened");
+}
+
+LineFile::LineFile(fs::path path, std::uint64_t keep) : LineFile(std::move(path)) {
+    length_ = keep; // what throws from here on closes the file: it is an object already
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) fail(path_, "cannot be read");
+    if (static_cast<std::uint64_t>(status.st_size) < keep)
+        throw FileError(path_, "is shorter than its checkpoint says: lines were lost");
+    if (::ftruncate(descriptor_, static_cast<off_t>(keep)) != 0) fail(path_, "cannot be cut back");
+}
+
+LineFile::LineFile(LineFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), length_(other.length_) {}
+
+LineFile::~LineFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void LineFile::append(const Json& line) {
+    const std::string text = line.dump() + "\n";
+    for (std::size_t at = 0; at < text.size();) {
+        const ssize_t n = ::write(descriptor_, text.data() + at, text.size() - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            const int reason = errno;
+            if (::ftruncate(descriptor_, static_cast<off_t>(length_)) == 0) errno = reason;
+            fail(path_, "cannot be written");
+        }
+        at += static_cast<std::size_t>(n);
+    }
+    length_ += text.size();
+}
+
+std::uint64_t LineFile::sync() {
+    if (::fsync(descriptor_) != 0) fail(path_, "cannot be written");
+    return length_;
+}
+
+RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
+    : path_(std::move(path)), lock_(std::make_unique<FolderLock>(path_)), configuration_(configuration) {
+    check_places(path_);
+    begun_ = fs::exists(path_ / "run.json");
+    if (!begun_) {
+        if (const std::string_view part = part_of_a_run(path_); !part.empty())
+            throw FileError(path_, fmt::format("holds {}, but no run.json; name another folder", part));
+        return;
+    }
+    if (!resume)
+        throw FileError(path_ / "run.json", "holds a run already; name another folder, or go on with it by --resume");
+    if (const std::string where = difference(read_json_object(path_ / "run.json"), configuration); !where.empty())
+        throw FileError(path_ / "run.json", where + " differs from this run's: resume with the options it began with");
+}
+
+bool RunFolder::ended() const {
+    std::error_code none;
+    return begun_ && fs::exists(path_ / "result.json", none);
+}
+
+bool RunFolder::holds_steps() const {
+    std::error_code none;
+    const std::uintmax_t bytes = fs::file_size(path_ / "metrics.jsonl", none);
+    return begun_ && ((!none && bytes > 0) || !checkpoints(path_).empty());
+}
+
+std::int64_t RunFolder::logged_steps() const {
+    const fs::path log = path_ / "metrics.jsonl";
+    if (!is_there(log)) return 0;
+    TextFile file(log);
+    std::int64_t steps = 0;
+    for (std::string line; file.next_line(line);) steps += file.ended() ? 0 : 1;
+    return steps;
+}
+
+void RunFolder::begin() {
+    std::error_code error, none;
+    for (const char* part : {"gradients", "checkpoints"})
+        if (fs::create_directories(path_ / part, error); error)
+            throw FileError(path_ / part, "cannot be made: " + error.message());
+    remove_partial_files(path_);
+    if (fs::remove(path_ / "result.json", error); error) // it goes on, and will end otherwise
+        throw FileError(path_ / "result.json", "cannot be removed: " + error.message());
+    for (const char* part : {"gradients", "state"}) // of steps that will be made again, or not at all
+        for (const fs::directory_entry& entry : fs::directory_iterator(path_ / part, none))
+            if (step_of(entry.path().filename()).value_or(-1) >= step_) {
+                fs::remove(entry.path(), error);
+                if (error) throw FileError(entry.path(), "cannot be removed: " + error.message());
+            }
+    std::vector<std::int64_t> steps = checkpoints(path_); // a kill may have come before the third last was removed
+    std::erase_if(steps, [&](std::int64_t step) { return step > step_; });
+    if (steps.size() > 2) remove_checkpoints_before(steps[steps.size() - 2]);
+    metrics_.emplace(path_ / "metrics.jsonl", metrics_bytes_);
+    histograms_.emplace(path_ / "histograms.jsonl", histograms_bytes_);
+    if (!begun_) write_text_file(path_ / "run.json", configuration_.dump(1) + "\n");
+}
+
+std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
+    std::vector<std::int64_t> steps;
+    std::error_code none;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path / "checkpoints", none))
+        if (const auto step = step_of(entry.path().filename())) steps.push_back(*step);
+    std::ranges::sort(steps);
+    return steps;
+}
+
+void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step) {
+    NamedTensors tensors;
+    Json kinds = Json::object();
+    for (const ParameterTensors& p : trainer.training().parameters) {
+        tensors.emplace_back(trainer.backend().info(p.weight).name + ".grad", p.gradient);
+        kinds[tensors.back().first] = "weight";
+    }
+    for (const auto& [name, id] : trainer.training().watched_gradients) {
+        tensors.emplace_back(name, id);
+        kinds[name] = "activation";
+    }
+    const std::string scale = fmt::format("{}", step.scale);
+    write_tensors(path_ / "gradients" / step_file(step.step), trainer, tensors,
+                  {{"step", std::to_string(step.step)}, {"loss_scale", scale}, {"kinds", kinds.dump()}});
+    for (const auto& [name, id] : tensors) {
+        MagnitudeCounter counter(DType::f32);
+        const auto bytes = std::as_bytes(trainer.backend()[id]);
+        for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
+            counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
+        histograms_->append(
+            histogram_line({.step = step.step,
+                            .tensor = name,
+                            .kind = kinds[name] == "weight" ? GradientKind::weight : GradientKind::activation,
+                            .format = std::string(trainer.backend().info(id).format.name),
+                            .scale = step.scale,
+                            .magnitudes = counter.statistics().histogram}));
+    }
+}
+
+void RunFolder::record_state(const Trainer& trainer) {
+    std::error_code error;
+    if (fs::create_directories(path_ / "state", error); error)
+        throw FileError(path_ / "state", "cannot be made: " + error.message());
+    write_tensors(path_ / "state" / step_file(trainer.steps()), trainer, state_of(trainer),
+                  {{"step", std::to_string(trainer.steps())}});
+}
+
+void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64_t step, std::int64_t oldest) {
+    const Trainer::State state = trainer.state();
+    nlohmann::json scaler;
+    to_json(scaler, state.scaler);
+    const Json text = {{"checkpoint", step},
+                       {"configuration", fingerprint_of(configuration_)},
+                       {"step", state.step},
+                       {"updates", state.updates},
+                       {"scaler", scaler},
+                       {"metrics_bytes", metrics_->sync()},
+                       {"histograms_bytes", histograms_->sync()},
+                       {"notes", notes}};
+    write_tensors(path_ / "checkpoints" / step_file(step), trainer, state_of(trainer), {{"state", text.dump()}}, true);
+    remove_checkpoints_before(oldest);
+}
+
+void RunFolder::remove_checkpoints_before(std::int64_t oldest) const {
+    for (const std::int64_t earlier : checkpoints(path_))
+        if (earlier < oldest) fs::remove(path_ / "checkpoints" / step_file(earlier));
+}
+
+void RunFolder::write_result(const Json& result) const {
+    write_text_file(path_ / "result.json", result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
+    const fs::path file = path / "checkpoints" / step_file(step);
+    check_seal(file);
+    return taken(file, broken_state, [&] {
+        Checkpoint checkpoint{.file = open_tensor_file(file), .state = {}};
+        checkpoint.state = parse_json(checkpoint.file->metadata().at("state"), file, "state: ", Nonfinite::refused);
+        if (const std::int64_t own = checkpoint.state.at("checkpoint"); own != step)
+            throw FileError(file, fmt::format("is the checkpoint of step {} under another name; rename it", own));
+        return checkpoint;
+    });
+}
+
+void RunFolder::restore(Trainer& trainer, std::int64_t step, const std::function<void(const Json& notes)>& read) {
+    const FloatEnvironment environment;
+    const Checkpoint checkpoint = open_checkpoint(path_, step);
+    const auto& file = checkpoint.file;
+    const Json& state = checkpoint.state;
+    taken(file->path(), broken_state, [&] {
+        if (state.at("configuration") != fingerprint_of(configuration_))
+            throw FileError(file->path(), "is a checkpoint of another run");
+        for (const TensorId id : trainer.state_tensors()) {
+            const TensorInfo& t = trainer.backend().info(id);
+            const auto entry = std::ranges::find(file->tensors(), t.name, &TensorEntry::name);
+            if (entry == file->tensors().end() || entry->count != static_cast<std::uint64_t>(t.count()) ||
+                entry->dtype != DType::f32)
+                throw FileError(file->path(), t.name + ": missing or of another shape");
+            file->read_at(static_cast<std::size_t>(entry - file->tensors().begin()), 0,
+                          std::as_writable_bytes(trainer.backend()[id]));
+        }
+        metrics_bytes_ = state.at("metrics_bytes");
+        histograms_bytes_ = state.at("histograms_bytes");
+        check_log(path_ / "metrics.jsonl", metrics_bytes_);
+        check_log(path_ / "histograms.jsonl", histograms_bytes_);
+        Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
+        from_json(nlohmann::json(state.at("scaler")), to.scaler);
+        trainer.restore(to);
+        read(state.at("notes"));
+        step_ = step;
+    });
+}
+
+void remove_partial_files(const fs::path& run) {
+    for (const fs::path& folder : {run, run / "gradients", run / "state", run / "checkpoints"}) {
+        std::error_code none;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
+            const std::string target = target_of_partial(entry.path()).filename();
+            const bool of_run = target == "run.json" || target == "result.json";
+            if (folder == run ? of_run : step_of(target).has_value()) fs::remove(entry.path(), none);
+        }
+    }
+}
+
+Json scalings_of(const Backend& backend) {
+    Json json;
+    for (std::size_t i = 0; i < backend.scalings().size(); ++i) {
+        const ScalingCounts& c = backend.scalings()[i];
+        if (c.elements == 0) continue;
+        Json& tensor = json[backend.program().tensors[i].name];
+        tensor = {{"amax", finite_or_null(c.amax)},
+                  {"scale", finite_or_null(c.largest_scale)},
+                  {"nonzero", c.nonzero},
+                  {"underflow", c.underflow},
+                  {"saturated", c.saturated}};
+        if (c.least_scale != c.largest_scale) tensor["least_scale"] = finite_or_null(c.least_scale);
+    }
+    return json;
+}
+
+Json metrics_of(const StepResult& s) {
+    Json line = {{"step", s.step}, {"loss", finite_or_null(s.loss)}};
+    if (!std::isfinite(s.loss)) line["loss_class"] = std::isnan(s.loss) ? "nan" : "inf";
+    line.update(
+        {{"scale", s.scale},
+         {"found_inf", s.found_inf},
+         {"skipped", s.verdict != ScalerVerdict::step},
+         {"grad_norm", finite_or_null(s.gradient_norm)},
+         {"lr", s.learning_rate},
+         {"amax", {{"weight", s.amax_weight}, {"activation", s.amax_activation}}},
+         {"updates", {{"lost", s.updates.lost}, {"changed", s.updates.changed}, {"nonfinite", s.updates.nonfinite}}}});
+    return line;
+}
+
+} // namespace amp

@@ -1,0 +1,134 @@
+#include <ampscope/sim/train/serving.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/train/run_folder.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+Json read_configuration(const fs::path& run) {
+    if (!fs::exists(run / "run.json")) throw FileError(run, "holds no run: no run.json");
+    return read_json_object(run / "run.json");
+}
+
+/// Parameters by name, from the last checkpoint.
+std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
+    const std::vector<std::int64_t> steps = RunFolder::checkpoints(run);
+    if (steps.empty()) throw FileError(run, "holds no checkpoint: train with --checkpoint-every");
+    const auto file = RunFolder::open_checkpoint(run, steps.back()).file;
+    std::map<std::string, std::vector<float>> values;
+    for (std::size_t i = 0; i < file->tensors().size(); ++i) {
+        const TensorEntry& entry = file->tensors()[i];
+        if (entry.dtype != DType::f32) continue;
+        values[entry.name].resize(entry.count);
+        file->read_at(i, 0, std::as_writable_bytes(std::span(values[entry.name])));
+    }
+    return values;
+}
+
+/// What a tensor takes in its own format, or in what it is cast to.
+double bytes_of(const Program& p, TensorId id, const FormatSpec& own) {
+    const auto cast_of = [&](const Instruction& i) {
+        const auto* const q = std::get_if<Quantize>(&i.op);
+        return q != nullptr && q->in == id;
+    };
+    const auto found = std::ranges::find_if(p.forward, cast_of);
+    if (found == p.forward.end()) return static_cast<double>(p[id].count() * own.bits()) / 8;
+    const auto& q = std::get<Quantize>(found->op);
+    return static_cast<double>(p[id].count() * q.scaling.element.bits()) / 8 +
+           (q.scaling.rule == ScaleRule::one ? 0.0 : 4.0 * static_cast<double>(p[q.scale].count()));
+}
+
+ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving& serving, const Dataset& data,
+                          const std::map<std::string, std::vector<float>>& parameters, const fs::path& run,
+                          int threads) {
+    Precision precision = o.precision;
+    precision.scaling.reset();
+    precision.serving = serving;
+    if (serving.weights && serving.activations) { // a product of narrow operands
+        precision.scaling =
+            ScalingRecipe{.name = "served", .source = "", .input = *serving.activations, .weight = *serving.weights};
+        precision.serving.weights.reset();
+        precision.serving.activations.reset();
+    }
+    Program program;
+    Graph g(program, precision);
+    const Network network = model(o.model.name).build(g, o.model, data, o.batch);
+    Cpu cpu(program, threads);
+    cpu.context.training = false;
+    const FormatSpec served = precision.autocast.enabled ? precision.autocast.low : precision.weights;
+    ServedResult result{.name = std::move(name)};
+    for (const Parameter& p : g.parameters()) {
+        const TensorInfo& info = program[p.weight];
+        const auto values = parameters.find(info.name);
+        if (values == parameters.end() || values->second.size() != cpu[p.weight].size())
+            throw FileError(run / "checkpoints", info.name + ": missing or of another shape");
+        std::ranges::copy(values->second, cpu[p.weight].begin());
+        result.weight_bytes += bytes_of(program, p.weight, served);
+    }
+    for (const TensorId t : network.kv_cache)
+        result.kv_bytes_per_token +=
+            bytes_of(program, t, program[t].format) / static_cast<double>(o.batch * element_count(data.input));
+    result.validation = evaluate_network(cpu, network, data, o.batch);
+    return result;
+}
+
+} // namespace
+
+OperandScaling served_scaling(Served what, std::string_view text) {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    const std::string_view own = what == Served::weights ? "channel" : "token";
+    const std::string_view shares =
+        colon == text.size() ? what == Served::kv_cache ? "tensor" : own : text.substr(colon + 1);
+    OperandScaling scaling{.element = format(text.substr(0, colon))};
+    if (scaling.element.bits() > 8 || scaling.element.is_scale())
+        throw std::invalid_argument(fmt::format("'{}': expected a format of at most 8 bits", text));
+    if (shares == own) scaling.across = 1;
+    else if (shares == "one") scaling.rule = ScaleRule::one;
+    else if (shares != "tensor")
+        throw std::invalid_argument(fmt::format("'{}': expected tensor, {} or one after the colon", text, own));
+    return scaling;
+}
+
+TrainOptions trained_options(const fs::path& run) {
+    const FloatEnvironment environment;
+    const Json json = read_configuration(run);
+    return taken(run / "run.json", "cannot be read", [&] { return options_of(json); });
+}
+
+std::vector<ServedResult> evaluate_served(const fs::path& run, const TrainOptions& options, const Dataset& data,
+                                          const Serving& serving, int threads) {
+    const FloatEnvironment environment;
+    if (const std::string where = difference(read_configuration(run)["data"], data_of(data)); !where.empty())
+        throw FileError(run / "run.json", "was trained on other data (" + where.substr(1) +
+                                              "): give --text, --context, --modulus or --data as then");
+    if (serving.kv_cache && options.model.name != "gpt")
+        throw FileError(run / "run.json", "a " + options.model.name + " has no cache of keys and values");
+    const auto parameters = read_parameters(run);
+    std::vector<ServedResult> results;
+    const auto add = [&](std::string name, const Serving& s) {
+        results.push_back(evaluate_one(std::move(name), options, s, data, parameters, run, threads));
+    };
+    add("as trained", {});
+    if (serving.weights) add("weights", {.weights = serving.weights});
+    if (serving.activations) add("activations", {.activations = serving.activations});
+    if (serving.kv_cache) add("KV cache", {.kv_cache = serving.kv_cache});
+    if (results.size() > 2) add("all", serving);
+    return results;
+}
+
+} // namespace amp

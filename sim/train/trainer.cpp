@@ -1,0 +1,121 @@
+#include <ampscope/sim/train/trainer.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+/// The largest finite magnitude, divided by the scale that it contains.
+double largest(std::span<const float> values, double scale) {
+    float max = 0;
+    for (const float x : values) {
+        const float magnitude = std::abs(x);
+        if (std::isfinite(magnitude)) max = std::max(max, magnitude);
+    }
+    return max / scale;
+}
+
+} // namespace
+
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
+    : Trainer(options, data, on_processor(threads)) {}
+
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make)
+    : options_(options), data_(data), training_(build_training_program(options, data)),
+      backend_(make(training_.program)), shuffle_(options.seed, data.training),
+      scaler_(initial_state(options.scaling)) {
+    const FloatEnvironment environment;
+    if (data.validation < 1 || data.training < 1)
+        throw std::invalid_argument("[train] " + data.name + ": too few examples");
+    for (std::size_t i = 0; i < training_.initial.size(); ++i) {
+        const Parameter& parameter = training_.initial[i];
+        const TensorInfo& info = backend_->info(parameter.weight);
+        const std::span<float> weight = (*backend_)[parameter.weight];
+        std::ranges::copy(initial_values(parameter, i, info, options.seed), weight.begin());
+        if (info.scaled_as) keep_scaled(*info.scaled_as, weight);
+    }
+    for (const DelayedScale& d : training_.delayed_scales) std::ranges::fill((*backend_)[d.scale], 1.0F);
+    backend_->context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
+}
+
+StepResult Trainer::compute() {
+    const FloatEnvironment environment;
+    StepContext& c = backend_->context;
+    StepResult result{.step = step_, .scale = scaler_.scale};
+    c.step = static_cast<std::uint32_t>(step_);
+    c.loss_scale = scaler_.scale;
+    c.training = true;
+    const double parts = c.replicas * c.micro_batches;
+    for (c.replica = 0; c.replica < c.replicas; ++c.replica)
+        for (c.micro_batch = 0; c.micro_batch < c.micro_batches; ++c.micro_batch) {
+            const std::int64_t part = (step_ * c.replicas + c.replica) * c.micro_batches + c.micro_batch;
+            load_batch(*backend_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
+            replay(*backend_, training_.program.forward);
+            result.loss += backend_->read(training_.network.loss)[0] / parts;
+            replay(*backend_, training_.program.backward);
+        }
+    backend_->found_inf = false;
+    replay(*backend_, training_.program.check);
+    result.found_inf = backend_->found_inf;
+    for (const auto& [name, id] : training_.watched_gradients)
+        result.amax_activation = std::max(result.amax_activation, largest(backend_->read(id), result.scale));
+    return result;
+}
+
+StepResult Trainer::apply(StepResult result) {
+    const FloatEnvironment environment;
+    StepContext& c = backend_->context;
+    const LossScalerUpdate update = update_scale(options_.scaling, scaler_, result.found_inf);
+    result.verdict = update.verdict;
+    if (update.verdict == ScalerVerdict::abort)
+        throw std::runtime_error(
+            "the loss scale is already at its minimum and gradients are not finite: the run ends, as it would in " +
+            options_.loss_scaler);
+    c.unscale_by = update.unscale_by;
+    replay(*backend_, training_.program.unscale);
+    result.gradient_norm = backend_->read(training_.norm)[0];
+    for (const ParameterTensors& p : training_.parameters)
+        result.amax_weight = std::max(result.amax_weight, largest(backend_->read(p.gradient), 1));
+    c.learning_rate = options_.optimizer.learning_rate;
+    if (step_ < options_.warmup)
+        c.learning_rate *= static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup);
+    result.learning_rate = c.learning_rate;
+    if (update.verdict == ScalerVerdict::step) {
+        c.update = ++updates_;
+        backend_->updates = {};
+        replay(*backend_, training_.program.update);
+        result.updates = backend_->updates;
+    }
+    scaler_ = update.state;
+    ++step_;
+    return result;
+}
+
+Evaluation Trainer::evaluate() {
+    backend_->context.training = false;
+    backend_->context.replica = 0;
+    return evaluate_network(*backend_, training_.network, data_, options_.batch);
+}
+
+std::vector<TensorId> Trainer::state_tensors() const {
+    std::vector<TensorId> ids;
+    for (const ParameterTensors& p : training_.parameters)
+        for (const TensorId id : {p.weight, p.m, p.v, p.compensation})
+            if (id) ids.push_back(id);
+    for (const DelayedScale& d : training_.delayed_scales) ids.insert(ids.end(), {d.scale, d.history});
+    return ids;
+}
+
+void Trainer::restore(const State& state) {
+    step_ = state.step;
+    updates_ = state.updates;
+    scaler_ = state.scaler;
+}
+
+} // namespace amp
