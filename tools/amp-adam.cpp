@@ -22,7 +22,8 @@ int run(const AdamToolOptions& options, const Complain& complain) {
     const auto is_single = [](const AdamFindings& f) { return f.basis == AdamBasis::stationary; };
     if (options.assumes && errors.empty() && std::ranges::none_of(inputs, is_single))
         complain("warning: --assume-steps changes nothing: it is for a single gradient, and no input is one");
-    if (!options.json.empty()) write_report(options.json, [&](const TextSink& sink) { write_json(inputs, errors, sink); });
+    if (!options.json.empty())
+        write_report(options.json, [&](const TextSink& sink) { write_json(inputs, errors, sink); });
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
     if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));
     return errors.empty() ? 0 : 1;

@@ -19,7 +19,8 @@ int run(const HistogramOptions& options) {
     for (const std::string& warning : findings.warnings) complain("warning: " + warning);
     for (const std::string& error : findings.errors) complain(error);
 
-    if (!options.json.empty()) write_report(options.json, [&](const TextSink& sink) { write_json(findings, options, sink); });
+    if (!options.json.empty())
+        write_report(options.json, [&](const TextSink& sink) { write_json(findings, options, sink); });
     if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
     if (!options.html.empty()) write_report(options.html, html_report(findings, options));

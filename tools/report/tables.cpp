@@ -139,7 +139,8 @@ std::optional<TableBlock> departure_table(const Group& group) {
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options) {
     std::vector<const TensorRecord*> tensors;
     for (const TensorRecord& t : run.tensors) tensors.push_back(&t);
-    std::ranges::stable_sort(tensors, std::greater<>(), [](const TensorRecord* t) { return t->counts.zeroed(0).rate(); });
+    std::ranges::stable_sort(tensors, std::greater<>(),
+                             [](const TensorRecord* t) { return t->counts.zeroed(0).rate(); });
     TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
     for (const std::string_view name : gradient_formats) table.header.emplace_back(name);
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
