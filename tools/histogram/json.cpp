@@ -235,8 +235,8 @@ void write_json(const Findings& findings, const HistogramOptions& options, const
     json["margin_binades"] = options.recommendation.margin;
     json["limit"] = options.recommendation.limit;
     LongArrays arrays;
-    json["tensors"] = arrays.add(findings.tensors.size(),
-                                 [&](std::size_t i) { return tensor_json(findings.tensors[i], options); });
+    json["tensors"] =
+        arrays.add(findings.tensors.size(), [&](std::size_t i) { return tensor_json(findings.tensors[i], options); });
     if (!findings.groups.empty())
         json["groups"] = arrays.add(findings.groups.size(), [&](std::size_t i) {
             const Entry& group = findings.groups[i];

@@ -88,8 +88,12 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
     json["columns"] = Json::array(); // of steps: the first recorded one of each
     for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(step ? Json(*step) : Json());
     for (const TensorRecord& t : run.tensors) {
-        Json tensor = {{"tensor", t.name},          {"kind", name_of(t.kind)}, {"nonzero", t.counts.nonzero},
-                       {"zero", t.counts.binades.zero}, {"nan", t.counts.nan}, {"inf", t.counts.binades.infinite}};
+        Json tensor = {{"tensor", t.name},
+                       {"kind", name_of(t.kind)},
+                       {"nonzero", t.counts.nonzero},
+                       {"zero", t.counts.binades.zero},
+                       {"nan", t.counts.nan},
+                       {"inf", t.counts.binades.infinite}};
         for (std::size_t f = 0; f < gradient_formats.size(); ++f)
             tensor["underflow"][gradient_formats[f]] = t.counts.underflow[f];
         for (std::size_t f = 0; f < followed_formats.size(); ++f)
