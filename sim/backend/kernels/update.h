@@ -1,5 +1,5 @@
-// The steps of the optimizers, block by block of a parameter. `Arithmetic` has the operations of sim/backend/cpu/update_loops.h
-// and the type Block: the processor's works on 512 elements, a device's on one.
+// The steps of the optimizers, block by block of a parameter. `Arithmetic` has the operations of cpu/update_loops.h and
+// the type Block: the processor's works on 512 elements, a device's on one.
 #pragma once
 
 #include <ampscope/formats/block.h>

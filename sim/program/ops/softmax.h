@@ -5,8 +5,8 @@
 
 namespace amp {
 
-/// out_j = e^(x_j - max x) / sum of these, in double; the sum is lane_sum() of sim/backend/kernels/kernel.h. causal: row i of
-/// the last two axes knows elements 0 ... i, the others are +0.
+/// out_j = e^(x_j - max x) / sum of these, in double; the sum is lane_sum() of backend/kernels/kernel.h. causal: row i
+/// of the last two axes knows elements 0 ... i, the others are +0.
 struct Softmax {
     static constexpr std::string_view name = "softmax";
     static constexpr std::string_view accumulation = "double, 16 lanes";

@@ -6,7 +6,7 @@
 
 namespace amp {
 
-/// What update() of sim/optim/optimizer.h does, with the learning rate and the number of the step that the backend is told.
+/// What update() of backend/update.h does, with the learning rate and the number of the step that the backend is told.
 struct Update {
     static constexpr std::string_view name = "update";
     OptimizerOptions options{};
