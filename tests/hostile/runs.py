@@ -51,11 +51,12 @@ def break_document(rng, path):
     lines = [text] if path.suffix == ".json" else text.splitlines()
     try:
         at = rng.randrange(len(lines))
-        document = json.loads(lines[at]) if kind < 0.6 else None
-    except (ValueError, RecursionError):  # an earlier fault left no JSON there
+        if kind < 0.6:
+            document = damage_json(rng, json.loads(lines[at]))
+            lines[at] = encode(dump(document, rng.choice([None, 1]) if len(lines) == 1 else None))
+    except (ValueError, RecursionError):  # an earlier fault left no JSON there, or one too deep for Python
         kind = 1
     if kind < 0.6:
-        lines[at] = encode(dump(damage_json(rng, document), rng.choice([None, 1]) if len(lines) == 1 else None))
         path.write_bytes(b"\n".join(lines) + b"\n")
     elif kind < 0.8:
         path.write_bytes(damage_lines(rng, text))
