@@ -1,4 +1,4 @@
-// Where the tensors of a program live and its ops run: the processor (sim/cpu) or a device (sim/cuda).
+// Where the tensors of a program live and its ops run: the processor (cpu/) or a device (cuda/).
 #pragma once
 
 #include <ampscope/formats/random.h>

@@ -1,4 +1,4 @@
-// A device against the processor: everything that sim/cuda computes, bit for bit.
+// A device against the processor: everything that sim/backend/cuda computes, bit for bit.
 #pragma once
 
 #include <ampscope/sim/backend/cuda/device.h>

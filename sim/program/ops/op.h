@@ -2,8 +2,8 @@
 //   static constexpr std::string_view name;   the row of the autocast table, or its own where it has none
 //   static constexpr std::string_view accumulation;   optional: the format and order of its sums
 //   inputs(), outputs();                      arrays of TensorId; absent ones are skipped by who reads them
-//   void run(Cpu&, const Op&);                sim/cpu, in the file of the same name
-//   void run(Cuda&, const Op&);               sim/cuda, likewise
+//   void run(Cpu&, const Op&);                sim/backend/cpu, in the file of the same name
+//   void run(Cuda&, const Op&);               sim/backend/cuda, likewise
 //   void backward(Graph&, const Op&);         appends the ops of its gradient, if it has one
 // and a function that checks shapes, appends it to a Graph and returns its result. Results are computed wide, in double
 // unless the op says otherwise, and rounded once to the format of the output tensor, to nearest-even.
