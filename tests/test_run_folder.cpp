@@ -93,16 +93,17 @@ TEST_CASE("a command that is refused changes no folder, of whichever run") {
 
     // Something else in the place of what would be written.
     for (const std::string part : {"metrics.jsonl", "run.json", "state", "checkpoints/step_000009.safetensors"})
-        for (const char* kind : {"folder", "link", "pipe", "file"}) {
+        for (const char* kind : {"folder", "link", "process", "pipe", "file"}) {
             const fs::path place = r.bf16 / part, aside = r.scratch / "aside";
             if (kind == std::string("file") && part != "state") continue;
             if (fs::exists(place)) fs::rename(place, aside);
             if (kind == std::string("folder")) fs::create_directory(place);
             if (kind == std::string("link")) fs::create_symlink("nowhere", place);
+            if (kind == std::string("process")) fs::create_symlink("/proc/self/comm", place); // a regular file
             if (kind == std::string("pipe")) REQUIRE(::mkfifo(place.c_str(), 0600) == 0);
             if (kind == std::string("file")) write_file(place, "");
             if (part != "state" || kind != std::string("folder"))
-                check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/" + part + ": is no "});
+                check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/" + part + ": is "});
             fs::remove(place);
             if (fs::exists(aside)) fs::rename(aside, place);
         }

@@ -111,17 +111,18 @@ fs::path target_of(const fs::path& path) {
 
 AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
     std::error_code none;
+    const std::string what = path_ == path ? "" : "is a link to " + path_.string() + ", which ";
     if (fs::is_symlink(fs::symlink_status(path_, none))) throw FileError(path, "cannot be written: links in a circle");
-    if (fs::is_directory(path_, none)) throw FileError(path_, "cannot be written: it is a folder");
+    if (fs::is_directory(path_, none)) throw FileError(path, what + "cannot be written: it is a folder");
     if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
-        throw FileError(path_, "cannot be written: a pipe or a device cannot be replaced by a file");
+        throw FileError(path, what + "cannot be written: a pipe or a device cannot be replaced by a file");
     for (int attempt = 0; attempt < 100 && descriptor_ < 0; ++attempt) {
         temporary_ = path_;
         temporary_ += "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".partial";
         descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor_ < 0 && errno != EEXIST) break;
     }
-    if (descriptor_ < 0) fail(path_, "cannot be written");
+    if (descriptor_ < 0) fail(path, what + "cannot be written");
 }
 
 AtomicFile::~AtomicFile() {

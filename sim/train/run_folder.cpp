@@ -71,6 +71,7 @@ void check_file(const fs::path& file) {
     if (!is_there(file)) return;
     if (!fs::is_regular_file(file, none)) throw FileError(file, "is no regular file");
     if (::access(file.c_str(), W_OK) != 0) fail(file, "cannot be written");
+    if (fs::is_symlink(file, none)) const AtomicFile probe(file); // as to /proc/self/mem, where access() says yes
 }
 
 /// Throws FileError where something else lies in the place of what a run writes, or it could not be written.
@@ -82,7 +83,7 @@ void check_places(const fs::path& run) {
         if (!is_there(folder)) continue;
         if (!fs::is_directory(folder, none)) throw FileError(folder, "is no folder");
         if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) fail(folder, "cannot be written");
-        if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // as /proc, where access() says yes
+        if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // as to /proc
         for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
             if (step_of(entry.path().filename())) check_file(entry.path());
     }
