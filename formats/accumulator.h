@@ -61,6 +61,11 @@ struct Accumulator {
     Evidence evidence = Evidence::definition;
     std::string_view note{};
 
+    /// The name of the row of the table: without "-promoteN".
+    [[nodiscard]] constexpr std::string_view row() const {
+        const std::string_view whole = name;
+        return whole.substr(0, whole.find("-promote"));
+    }
     /// The format of the register that holds a sum, and of what is added to it.
     [[nodiscard]] constexpr FormatSpec result() const {
         return method == Accumulation::fused && sum.exponent_bits == 8 ? format("fp32") : sum;
@@ -86,8 +91,6 @@ struct Accumulator {
     [[nodiscard]] constexpr Operand find_operand(const FormatSpec& operand) const;
 };
 
-namespace detail {
-
 /// A row of the table of matrix hardware.
 struct HardwareRow {
     std::string_view name, operands;
@@ -104,7 +107,7 @@ inline constexpr std::string_view fp8_note =
     "zero terms have no exponent: those that MMA-Sim states (-132, -133; FP16 -21, -133) cut off no bit of an FP8 "
     "product";
 
-inline constexpr std::array hardware = {
+inline constexpr std::array hardware_rows = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
     HardwareRow{"turing-fp16", "fp16", 8, 24, Evidence::stated, "stated"},
     HardwareRow{"ampere-fp16", "fp16", 8, 24, Evidence::recorded, "recorded"},
@@ -131,6 +134,8 @@ inline constexpr std::array hardware = {
     HardwareRow{"blackwell-fp8", "e4m3 e5m2 e3m2 e2m3 e2m1", 32, 25, Evidence::stated, "stated", "fp32", false,
                 "tcgen05, and its mxf8f6f4 with scales; mma.sync of that generation adds as hopper-mma-fp8 does", true},
 };
+
+namespace detail {
 
 constexpr void set_name(Accumulator& a, std::string_view name) {
     if (name.size() >= sizeof a.name) throw std::invalid_argument("accumulator: the name is too long");
@@ -182,7 +187,7 @@ constexpr int take_promotion(std::string_view& text) {
 constexpr Accumulator base_accumulator(std::string_view name, std::string_view full) {
     std::string_view base = name;
     const bool acc16 = take_suffix(base, "-acc16");
-    for (const HardwareRow& row : hardware)
+    for (const HardwareRow& row : hardware_rows)
         if (row.name == base && (!acc16 || !row.acc16.empty())) return hardware_accumulator(row, acc16);
     if (name == "exact") return {.method = Accumulation::exact};
     if (name == "pairwise") return {.method = Accumulation::pairwise};
@@ -192,7 +197,7 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
         row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' && name[2] == 'm';
     if ((row != nullptr && !row->is_scale()) || custom) return {.sum = format(name)};
     std::string known;
-    for (const HardwareRow& h : hardware) known += std::string(h.name) + ", ";
+    for (const HardwareRow& h : hardware_rows) known += std::string(h.name) + ", ";
     throw std::invalid_argument("unknown accumulator '" + std::string(full) + "'; known: " + known +
                                 "exact, pairwise, kahan, or a format (fp32, bf16, e6m9 ...) for a chain of fused "
                                 "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "

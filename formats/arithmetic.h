@@ -10,8 +10,6 @@
 
 namespace amp {
 
-namespace detail {
-
 __extension__ typedef unsigned __int128 Uint128;
 
 constexpr Uint128 shift_right_sticky(Uint128 x, int n) {
@@ -21,7 +19,7 @@ constexpr Uint128 shift_right_sticky(Uint128 x, int n) {
 }
 
 /// x * 2^exponent with x reduced to 64 bits, the rest in its sticky bit.
-constexpr Unpacked narrow(bool sign, int exponent, Uint128 x) {
+constexpr Unpacked to_unpacked(bool sign, int exponent, Uint128 x) {
     const auto high = static_cast<std::uint64_t>(x >> 64);
     const int excess = high == 0 ? 0 : 64 - std::countl_zero(high);
     return {.kind = x == 0 ? Kind::zero : Kind::finite,
@@ -29,6 +27,8 @@ constexpr Unpacked narrow(bool sign, int exponent, Uint128 x) {
             .exponent = exponent + excess,
             .significand = static_cast<std::uint64_t>(shift_right_sticky(x, excess))};
 }
+
+namespace detail {
 
 /// The sum of two finite non-zero numbers of at most 62 significant bits.
 constexpr Unpacked exact_sum(const Unpacked& a, const Unpacked& b, Rounding rounding) {
@@ -44,9 +44,9 @@ constexpr Unpacked exact_sum(const Unpacked& a, const Unpacked& b, Rounding roun
     const int exponent = ea > eb ? ea : eb;
     x = shift_right_sticky(x, exponent - ea);
     y = shift_right_sticky(y, exponent - eb);
-    if (a.sign == b.sign) return narrow(a.sign, exponent, x + y);
+    if (a.sign == b.sign) return to_unpacked(a.sign, exponent, x + y);
     if (x == y) return {.sign = rounding == Rounding::down}; // IEEE 754 section 6.3: x - x is +0, -0 when rounding down
-    return x > y ? narrow(a.sign, exponent, x - y) : narrow(b.sign, exponent, y - x);
+    return x > y ? to_unpacked(a.sign, exponent, x - y) : to_unpacked(b.sign, exponent, y - x);
 }
 
 /// The product of two finite non-zero numbers of at most 32 significant bits, exactly.
@@ -117,7 +117,7 @@ struct Arithmetic {
             return pack(format, {.kind = Kind::infinity, .sign = sign}, policy, random, unused);
         }
         const int sx = std::countl_zero(x.significand), sy = std::countl_zero(y.significand);
-        const detail::Uint128 numerator = detail::Uint128{x.significand << sx} << 63;
+        const Uint128 numerator = Uint128{x.significand << sx} << 63;
         const std::uint64_t denominator = y.significand << sy;
         const auto quotient = static_cast<std::uint64_t>(numerator / denominator);
         const bool exact = numerator % denominator == 0;
@@ -137,7 +137,7 @@ struct Arithmetic {
         int shift = std::countl_zero(x.significand) + 64;
         if (((x.exponent - shift) & 1) != 0) --shift;
         bool exact = true;
-        const std::uint64_t root = detail::integer_sqrt(detail::Uint128{x.significand} << shift, exact);
+        const std::uint64_t root = detail::integer_sqrt(Uint128{x.significand} << shift, exact);
         return finish(
             {.kind = Kind::finite, .exponent = (x.exponent - shift) / 2, .significand = root | std::uint64_t{!exact}});
     }

@@ -84,28 +84,6 @@ struct BlockScale {
     bool divides = false;
 };
 
-namespace detail {
-
-inline constexpr float largest_float = 0x1.fffffep127F;
-
-constexpr float fp32_div(float a, float b) {
-    Arithmetic math{fp32};
-    return std::bit_cast<float>(math.div(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
-}
-constexpr float fp32_mul(float a, float b) {
-    Arithmetic math{fp32};
-    return std::bit_cast<float>(math.mul(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
-}
-
-constexpr float max_of(const FormatSpec& f) { return decode(f, f.max_code()); }
-
-constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }
-
-/// x > 0 with its significand cleared: the power of two below or at it. Subnormals become 0, as in TE.
-constexpr float clear_significand(float x) {
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xff800000);
-}
-
 /// floor(log2 x) and whether x is a power of two, for finite x > 0.
 struct Binade {
     int exponent;
@@ -115,6 +93,25 @@ constexpr Binade binade_of(float x) {
     const Unpacked u = unpack(x);
     return {u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1, std::has_single_bit(u.significand)};
 }
+
+namespace detail {
+
+constexpr float fp32_div(float a, float b) {
+    Arithmetic math{fp32_format};
+    return std::bit_cast<float>(math.div(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
+}
+constexpr float fp32_mul(float a, float b) {
+    Arithmetic math{fp32_format};
+    return std::bit_cast<float>(math.mul(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
+}
+
+constexpr float max_of(const FormatSpec& f) { return decode(f, f.max_code()); }
+
+/// x > 0 with its significand cleared: the power of two below or at it. Subnormals become 0, as in TE.
+constexpr float clear_significand(float x) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xff800000);
+}
+
 constexpr int ceil_log2(float x) { return binade_of(x).exponent + (binade_of(x).power ? 0 : 1); }
 
 /// 2^e as a float; subnormal below 2^-126.
@@ -167,13 +164,6 @@ constexpr BlockScale ms_amp_scale(float max, float amax) {
     return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(clear_significand(fp32_div(max, amax)));
 }
 
-/// The FP32 scale of an NVFP4 tensor.
-constexpr float nvfp4_tensor_scale(float tensor_amax) {
-    const float s = fp32_div(448 * 6, tensor_amax);
-    const float encode = s < largest_float ? s : largest_float;
-    return tensor_amax == 0 || encode == 0 || !(encode == encode) ? 1 : encode;
-}
-
 constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
     const float wanted = fp32_mul(amax, fp32_mul(tensor_scale, fp32_div(1, 6)));
     constexpr FormatSpec e4m3 = format("e4m3");
@@ -184,6 +174,13 @@ constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
 }
 
 } // namespace detail
+
+/// The FP32 scale of an NVFP4 tensor.
+constexpr float nvfp4_tensor_scale(float tensor_amax) {
+    const float s = detail::fp32_div(448 * 6, tensor_amax);
+    const float encode = s < largest_float ? s : largest_float;
+    return tensor_amax == 0 || encode == 0 || !(encode == encode) ? 1 : encode;
+}
 
 /// Whether all scales of the rule are E8M0's: powers of two, or NaN.
 constexpr bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_te; }
@@ -202,13 +199,13 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::torchao:
     case ScaleRule::torchao_pow2: {
         const double least = 1e-12, wide = static_cast<double>(amax);
-        const float s = quantize(detail::fp32, static_cast<double>(max) / (wide < least ? least : wide));
+        const float s = quantize(fp32_format, static_cast<double>(max) / (wide < least ? least : wide));
         return detail::scale_by(rule == ScaleRule::torchao ? s : detail::clear_significand(s));
     }
     case ScaleRule::deepseek:
     case ScaleRule::deepseek_pow2: {
         const float d = detail::fp32_div(amax > 1e-4F ? amax : 1e-4F, max);
-        const bool power = rule == ScaleRule::deepseek_pow2 && detail::is_finite(d);
+        const bool power = rule == ScaleRule::deepseek_pow2 && is_finite(d);
         const float scale = power ? detail::power_of_two(detail::ceil_log2(d)) : d;
         return {.encode = detail::fp32_div(1, scale), .decode = scale, .divides = true};
     }
@@ -241,39 +238,35 @@ constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
     return acc.scales_products && acc.promote_every == 0 && block == acc.products;
 }
 
-namespace detail {
-
 /// scaled_dot() of operands in the formats that acc.reads() gives.
 constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                    const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
     const std::size_t k = a.values.size();
     if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
         for (std::size_t i = 0; i * block < k; ++i)
-            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return hardware_nan();
-        return fused_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t i) {
+            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
+        return detail::fused_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t i) {
             return binade_of(a.scales[i]).exponent + binade_of(b.scales[i]).exponent;
         });
     }
-    Arithmetic math{fp32};
+    Arithmetic math{fp32_format};
     std::uint32_t total = 0;
     for (std::size_t i = 0; i * block < k; ++i) {
         const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
         const float sum = dot_as_read(acc, fa, fb, a.values.subspan(begin, n), b.values.subspan(begin, n), 0);
         const auto part = std::bit_cast<std::uint32_t>(sum),
-                   scale = std::bit_cast<std::uint32_t>(fp32_mul(a.scales[i], b.scales[i]));
+                   scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
         total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
     }
     return std::bit_cast<float>(total);
 }
-
-} // namespace detail
 
 /// The dot product of x ~ q * scale. Where `mx` says that all scales are E8M0's and the accumulator takes them, they
 /// are added to the exponents of products; a NaN scale makes NaN. Else every block is summed on its own, and the sum
 /// times the product of its scales is added to a total by a fused multiply-add in FP32, as DeepGEMM promotes it.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
-    return detail::scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);
+    return scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);
 }
 
 /// How a tensor of rows x columns is scaled: blocks in any direction, 0 for as many as there are.

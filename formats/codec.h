@@ -52,11 +52,13 @@ constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
     return u;
 }
 
-namespace detail {
-inline constexpr FormatSpec fp32 = format("fp32"); // the container: every value of every format is one of its values
-} // namespace detail
+/// The container: every value of every format is one of its values.
+inline constexpr FormatSpec fp32_format = format("fp32");
+inline constexpr float largest_float = 0x1.fffffep127F;
 
-constexpr Unpacked unpack(float x) { return unpack(detail::fp32, std::bit_cast<std::uint32_t>(x)); }
+constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }
+
+constexpr Unpacked unpack(float x) { return unpack(fp32_format, std::bit_cast<std::uint32_t>(x)); }
 
 /// A double is a source of data, not a row of the table: every value of a format is one, but not the reverse.
 constexpr Unpacked unpack(double x) {
@@ -76,14 +78,14 @@ constexpr Unpacked unpack(double x) {
     return u;
 }
 
-namespace detail {
-
 /// Bits shifted out, folded into the last bit kept, so that "below, at or above the middle" stays right.
 constexpr std::uint64_t shift_right_sticky(std::uint64_t x, int n) {
     if (n <= 0) return x;
     if (n >= 64) return x != 0;
     return x >> n | ((x << (64 - n)) != 0);
 }
+
+namespace detail {
 
 /// Step 3 of round_pack: `significand` (bit 63 set) less its last `drop` bits (drop >= 1), rounded. Sets `exact`. May
 /// return one more bit than was kept. `flip` (0 or 1) turns the parity of what is kept into that of its code.
@@ -263,7 +265,7 @@ constexpr std::uint32_t convert(const FormatSpec& from, std::uint32_t code, cons
 /// The value of a code, exactly. NaN is 0x7fc00000 unless the rule says otherwise.
 constexpr float decode(const FormatSpec& f, std::uint32_t code, NanRule nan = NanRule::canonical) {
     Flags flags;
-    return std::bit_cast<float>(convert(f, code, detail::fp32, {.nan = nan}, 0, flags));
+    return std::bit_cast<float>(convert(f, code, fp32_format, {.nan = nan}, 0, flags));
 }
 
 /// `x` rounded to `f`, as a float.

@@ -1,5 +1,5 @@
 // One dot product with an accumulator, number by number: the definition of every row of accumulator.h. The trainer's
-// fast twin for whole matrices is sim/backend/cpu/accumulate.h.
+// fast twin for whole matrices is sim/backend/cpu/detail/accumulate.h.
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
@@ -15,6 +15,14 @@
 
 namespace amp {
 
+/// x less the bits beyond the last place of a format's normal numbers: what hardware does that reads FP32 as TF32.
+constexpr float truncated(const FormatSpec& f, float x) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> (23 - f.fraction_bits) << (23 - f.fraction_bits));
+}
+
+/// Which of the products of a period is the l-th to be taken.
+constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
+
 namespace detail {
 
 /// A term of a fused sum: (-1)^sign * significand * 2^(exponent - point), not normalised. A subnormal has its format's
@@ -26,14 +34,9 @@ struct Term {
     std::uint64_t significand = 0;
 };
 
-/// x less the bits beyond the last place of a format's normal numbers: what hardware does that reads FP32 as TF32.
-constexpr float cut(const FormatSpec& f, float x) {
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> (23 - f.fraction_bits) << (23 - f.fraction_bits));
-}
-
 /// x as a term, read in that format.
 constexpr Term term(const FormatSpec& f, float x) {
-    const Unpacked u = unpack(cut(f, x));
+    const Unpacked u = unpack(truncated(f, x));
     Term t{.kind = u.kind, .sign = u.sign, .point = f.fraction_bits};
     if (u.kind != Kind::finite) return t;
     const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
@@ -108,9 +111,6 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
     // 4. Normalised and rounded once.
     return round_sum(acc, sum, last, negative_zero);
 }
-
-/// Which of the products of a period is the l-th to be taken.
-constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
 
 /// A fused sum over all of a and b, step after step; what is missing of the last step is zeros. The products of a step
 /// are scaled by 2^scale_of(step). Operands are read in fa and fb.
@@ -215,13 +215,13 @@ constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a,
 }
 
 constexpr float pairwise_dot(std::span<const float> a, std::span<const float> b, float c) {
-    Arithmetic math{fp32};
+    Arithmetic math{fp32_format};
     if (a.empty()) return c;
     return std::bit_cast<float>(math.add(std::bit_cast<std::uint32_t>(c), pairwise_sum(math, a, b)));
 }
 
 constexpr float kahan_dot(std::span<const float> a, std::span<const float> b, float c) {
-    Arithmetic math{fp32};
+    Arithmetic math{fp32_format};
     std::uint32_t sum = std::bit_cast<std::uint32_t>(c), lost = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
         const std::uint32_t product = math.mul(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i]));
@@ -243,7 +243,7 @@ constexpr float exact_dot(std::span<const float> a, std::span<const float> b, fl
     ExactSum sum;
     for (std::size_t i = 0; i < a.size(); ++i) sum.add(unpack(a[i]), unpack(b[i]));
     sum.add(unpack(c), unpack(1.0F));
-    return sum.rounded(fp32);
+    return sum.rounded(fp32_format);
 }
 
 /// x + y to nearest-even, as sums are added to sums.
@@ -279,6 +279,8 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
     return instructions_dot(acc, fa, fb, a, b, c);
 }
 
+} // namespace detail
+
 /// dot() of operands in the formats that acc.reads() gives: what a device is handed, since it can look up no names.
 constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                             std::span<const float> a, std::span<const float> b, float c) {
@@ -287,20 +289,18 @@ constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const 
         promotes ? static_cast<std::size_t>(acc.promote_every) : std::max<std::size_t>(a.size(), 1);
     for (std::size_t begin = 0; begin < a.size() || (begin == 0 && !promotes); begin += every) {
         const std::size_t n = std::min(every, a.size() - begin);
-        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), promotes ? 0 : c);
-        c = promotes ? add_sums(acc, acc.total(), c, sum) : sum;
+        const float sum = detail::plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), promotes ? 0 : c);
+        c = promotes ? detail::add_sums(acc, acc.total(), c, sum) : sum;
     }
     return c;
 }
-
-} // namespace detail
 
 /// a . b + c as the accumulator adds up. The spans are of one length, their numbers values of formats that the
 /// accumulator takes; c is a value of acc.total(). A NaN of matrix hardware is 0x7fffffff (of FP16, too), any other one
 /// canonical; infinity - infinity and 0 * infinity are NaN. Sources: accumulator.h.
 constexpr float dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                     std::span<const float> a, std::span<const float> b, float c = 0) {
-    return detail::dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, c);
+    return dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, c);
 }
 
 } // namespace amp

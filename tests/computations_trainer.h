@@ -3,8 +3,8 @@
 
 #include "computations.h"
 
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
 #include <ampscope/sim/base/batch.h>
-#include <ampscope/sim/backend/cpu/accumulate.h>
 #include <ampscope/sim/train/experiment.h>
 
 #include <array>

@@ -3,7 +3,7 @@
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
-#include <ampscope/sim/backend/cpu/accumulate.h>
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
 
 #include <doctest/doctest.h>
 
@@ -21,7 +21,7 @@ struct Case {
 
 std::vector<Case> all_cases() {
     std::vector<Case> cases;
-    for (const detail::HardwareRow& row : detail::hardware) {
+    for (const HardwareRow& row : hardware_rows) {
         const std::string name(row.name), first(row.operands.substr(0, row.operands.find(' ')));
         cases.push_back({name, first, first});
         if (!row.acc16.empty()) cases.push_back({name + "-acc16", first, first});
@@ -65,9 +65,9 @@ void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& 
             const float d = dot(acc, fa, fb, row, column);
             want.push_back(std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d);
         }
-    for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+    for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
         std::vector<float> out(want.size(), 42.0F);
-        cpu::accumulate(acc, fa, fb, x, y, out.data(), s.m, s.n, s.k, 1, static_cast<detail::InstructionSet>(set));
+        cpu::accumulate(acc, fa, fb, x, y, out.data(), s.m, s.n, s.k, 1, static_cast<InstructionSet>(set));
         for (std::size_t i = 0; i < want.size(); ++i)
             tally.expect(out[i], want[i], [&] {
                 return fmt::format("{} {} x {}, {} x {} x {}, element {}, {}, set {}, seed {}", c.name, c.a, c.b, s.m,
@@ -128,11 +128,11 @@ TEST_CASE("MX scales within the sums") {
     prove("matrix products of MX blocks", 1000, [&](std::uint64_t index, Tally& tally) {
         const MxCase c = mx_case(index);
         const Shape s = c.shape;
-        for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+        for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
             std::vector<float> out(static_cast<std::size_t>(s.m * s.n), 42.0F);
             cpu::accumulate_mx(c.accumulator, c.a_format, c.b_format, {c.a.data(), s.k, 1}, {c.b.data(), 1, s.k},
                                c.a_scales.data(), c.b_scales.data(), out.data(), s.m, s.n, s.k, 1,
-                               static_cast<detail::InstructionSet>(set));
+                               static_cast<InstructionSet>(set));
             for (std::size_t i = 0; i < out.size(); ++i) {
                 const std::size_t row = i / static_cast<std::size_t>(s.n), column = i % static_cast<std::size_t>(s.n);
                 const auto line = [](const std::vector<float>& of, std::size_t n, std::size_t which) {

@@ -108,7 +108,7 @@ TEST_CASE("published vectors") {
 
 TEST_CASE("every row of matrix hardware against exact integers") {
     const std::vector<oracle::Matrix> matrices = oracle::matrices();
-    for (const detail::HardwareRow& row : detail::hardware) { // none is left out
+    for (const HardwareRow& row : hardware_rows) { // none is left out
         CAPTURE(row.name);
         CHECK(std::ranges::find(matrices, row.name, &oracle::Matrix::name) != matrices.end());
     }
@@ -296,7 +296,7 @@ TEST_CASE("promotion is an addition in FP32 after every N products") {
 }
 
 TEST_CASE("names") {
-    for (const detail::HardwareRow& row : detail::hardware) {
+    for (const HardwareRow& row : hardware_rows) {
         CHECK(std::string_view(accumulator(row.name).name) == row.name);
         const std::string narrow = std::string(row.name) + "-acc16";
         if (row.acc16.empty()) CHECK_THROWS_AS(accumulator(narrow), std::invalid_argument);

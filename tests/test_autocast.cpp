@@ -72,7 +72,7 @@ TEST_CASE("under the CUDA policy products go down, functions that overflow go up
     const OpFormats product = with("linear", {"fp32", "fp32", "fp32"});
     for (const FormatSpec& f : product.inputs) CHECK(f == format("fp16"));
     CHECK(product.output == format("fp16"));
-    CHECK(product.rule == CastClass::lower_precision);
+    CHECK(product.rule == AutocastClass::lower_precision);
 
     CHECK(with("layer_norm", {"fp16"}).inputs[0] == format("fp32"));
     CHECK(with("layer_norm", {"fp16"}).output == format("fp32"));
@@ -95,7 +95,7 @@ TEST_CASE("under the processor's policy it is joining that asks for the widest")
     for (const char* op : {"cat", "stack"}) {
         const OpFormats f = op_formats(cpu, op, formats_of({"bf16", "fp32"}));
         CHECK(f.inputs[0] == format("fp32"));
-        CHECK(f.rule == CastClass::widest);
+        CHECK(f.rule == AutocastClass::widest);
         CHECK(op_formats(cpu, op, formats_of({"bf16", "bf16"})).output == format("bf16"));
     }
 }
@@ -123,7 +123,7 @@ TEST_CASE("outside a region nothing is cast") {
     for (const AutocastRow& row : autocast_rows()) {
         const OpFormats f = op_formats({}, row.op, formats_of({"fp16", "fp16"}));
         CHECK(f.output == format("fp16"));
-        CHECK(f.rule == CastClass::unlisted);
+        CHECK(f.rule == AutocastClass::unlisted);
         for (const FormatSpec& input : f.inputs) CHECK(input == format("fp16"));
     }
 }

@@ -28,17 +28,17 @@ float weight_gradient(const Precision& p, std::array<float, 3> numbers,
 }
 
 TensorId used_twice(Graph& g, std::array<TensorId, 3> t) {
-    return sum(g, add(g, linear(g, t[1], t[0], {}), linear(g, t[2], t[0], {})));
+    return op::sum(g, op::add(g, op::linear(g, t[1], t[0], {}), op::linear(g, t[2], t[0], {})));
 }
 
 std::size_t count_casts(const Precision& p) {
     Program program;
     Graph g(program, p);
     const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
-    g.differentiate(sum(g, linear(g, linear(g, x, w, {}), w, {})));
+    g.differentiate(op::sum(g, op::linear(g, op::linear(g, x, w, {}), w, {})));
     std::size_t casts = 0;
     for (const Instruction& i : program.forward)
-        if (const auto* cast = std::get_if<Cast>(&i.op)) casts += cast->in == w;
+        if (const auto* cast = std::get_if<op::Cast>(&i.op)) casts += cast->in == w;
     return casts;
 }
 
@@ -59,23 +59,23 @@ TEST_CASE("a region switched off computes in FP32, and what enters is cast up") 
     Program program;
     Graph g(program, p);
     const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
-    const TensorId low = linear(g, x, w, {});
+    const TensorId low = op::linear(g, x, w, {});
     CHECK(g[low].format == format("fp16"));
     {
         const Graph::Scope scope = g.scope("safe");
-        CHECK(g[linear(g, low, w, {})].format == format("fp32"));
+        CHECK(g[op::linear(g, low, w, {})].format == format("fp32"));
         const Graph::Scope inner = g.scope("inner");
-        CHECK(g[linear(g, low, w, {})].format == format("fp32"));
+        CHECK(g[op::linear(g, low, w, {})].format == format("fp32"));
     }
     const Graph::Scope scope = g.scope("safer"); // another name, not a part of it
-    CHECK(g[linear(g, low, w, {})].format == format("fp16"));
+    CHECK(g[op::linear(g, low, w, {})].format == format("fp16"));
 }
 
 TEST_CASE("backward runs in the formats of forward, unless it is inside the region too") {
     // A product that forward computes outside autocast, in FP32: x = 1 + 2^-12 is its gradient. In BF16 it is 1.
     const auto product = [](Graph& g, std::array<TensorId, 3> t) {
         const Graph::Scope scope = g.scope("outside");
-        return sum(g, linear(g, t[1], t[0], {}));
+        return op::sum(g, op::linear(g, t[1], t[0], {}));
     };
     Precision p = precision("amp-bf16");
     p.autocast_off = {"outside"};
@@ -88,8 +88,8 @@ TEST_CASE("gradients have the formats of their tensors") {
     Program program;
     Graph g(program, precision("amp-fp16"));
     const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
-    const TensorId y = linear(g, x, w, {}), z = softmax(g, y);
-    g.differentiate(sum(g, z));
+    const TensorId y = op::linear(g, x, w, {}), z = op::softmax(g, y);
+    g.differentiate(op::sum(g, z));
     CHECK(g[z].format == format("fp32")); // the CUDA policy
     CHECK(g[g.gradient(z)].format == format("fp32"));
     CHECK(g[g.gradient(y)].format == format("fp16"));

@@ -39,10 +39,9 @@ class HostEnvironment {
     std::fenv_t saved_{};
 };
 
-std::vector<detail::InstructionSet> instruction_sets() {
-    std::vector<detail::InstructionSet> sets;
-    for (int i = 0; i <= static_cast<int>(detail::best_instruction_set()); ++i)
-        sets.push_back(static_cast<detail::InstructionSet>(i));
+std::vector<InstructionSet> instruction_sets() {
+    std::vector<InstructionSet> sets;
+    for (int i = 0; i <= static_cast<int>(best_instruction_set()); ++i) sets.push_back(static_cast<InstructionSet>(i));
     return sets;
 }
 
@@ -177,7 +176,7 @@ void check_apply(Operation operation, const FormatSpec& f, const std::vector<flo
             want.push_back(plain_apply(operation, f, a.back(), b.back(), c.back(), policy));
         }
     std::vector<float> out(a.size());
-    for (const detail::InstructionSet set : instruction_sets()) {
+    for (const InstructionSet set : instruction_sets()) {
         {
             const HostEnvironment environment(host);
             detail::apply_array(operation, f, a.data(), b.data(), c.data(), out.data(), out.size(), {.policy = policy},
@@ -207,7 +206,7 @@ TEST_CASE("quantize and encode of class-complete samples under every policy") {
               if (o.policy.rounding != Rounding::stochastic && o.policy.random_bits != 32) return;
               const std::vector<std::uint32_t> codes = plain_codes(f, in, o);
               auto host = static_cast<unsigned>(i + i / 8);
-              for (const detail::InstructionSet set : instruction_sets()) {
+              for (const InstructionSet set : instruction_sets()) {
                   check_round<float>(f, in, codes, o, {.set = set, .streams = host % 2 != 0}, host, tally);
                   if (f.bits() <= 8) check_round<std::uint8_t>(f, in, codes, o, {.set = set}, ++host, tally);
                   if (f.bits() <= 16) check_round<std::uint16_t>(f, in, codes, o, {.set = set}, ++host, tally);
@@ -237,7 +236,7 @@ TEST_CASE("quantize of doubles under every policy") {
               }
               const std::vector<std::uint32_t> codes = plain_codes(f, in, o);
               std::vector<float> out(in.size());
-              for (const detail::InstructionSet set : instruction_sets()) {
+              for (const InstructionSet set : instruction_sets()) {
                   {
                       const HostEnvironment environment(static_cast<unsigned>(i));
                       detail::quantize_array(f, in.data(), out.data(), in.size(), o, {.set = set});
@@ -270,7 +269,7 @@ TEST_CASE("decode of every code up to 16 bits, and of samples of wider ones, wit
                 tally.expect(out[j], decode(f, codes[j], rule),
                              [&] { return fmt::format("{} code {:#x}", f.name, codes[j]); });
         };
-        for (const detail::InstructionSet set : instruction_sets()) {
+        for (const InstructionSet set : instruction_sets()) {
             check(wide, {.set = set, .streams = true});
             check(middle, {.set = set});
             if (f.bits() <= 8) check(narrow, {.set = set});
@@ -383,12 +382,11 @@ TEST_CASE("the caller's rounding mode and flush bits come back") {
 
 #if defined(__x86_64__)
 TEST_CASE("the best instruction set of this processor is the one that runs") {
-    CHECK(detail::best_instruction_set() ==
-          (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx2")
-               ? detail::InstructionSet::avx512
-           : __builtin_cpu_supports("avx2") ? detail::InstructionSet::avx2
-                                            : detail::InstructionSet::baseline));
-    CHECK(detail::Execution{}.set == detail::best_instruction_set());
+    CHECK(best_instruction_set() == (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                                             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx2")
+                                         ? InstructionSet::avx512
+                                     : __builtin_cpu_supports("avx2") ? InstructionSet::avx2
+                                                                      : InstructionSet::baseline));
+    CHECK(detail::Execution{}.set == best_instruction_set());
 }
 #endif

@@ -110,7 +110,7 @@ TEST_CASE("the scale's exponent and the stored largest magnitude, as published f
 TEST_CASE("published examples") {
     CHECK(block_scale(ScaleRule::te, format("e4m3"), 3).encode == 448.0F / 3);
     CHECK(block_scale(ScaleRule::te_pow2, format("e4m3"), 3).encode == 128);
-    const float tensor = detail::nvfp4_tensor_scale(10);
+    const float tensor = nvfp4_tensor_scale(10);
     CHECK(tensor == 268.8F);
     const BlockScale s = block_scale(ScaleRule::nvfp4, format("e2m1"), 1, tensor);
     CHECK(s.decode == 44);
@@ -119,7 +119,7 @@ TEST_CASE("published examples") {
     const float ties[][2] = {{0.25F, 0}, {0.75F, 1}, {1.25F, 1}, {1.75F, 2}, {2.5F, 2}, {3.5F, 4}, {5, 4}};
     for (const auto& [x, want] : ties) CHECK(quantize_scaled(format("e2m1"), x, {}) == want);
     CHECK(quantize_scaled(format("e2m1"), -100, {}) == -6);
-    CHECK(detail::nvfp4_tensor_scale(0) == 1);
+    CHECK(nvfp4_tensor_scale(0) == 1);
     // A block max is off by at most so much: to the nearest power of two up to 29 %, rounded up 6 % (mlx issue 4353).
     for (const ScaleRule rule : {ScaleRule::mx_floor, ScaleRule::mx_rceil}) {
         float worst = 0;

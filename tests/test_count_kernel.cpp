@@ -1,5 +1,5 @@
 // The FP32 counting loop: every instruction set against one-by-one counting, for words of every kind at any address.
-#include <ampscope/sim/analysis/count_kernel.h>
+#include <ampscope/sim/analysis/detail/count_kernel.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -14,14 +14,12 @@
 
 using namespace amp;
 using detail::FloatTables;
-using detail::InstructionSet;
 
 namespace {
 
 std::vector<InstructionSet> instruction_sets() {
     std::vector<InstructionSet> sets;
-    for (int i = 0; i <= static_cast<int>(detail::best_instruction_set()); ++i)
-        sets.push_back(static_cast<InstructionSet>(i));
+    for (int i = 0; i <= static_cast<int>(best_instruction_set()); ++i) sets.push_back(static_cast<InstructionSet>(i));
     return sets;
 }
 

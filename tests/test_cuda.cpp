@@ -1,10 +1,10 @@
 // The device backend, its functions compiled for the host: every op in lockstep with the processor's, bit for bit.
 #include "sweep.h"
 
-#include <ampscope/sim/train/lockstep.h>
-#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/backend/cuda/cuda.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/train/lockstep.h>
 #include <ampscope/sim/train/trainer.h>
 #include <ampscope/tools/crosscheck/op_cases.h>
 
@@ -14,6 +14,7 @@
 #include <set>
 
 using namespace amp;
+using namespace amp::crosscheck_tool;
 using namespace amp::test;
 
 namespace {

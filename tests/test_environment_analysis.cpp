@@ -2,11 +2,11 @@
 #include "computations_analysis.h"
 #include "environments.h"
 
-#include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/histogram_log.h>
-#include <ampscope/sim/findings/loss_scale_replay.h>
 #include <ampscope/sim/analysis/norms.h>
+#include <ampscope/sim/findings/adam_effects.h>
+#include <ampscope/sim/findings/loss_scale_replay.h>
 #include <ampscope/sim/io/step_log.h>
 
 using namespace amp;

@@ -3,9 +3,9 @@
 #include "reference_ops.h"
 
 #include <ampscope/sim/backend/cpu/cpu.h>
-#include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/base/noise.h>
 #include <ampscope/sim/program/graph.h>
+#include <ampscope/sim/train/data/dataset.h>
 
 #include <doctest/doctest.h>
 
@@ -49,7 +49,7 @@ void check_case(const Case& c, std::uint64_t seed) {
     for (std::size_t i = 0; i < c.shapes.size(); ++i)
         operands.push_back(g.parameter("x" + std::to_string(i), c.shapes[i], {}));
     const TensorId out = c.build(g, operands), weight = g.input("weights", g[out].shape);
-    const TensorId loss = sum(g, mul(g, out, weight));
+    const TensorId loss = op::sum(g, op::mul(g, out, weight));
     g.differentiate(loss);
 
     Cpu cpu(program, 1);
@@ -92,10 +92,10 @@ void check_case(const Case& c, std::uint64_t seed) {
     }
 }
 
-Case activation_case(const char* name, ActivationKind kind, Real (*f)(const Real&)) {
+Case activation_case(const char* name, op::ActivationKind kind, Real (*f)(const Real&)) {
     return {name,
             {{3, 5}},
-            [kind](Graph& g, const auto& x) { return activation(g, kind, x[0]); },
+            [kind](Graph& g, const auto& x) { return op::activation(g, kind, x[0]); },
             [f](const auto& x) { return reference::map(x[0], f); }};
 }
 
@@ -120,13 +120,13 @@ Reals transposed(const Reals& x, const Shape& shape, const std::array<int, 4>& o
 TEST_CASE("products") {
     check_case({"linear",
                 {{2, 3, 4}, {5, 4}, {5}},
-                [](Graph& g, const auto& x) { return linear(g, x[0], x[1], x[2]); },
+                [](Graph& g, const auto& x) { return op::linear(g, x[0], x[1], x[2]); },
                 [](const auto& x) { return reference::add(reference::matmul(x[0], x[1], 6, 5, 4, true), x[2]); }},
                1);
     for (const bool transpose_b : {false, true})
         check_case({"bmm",
                     {{2, 3, 4}, transpose_b ? Shape{2, 5, 4} : Shape{2, 4, 5}},
-                    [=](Graph& g, const auto& x) { return matmul(g, x[0], x[1], transpose_b); },
+                    [=](Graph& g, const auto& x) { return op::matmul(g, x[0], x[1], transpose_b); },
                     [=](const auto& x) {
                         Reals out;
                         for (int b = 0; b < 2; ++b) {
@@ -143,7 +143,7 @@ TEST_CASE("products") {
 TEST_CASE("a weight that is used twice gets the sum") {
     check_case({"w w",
                 {{3, 3}},
-                [](Graph& g, const auto& x) { return matmul(g, matmul(g, x[0], x[0]), x[0], true); },
+                [](Graph& g, const auto& x) { return op::matmul(g, op::matmul(g, x[0], x[0]), x[0], true); },
                 [](const auto& x) {
                     return reference::matmul(reference::matmul(x[0], x[0], 3, 3, 3, false), x[0], 3, 3, 3, true);
                 }},
@@ -153,46 +153,46 @@ TEST_CASE("a weight that is used twice gets the sum") {
 TEST_CASE("element by element") {
     check_case({"add",
                 {{3, 4}, {4}},
-                [](Graph& g, const auto& x) { return add(g, x[0], x[1]); },
+                [](Graph& g, const auto& x) { return op::add(g, x[0], x[1]); },
                 [](const auto& x) { return reference::add(x[0], x[1]); }},
                4);
     check_case({"mul",
                 {{3, 4}, {4}},
-                [](Graph& g, const auto& x) { return mul(g, x[0], x[1]); },
+                [](Graph& g, const auto& x) { return op::mul(g, x[0], x[1]); },
                 [](const auto& x) { return reference::mul(x[0], x[1]); }},
                5);
     check_case({"mul",
                 {{3, 4}, {3, 4}},
-                [](Graph& g, const auto& x) { return mul(g, x[0], x[1]); },
+                [](Graph& g, const auto& x) { return op::mul(g, x[0], x[1]); },
                 [](const auto& x) { return reference::mul(x[0], x[1]); }},
                6);
     check_case({"scale",
                 {{7}},
-                [](Graph& g, const auto& x) { return scale(g, x[0], 0.75); },
+                [](Graph& g, const auto& x) { return op::scale(g, x[0], 0.75); },
                 [](const auto& x) { return reference::map(x[0], [](const Real& v) { return Real(v * 3 / 4); }); }},
                7);
-    check_case(activation_case("relu", ActivationKind::relu, reference::relu), 8);
-    check_case(activation_case("gelu", ActivationKind::gelu, reference::gelu), 9);
-    check_case(activation_case("gelu_tanh", ActivationKind::gelu_tanh, reference::gelu_tanh), 10);
-    check_case(activation_case("tanh", ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }), 11);
-    check_case(activation_case("sigmoid", ActivationKind::sigmoid, reference::sigmoid), 12);
+    check_case(activation_case("relu", op::ActivationKind::relu, reference::relu), 8);
+    check_case(activation_case("gelu", op::ActivationKind::gelu, reference::gelu), 9);
+    check_case(activation_case("gelu_tanh", op::ActivationKind::gelu_tanh, reference::gelu_tanh), 10);
+    check_case(activation_case("tanh", op::ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }), 11);
+    check_case(activation_case("sigmoid", op::ActivationKind::sigmoid, reference::sigmoid), 12);
 }
 
 TEST_CASE("softmax and norms") {
     for (const bool causal : {false, true})
         check_case({"softmax",
                     {{2, 5, 5}},
-                    [=](Graph& g, const auto& x) { return softmax(g, x[0], causal); },
+                    [=](Graph& g, const auto& x) { return op::softmax(g, x[0], causal); },
                     [=](const auto& x) { return reference::softmax(x[0], 5, causal); }},
                    13);
     check_case({"layer_norm",
                 {{37, 9}, {9}, {9}},
-                [](Graph& g, const auto& x) { return layer_norm(g, x[0], x[1], x[2]); },
+                [](Graph& g, const auto& x) { return op::layer_norm(g, x[0], x[1], x[2]); },
                 [](const auto& x) { return reference::norm(x[0], x[1], x[2], Real(1) / 100000, true); }},
                14);
     check_case({"rms_norm",
                 {{4, 9}, {9}},
-                [](Graph& g, const auto& x) { return rms_norm(g, x[0], x[1]); },
+                [](Graph& g, const auto& x) { return op::rms_norm(g, x[0], x[1]); },
                 [](const auto& x) { return reference::norm(x[0], x[1], {}, Real(1) / 1000000, false); }},
                15);
 }
@@ -202,14 +202,16 @@ TEST_CASE("images") {
         const int stride = geometry.first, padding = geometry.second;
         check_case({"conv2d",
                     {{2, 5, 4, 3}, {2, 27}, {2}},
-                    [=](Graph& g, const auto& x) { return conv2d(g, x[0], x[1], x[2], 3, stride, padding); },
+                    [=](Graph& g, const auto& x) { return op::conv2d(g, x[0], x[1], x[2], 3, stride, padding); },
                     [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, 3, stride, padding); }},
                    16);
     }
     for (const bool max : {false, true})
         check_case({"pool",
                     {{2, 5, 4, 3}},
-                    [=](Graph& g, const auto& x) { return pool(g, max ? PoolKind::max : PoolKind::average, x[0], 2); },
+                    [=](Graph& g, const auto& x) {
+                        return op::pool(g, max ? op::PoolKind::max : op::PoolKind::average, x[0], 2);
+                    },
                     [=](const auto& x) { return reference::pool(x[0], 2, 5, 4, 3, 2, max); }},
                    17);
 }
@@ -218,14 +220,14 @@ TEST_CASE("views, transposes, sums and means") {
     check_case({"view",
                 {{2, 6}},
                 [](Graph& g, const auto& x) {
-                    return softmax(g, view(g, x[0], {3, 4}));
+                    return op::softmax(g, op::view(g, x[0], {3, 4}));
                 },
                 [](const auto& x) { return reference::softmax(x[0], 4, false); }},
                18);
     for (const std::array<int, 4> order : {std::array{0, 2, 1, 3}, std::array{3, 0, 1, 2}, std::array{1, 2, 3, 0}})
         check_case({"transpose",
                     {{2, 3, 4, 5}},
-                    [=](Graph& g, const auto& x) { return transpose(g, x[0], order); },
+                    [=](Graph& g, const auto& x) { return op::transpose(g, x[0], order); },
                     [=](const auto& x) {
                         return transposed(x[0], {2, 3, 4, 5}, order);
                     }},
@@ -237,12 +239,12 @@ TEST_CASE("views, transposes, sums and means") {
     };
     check_case({"sum",
                 {{3, 4}},
-                [](Graph& g, const auto& x) { return sum(g, x[0]); },
+                [](Graph& g, const auto& x) { return op::sum(g, x[0]); },
                 [=](const auto& x) { return Reals{total(x[0])}; }},
                20);
     check_case({"mean",
                 {{3, 4}},
-                [](Graph& g, const auto& x) { return mean(g, x[0]); },
+                [](Graph& g, const auto& x) { return op::mean(g, x[0]); },
                 [=](const auto& x) { return Reals{total(x[0]) / 12}; }},
                21);
 }
@@ -250,7 +252,7 @@ TEST_CASE("views, transposes, sums and means") {
 TEST_CASE("losses and tables") {
     check_case({"cross_entropy",
                 {{3, 4}},
-                [](Graph& g, const auto& x) { return cross_entropy(g, x[0], g.input("tokens", {3})); },
+                [](Graph& g, const auto& x) { return op::cross_entropy(g, x[0], g.input("tokens", {3})); },
                 [](const auto& x) {
                     return Reals{reference::cross_entropy(x[0], {2, -1, 0})};
                 },
@@ -258,7 +260,7 @@ TEST_CASE("losses and tables") {
                22);
     check_case({"mse_loss",
                 {{3}},
-                [](Graph& g, const auto& x) { return mse_loss(g, x[0], g.input("tokens", {3})); },
+                [](Graph& g, const auto& x) { return op::mse_loss(g, x[0], g.input("tokens", {3})); },
                 [](const auto& x) {
                     const Reals d = {x[0][0] - 2, x[0][1] + 1, x[0][2] - 5};
                     return Reals{(d[0] * d[0] + d[1] * d[1] + d[2] * d[2]) / 3};
@@ -267,7 +269,7 @@ TEST_CASE("losses and tables") {
                23);
     check_case({"embedding",
                 {{4, 3}},
-                [](Graph& g, const auto& x) { return embedding(g, x[0], g.input("tokens", {5})); },
+                [](Graph& g, const auto& x) { return op::embedding(g, x[0], g.input("tokens", {5})); },
                 [](const auto& x) {
                     Reals out;
                     for (const int i : {3, 0, 1, 3, 3})

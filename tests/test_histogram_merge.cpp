@@ -4,6 +4,7 @@
 #include <ampscope/tools/histogram/document.h>
 
 using namespace amp;
+using namespace amp::histogram_tool;
 using namespace amp::test;
 
 namespace {

@@ -18,7 +18,7 @@ float sum_of_ones(const char* name, std::int64_t count) {
     p.accumulators = {accumulator(name)};
     Program program;
     Graph g(program, p);
-    const TensorId x = g.input("x", {count}), out = sum(g, x);
+    const TensorId x = g.input("x", {count}), out = op::sum(g, x);
     Cpu cpu(program, 1);
     std::ranges::fill(cpu[x], 1.0F);
     replay(cpu, program.forward);
@@ -31,7 +31,7 @@ float product_of_ones(const char* name, std::int64_t count) {
     p.accumulators = {accumulator(name)};
     Program program;
     Graph g(program, p);
-    const TensorId a = g.input("a", {1, count}), b = g.input("b", {1, count}), out = matmul(g, a, b, true);
+    const TensorId a = g.input("a", {1, count}), b = g.input("b", {1, count}), out = op::matmul(g, a, b, true);
     Cpu cpu(program, 1);
     std::ranges::fill(cpu[a], 1.0F);
     std::ranges::fill(cpu[b], 1.0F);
@@ -130,7 +130,7 @@ TEST_CASE("one step of replicas or micro-batches is one step of their batches to
 TEST_CASE("dropout drops its share, scales the rest, and passes everything outside training") {
     Program program;
     Graph g(program, {});
-    const TensorId x = g.input("x", {100000}), out = dropout(g, x, 0.3);
+    const TensorId x = g.input("x", {100000}), out = op::dropout(g, x, 0.3);
     Cpu cpu(program, 1);
     std::ranges::fill(cpu[x], 1.0F);
     const auto dropped = [&] {

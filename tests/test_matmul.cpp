@@ -1,7 +1,7 @@
 // The matrix product against its definition: a chain of the C library's correctly rounded fma, element by element.
 #include "sweep.h"
 
-#include <ampscope/sim/backend/cpu/matmul.h>
+#include <ampscope/sim/backend/cpu/detail/matmul.h>
 
 #include <doctest/doctest.h>
 
@@ -57,9 +57,9 @@ Tally check(Shape s, int threads, bool specials) {
                                        y.data[l * y.row_stride + j * y.column_stride], sum);
                     want.push_back(std::isnan(sum) ? std::bit_cast<float>(0x7fc00000) : sum);
                 }
-            for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+            for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
                 std::vector<float> out(want.size(), 42.0F);
-                cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<detail::InstructionSet>(set));
+                cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set));
                 for (std::size_t i = 0; i < want.size(); ++i)
                     tally.expect(out[i], want[i], [&] {
                         return fmt::format("{} x {} x {}, element {}, set {}, transposed {} {}", s.m, s.n, s.k, i, set,
@@ -112,9 +112,9 @@ TEST_CASE("the order of additions is the one stated: another order gives other b
 TEST_CASE("products are not rounded before they are added") {
     const float x = 1 + 0x1p-12F; // x * x = 1 + 2^-11 + 2^-24
     const float a[2] = {-1 - 0x1p-11F, x}, b[2] = {1, x};
-    for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+    for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
         float out = 0;
-        cpu::matmul({a, 2, 1}, {b, 1, 1}, &out, 1, 1, 2, 1, static_cast<detail::InstructionSet>(set));
+        cpu::matmul({a, 2, 1}, {b, 1, 1}, &out, 1, 1, 2, 1, static_cast<InstructionSet>(set));
         CHECK(out == 0x1p-24F);
     }
 }
@@ -127,10 +127,10 @@ TEST_CASE("a sum next to a tie is not taken for one") {
                 for (const float sign_product : {1.0F, -1.0F}) {
                     const float u = std::ldexp(1.0F, -k);
                     const float a[2] = {sign_c * c, sign_product * 0x1p-12F * (1 + u)}, b[2] = {1, 0x1p-12F * (1 - u)};
-                    for (int set = 0; set <= static_cast<int>(detail::best_instruction_set()); ++set) {
+                    for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
                         CAPTURE(set);
                         float out = 0;
-                        cpu::matmul({a, 2, 1}, {b, 1, 1}, &out, 1, 1, 2, 1, static_cast<detail::InstructionSet>(set));
+                        cpu::matmul({a, 2, 1}, {b, 1, 1}, &out, 1, 1, 2, 1, static_cast<InstructionSet>(set));
                         CHECK(out == std::fma(a[1], b[1], a[0]));
                     }
                 }

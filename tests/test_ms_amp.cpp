@@ -105,7 +105,7 @@ constexpr std::size_t count = 700;
 } // namespace
 
 TEST_CASE("scales are powers of two, and an infinite amax turns the scale over") {
-    const DelayedRule rule{.max = 448, .margin = 0, .ms_amp = true};
+    const op::DelayedRule rule{.max = 448, .margin = 0, .ms_amp = true};
     CHECK(kernels::next_scale(rule, 1, 5) == 256); // 2^floor(log2 448)
     CHECK(kernels::next_scale(rule, 500, 5) == 0.5F);
     CHECK(kernels::next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1, 5) == 64);
@@ -169,7 +169,7 @@ TEST_CASE("MS-AMP's all-reduce: one scale for all replicas, sums in E4M3") {
     for (const std::size_t replicas : {1U, 2U, 3U, 8U})
         for (const double size : {1.0, 3e-6}) {
             Program program;
-            AllReduce op{.in = {}, .out = {}, .transport = format("e4m3"), .scaled = true};
+            op::AllReduce op{.in = {}, .out = {}, .transport = format("e4m3"), .scaled = true};
             for (std::size_t i = 0; i <= replicas; ++i) {
                 program.tensors.push_back({.name = fmt::format("{}", i), .shape = {count}, .format = format("fp32")});
                 const TensorId id{static_cast<std::int32_t>(i)};
@@ -249,7 +249,7 @@ TEST_CASE("layers in FP8 have FP16 master weights; every parameter's moments are
     CHECK(plain > 0);
     std::int64_t reductions = 0; // of one replica, too: gradients of such weights are kept in E4M3
     for (const Instruction& i : t.program.check)
-        if (const auto* const r = std::get_if<AllReduce>(&i.op)) reductions += r->scaled && r->in.size() == 1;
+        if (const auto* const r = std::get_if<op::AllReduce>(&i.op)) reductions += r->scaled && r->in.size() == 1;
     CHECK(reductions == scaled);
     const double bytes = memory_of(t).bytes_per_parameter();
     o.precision = precision("fp8-delayed");

@@ -5,6 +5,7 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/base/noise.h>
 #include <ampscope/sim/train/data/dataset.h>
 
 #include <doctest/doctest.h>
@@ -30,7 +31,7 @@ class Bench {
     template <class Op>
     void run(const Op& op, std::initializer_list<TensorId> operands) {
         start(operands);
-        amp::run(*cpu_, op);
+        amp::op::run(*cpu_, op);
     }
     void start(std::initializer_list<TensorId> operands) {
         cpu_ = std::make_unique<Cpu>(program_, 1);
@@ -95,56 +96,56 @@ TEST_CASE("element by element") {
     check_map(
         "add", 2,
         [](const auto& in, TensorId out) {
-            return Add{in[0], in[1], out};
+            return op::Add{in[0], in[1], out};
         },
         [](const Real& x, const Real& y) { return Real(x + y); });
     check_map(
         "mul", 2,
         [](const auto& in, TensorId out) {
-            return Mul{in[0], in[1], out};
+            return op::Mul{in[0], in[1], out};
         },
         [](const Real& x, const Real& y) { return Real(x * y); });
     check_map(
         "scale", 1,
         [](const auto& in, TensorId out) {
-            return Scale{in[0], out, 0x1.8p-9};
+            return op::Scale{in[0], out, 0x1.8p-9};
         },
         [](const Real& x, const Real&) { return Real(x * 3 / 1024); });
     check_map(
         "cast", 1,
         [](const auto& in, TensorId out) {
-            return Cast{in[0], out};
+            return op::Cast{in[0], out};
         },
         [](const Real& x, const Real&) { return x; });
 }
 
 TEST_CASE("activations and their gradients") {
     struct Row {
-        ActivationKind kind;
+        op::ActivationKind kind;
         Real (*f)(const Real&);
     };
-    const Row rows[] = {{ActivationKind::relu, reference::relu},
-                        {ActivationKind::gelu, reference::gelu},
-                        {ActivationKind::gelu_tanh, reference::gelu_tanh},
-                        {ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }},
-                        {ActivationKind::sigmoid, reference::sigmoid}};
+    const Row rows[] = {{op::ActivationKind::relu, reference::relu},
+                        {op::ActivationKind::gelu, reference::gelu},
+                        {op::ActivationKind::gelu_tanh, reference::gelu_tanh},
+                        {op::ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }},
+                        {op::ActivationKind::sigmoid, reference::sigmoid}};
     for (const Row& row : rows) {
-        const auto* const name = activation_names[static_cast<std::size_t>(row.kind)].data();
+        const auto* const name = op::activation_names[static_cast<std::size_t>(row.kind)].data();
         check_map(
             name, 1,
             [&](const auto& in, TensorId out) {
-                return Activation{row.kind, in[0], out};
+                return op::Activation{row.kind, in[0], out};
             },
             [&](const Real& x, const Real&) { return row.f(x); });
         check_map(
             name, 2,
             [&](const auto& in, TensorId out) {
-                return ActivationBackward{row.kind, in[0], in[1], out};
+                return op::ActivationBackward{row.kind, in[0], in[1], out};
             },
             [&](const Real& x, const Real& g) {
-                if (row.kind == ActivationKind::relu) return x > 0 ? g : Real(0);
-                if (row.kind == ActivationKind::tanh) return Real(g * (1 - x * x)); // x is the result here
-                if (row.kind == ActivationKind::sigmoid) return Real(g * x * (1 - x));
+                if (row.kind == op::ActivationKind::relu) return x > 0 ? g : Real(0);
+                if (row.kind == op::ActivationKind::tanh) return Real(g * (1 - x * x)); // x is the result here
+                if (row.kind == op::ActivationKind::sigmoid) return Real(g * x * (1 - x));
                 return Real(g * derivative(row.f, x));
             });
     }
@@ -156,13 +157,13 @@ TEST_CASE("softmax and its gradient") {
         for (const char* result : results) {
             Bench b;
             const TensorId in = b.tensor({3, 37, 37}, "bf16"), out = b.tensor({3, 37, 37}, result);
-            b.run(Softmax{in, out, causal}, {in});
+            b.run(op::Softmax{in, out, causal}, {in});
             b.expect(tally, out, reference::softmax(b.values(in), 37, causal), "softmax");
 
             Bench c;
             const TensorId y = c.tensor({3, 37, 37}, "fp16"), g = c.tensor({3, 37, 37}, "fp16"),
                            to = c.tensor({3, 37, 37}, result);
-            c.run(SoftmaxBackward{y, g, to, causal}, {y, g});
+            c.run(op::SoftmaxBackward{y, g, to, causal}, {y, g});
             Reals want = c.values(y);
             const Reals grad = c.values(g);
             for (std::size_t row = 0; row < want.size() / 37; ++row) {
@@ -180,16 +181,16 @@ TEST_CASE("softmax and its gradient") {
 
 TEST_CASE("norms and their gradients") {
     constexpr std::int64_t rows = 70, n = 19;
-    for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+    for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms}) {
         Tally tally;
-        const bool centers = kind == NormKind::layer;
+        const bool centers = kind == op::NormKind::layer;
         const Real eps = 1e-5;
         for (const char* result : results) {
             Bench b;
             const TensorId in = b.tensor({rows, n}, "fp16"), w = b.tensor({n}, "fp32"),
                            bias = centers ? b.tensor({n}, "fp32") : TensorId{}, out = b.tensor({rows, n}, result);
-            if (centers) b.run(Norm{kind, in, w, bias, out, 1e-5}, {in, w, bias});
-            else b.run(Norm{kind, in, w, bias, out, 1e-5}, {in, w});
+            if (centers) b.run(op::Norm{kind, in, w, bias, out, 1e-5}, {in, w, bias});
+            else b.run(op::Norm{kind, in, w, bias, out, 1e-5}, {in, w});
             b.expect(tally, out,
                      reference::norm(b.values(in), b.values(w), centers ? b.values(bias) : Reals{}, eps, centers),
                      "norm");
@@ -198,7 +199,7 @@ TEST_CASE("norms and their gradients") {
             const TensorId x = c.tensor({rows, n}, "fp16"), v = c.tensor({n}, "fp32"), g = c.tensor({rows, n}, "fp16");
             const TensorId to_x = c.tensor({rows, n}, result), to_w = c.tensor({n}, result),
                            to_b = centers ? c.tensor({n}, result) : TensorId{};
-            c.run(NormBackward{kind, x, v, g, to_x, to_w, to_b, 1e-5}, {x, v, g});
+            c.run(op::NormBackward{kind, x, v, g, to_x, to_w, to_b, 1e-5}, {x, v, g});
             // y = norm without weight: the gradient of weight is the sum of g y, and the textbook's formula for x.
             const Reals y = reference::norm(c.values(x), Reals(n, Real(1)), {}, eps, centers), grad = c.values(g),
                         weight = c.values(v), values = c.values(x);
@@ -238,8 +239,8 @@ TEST_CASE("losses and their gradients") {
                        g = b.tensor({}, "fp32"), to = b.tensor({7, 11}, result);
         b.start({x, g});
         std::ranges::copy(targets, b.cpu()[t].begin());
-        amp::run(b.cpu(), CrossEntropy{x, t, out});
-        amp::run(b.cpu(), CrossEntropyBackward{x, t, g, to});
+        amp::op::run(b.cpu(), op::CrossEntropy{x, t, out});
+        amp::op::run(b.cpu(), op::CrossEntropyBackward{x, t, g, to});
         b.expect(tally, out, {reference::cross_entropy(b.values(x), targets)}, "cross_entropy");
         Reals want = reference::softmax(b.values(x), 11, false);
         for (std::size_t i = 0; i < want.size(); ++i) {
@@ -253,8 +254,8 @@ TEST_CASE("losses and their gradients") {
         const TensorId u = c.tensor({50}, "fp16"), v = c.tensor({50}, "fp16"), mse = c.tensor({}, result),
                        h = c.tensor({}, "fp32"), back = c.tensor({50}, result);
         c.start({u, v, h});
-        amp::run(c.cpu(), MseLoss{u, v, mse});
-        amp::run(c.cpu(), MseLossBackward{u, v, h, back});
+        amp::op::run(c.cpu(), op::MseLoss{u, v, mse});
+        amp::op::run(c.cpu(), op::MseLossBackward{u, v, h, back});
         Real sum = 0;
         Reals slopes;
         for (std::size_t i = 0; i < 50; ++i) {
@@ -273,11 +274,11 @@ TEST_CASE("pooling and spreading") {
     for (const char* result : results) {
         Bench b;
         const TensorId x = b.tensor({2, 7, 9, 3}, "fp16"), out = b.tensor({2, 2, 3, 3}, result);
-        b.run(Pool{PoolKind::average, x, out, 3}, {x});
+        b.run(op::Pool{op::PoolKind::average, x, out, 3}, {x});
         b.expect(tally, out, reference::pool(b.values(x), 2, 7, 9, 3, 3, false), "avg_pool2d");
         Bench c;
         const TensorId g = c.tensor({5}, "fp16"), to = c.tensor({20, 5}, result);
-        c.run(ReduceBackward{g, to, 1.0 / 3}, {g});
+        c.run(op::ReduceBackward{g, to, 1.0 / 3}, {g});
         Reals want;
         for (int i = 0; i < 100; ++i) want.push_back(c.values(g)[static_cast<std::size_t>(i % 5)] * Real(1.0 / 3));
         c.expect(tally, to, want, "reduce_backward");
@@ -297,15 +298,15 @@ TEST_CASE("chains of a matrix product round at every link to the accumulator, th
                 Bench b;
                 const TensorId x = b.tensor({m, k}, operand), w = b.tensor({n, k}, operand),
                                bias = b.tensor({n}, "fp16"), out = b.tensor({m, n}, result);
-                b.run(Matmul{.a = x,
-                             .b = w,
-                             .bias = bias,
-                             .out = out,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .transpose_b = true,
-                             .arithmetic = {.accumulate = accumulator(accumulate)}},
+                b.run(op::Matmul{.a = x,
+                                 .b = w,
+                                 .bias = bias,
+                                 .out = out,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .transpose_b = true,
+                                 .arithmetic = {.accumulate = accumulator(accumulate)}},
                       {x, w, bias});
                 const Reals a = b.values(x), c = b.values(w), d = b.values(bias);
                 Reals want;
@@ -328,14 +329,14 @@ TEST_CASE("operands are read in the format of the product's mode") {
     for (const Rounding rounding : {Rounding::nearest_away, Rounding::toward_zero}) {
         Bench b;
         const TensorId x = b.tensor({4, 9}, "fp32"), w = b.tensor({9, 5}, "fp32"), out = b.tensor({4, 5}, "fp32");
-        b.run(Matmul{.a = x,
-                     .b = w,
-                     .bias = {},
-                     .out = out,
-                     .m = 4,
-                     .n = 5,
-                     .k = 9,
-                     .arithmetic = {.operands = format("tf32"), .operand_rounding = rounding}},
+        b.run(op::Matmul{.a = x,
+                         .b = w,
+                         .bias = {},
+                         .out = out,
+                         .m = 4,
+                         .n = 5,
+                         .k = 9,
+                         .arithmetic = {.operands = format("tf32"), .operand_rounding = rounding}},
               {x, w});
         const auto read = [&](const Real& v) {
             const oracle::Facts& tf32 = oracle::find("tf32");
@@ -360,16 +361,16 @@ TEST_CASE("operands are read in the format of the product's mode") {
 TEST_CASE("sums round at every link") {
     Tally tally;
     for (const char* accumulate : {"fp32", "fp16", "bf16"})
-        for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::mean}) {
+        for (const op::ReduceKind kind : {op::ReduceKind::sum, op::ReduceKind::mean}) {
             Bench b;
             const TensorId x = b.tensor({61, 3}, "fp16"), out = b.tensor({3}, "fp16");
-            b.run(Reduce{kind, x, out, format(accumulate)}, {x});
+            b.run(op::Reduce{kind, x, out, format(accumulate)}, {x});
             Reals want;
             for (std::int64_t j = 0; j < 3; ++j) {
                 float sum = 0;
                 for (std::int64_t i = 0; i < 61; ++i)
                     sum = rounded(accumulate, Real(sum) + reference::at(b.values(x), 3 * i + j));
-                want.push_back(kind == ReduceKind::mean ? Real(Real(sum) / 61) : Real(sum));
+                want.push_back(kind == op::ReduceKind::mean ? Real(Real(sum) / 61) : Real(sum));
             }
             b.expect(tally, out, want, "reduce");
         }
@@ -380,28 +381,29 @@ TEST_CASE("an all-reduce rounds what it sends and every sum") {
     Tally tally;
     constexpr std::size_t replicas = 3, count = 10;
     for (const char* transport : {"fp32", "bf16", "fp16"})
-        for (const AllReduceOrder order : {AllReduceOrder::ring, AllReduceOrder::tree})
-            for (const AllReduceDivision division : {AllReduceDivision::before, AllReduceDivision::after}) {
+        for (const op::AllReduceOrder order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
+            for (const op::AllReduceDivision division : {op::AllReduceDivision::before, op::AllReduceDivision::after}) {
                 Bench b;
                 const TensorId x = b.tensor({count}, "fp32"), y = b.tensor({count}, "fp32"),
                                z = b.tensor({count}, "fp32"), out = b.tensor({count}, "fp32");
-                b.run(AllReduce{{x, y, z}, out, order, division, format(transport)}, {x, y, z});
+                b.run(op::AllReduce{{x, y, z}, out, order, division, format(transport)}, {x, y, z});
                 Reals want;
                 for (std::size_t i = 0; i < count; ++i) {
                     Real sent[replicas];
                     std::size_t r = 0;
                     for (const TensorId id : {x, y, z}) {
                         const Real v = b.values(id)[i];
-                        sent[r++] = rounded(transport, division == AllReduceDivision::before ? Real(v / 3) : v);
+                        sent[r++] = rounded(transport, division == op::AllReduceDivision::before ? Real(v / 3) : v);
                     }
                     // Chunks of 4, 3 and 3 elements: chunk c is summed from replica c + 1 on.
                     const std::size_t chunk = i < 4   ? 0
                                               : i < 7 ? 1
                                                       : 2,
-                                      first = order == AllReduceOrder::ring ? (chunk + 1) % 3 : 0;
+                                      first = order == op::AllReduceOrder::ring ? (chunk + 1) % 3 : 0;
                     float sum = rounded(transport, sent[first] + sent[(first + 1) % 3]);
                     sum = rounded(transport, Real(sum) + sent[(first + 2) % 3]);
-                    want.emplace_back(division == AllReduceDivision::after ? rounded(transport, Real(sum) / 3) : sum);
+                    want.emplace_back(division == op::AllReduceDivision::after ? rounded(transport, Real(sum) / 3)
+                                                                               : sum);
                 }
                 b.expect(tally, out, want, "all_reduce");
             }

@@ -9,6 +9,7 @@
 #include <random>
 
 using namespace amp;
+using namespace amp::report_tool;
 using namespace amp::test;
 
 namespace {

@@ -2,9 +2,9 @@
 // it, damage is found and told, and what killed programs leave goes away.
 #include "tool.h"
 
-#include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/write.h>
+#include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/train/run_folder.h>
 
 #include <doctest/doctest.h>

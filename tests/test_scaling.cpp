@@ -3,8 +3,8 @@
 
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
-#include <ampscope/sim/program/graph.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
+#include <ampscope/sim/program/graph.h>
 #include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
@@ -45,8 +45,8 @@ struct Layer {
         x = g.parameter("x", {tokens, inputs}, {});
         weight = g.parameter("weight", {outputs, inputs}, {});
         grad = g.input("grad", {tokens, outputs});
-        out = linear(g, x, weight, {});
-        loss = sum(g, mul(g, out, grad)); // its gradient with respect to out is `grad`
+        out = op::linear(g, x, weight, {});
+        loss = op::sum(g, op::mul(g, out, grad)); // its gradient with respect to out is `grad`
         g.differentiate(loss);
         to_x = g.gradient(x);
         to_weight = g.gradient(weight);
@@ -84,15 +84,15 @@ double distance(std::span<const float> a, const std::vector<float>& b) {
 }
 
 /// Every number of a product's result, before it is rounded to its format (here FP32), against the definition.
-void compare_with_scaled_dot(const Cpu& cpu, const Matmul& m, Tally& tally) {
+void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) {
     const BlockScaling &sa = m.a_scale.scaling, &sb = m.b_scale.scaling;
     const auto or_all = [&](std::int64_t extent) { return extent == 0 ? m.k : extent; };
     const std::int64_t block =
         std::min(or_all(m.transpose_a ? sa.rows : sa.columns), or_all(m.transpose_b ? sb.columns : sb.rows));
     const bool mx = is_mx(sa.rule);
     /// Element l of line `line` of an operand whose k lies along rows, or columns; and its scale.
-    const auto element = [&](TensorId id, const OperandScale& of, bool k_is_rows, std::int64_t lines, std::int64_t line,
-                             std::int64_t l) {
+    const auto element = [&](TensorId id, const op::OperandScale& of, bool k_is_rows, std::int64_t lines,
+                             std::int64_t line, std::int64_t l) {
         const std::int64_t columns = k_is_rows ? lines : m.k, rows = k_is_rows ? m.k : lines;
         const std::int64_t i = k_is_rows ? l : line, j = k_is_rows ? line : l;
         const std::int64_t height = of.scaling.rows == 0 ? rows : of.scaling.rows,
@@ -124,7 +124,7 @@ struct Delayed {
     Program program;
     TensorId x;
     DelayedScale state;
-    Quantize cast;
+    op::Quantize cast;
 
     Delayed(int length, bool most_recent) {
         const auto add = [&](const char* name, Shape shape, const char* f) {
@@ -140,7 +140,7 @@ struct Delayed {
                 .delayed = state.scale,
                 .history = state.history};
         program.forward.push_back({cast, ""});
-        program.check.push_back({UpdateScale{state.history, state.scale, {}, most_recent}, ""});
+        program.check.push_back({op::UpdateScale{state.history, state.scale, {}, most_recent}, ""});
     }
 };
 
@@ -222,15 +222,15 @@ TEST_CASE("every product reads the formats of its recipe, scaled along what it s
     for (const ScalingRecipe& recipe : scaling_recipes()) {
         CAPTURE(recipe.name);
         const Layer layer("fp32,scaling=" + std::string(recipe.name));
-        std::vector<const Matmul*> products;
+        std::vector<const op::Matmul*> products;
         for (const Tape* tape : {&layer.program.forward, &layer.program.backward})
             for (const Instruction& i : *tape)
-                if (const auto* m = std::get_if<Matmul>(&i.op)) products.push_back(m);
+                if (const auto* m = std::get_if<op::Matmul>(&i.op)) products.push_back(m);
         REQUIRE(products.size() == 3);
         const auto element = [&](TensorId id) { return layer.program[id].format; };
         CHECK(element(products[0]->a) == recipe.input.element);
         CHECK(element(products[0]->b) == recipe.weight.element);
-        for (const Matmul* m : products) {
+        for (const op::Matmul* m : products) {
             const bool is_weight_gradient = m->transpose_a;
             if (is_weight_gradient && recipe.weight_gradient_unscaled) {
                 CHECK(!m->a_scale.scale);
@@ -279,7 +279,7 @@ TEST_CASE("the Hadamard transform of 16 rows, and that a product of two is as it
     Graph g(program, precision("fp32"));
     constexpr std::int64_t rows = 40, columns = 3; // the last 8 rows fill no group
     const TensorId x = g.input("x", {rows, columns}), out = g.result("out", {rows, columns}, format("fp32"));
-    g.append(Hadamard{x, out}, "");
+    g.append(op::Hadamard{x, out}, "");
     Cpu cpu(program, 1);
     const std::vector<float> in = numbers(rows * columns, 9, 8);
     std::ranges::copy(in, cpu[x].begin());
@@ -302,7 +302,7 @@ TEST_CASE("the Hadamard transform of 16 rows, and that a product of two is as it
 
 TEST_CASE("the first cast of MS-AMP sets the scale itself") {
     Delayed d(16, false);
-    std::get<Quantize>(d.program.forward[0].op).rule.ms_amp = true;
+    std::get<op::Quantize>(d.program.forward[0].op).rule.ms_amp = true;
     Cpu cpu(d.program, 1);
     cpu[d.state.scale][0] = 1;
     cpu[d.x][0] = 3;
@@ -321,7 +321,7 @@ TEST_CASE("a scaled product is scaled_dot of its rows and columns") {
             const Cpu cpu = layer.run();
             for (const Tape* tape : {&layer.program.forward, &layer.program.backward})
                 for (const Instruction& i : *tape)
-                    if (const auto* m = std::get_if<Matmul>(&i.op); m != nullptr && m->a_scale.scale)
+                    if (const auto* m = std::get_if<op::Matmul>(&i.op); m != nullptr && m->a_scale.scale)
                         compare_with_scaled_dot(cpu, *m, tally);
         }
     report("scaled products", tally);

@@ -3,8 +3,8 @@
 #include "io_files.h"
 #include "thread_counts.h"
 
+#include <ampscope/sim/backend/cpu/detail/matmul.h>
 #include <ampscope/sim/base/cores.h>
-#include <ampscope/sim/backend/cpu/matmul.h>
 #include <ampscope/sim/base/parallel.h>
 
 #include <doctest/doctest.h>

@@ -25,12 +25,12 @@ struct Case {
 std::vector<Case> cases(std::uint64_t seed) {
     const ModelOptions gpt{.name = "gpt", .width = 16, .depth = 2, .heads = 2};
     ModelOptions rms = gpt;
-    rms.norm = NormKind::rms;
-    rms.activation = ActivationKind::gelu;
+    rms.norm = op::NormKind::rms;
+    rms.activation = op::ActivationKind::gelu;
     std::vector<Case> all;
     all.push_back({"linear", {.name = "linear"}, regression_data(seed)});
-    all.push_back({"mlp", {.name = "mlp", .width = 16, .activation = ActivationKind::relu}, digits_data()});
-    all.push_back({"cnn", {.name = "cnn", .width = 4, .activation = ActivationKind::relu}, digits_data()});
+    all.push_back({"mlp", {.name = "mlp", .width = 16, .activation = op::ActivationKind::relu}, digits_data()});
+    all.push_back({"cnn", {.name = "cnn", .width = 4, .activation = op::ActivationKind::relu}, digits_data()});
     all.push_back({"gpt", gpt, modular_data(13)});
     all.push_back({"gpt rms gelu", rms, modular_data(13)});
     return all;

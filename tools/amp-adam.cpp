@@ -8,6 +8,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::adam_tool;
 
 int run(const AdamToolOptions& options, const Complain& complain) {
     std::vector<AdamFindings> inputs;

@@ -18,6 +18,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::crosscheck_tool;
 
 constexpr const char* examples = R"(Examples:
   amp-crosscheck devices

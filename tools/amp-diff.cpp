@@ -8,6 +8,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::diff_tool;
 
 int run(const DiffOptions& options, const Complain& complain) {
     const DiffFindings findings = collect(options);

@@ -16,6 +16,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::format_tool;
 
 constexpr const char* examples = R"(Examples:
   amp-format                          the table of formats

@@ -10,6 +10,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::histogram_tool;
 
 constexpr Complain complain{"amp-histogram"};
 

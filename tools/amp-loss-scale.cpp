@@ -10,6 +10,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::loss_scale_tool;
 namespace fs = std::filesystem;
 
 /// A folder of run folders stands for them.

@@ -11,6 +11,8 @@
 namespace {
 
 using namespace amp;
+using namespace amp::report_tool;
+using namespace amp::adam_tool;
 namespace fs = std::filesystem;
 
 /// A folder that is gone with this object.

@@ -13,6 +13,7 @@
 namespace {
 
 using namespace amp;
+using namespace amp::train_tool;
 
 /// A line on a terminal, rewritten now and then.
 class ProgressLine {

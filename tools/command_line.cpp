@@ -326,9 +326,10 @@ CLI::Validator real_number(double low, double high, Ends ends) {
         const bool above = x && (ends == Ends::high ? *x > low : *x >= low);
         if (above && (ends == Ends::low ? *x < high : *x <= high) && std::isfinite(*x)) return "";
         const std::string lower = fmt::format("{} {}", ends == Ends::high ? "above" : "from", low);
-        const std::string upper = fmt::format("{} {}", ends == Ends::high  ? ", at most"
-                                                       : ends == Ends::low ? " and below"
-                                                                           : " to",
+        const std::string upper = fmt::format("{} {}",
+                                              ends == Ends::high  ? ", at most"
+                                              : ends == Ends::low ? " and below"
+                                                                  : " to",
                                               high);
         return fmt::format("expected a number {}{}, not '{}'", lower, std::isinf(high) ? "" : upper, text);
     };

@@ -1,10 +1,10 @@
 #include <ampscope/tools/output.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/write.h>
-#include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/chart/text.h>
 
 #include <nlohmann/json.hpp>

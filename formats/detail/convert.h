@@ -3,7 +3,7 @@
 #pragma once
 
 #include <ampscope/formats/batch.h>
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <cstddef>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/detail/stream.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <bit>
 #include <cstddef>

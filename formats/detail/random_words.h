@@ -1,7 +1,7 @@
 // The words of RandomKey for consecutive elements, many groups at a time.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/formats/random.h>
 
 #include <cstddef>

@@ -14,8 +14,8 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/codec.h>
-#include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/detail/stream.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,7 @@
 // wait for operands as soon as a loop computes more than a copy does: three times as long for toward_zero.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
 #include <cstddef>

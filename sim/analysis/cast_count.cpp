@@ -3,8 +3,8 @@
 #include <ampscope/sim/analysis/count.h>
 
 #include <ampscope/formats/arithmetic.h>
-#include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/environment.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <cmath>
 #include <cstring>
@@ -109,9 +109,9 @@ std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t 
             std::memcpy(words, bytes.data(), bytes.size());
             for (std::size_t i = 0; i < casts.size(); ++i) {
                 std::uint64_t counts[4]{};
-                detail::dispatch<CompareKernel<Word>>(
-                    detail::best_instruction_set(), static_cast<const Word*>(words), bytes.size() / sizeof(Word),
-                    &source, static_cast<const Boundaries<Word>*>(&boundaries[i]), static_cast<std::uint64_t*>(counts));
+                dispatch<CompareKernel<Word>>(
+                    best_instruction_set(), static_cast<const Word*>(words), bytes.size() / sizeof(Word), &source,
+                    static_cast<const Boundaries<Word>*>(&boundaries[i]), static_cast<std::uint64_t*>(counts));
                 for (std::size_t c = 0; c < 4; ++c) worker.counts[i][c] += counts[c];
             }
         });
@@ -127,11 +127,11 @@ std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t 
 }
 
 /// Sums of probabilities by class, in units of 2^-32: exact, so their order does not matter.
-using Weights = std::array<detail::Uint128, 4>;
+using Weights = std::array<Uint128, 4>;
 
 void add_element(const Cast& cast, const Unpacked& x, std::uint64_t times, Weights& weights) {
     if (x.kind != Kind::finite) return;
-    const detail::Uint128 whole = detail::Uint128{times} << 32;
+    const Uint128 whole = Uint128{times} << 32;
     const auto slot = [](CastClass c) { return static_cast<std::size_t>(c); };
     const auto last = static_cast<std::uint32_t>((std::uint64_t{1} << cast.policy.random_bits) - 1);
     const CastClass down = classify(cast, x, last), up = classify(cast, x, 0);
@@ -145,7 +145,7 @@ void add_element(const Cast& cast, const Unpacked& x, std::uint64_t times, Weigh
         if (classify(cast, x, middle) == down) high = middle;
         else low = middle + 1;
     }
-    const detail::Uint128 part = (detail::Uint128{high} << (32 - cast.policy.random_bits)) * times;
+    const Uint128 part = (Uint128{high} << (32 - cast.policy.random_bits)) * times;
     weights[slot(up)] += part;
     weights[slot(down)] += whole - part;
 }
@@ -192,7 +192,7 @@ std::vector<CastCounts> count_one_by_one(const TensorFile& file, std::size_t ten
                 if (worker->codes[code] != 0)
                     add_element(casts[k], unpack_number(type.dtype, code), worker->codes[code], total);
         }
-        for (detail::Uint128& weight : total) weight *= elements.repeats();
+        for (Uint128& weight : total) weight *= elements.repeats();
         result.push_back(to_counts(total, casts[k].policy.rounding == Rounding::stochastic));
     }
     return result;

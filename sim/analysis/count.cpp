@@ -1,7 +1,7 @@
 #include <ampscope/sim/analysis/count.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/analysis/count_kernel.h>
+#include <ampscope/sim/analysis/detail/count_kernel.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include <ampscope/sim/analysis/count_kernel.h>
+#include <ampscope/sim/analysis/detail/count_kernel.h>
 
 #include <ampscope/formats/environment.h>
 

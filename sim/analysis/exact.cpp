@@ -32,10 +32,9 @@ Unpacked distance(const Unpacked& x, const Unpacked& y) {
     if (small.kind == Kind::zero) return large;
     // Leading bits at 125 of 128: room for a carry. Bits of the smaller one are lost where it is more than 62 places
     // lower, and then the difference has 124 places or more, of which 64 are kept.
-    const detail::Uint128 a = detail::Uint128{large.significand} << 62;
-    const detail::Uint128 b =
-        detail::shift_right_sticky(detail::Uint128{small.significand} << 62, large.exponent - small.exponent);
-    return normalised(detail::narrow(false, large.exponent - 62, apart ? a + b : a - b));
+    const Uint128 a = Uint128{large.significand} << 62;
+    const Uint128 b = shift_right_sticky(Uint128{small.significand} << 62, large.exponent - small.exponent);
+    return normalised(to_unpacked(false, large.exponent - 62, apart ? a + b : a - b));
 }
 
 double ratio(const Unpacked& x, const Unpacked& y) {

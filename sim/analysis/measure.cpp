@@ -87,13 +87,12 @@ DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, d
 
 Unpacked scaled(const Unpacked& x, double scale, double recorded_scale) {
     const Unpacked s = unpack(scale), r = unpack(recorded_scale);
-    detail::Uint128 product = detail::Uint128{x.significand} * s.significand;
+    Uint128 product = Uint128{x.significand} * s.significand;
     const auto high = static_cast<std::uint64_t>(product >> 64);
     const int shift = high != 0 ? std::countl_zero(high) : 64 + std::countl_zero(static_cast<std::uint64_t>(product));
     product <<= shift;
     const bool exact = product % r.significand == 0; // the quotient keeps at least 75 bits
-    return detail::narrow(x.sign, x.exponent + s.exponent - shift - r.exponent,
-                          product / r.significand | detail::Uint128{!exact});
+    return to_unpacked(x.sign, x.exponent + s.exponent - shift - r.exponent, product / r.significand | Uint128{!exact});
 }
 
 std::optional<int> exact_log2(double scale) {

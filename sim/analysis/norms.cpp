@@ -1,7 +1,7 @@
 #include <ampscope/sim/analysis/norms.h>
 
-#include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/environment.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
 #include <bit>
@@ -40,7 +40,7 @@ struct NormsKernel {
 
 void Norms::add(std::span<const float> x) {
     const FloatEnvironment environment;
-    detail::dispatch<NormsKernel>(detail::best_instruction_set(), &squares_, &largest_, x);
+    dispatch<NormsKernel>(best_instruction_set(), &squares_, &largest_, x);
 }
 
 double Norms::two() const {

@@ -1,8 +1,8 @@
 // One pass over a tensor's bytes: pieces of whole blocks, any number of threads, bounded memory.
 #pragma once
 
-#include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/io/tensor_file.h>
 
 #include <algorithm>
 #include <functional>

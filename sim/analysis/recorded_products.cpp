@@ -2,8 +2,8 @@
 
 #include <ampscope/formats/dot.h>
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/io/tensor_file.h>
 
 #include <algorithm>
 #include <cmath>

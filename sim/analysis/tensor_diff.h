@@ -1,8 +1,8 @@
 // Two tensors, element by element: what differs, by how much, and where first and worst.
 #pragma once
 
-#include <ampscope/sim/analysis/pass.h>
 #include <ampscope/sim/analysis/exact.h>
+#include <ampscope/sim/analysis/pass.h>
 
 #include <map>
 #include <optional>

@@ -29,7 +29,7 @@ ScalingCounts& ScalingCounts::operator+=(const ScalingCounts& other) {
 Backend::Backend(const Program& program)
     : program_(program), roundings_(program.tensors.size()), scalings_(program.tensors.size()) {}
 
-void count_scaled(Backend& backend, const Quantize& op, std::span<const float> in, std::span<const float> out,
+void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
                   std::span<const BlockScale> scales, std::span<const float> amax) {
     const BlockScaling& s = op.scaling;
     const std::int64_t columns = backend.info(op.in).shape.back(),
@@ -63,7 +63,7 @@ void count_scaled(Backend& backend, const Quantize& op, std::span<const float> i
             {.elements = c.elements, .nonzero = c.nonzero, .underflow = c.underflow, .overflow = c.saturated};
 }
 
-ScaledState scaled_state(const Program& program, const Update& op) {
+ScaledState scaled_state(const Program& program, const op::Update& op) {
     const auto kept = [&](TensorId id) { return id ? program[id].scaled_as : std::nullopt; };
     return {.weight = kept(op.weight), .m = kept(op.m), .v = kept(op.v)};
 }

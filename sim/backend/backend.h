@@ -94,11 +94,11 @@ class Backend {
 
 /// What a finished cast with scales did, into scalings() and roundings() where they are counted. scales and amax: of
 /// each block.
-void count_scaled(Backend& backend, const Quantize& op, std::span<const float> in, std::span<const float> out,
+void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
                   std::span<const BlockScale> scales, std::span<const float> amax);
 
 /// Which of the tensors of an update are kept under a scale.
-ScaledState scaled_state(const Program& program, const Update& op);
+ScaledState scaled_state(const Program& program, const op::Update& op);
 
 /// Runs the ops of a tape in order.
 void replay(Backend& backend, const Tape& tape);

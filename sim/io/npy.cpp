@@ -1,4 +1,4 @@
-#include <ampscope/sim/io/npy.h>
+#include <ampscope/sim/io/detail/npy.h>
 
 #include <ampscope/sim/io/byte_file.h>
 

@@ -1,7 +1,7 @@
 // .npz: a zip archive of .npy members, stored or deflated.
 #include <ampscope/sim/io/byte_file.h>
-#include <ampscope/sim/io/npy.h>
-#include <ampscope/sim/io/zip_archive.h>
+#include <ampscope/sim/io/detail/npy.h>
+#include <ampscope/sim/io/detail/zip_archive.h>
 
 namespace amp {
 

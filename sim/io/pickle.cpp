@@ -1,4 +1,4 @@
-#include <ampscope/sim/io/pickle.h>
+#include <ampscope/sim/io/detail/pickle.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // .pt and .pth: torch.save's zip archive of a pickle (data.pkl) and one member per storage (data/0, data/1, ...).
 #include <ampscope/sim/io/byte_file.h>
-#include <ampscope/sim/io/pickle.h>
-#include <ampscope/sim/io/zip_archive.h>
+#include <ampscope/sim/io/detail/pickle.h>
+#include <ampscope/sim/io/detail/zip_archive.h>
 
 #include <algorithm>
 #include <array>

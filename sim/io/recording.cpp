@@ -153,8 +153,7 @@ class Finder {
             RecordedTensor& earlier = result_.tensors[seen.tensor];
             if (earlier.file == tensor.file && earlier.index != tensor.index) continue;
             if (states_scale && seen.states_scale && earlier.recorded_scale != tensor.recorded_scale) continue;
-            if (earlier.file != tensor.file &&
-                !same_bytes(opened(earlier.file), earlier.index, file, tensor.index))
+            if (earlier.file != tensor.file && !same_bytes(opened(earlier.file), earlier.index, file, tensor.index))
                 continue;
             if (states_scale && !seen.states_scale) {
                 std::swap(earlier, tensor);

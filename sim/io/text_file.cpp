@@ -39,8 +39,8 @@ std::size_t await_writer(const std::filesystem::path& path, int pipe, std::span<
         const ssize_t n = ::read(pipe, begin.data(), begin.size()); // 0 without a writer, else an error: nothing yet
         if (n != 0) return static_cast<std::size_t>(std::max<ssize_t>(n, 0));
     }
-    throw FileError(path, fmt::format("is a pipe that no program has opened for writing in {} seconds",
-                                      patience.count()));
+    throw FileError(path,
+                    fmt::format("is a pipe that no program has opened for writing in {} seconds", patience.count()));
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-#include <ampscope/sim/io/zip_archive.h>
+#include <ampscope/sim/io/detail/zip_archive.h>
 
 #include <ampscope/sim/io/byte_file.h>
 

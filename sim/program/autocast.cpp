@@ -11,7 +11,7 @@ namespace amp {
 
 namespace {
 
-using enum CastClass;
+using enum AutocastClass;
 
 constexpr AutocastRow rows[] = {
     {"matmul", lower_precision, lower_precision, false},
@@ -115,7 +115,9 @@ OpFormats op_formats(const Autocast& autocast, std::string_view op, std::span<co
     if (autocast.enabled && !is_half(autocast.low))
         throw std::invalid_argument(fmt::format("autocast to {}: only fp16 and bf16 are supported", autocast.low.name));
 
-    const CastClass rule = !autocast.enabled ? unlisted : autocast.policy == AutocastPolicy::cuda ? row.cuda : row.cpu;
+    const AutocastClass rule = !autocast.enabled                         ? unlisted
+                               : autocast.policy == AutocastPolicy::cuda ? row.cuda
+                                                                         : row.cpu;
     const std::vector<FormatSpec> as_they_are(inputs.begin(), inputs.end());
     const auto all = [&](const FormatSpec& f) { return OpFormats{{inputs.size(), f}, f, rule}; };
     switch (rule) {
@@ -132,7 +134,7 @@ OpFormats op_formats(const Autocast& autocast, std::string_view op, std::span<co
     return {as_they_are, promoted(inputs), rule};
 }
 
-std::string_view name_of(CastClass c) {
+std::string_view name_of(AutocastClass c) {
     constexpr std::array<std::string_view, 6> names = {"unlisted",    "lower precision", "fp32",
                                                        "fp32 output", "widest",          "banned"};
     return names[static_cast<std::size_t>(c)];

@@ -11,7 +11,7 @@
 namespace amp {
 
 /// What autocast does to a call of an op (aten/src/ATen/autocast_mode.h).
-enum class CastClass : std::uint8_t {
+enum class AutocastClass : std::uint8_t {
     unlisted,        ///< runs in the formats of its operands, mixed ones promoted as without autocast
     lower_precision, ///< operands are cast to autocast's format, which the result has too
     fp32,            ///< operands are cast to FP32, which the result has too
@@ -27,7 +27,7 @@ inline constexpr std::array<std::string_view, 2> autocast_policy_names = {"cuda"
 /// An op of the trainer and its class under either policy.
 struct AutocastRow {
     std::string_view op;
-    CastClass cuda, cpu;
+    AutocastClass cuda, cpu;
     bool promotes = true; ///< without a cast, operands of different formats meet in the widest; else PyTorch raises
 };
 
@@ -49,7 +49,7 @@ struct Autocast {
 struct OpFormats {
     std::vector<FormatSpec> inputs; ///< each operand's format when the op reads it: where it differs, it was cast
     FormatSpec output;
-    CastClass rule = CastClass::unlisted; ///< what decided; unlisted outside an enabled region
+    AutocastClass rule = AutocastClass::unlisted; ///< what decided; unlisted outside an enabled region
 };
 
 /// Decides for a call of `op` on operands of these formats (fp32, fp16 or bf16; at least one). Throws
@@ -57,6 +57,6 @@ struct OpFormats {
 /// promote them, a half format other than autocast's where the widest is asked for.
 OpFormats op_formats(const Autocast& autocast, std::string_view op, std::span<const FormatSpec> inputs);
 
-std::string_view name_of(CastClass c);
+std::string_view name_of(AutocastClass c);
 
 } // namespace amp

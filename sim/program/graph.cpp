@@ -13,7 +13,7 @@ namespace {
 
 constexpr FormatSpec fp32 = format("fp32");
 
-bool is_loss(std::string_view op) { return op == CrossEntropy::name || op == MseLoss::name; }
+bool is_loss(std::string_view op) { return op == op::CrossEntropy::name || op == op::MseLoss::name; }
 
 } // namespace
 
@@ -75,7 +75,7 @@ TensorId Graph::cast(TensorId x, const FormatSpec& format, std::string rule) {
     const TensorInfo from = program_[x];
     const TensorId out = add_tensor(fmt::format("{}:{}", from.name, format.name), from.shape, format,
                                     weight ? TensorRole::weight : TensorRole::activation);
-    append(Cast{x, out}, std::move(rule));
+    append(op::Cast{x, out}, std::move(rule));
     if (caches) weight_casts_[key] = out;
     return out;
 }
@@ -85,7 +85,7 @@ TensorId Graph::append_view(TensorId x, Shape shape) {
     const TensorId out = result("view", std::move(shape), from.format,
                                 from.role == TensorRole::gradient ? TensorRole::gradient : TensorRole::activation);
     program_[out].storage = from.storage ? from.storage : x;
-    append(View{x, out}, "the same numbers");
+    append(op::View{x, out}, "the same numbers");
     return out;
 }
 
@@ -126,8 +126,8 @@ Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> opera
             is_loss(op) ? "loss" : "activations"};
 }
 
-Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
-                            const BlockScaling& blocks) {
+op::Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
+                                const BlockScaling& blocks) {
     const TensorInfo from = program_[source];
     const std::int64_t columns = from.shape.back(), rows = from.count() / columns;
     const TensorRole kind = role == OperandRole::weight     ? TensorRole::weight
@@ -136,14 +136,14 @@ Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScal
     const auto tensor = [&](std::string_view what, Shape shape, const FormatSpec& f, TensorRole of) {
         return add_tensor(fmt::format("{}{}", from.name, what), std::move(shape), f, of);
     };
-    Quantize op{.in = source,
-                .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
-                .scale = tensor(".scale", {blocks.scale_rows(rows), blocks.scale_columns(columns)}, fp32, kind),
-                .tensor_scale = {},
-                .delayed = {},
-                .history = {},
-                .scaling = blocks,
-                .rounding = operand.rounding};
+    op::Quantize op{.in = source,
+                    .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
+                    .scale = tensor(".scale", {blocks.scale_rows(rows), blocks.scale_columns(columns)}, fp32, kind),
+                    .tensor_scale = {},
+                    .delayed = {},
+                    .history = {},
+                    .scaling = blocks,
+                    .rounding = operand.rounding};
     if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32, kind);
     if (op.rounding == Rounding::stochastic) op.stream = next_stream();
     const bool delayed = precision_.scaling && precision_.scaling->delayed();
@@ -168,9 +168,9 @@ Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
     if (operand.hadamard && sums_rows) {
         const TensorInfo info = program_[source];
         from = add_tensor(info.name + ".hadamard", info.shape, info.format, info.role);
-        append(Hadamard{source, from}, "spreads outliers");
+        append(op::Hadamard{source, from}, "spreads outliers");
     }
-    const Quantize op = append_cast(from, role, operand, blocks);
+    const op::Quantize op = append_cast(from, role, operand, blocks);
     const Scaled result{op.out, {op.scale, op.tensor_scale, blocks}};
     scaled_[key] = result;
     scaled_sources_[op.out.index] = {source, role};
@@ -181,12 +181,12 @@ TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x)
     if (!narrow) return x;
     const bool weight = program_[x].role == TensorRole::parameter;
     if (weight && !precision_.autocast.enabled) x = cast(x, precision_.weights, "weights");
-    const Quantize op =
+    const op::Quantize op =
         append_cast(x, weight ? OperandRole::weight : OperandRole::input, *narrow, narrow->blocks(false));
     const TensorInfo from = program_[x];
     const TensorId out = add_tensor(from.name + ":restored", from.shape, from.format,
                                     weight ? TensorRole::weight : TensorRole::activation);
-    append(Dequantize{op.out, op.scale, out, op.scaling}, "computed with in its own format");
+    append(op::Dequantize{op.out, op.scale, out, op.scaling}, "computed with in its own format");
     return out;
 }
 
@@ -215,13 +215,13 @@ void Graph::contribute(TensorId x, TensorId contribution) {
     if (!needs_gradient(x)) return;
     if (const FormatSpec f = gradient_format(x); program_[contribution].format != f) {
         const TensorId rounded = new_gradient(x);
-        append(Cast{contribution, rounded}, "a gradient has its tensor's format");
+        append(op::Cast{contribution, rounded}, "a gradient has its tensor's format");
         contribution = rounded;
     }
     const auto [known, first] = gradients_.try_emplace(x.index, contribution);
     if (first) return;
     const TensorId sum = new_gradient(x);
-    append(Add{known->second, contribution, sum}, "sum of the gradients of all uses");
+    append(op::Add{known->second, contribution, sum}, "sum of the gradients of all uses");
     known->second = sum;
 }
 
@@ -230,7 +230,7 @@ void Graph::differentiate(TensorId loss) {
     if (!needs_gradient(loss)) throw std::invalid_argument("[differentiate] the loss depends on no parameter");
     differentiating_ = true;
     const TensorId seed = new_gradient(loss);
-    append(LossGradient{seed}, "loss scale in the format of the loss");
+    append(op::LossGradient{seed}, "loss scale in the format of the loss");
     gradients_[loss.index] = seed;
     for (std::size_t i = program_.forward.size(); i-- > 0;) {
         const Op op = program_.forward[i].op; // a copy: tapes grow

@@ -32,7 +32,7 @@ struct Parameter {
 /// The state of delayed scaling of one tensor.
 struct DelayedScale {
     TensorId scale, history;
-    DelayedRule rule;
+    op::DelayedRule rule;
 };
 
 class Graph {
@@ -80,7 +80,7 @@ class Graph {
     };
     Plan plan(std::string_view op, std::vector<TensorId> operands);
     /// How a matrix product of these tensors is made.
-    [[nodiscard]] MatmulArithmetic product(TensorId a, TensorId b) const {
+    [[nodiscard]] op::MatmulArithmetic product(TensorId a, TensorId b) const {
         return precision_.product((*this)[a].format, (*this)[b].format, differentiating_);
     }
     /// A new tensor for a result, named after the op.
@@ -104,7 +104,7 @@ class Graph {
     /// A tensor as an operand of a scaled product.
     struct Scaled {
         TensorId tensor;
-        OperandScale scale{};
+        op::OperandScale scale{};
     };
     /// `source` in the formats and scales of the precision's recipe, for a product that sums over its rows, or else
     /// over its columns.
@@ -126,7 +126,8 @@ class Graph {
   private:
     TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
     [[nodiscard]] bool region_is_off() const;
-    Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand, const BlockScaling& blocks);
+    op::Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
+                             const BlockScaling& blocks);
     Plan plan_uniform(std::string_view op, std::vector<TensorId> operands);
 
     Program& program_;

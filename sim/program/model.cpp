@@ -16,11 +16,11 @@ const ModelRow rows[] = {
     {"mlp",
      "hidden layers with ReLU on 8 x 8 digits",
      mlp_network,
-     {.name = "mlp", .width = 128, .activation = ActivationKind::relu}},
+     {.name = "mlp", .width = 128, .activation = op::ActivationKind::relu}},
     {"cnn",
      "convolutions with ReLU on 8 x 8 digits",
      cnn_network,
-     {.name = "cnn", .width = 16, .activation = ActivationKind::relu}},
+     {.name = "cnn", .width = 16, .activation = op::ActivationKind::relu}},
     {"gpt", "a decoder on modular addition, or on the characters of a text", gpt_network, {}},
 };
 

@@ -12,8 +12,8 @@ struct ModelOptions {
     std::int64_t depth = 2;   ///< blocks of the gpt, hidden layers of the mlp, convolutions of the cnn
     std::int64_t heads = 4;
     double dropout = 0;
-    ActivationKind activation = ActivationKind::gelu_tanh;
-    NormKind norm = NormKind::layer;
+    op::ActivationKind activation = op::ActivationKind::gelu_tanh;
+    op::NormKind norm = op::NormKind::layer;
 };
 
 /// The tensors by which the host meets a network.

@@ -22,11 +22,13 @@
 
 namespace amp {
 
-using Op = std::variant<Matmul, Add, Mul, Scale, Cast, Dropout, Activation, ActivationBackward, Softmax,
-                        SoftmaxBackward, Norm, NormBackward, View, Transpose, Im2Col, Col2Im, Pool, PoolBackward,
-                        Embedding, EmbeddingBackward, Quantize, Dequantize, UpdateScale, Hadamard, Reduce,
-                        ReduceBackward, CrossEntropy, CrossEntropyBackward, MseLoss, MseLossBackward, LossGradient,
-                        AccumulateGradient, AllReduce, CheckFinite, Unscale, GlobalNorm, Clip, Update>;
+using Op =
+    std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation, op::ActivationBackward,
+                 op::Softmax, op::SoftmaxBackward, op::Norm, op::NormBackward, op::View, op::Transpose, op::Im2Col,
+                 op::Col2Im, op::Pool, op::PoolBackward, op::Embedding, op::EmbeddingBackward, op::Quantize,
+                 op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce, op::ReduceBackward, op::CrossEntropy,
+                 op::CrossEntropyBackward, op::MseLoss, op::MseLossBackward, op::LossGradient, op::AccumulateGradient,
+                 op::AllReduce, op::CheckFinite, op::Unscale, op::GlobalNorm, op::Clip, op::Update>;
 
 /// An op and why its formats are what they are.
 struct Instruction {

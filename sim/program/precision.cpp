@@ -220,8 +220,8 @@ void set(Precision& p, std::string_view key, std::string_view value) {
 
 std::span<const PrecisionRow> precisions() { return rows; }
 
-MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bool backward) const {
-    MatmulArithmetic result{.operands = operands, .operand_rounding = operand_rounding};
+op::MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bool backward) const {
+    op::MatmulArithmetic result{.operands = operands, .operand_rounding = operand_rounding};
     const bool as_is = operands == format("fp32");
     for (const Accumulator& acc : backward ? backward_accumulators : accumulators)
         if (acc.takes(as_is ? a : operands) && acc.takes(as_is ? b : operands)) {

@@ -1,9 +1,9 @@
 // In which formats a network is trained: the presets, and any combination of one's own.
 #pragma once
 
+#include <ampscope/sim/optim/optimizer.h>
 #include <ampscope/sim/program/autocast.h>
 #include <ampscope/sim/program/ops/matmul.h>
-#include <ampscope/sim/optim/optimizer.h>
 #include <ampscope/sim/program/scaling_recipe.h>
 
 #include <optional>
@@ -37,7 +37,7 @@ struct Precision {
     UpdateRounding update = UpdateRounding::nearest;
     std::string_view loss_scaler = "none"; ///< a row of loss_scalers
 
-    [[nodiscard]] MatmulArithmetic product(const FormatSpec& a, const FormatSpec& b, bool backward) const;
+    [[nodiscard]] op::MatmulArithmetic product(const FormatSpec& a, const FormatSpec& b, bool backward) const;
     /// Whether layers of that module ("h.0.mlp.up.") stay as they are.
     [[nodiscard]] bool is_unscaled(std::string_view scope) const;
     [[nodiscard]] bool scales(std::string_view scope) const { return scaling && !is_unscaled(scope); }

@@ -19,7 +19,7 @@ TensorId add_tensor(Program& p, std::string name, const Shape& shape, const Form
 /// Whether tensors of the parameter are kept under a scale, where some are: those of layers that a recipe scales.
 bool has_scale(const TrainingProgram& t, const Precision& precision, TensorId parameter) {
     const auto casts = [&](const Instruction& i) {
-        const auto* const cast = std::get_if<Quantize>(&i.op);
+        const auto* const cast = std::get_if<op::Quantize>(&i.op);
         return cast != nullptr && cast->in == parameter;
     };
     return !precision.scaling || std::ranges::any_of(t.program.forward, casts);
@@ -40,30 +40,30 @@ void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradie
             add_tensor(p, fmt::format("{}.total_{}", info.name, r), info.shape, info.format, TensorRole::gradient));
         p[to.contributions.back()].gradient_of = to.weight;
     }
-    p.backward.push_back({AccumulateGradient{gradient, to.contributions}, "a gradient has its parameter's format"});
+    p.backward.push_back({op::AccumulateGradient{gradient, to.contributions}, "a gradient has its parameter's format"});
     to.gradient = to.contributions.front();
     if (o.replicas == 1 && !scaled) return;
     to.gradient = add_tensor(p, info.name + ".mean", info.shape, info.format, TensorRole::gradient);
     p[to.gradient].gradient_of = to.weight;
     const FormatSpec transport = o.all_reduce.scaled && !scaled ? format("fp32") : o.all_reduce.transport;
     p.check.push_back(
-        {AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, transport, scaled},
+        {op::AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, transport, scaled},
          fmt::format("sent as {}{}", transport.name, scaled ? ", a scale for the tensor of all replicas" : "")});
 }
 
 void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
-    for (const ParameterTensors& p : t.parameters) tape.push_back({Clip{t.norm, p.gradient, max_norm}, "clipping"});
+    for (const ParameterTensors& p : t.parameters) tape.push_back({op::Clip{t.norm, p.gradient, max_norm}, "clipping"});
 }
 
-Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tensors, std::size_t number) {
+op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tensors, std::size_t number) {
     const TensorInfo weight = p[tensors.weight];
-    Update update{.options = o.optimizer,
-                  .weight = tensors.weight,
-                  .gradient = tensors.gradient,
-                  .m = {},
-                  .v = {},
-                  .compensation = {},
-                  .stream = static_cast<std::uint32_t>(number)};
+    op::Update update{.options = o.optimizer,
+                      .weight = tensors.weight,
+                      .gradient = tensors.gradient,
+                      .m = {},
+                      .v = {},
+                      .compensation = {},
+                      .stream = static_cast<std::uint32_t>(number)};
     const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<FormatSpec>& scaled) {
         const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
         p[id].scaled_as = scaled;
@@ -95,7 +95,7 @@ void check_options(const TrainOptions& o) {
 void check_accumulators(const Program& program, const Precision& precision) {
     const auto check = [&](const std::vector<Accumulator>& named, const Tape& tape) {
         const auto uses = [&](const Instruction& i) {
-            const auto* const m = std::get_if<Matmul>(&i.op);
+            const auto* const m = std::get_if<op::Matmul>(&i.op);
             return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
         };
         if (!named.empty() && std::ranges::none_of(tape, uses))
@@ -134,9 +134,9 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     check_modules("autocast-off", o.precision.autocast_off, p, t.initial);
     if (o.precision.unscaled != Precision{}.unscaled) // the default is there for the models that have it
         check_modules("scaling-off", o.precision.unscaled, p, t.initial);
-    g.differentiate(o.loss_weight == 1 ? t.network.loss : scale(g, t.network.loss, o.loss_weight));
+    g.differentiate(o.loss_weight == 1 ? t.network.loss : op::scale(g, t.network.loss, o.loss_weight));
     check_accumulators(p, o.precision);
-    const auto is_cast = [](const Instruction& i) { return std::holds_alternative<Quantize>(i.op); };
+    const auto is_cast = [](const Instruction& i) { return std::holds_alternative<op::Quantize>(i.op); };
     if (o.precision.scaling && std::ranges::none_of(p.forward, is_cast))
         throw std::invalid_argument(fmt::format("[train] {}: no layer to scale outside {}", o.precision.name,
                                                 fmt::join(o.precision.unscaled, ", ")));
@@ -157,26 +157,26 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
             p[d.scale].shape = {o.replicas};
             p[d.history].shape = {o.replicas, p[d.history].count()};
         }
-        p.check.push_back({UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
+        p.check.push_back({op::UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
                            std::string(o.precision.scaling->name)});
     }
 
     std::vector<TensorId> gradients;
     for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);
-    p.check.push_back({CheckFinite{gradients}, ""});
+    p.check.push_back({op::CheckFinite{gradients}, ""});
     t.norm = add_tensor(p, "gradient_norm", {}, o.precision.master, TensorRole::gradient);
-    const GlobalNorm norm{gradients, t.norm};
+    const op::GlobalNorm norm{gradients, t.norm};
     if (o.clip > 0 && o.clip_before_unscale) {
         p.unscale.push_back({norm, "before unscaling"});
         add_clipping(t, p.unscale, o.clip);
     }
     if (o.scaling.scaling != LossScaling::off)
         for (const ParameterTensors& q : t.parameters)
-            p.unscale.push_back({Unscale{q.gradient, o.scaling.unscale}, "loss scale"});
+            p.unscale.push_back({op::Unscale{q.gradient, o.scaling.unscale}, "loss scale"});
     p.unscale.push_back({norm, "after unscaling"});
     if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
     for (std::size_t i = 0; i < t.parameters.size(); ++i) {
-        const Update update = add_state(p, o, t.parameters[i], i);
+        const op::Update update = add_state(p, o, t.parameters[i], i);
         t.parameters[i].m = update.m;
         t.parameters[i].v = update.v;
         t.parameters[i].compensation = update.compensation;

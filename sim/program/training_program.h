@@ -7,8 +7,8 @@
 namespace amp {
 
 struct AllReduceOptions {
-    AllReduceOrder order = AllReduceOrder::ring;
-    AllReduceDivision division = AllReduceDivision::before;
+    op::AllReduceOrder order = op::AllReduceOrder::ring;
+    op::AllReduceDivision division = op::AllReduceDivision::before;
     FormatSpec transport = format("fp32");
     bool scaled = false; ///< see AllReduce; of weights that layers scale, or of all where no recipe scales
 };

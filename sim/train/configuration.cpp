@@ -25,8 +25,8 @@ Json json_of(const ModelOptions& m) {
             {"depth", m.depth},
             {"heads", m.heads},
             {"dropout", m.dropout},
-            {"activation", word(activation_names, m.activation)},
-            {"norm", word(norm_names, m.norm)}};
+            {"activation", word(op::activation_names, m.activation)},
+            {"norm", word(op::norm_names, m.norm)}};
 }
 
 Json json_of(const Precision& p) {
@@ -111,8 +111,8 @@ Json data_of(const Dataset& d) {
 }
 
 Json configuration_of(const TrainOptions& o, const Dataset& data) {
-    Json all_reduce = {{"order", word(all_reduce_order_names, o.all_reduce.order)},
-                       {"divide", word(all_reduce_division_names, o.all_reduce.division)},
+    Json all_reduce = {{"order", word(op::all_reduce_order_names, o.all_reduce.order)},
+                       {"divide", word(op::all_reduce_division_names, o.all_reduce.division)},
                        {"format", o.all_reduce.transport.name}};
     if (o.all_reduce.scaled) all_reduce["scaling"] = "ms-amp";
     return {{"model", json_of(o.model)},
@@ -140,8 +140,8 @@ TrainOptions options_of(const Json& configuration) {
                .depth = m.at("depth"),
                .heads = m.at("heads"),
                .dropout = m.at("dropout"),
-               .activation = parse_name<ActivationKind>("activation", activation_names, text(m, "activation")),
-               .norm = parse_name<NormKind>("norm", norm_names, text(m, "norm"))};
+               .activation = parse_name<op::ActivationKind>("activation", op::activation_names, text(m, "activation")),
+               .norm = parse_name<op::NormKind>("norm", op::norm_names, text(m, "norm"))};
     o.precision = precision(text(p, "name"));
     if (p.contains("autocast")) {
         const Json& a = p.at("autocast");

@@ -61,7 +61,7 @@ DepartureWatch::DepartureWatch(const TrainingProgram& run, const TrainingProgram
                                                                                                          : TensorId{};
     };
     for (const ParameterTensors& p : run.parameters)
-        if (const TensorId other = twin(p.weight)) pairs_.push_back({Update::name, p.weight, other, Pair::updated});
+        if (const TensorId other = twin(p.weight)) pairs_.push_back({op::Update::name, p.weight, other, Pair::updated});
     for (const Instruction& i : run.program.forward)
         for (const TensorId out : outputs_of(i.op))
             if (const TensorId other = twin(out); other && !run.program[out].storage)

@@ -1,8 +1,8 @@
 #include <ampscope/sim/train/experiment.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/train/configuration.h>
 
 #include <algorithm>
 #include <charconv>

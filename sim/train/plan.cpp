@@ -16,14 +16,15 @@ std::string described(const Program& p, TensorId id) {
 }
 
 std::string accumulator_of(const Op& op) {
-    if (const auto* m = std::get_if<Matmul>(&op)) {
+    if (const auto* m = std::get_if<op::Matmul>(&op)) {
         const Accumulator& acc = m->arithmetic.accumulate;
         if (acc.method == Accumulation::chain)
             return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
         return fmt::format("{} ({})", acc.name, name_of(acc.evidence));
     }
-    if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
-    if (const auto* r = std::get_if<AllReduce>(&op)) return fmt::format("{}, replica by replica", r->transport.name);
+    if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
+    if (const auto* r = std::get_if<op::AllReduce>(&op))
+        return fmt::format("{}, replica by replica", r->transport.name);
     return std::visit(
         [](const auto& o) -> std::string {
             if constexpr (requires { o.accumulation; }) return std::string(o.accumulation);
@@ -33,7 +34,7 @@ std::string accumulator_of(const Op& op) {
 }
 
 /// The format that a product multiplies in: its operands', or that of its mode.
-FormatSpec multiplied_format(const Program& p, const Matmul& m) {
+FormatSpec multiplied_format(const Program& p, const op::Matmul& m) {
     const FormatSpec a = p[m.a].format, b = p[m.b].format;
     if (m.arithmetic.operands != format("fp32")) return m.arithmetic.operands;
     return a == b ? a : format("fp32");
@@ -41,7 +42,7 @@ FormatSpec multiplied_format(const Program& p, const Matmul& m) {
 
 void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view name, const Tape& tape) {
     for (const Instruction& i : tape) {
-        if (std::holds_alternative<View>(i.op)) continue;
+        if (std::holds_alternative<op::View>(i.op)) continue;
         PlannedOp line{.tape = name,
                        .op = std::string(name_of(i.op)),
                        .output = {},
@@ -55,9 +56,9 @@ void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view nam
             line.output = p[out.front()].name;
             line.result = fmt::format("{} {}", p[out.front()].format.name, fmt::join(p[out.front()].shape, "x"));
         }
-        if (const auto* a = std::get_if<Activation>(&i.op))
-            line.op = activation_names[static_cast<std::size_t>(a->kind)];
-        if (const auto* m = std::get_if<Matmul>(&i.op)) {
+        if (const auto* a = std::get_if<op::Activation>(&i.op))
+            line.op = op::activation_names[static_cast<std::size_t>(a->kind)];
+        if (const auto* m = std::get_if<op::Matmul>(&i.op)) {
             if (m->arithmetic.operands != format("fp32"))
                 line.rule += fmt::format(", operands read as {} ({})", m->arithmetic.operands.name,
                                          name_of(m->arithmetic.operand_rounding));
@@ -79,7 +80,7 @@ std::vector<PlannedOp> plan_of(const TrainingProgram& t) {
     return plan;
 }
 
-std::string tensor_core_use(const Matmul& op, const FormatSpec& f) {
+std::string tensor_core_use(const op::Matmul& op, const FormatSpec& f) {
     // NVIDIA, "Matrix Multiplication Background User's Guide" (DU-09799-001), section "Requirements to use Tensor
     // Cores": since cuBLAS 11 any dimensions may use them; best where each is a multiple of 16 bytes (128 on A100).
     struct Generation {

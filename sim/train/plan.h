@@ -19,7 +19,7 @@ struct PlannedOp {
 std::vector<PlannedOp> plan_of(const TrainingProgram& training);
 
 /// Whether a product of such shape and formats can run on tensor cores, by generation.
-std::string tensor_core_use(const Matmul& op, const FormatSpec& operands);
+std::string tensor_core_use(const op::Matmul& op, const FormatSpec& operands);
 
 /// Bits that a run keeps, by purpose; of all parameters together.
 struct MemoryAccount {

@@ -4,10 +4,10 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/analysis/histogram_log.h>
-#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/base/fingerprint.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/write.h>
+#include <ampscope/sim/train/configuration.h>
 
 #include <algorithm>
 #include <cerrno>

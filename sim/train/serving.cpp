@@ -1,10 +1,10 @@
 #include <ampscope/sim/train/serving.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/train/run_folder.h>
 
 #include <algorithm>
@@ -43,12 +43,12 @@ std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
 /// What a tensor takes in its own format, or in what it is cast to.
 double bytes_of(const Program& p, TensorId id, const FormatSpec& own) {
     const auto cast_of = [&](const Instruction& i) {
-        const auto* const q = std::get_if<Quantize>(&i.op);
+        const auto* const q = std::get_if<op::Quantize>(&i.op);
         return q != nullptr && q->in == id;
     };
     const auto found = std::ranges::find_if(p.forward, cast_of);
     if (found == p.forward.end()) return static_cast<double>(p[id].count() * own.bits()) / 8;
-    const auto& q = std::get<Quantize>(found->op);
+    const auto& q = std::get<op::Quantize>(found->op);
     return static_cast<double>(p[id].count() * q.scaling.element.bits()) / 8 +
            (q.scaling.rule == ScaleRule::one ? 0.0 : 4.0 * static_cast<double>(p[q.scale].count()));
 }

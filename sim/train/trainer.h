@@ -5,9 +5,9 @@
 //     trainer.evaluate().accuracy
 #pragma once
 
-#include <ampscope/sim/train/evaluate.h>
 #include <ampscope/sim/program/training_program.h>
 #include <ampscope/sim/train/data/dataset.h>
+#include <ampscope/sim/train/evaluate.h>
 
 namespace amp {
 

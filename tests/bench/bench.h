@@ -1,7 +1,7 @@
 // What the benchmarks share: how one is registered, and a main that says what was measured on what.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <benchmark/benchmark.h>
 
@@ -32,7 +32,7 @@ inline void run(int argc, char** argv, const char* ratio) {
     benchmark::AddCustomContext("compiler", "g++ " __VERSION__);
 #endif
     constexpr const char* sets[] = {"baseline", "avx2", "avx512"};
-    benchmark::AddCustomContext("instruction set", sets[static_cast<int>(detail::best_instruction_set())]);
+    benchmark::AddCustomContext("instruction set", sets[static_cast<int>(best_instruction_set())]);
     benchmark::AddCustomContext("ratio", ratio);
     benchmark::RunSpecifiedBenchmarks();
 }

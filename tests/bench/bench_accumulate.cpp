@@ -8,7 +8,7 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/dot.h>
-#include <ampscope/sim/backend/cpu/accumulate.h>
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
 
 #include <fmt/format.h>
 

@@ -92,8 +92,7 @@ void compare(benchmark::State& state, std::span<const In> in, std::span<Out> out
     auto* to = reinterpret_cast<Bits<Out>*>(out.data());
     const Work copy = [&](int t) {
         for_each_chunk(n, t == 1 ? n : 1 << 18, t, [&](std::uint64_t begin, std::uint64_t end) {
-            detail::dispatch<CopyKernel<Bits<In>, Bits<Out>>>(detail::best_instruction_set(), from + begin, to + begin,
-                                                              end - begin);
+            dispatch<CopyKernel<Bits<In>, Bits<Out>>>(best_instruction_set(), from + begin, to + begin, end - begin);
         });
     };
     const int repeats = n > (1 << 20) ? 1 : 400;

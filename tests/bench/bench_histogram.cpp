@@ -93,9 +93,8 @@ void read_memory(int threads) {
     const std::span<const std::byte> bytes = memory();
     for_each_chunk(bytes.size(), piece, threads, [&](std::uint64_t begin, std::uint64_t end) {
         std::uint64_t result = 0;
-        detail::dispatch<XorKernel>(detail::best_instruction_set(),
-                                    reinterpret_cast<const std::uint64_t*>(bytes.data() + begin),
-                                    (end - begin) / sizeof(std::uint64_t), &result);
+        dispatch<XorKernel>(best_instruction_set(), reinterpret_cast<const std::uint64_t*>(bytes.data() + begin),
+                            (end - begin) / sizeof(std::uint64_t), &result);
         benchmark::DoNotOptimize(result);
     });
 }

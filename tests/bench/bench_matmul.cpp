@@ -7,7 +7,7 @@
 // prints an error and no figure.
 #include "bench.h"
 
-#include <ampscope/sim/backend/cpu/matmul.h>
+#include <ampscope/sim/backend/cpu/detail/matmul.h>
 #include <ampscope/sim/base/parallel.h>
 
 #include <Eigen/Core>
@@ -45,7 +45,7 @@ double peak() {
     constexpr std::int64_t n = 2'000'000;
     float data[2 * PeakKernel::lanes];
     std::fill(std::begin(data), std::end(data), 0.5F);
-    const double t = seconds([&] { detail::dispatch<PeakKernel>(detail::best_instruction_set(), n, &data[0]); });
+    const double t = seconds([&] { dispatch<PeakKernel>(best_instruction_set(), n, &data[0]); });
     benchmark::DoNotOptimize(data);
     return 2.0 * PeakKernel::chains * PeakKernel::lanes * static_cast<double>(n) / t;
 }

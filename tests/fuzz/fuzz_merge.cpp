@@ -6,7 +6,7 @@
 // share; what is read must be written so that it can be read again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
-    amp::HistogramOptions options;
+    amp::histogram_tool::HistogramOptions options;
     options.formats = {amp::format("fp16")};
     if ((data[0] & 1) != 0) {
         options.error = true;
@@ -14,15 +14,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         options.policy.rounding = amp::Rounding::up;
         options.scales = {3.5};
     }
-    amp::Findings findings;
+    amp::histogram_tool::Findings findings;
     try {
-        findings.tensors = amp::read_report(amp::fuzz::memory_file(data + 1, size - 1), options);
+        findings.tensors = amp::histogram_tool::read_report(amp::fuzz::memory_file(data + 1, size - 1), options);
     } catch (const amp::FileError&) {
         return 0;
     }
-    findings.total = amp::total_of(findings.tensors);
+    findings.total = amp::histogram_tool::total_of(findings.tensors);
     std::string text;
-    amp::write_json(findings, options, [&](std::string_view piece) { text += piece; });
-    amp::read_report(amp::fuzz::memory_file(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()), options);
+    amp::histogram_tool::write_json(findings, options, [&](std::string_view piece) { text += piece; });
+    amp::histogram_tool::read_report(
+        amp::fuzz::memory_file(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()), options);
     return 0;
 }

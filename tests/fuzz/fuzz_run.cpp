@@ -29,10 +29,10 @@ std::filesystem::path run_folder(std::string_view input) {
 // A run folder, as amp-report reads it, twice with a run in FP32 for comparison: all that a page may say of it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::filesystem::path folder = run_folder({reinterpret_cast<const char*>(data), size});
-    const amp::ReportOptions options;
-    amp::Report report;
+    const amp::report_tool::ReportOptions options;
+    amp::report_tool::Report report;
     try {
-        for (const char* name : {"run", "other"}) report.runs.push_back(amp::read_run(folder, name, 1));
+        for (const char* name : {"run", "other"}) report.runs.push_back(amp::report_tool::read_run(folder, name, 1));
     } catch (const amp::FileError&) {
         return 0;
     } catch (const amp::RecordingError&) {
@@ -40,10 +40,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     report.runs.back().label = "fp32";
     if (report.runs.back().configuration.is_object()) report.runs.back().configuration["precision"] = "fp32";
-    report.groups = amp::compare(report.runs);
-    const amp::Document document = amp::document_of(report, options);
+    report.groups = amp::report_tool::compare(report.runs);
+    const amp::Document document = amp::report_tool::document_of(report, options);
     amp::html_of(document);
     amp::markdown_of(document);
-    amp::json_report(report, options);
+    amp::report_tool::json_report(report, options);
     return 0;
 }

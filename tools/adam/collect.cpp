@@ -2,9 +2,9 @@
 
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/number_reader.h>
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
-#include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 
@@ -16,7 +16,7 @@
 
 #include <sys/resource.h>
 
-namespace amp {
+namespace amp::adam_tool {
 
 namespace {
 
@@ -295,4 +295,4 @@ AdamFindings collect(const fs::path& path, const AdamToolOptions& options) {
     return Collector(path, options).run();
 }
 
-} // namespace amp
+} // namespace amp::adam_tool

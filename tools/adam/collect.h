@@ -4,7 +4,7 @@
 #include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/tools/adam/options.h>
 
-namespace amp {
+namespace amp::adam_tool {
 
 /// How the state before the step that is asked about is known.
 enum class AdamBasis : std::uint8_t {
@@ -35,4 +35,4 @@ struct AdamFindings {
 /// Throws FileError or std::invalid_argument for an input of which nothing can be said.
 AdamFindings collect(const std::filesystem::path& path, const AdamToolOptions& options);
 
-} // namespace amp
+} // namespace amp::adam_tool

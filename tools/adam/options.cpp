@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace amp {
+namespace amp::adam_tool {
 
 namespace {
 
@@ -93,4 +93,4 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     });
 }
 
-} // namespace amp
+} // namespace amp::adam_tool

@@ -6,7 +6,7 @@
 
 #include <regex>
 
-namespace amp {
+namespace amp::adam_tool {
 
 struct AdamToolOptions {
     std::vector<std::filesystem::path> paths;
@@ -29,4 +29,4 @@ AdamToolOptions standard_question();
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
 std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options);
 
-} // namespace amp
+} // namespace amp::adam_tool

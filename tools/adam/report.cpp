@@ -13,7 +13,7 @@
 #include <climits>
 #include <cmath>
 
-namespace amp {
+namespace amp::adam_tool {
 
 namespace {
 
@@ -333,4 +333,4 @@ std::string svg_report(const std::vector<AdamFindings>& inputs) {
     return svg_document(figures);
 }
 
-} // namespace amp
+} // namespace amp::adam_tool

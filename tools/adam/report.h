@@ -5,7 +5,7 @@
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/output.h>
 
-namespace amp {
+namespace amp::adam_tool {
 
 std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color);
 
@@ -22,4 +22,4 @@ std::string svg_report(const std::vector<AdamFindings>& inputs);
 /// Which eps, which state, which weights, and whose steps eps mutes, in a few sentences.
 std::string advice(const AdamFindings& findings);
 
-} // namespace amp
+} // namespace amp::adam_tool

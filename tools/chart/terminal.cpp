@@ -187,8 +187,7 @@ void ProgressBar::add(std::uint64_t done) {
     const int filled = std::min(permille, 1000) * room / 1000;
     std::string bar;
     for (int i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
-    print_error(
-        fmt::format("\r{} {:3.0f} %  {}B of {}B", bar, permille / 10.0, short_count(now), short_count(total_)));
+    print_error(fmt::format("\r{} {:3.0f} %  {}B of {}B", bar, permille / 10.0, short_count(now), short_count(total_)));
 }
 
 } // namespace amp

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -103,4 +103,4 @@ std::vector<DotVector> published_vectors() {
     return found;
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

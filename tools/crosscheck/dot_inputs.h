@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 enum class DotInputs : std::uint8_t { normal, uniform, random_bits, cancelling, subnormal, zeros, specials };
 inline constexpr std::array<std::string_view, 7> dot_inputs_names = {
@@ -29,4 +29,4 @@ struct DotVector {
 };
 std::vector<DotVector> published_vectors();
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

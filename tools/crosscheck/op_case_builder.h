@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 inline constexpr std::string_view formats_of_tensors[] = {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"};
 
@@ -59,4 +59,4 @@ void cast_cases(Cases& cases);
 void product_cases(Cases& cases);
 void scaled_product_cases(Cases& cases);
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

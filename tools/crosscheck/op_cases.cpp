@@ -6,7 +6,7 @@
 #include <cmath>
 #include <fmt/ranges.h>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 void elementwise_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors) {
@@ -17,21 +17,21 @@ void elementwise_cases(Cases& cases) {
             op.out = b.tensor({5, 7, 33}, f);
             cases.push_back(b.build(op));
         };
-        binary(Add{});
-        binary(Mul{});
+        binary(op::Add{});
+        binary(op::Mul{});
         const auto unary = [&]<class T>(T op, const char* what, Fill fill) {
             Builder b(fmt::format("{} {} {}", T::name, what, f));
             op.in = b.tensor({3, 431}, "fp32", fill);
             op.out = b.tensor({3, 431}, f);
             cases.push_back(b.build(op));
         };
-        Scale scale;
+        op::Scale scale;
         for (const double factor : {0.1, 0x1p-20}) {
             scale.factor = factor;
             unary(scale, "by a factor", Fill::edges);
         }
-        unary(Cast{}, "edges", Fill::edges);
-        Dropout dropout;
+        unary(op::Cast{}, "edges", Fill::edges);
+        op::Dropout dropout;
         dropout.probability = 0.3;
         dropout.stream = 11;
         unary(dropout, "0.3", Fill::edges);
@@ -40,15 +40,15 @@ void elementwise_cases(Cases& cases) {
 
 void activation_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors)
-        for (std::size_t i = 0; i < activation_names.size(); ++i) {
-            const auto kind = static_cast<ActivationKind>(i);
-            Builder b(fmt::format("activation {} {}", activation_names[i], f));
+        for (std::size_t i = 0; i < op::activation_names.size(); ++i) {
+            const auto kind = static_cast<op::ActivationKind>(i);
+            Builder b(fmt::format("activation {} {}", op::activation_names[i], f));
             const TensorId in = b.tensor({1200}, "fp32", Fill::edges), out = b.tensor({1200}, f);
-            cases.push_back(b.build(Activation{.kind = kind, .in = in, .out = out}));
-            Builder g(fmt::format("activation_backward {} {}", activation_names[i], f));
+            cases.push_back(b.build(op::Activation{.kind = kind, .in = in, .out = out}));
+            Builder g(fmt::format("activation_backward {} {}", op::activation_names[i], f));
             const TensorId saved = g.tensor({1200}, "fp32", Fill::edges), up = g.tensor({1200}, f, Fill::edges);
             cases.push_back(g.build(
-                ActivationBackward{.kind = kind, .saved = saved, .grad_out = up, .grad_in = g.tensor({1200}, f)}));
+                op::ActivationBackward{.kind = kind, .saved = saved, .grad_out = up, .grad_in = g.tensor({1200}, f)}));
         }
 }
 
@@ -61,29 +61,29 @@ void row_cases(Cases& cases) {
                 for (const bool causal : {false, true}) {
                     Builder b(fmt::format("softmax {}", what));
                     const TensorId in = b.tensor(shape, "fp32", fill), out = b.tensor(shape, f);
-                    cases.push_back(b.build(Softmax{.in = in, .out = out, .causal = causal}));
+                    cases.push_back(b.build(op::Softmax{.in = in, .out = out, .causal = causal}));
                     Builder g(fmt::format("softmax_backward {}", what));
                     const TensorId y = g.tensor(shape, f, fill), up = g.tensor(shape, f, fill);
                     cases.push_back(g.build(
-                        SoftmaxBackward{.y = y, .grad_out = up, .grad_in = g.tensor(shape, f), .causal = causal}));
+                        op::SoftmaxBackward{.y = y, .grad_out = up, .grad_in = g.tensor(shape, f), .causal = causal}));
                 }
-                for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
-                    const bool layer = kind == NormKind::layer;
+                for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms}) {
+                    const bool layer = kind == op::NormKind::layer;
                     Builder b(fmt::format("norm {}", what));
                     const TensorId in = b.tensor({70, width}, f, fill), weight = b.tensor({width}, "fp32", fill),
                                    bias = layer ? b.tensor({width}, "fp32", fill) : TensorId{};
-                    cases.push_back(b.build(
-                        Norm{.kind = kind, .in = in, .weight = weight, .bias = bias, .out = b.tensor({70, width}, f)}));
+                    cases.push_back(b.build(op::Norm{
+                        .kind = kind, .in = in, .weight = weight, .bias = bias, .out = b.tensor({70, width}, f)}));
                     Builder g(fmt::format("norm_backward {}", what));
                     const TensorId x = g.tensor({70, width}, f, fill), w = g.tensor({width}, "fp32", fill),
                                    up = g.tensor({70, width}, f, fill);
-                    cases.push_back(g.build(NormBackward{.kind = kind,
-                                                         .in = x,
-                                                         .weight = w,
-                                                         .grad_out = up,
-                                                         .grad_in = g.tensor({70, width}, f),
-                                                         .grad_weight = g.tensor({width}, "fp32"),
-                                                         .grad_bias = layer ? g.tensor({width}, f) : TensorId{}}));
+                    cases.push_back(g.build(op::NormBackward{.kind = kind,
+                                                             .in = x,
+                                                             .weight = w,
+                                                             .grad_out = up,
+                                                             .grad_in = g.tensor({70, width}, f),
+                                                             .grad_weight = g.tensor({width}, "fp32"),
+                                                             .grad_bias = layer ? g.tensor({width}, f) : TensorId{}}));
                 }
             }
 }
@@ -92,31 +92,31 @@ void image_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors) {
         for (const auto& [kernel, stride, padding] :
              {std::array<std::int64_t, 3>{3, 1, 1}, {2, 2, 0}, {3, 2, 1}, {1, 1, 0}}) {
-            const ConvGeometry g{.batch = 2,
-                                 .height = 7,
-                                 .width = 6,
-                                 .channels = 3,
-                                 .kernel = kernel,
-                                 .stride = stride,
-                                 .padding = padding};
+            const op::ConvGeometry g{.batch = 2,
+                                     .height = 7,
+                                     .width = 6,
+                                     .channels = 3,
+                                     .kernel = kernel,
+                                     .stride = stride,
+                                     .padding = padding};
             const Shape image{2, 7, 6, 3}, patches{g.patches(), g.patch_size()};
             Builder b(fmt::format("im2col {} stride {} padding {} {}", kernel, stride, padding, f));
             const TensorId in = b.tensor(image, f, Fill::edges);
-            cases.push_back(b.build(Im2Col{.in = in, .out = b.tensor(patches, f), .geometry = g}));
+            cases.push_back(b.build(op::Im2Col{.in = in, .out = b.tensor(patches, f), .geometry = g}));
             Builder c(fmt::format("col2im {} stride {} padding {} {}", kernel, stride, padding, f));
             const TensorId sums = c.tensor(patches, "fp32", Fill::edges);
-            cases.push_back(c.build(Col2Im{.in = sums, .out = c.tensor(image, f), .geometry = g}));
+            cases.push_back(c.build(op::Col2Im{.in = sums, .out = c.tensor(image, f), .geometry = g}));
         }
-        for (const PoolKind kind : {PoolKind::max, PoolKind::average})
+        for (const op::PoolKind kind : {op::PoolKind::max, op::PoolKind::average})
             for (const std::int64_t size : {2, 3}) {
                 const Shape image{2, 7, 6, 3}, pooled{2, 7 / size, 6 / size, 3};
                 Builder b(fmt::format("pool2d {} {}", size, f));
                 const TensorId in = b.tensor(image, f, Fill::edges);
-                cases.push_back(b.build(Pool{.kind = kind, .in = in, .out = b.tensor(pooled, f), .size = size}));
+                cases.push_back(b.build(op::Pool{.kind = kind, .in = in, .out = b.tensor(pooled, f), .size = size}));
                 Builder g(fmt::format("pool2d_backward {} {}", size, f));
                 const TensorId x = g.tensor(image, f, Fill::edges), up = g.tensor(pooled, f, Fill::edges);
-                cases.push_back(g.build(
-                    PoolBackward{.kind = kind, .in = x, .grad_out = up, .grad_in = g.tensor(image, f), .size = size}));
+                cases.push_back(g.build(op::PoolBackward{
+                    .kind = kind, .in = x, .grad_out = up, .grad_in = g.tensor(image, f), .size = size}));
             }
     }
 }
@@ -130,11 +130,11 @@ void move_cases(Cases& cases) {
         Shape out;
         for (std::size_t i = 0; i < shape.size(); ++i) out.push_back(shape[static_cast<std::size_t>(order[i])]);
         const TensorId in = b.tensor(shape, "fp32", Fill::edges);
-        cases.push_back(b.build(Transpose{.in = in, .out = b.tensor(out, "fp32"), .order = order}));
+        cases.push_back(b.build(op::Transpose{.in = in, .out = b.tensor(out, "fp32"), .order = order}));
     }
     Builder v("view");
     const TensorId in = v.tensor({6, 4}, "fp32", Fill::edges), out = v.tensor({24}, "fp32");
-    OpCase view = v.build(View{.in = in, .out = out});
+    OpCase view = v.build(op::View{.in = in, .out = out});
     view.program[out].storage = in;
     cases.push_back(std::move(view));
     for (const std::string_view f : formats_of_tensors) {
@@ -142,29 +142,30 @@ void move_cases(Cases& cases) {
         e.limit(9);
         const TensorId weight = e.tensor({9, 13}, "fp32", Fill::edges),
                        indices = e.tensor({4, 10}, "fp32", Fill::indices);
-        cases.push_back(e.build(Embedding{.weight = weight, .indices = indices, .out = e.tensor({4, 10, 13}, f)}));
+        cases.push_back(e.build(op::Embedding{.weight = weight, .indices = indices, .out = e.tensor({4, 10, 13}, f)}));
         Builder g(fmt::format("embedding_backward {}", f));
         g.limit(9);
         const TensorId uses = g.tensor({4, 10}, "fp32", Fill::indices), up = g.tensor({4, 10, 13}, f, Fill::edges);
         cases.push_back(
-            g.build(EmbeddingBackward{.indices = uses, .grad_out = up, .grad_weight = g.tensor({9, 13}, f)}));
+            g.build(op::EmbeddingBackward{.indices = uses, .grad_out = up, .grad_weight = g.tensor({9, 13}, f)}));
     }
 }
 
 void sum_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors)
         for (const std::string_view accumulate : formats_of_tensors)
-            for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::mean})
+            for (const op::ReduceKind kind : {op::ReduceKind::sum, op::ReduceKind::mean})
                 for (const Fill fill : {Fill::ordinary, Fill::edges}) {
                     Builder b(fmt::format("reduce in {} to {}", accumulate, f));
                     const TensorId in = b.tensor({70, 37}, "fp32", fill), out = b.tensor({37}, f);
                     cases.push_back(
-                        b.build(Reduce{.kind = kind, .in = in, .out = out, .accumulate = format(accumulate)}));
+                        b.build(op::Reduce{.kind = kind, .in = in, .out = out, .accumulate = format(accumulate)}));
                 }
     for (const std::string_view f : formats_of_tensors) {
         Builder b(fmt::format("reduce_backward {}", f));
         const TensorId up = b.tensor({37}, "fp32", Fill::edges);
-        cases.push_back(b.build(ReduceBackward{.grad_out = up, .grad_in = b.tensor({5, 37}, f), .factor = 1.0 / 5}));
+        cases.push_back(
+            b.build(op::ReduceBackward{.grad_out = up, .grad_in = b.tensor({5, 37}, f), .factor = 1.0 / 5}));
     }
 }
 
@@ -174,27 +175,28 @@ void loss_cases(Cases& cases) {
             Builder b(fmt::format("cross_entropy {}", f));
             b.limit(17);
             const TensorId logits = b.tensor({40, 17}, f, fill), targets = b.tensor({40}, "fp32", Fill::targets);
-            cases.push_back(b.build(CrossEntropy{.logits = logits, .targets = targets, .out = b.tensor({}, "fp32")}));
+            cases.push_back(
+                b.build(op::CrossEntropy{.logits = logits, .targets = targets, .out = b.tensor({}, "fp32")}));
             Builder g(fmt::format("cross_entropy_backward {}", f));
             g.limit(17);
             const TensorId x = g.tensor({40, 17}, f, fill), t = g.tensor({40}, "fp32", Fill::targets),
                            up = g.tensor({}, "fp32", Fill::ordinary);
             cases.push_back(g.build(
-                CrossEntropyBackward{.logits = x, .targets = t, .grad_out = up, .grad_in = g.tensor({40, 17}, f)}));
+                op::CrossEntropyBackward{.logits = x, .targets = t, .grad_out = up, .grad_in = g.tensor({40, 17}, f)}));
             Builder m(fmt::format("mse_loss {}", f));
             const TensorId in = m.tensor({333}, f, fill), want = m.tensor({333}, "fp32", fill);
-            cases.push_back(m.build(MseLoss{.in = in, .targets = want, .out = m.tensor({}, "fp32")}));
+            cases.push_back(m.build(op::MseLoss{.in = in, .targets = want, .out = m.tensor({}, "fp32")}));
             Builder h(fmt::format("mse_loss_backward {}", f));
             const TensorId y = h.tensor({333}, f, fill), z = h.tensor({333}, "fp32", fill),
                            g0 = h.tensor({}, "fp32", Fill::ordinary);
             cases.push_back(
-                h.build(MseLossBackward{.in = y, .targets = z, .grad_out = g0, .grad_in = h.tensor({333}, f)}));
+                h.build(op::MseLossBackward{.in = y, .targets = z, .grad_out = g0, .grad_in = h.tensor({333}, f)}));
         }
     for (const double scale : {1.0, 65536.0, 0x1p127, 3e-5}) {
         Builder b(fmt::format("loss_gradient {}", scale));
         b.context().loss_scale = scale;
         b.context().micro_batches = 3;
-        cases.push_back(b.build(LossGradient{.out = b.tensor({}, "fp16")}));
+        cases.push_back(b.build(op::LossGradient{.out = b.tensor({}, "fp16")}));
     }
 }
 
@@ -266,4 +268,4 @@ void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed) {
     }
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 /// What fills an operand.
 enum class Fill : std::uint8_t {
@@ -35,4 +35,4 @@ std::vector<OpCase> op_cases();
 /// Gives the operands their numbers, values of the operands' formats that depend on the seed alone.
 void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed);
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

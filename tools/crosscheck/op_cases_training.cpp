@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 void gradient_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors) {
@@ -12,23 +12,23 @@ void gradient_cases(Cases& cases) {
             b.context().micro_batch = micro_batch;
             b.context().micro_batches = 2;
             const TensorId in = b.tensor({700}, "fp32", Fill::edges);
-            cases.push_back(b.build(AccumulateGradient{.in = in, .totals = {b.tensor({700}, f, Fill::edges)}}));
+            cases.push_back(b.build(op::AccumulateGradient{.in = in, .totals = {b.tensor({700}, f, Fill::edges)}}));
         }
-        for (const auto order : {AllReduceOrder::ring, AllReduceOrder::tree})
-            for (const auto division : {AllReduceDivision::before, AllReduceDivision::after})
+        for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
+            for (const auto division : {op::AllReduceDivision::before, op::AllReduceDivision::after})
                 for (const int replicas : {1, 2, 3, 5, 8}) {
                     Builder b(fmt::format("all_reduce of {} in {}", replicas, f));
-                    AllReduce op{.in = {}, .out = {}, .order = order, .division = division, .transport = format(f)};
+                    op::AllReduce op{.in = {}, .out = {}, .order = order, .division = division, .transport = format(f)};
                     for (int r = 0; r < replicas; ++r)
                         op.in.push_back(b.tensor({331}, "fp32", r % 2 == 0 ? Fill::edges : Fill::finite));
                     op.out = b.tensor({331}, "fp32");
                     cases.push_back(b.build(op));
                 }
-        for (const auto order : {AllReduceOrder::ring, AllReduceOrder::tree})
+        for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
             for (const Fill fill : {Fill::finite, Fill::edges})
                 for (const int replicas : {1, 2, 3, 8}) {
                     Builder b(fmt::format("all_reduce of {} in {}, scaled", replicas, f));
-                    AllReduce op{.in = {}, .out = {}, .order = order, .transport = format(f), .scaled = true};
+                    op::AllReduce op{.in = {}, .out = {}, .order = order, .transport = format(f), .scaled = true};
                     for (int r = 0; r < replicas; ++r) op.in.push_back(b.tensor({331}, "fp32", fill));
                     op.out = b.tensor({331}, "fp32");
                     cases.push_back(b.build(op));
@@ -37,18 +37,18 @@ void gradient_cases(Cases& cases) {
             for (const double scale : {1.0, 1024.0, 3.7, 0x1p-130}) {
                 Builder b(fmt::format("unscale {} by {}", f, scale));
                 b.context().unscale_by = scale;
-                cases.push_back(b.build(Unscale{.gradient = b.tensor({700}, f, Fill::edges), .rule = rule}));
+                cases.push_back(b.build(op::Unscale{.gradient = b.tensor({700}, f, Fill::edges), .rule = rule}));
             }
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
             Builder c(fmt::format("check_finite {}", f));
             const TensorId first = c.tensor({64}, f, Fill::ordinary), second = c.tensor({65}, f, fill);
-            cases.push_back(c.build(CheckFinite{.gradients = {first, second}}));
+            cases.push_back(c.build(op::CheckFinite{.gradients = {first, second}}));
             Builder n(fmt::format("global_norm {}", f));
             const TensorId x = n.tensor({7, 39}, f, fill), y = n.tensor({5}, "fp32", fill);
-            cases.push_back(n.build(GlobalNorm{.gradients = {x, y}, .norm = n.tensor({}, f)}));
+            cases.push_back(n.build(op::GlobalNorm{.gradients = {x, y}, .norm = n.tensor({}, f)}));
             Builder p(fmt::format("clip {}", f));
             const TensorId norm = p.tensor({}, f, Fill::positive);
-            cases.push_back(p.build(Clip{.norm = norm, .gradient = p.tensor({300}, f, fill), .max_norm = 0.3}));
+            cases.push_back(p.build(op::Clip{.norm = norm, .gradient = p.tensor({300}, f, fill), .max_norm = 0.3}));
         }
     }
 }
@@ -67,7 +67,7 @@ void update_cases(Cases& cases) {
                     options.contract = contract;
                     options.weight_decay = 0.1;
                     if (options.kind == OptimizerKind::sgd) options.momentum = 0.9;
-                    Update op;
+                    op::Update op;
                     op.options = options;
                     op.weight = b.tensor({600}, f, Fill::finite);
                     op.gradient = b.tensor({600}, "fp32", Fill::edges);
@@ -85,7 +85,7 @@ void scaled_update_cases(Cases& cases) {
             Builder b(fmt::format("update {} scaled", row.name));
             b.context().update = 4;
             b.context().learning_rate = 0.01;
-            Update op;
+            op::Update op;
             op.options = row.options;
             op.weight = b.scaled_tensor({600}, "fp16", fill);
             op.gradient = b.tensor({600}, "fp32", fill);
@@ -108,7 +108,7 @@ void cast_cases(Cases& cases) {
                     const Shape shape{37, 130}, scales{s.scale_rows(37), s.scale_columns(130)};
                     Builder b(
                         fmt::format("quantize {} by {} {}", spec.name, scale_rule_names[rule], name_of(rounding)));
-                    Quantize op;
+                    op::Quantize op;
                     op.in = b.tensor(shape, "fp32", fill);
                     op.scaling = s;
                     op.rounding = rounding;
@@ -121,14 +121,14 @@ void cast_cases(Cases& cases) {
                     Builder d(fmt::format("dequantize {}", spec.name));
                     const TensorId in = d.tensor(shape, spec.element.name, fill),
                                    scale = d.tensor(scales, "fp32", Fill::positive);
-                    cases.push_back(
-                        d.build(Dequantize{.in = in, .scale = scale, .out = d.tensor(shape, "bf16"), .scaling = s}));
+                    cases.push_back(d.build(
+                        op::Dequantize{.in = in, .scale = scale, .out = d.tensor(shape, "bf16"), .scaling = s}));
                 }
     for (const bool ms_amp : {false, true})
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
-            const DelayedRule rule{.max = 448, .margin = 1, .ms_amp = ms_amp};
+            const op::DelayedRule rule{.max = 448, .margin = 1, .ms_amp = ms_amp};
             Builder b(fmt::format("quantize delayed {}", ms_amp ? "ms-amp" : "te"));
-            Quantize op;
+            op::Quantize op;
             op.in = b.tensor({40, 33}, "fp32", fill);
             op.rule = rule;
             op.out = b.tensor({40, 33}, "e4m3");
@@ -139,17 +139,17 @@ void cast_cases(Cases& cases) {
             for (const bool most_recent : {false, true}) {
                 Builder u(fmt::format("update_scale {}", ms_amp ? "ms-amp" : "te"));
                 const TensorId history = u.tensor({6}, "fp32", fill == Fill::edges ? Fill::edges : Fill::positive);
-                cases.push_back(u.build(UpdateScale{.history = history,
-                                                    .scale = u.tensor({1}, "fp32", Fill::positive),
-                                                    .rule = rule,
-                                                    .most_recent = most_recent}));
+                cases.push_back(u.build(op::UpdateScale{.history = history,
+                                                        .scale = u.tensor({1}, "fp32", Fill::positive),
+                                                        .rule = rule,
+                                                        .most_recent = most_recent}));
             }
         }
     for (const int replica : {0, 2}) { // scales of their own
         Builder b("quantize delayed, a replica");
         b.context().replicas = 3;
         b.context().replica = replica;
-        Quantize op;
+        op::Quantize op;
         op.in = b.tensor({40, 33}, "fp32", Fill::ordinary);
         op.out = b.tensor({40, 33}, "e4m3");
         op.scale = b.tensor({1, 1}, "fp32");
@@ -158,12 +158,12 @@ void cast_cases(Cases& cases) {
         cases.push_back(b.build(op));
         Builder u("update_scale, replicas");
         const TensorId history = u.tensor({3, 6}, "fp32", Fill::positive);
-        cases.push_back(u.build(UpdateScale{.history = history, .scale = u.tensor({3}, "fp32", Fill::positive)}));
+        cases.push_back(u.build(op::UpdateScale{.history = history, .scale = u.tensor({3}, "fp32", Fill::positive)}));
     }
     for (const std::int64_t height : {16, 37, 5}) {
         Builder b(fmt::format("hadamard {}", height));
         const TensorId in = b.tensor({height, 19}, "bf16", Fill::edges);
-        cases.push_back(b.build(Hadamard{.in = in, .out = b.tensor({height, 19}, "bf16")}));
+        cases.push_back(b.build(op::Hadamard{.in = in, .out = b.tensor({height, 19}, "bf16")}));
     }
 }
 
@@ -171,7 +171,7 @@ void cast_cases(Cases& cases) {
 void product_cases(Cases& cases) {
     std::vector<std::string> names = {"fp32",     "bf16",  "fp16",           "e5m2",           "exact",
                                       "pairwise", "kahan", "fp32-promote32", "exact-promote16"};
-    for (const detail::HardwareRow& row : detail::hardware) {
+    for (const HardwareRow& row : hardware_rows) {
         names.emplace_back(row.name);
         names.push_back(std::string(row.name) + "-promote128");
         if (!row.acc16.empty()) names.push_back(std::string(row.name) + "-acc16");
@@ -186,7 +186,7 @@ void product_cases(Cases& cases) {
                 const bool ta = number % 2 == 0, tb = number % 3 == 0;
                 const std::int64_t batch = number % 4 == 0 ? 3 : 1, m = 5, n = 9, k = number % 5 == 0 ? 1 : 77;
                 Builder b(fmt::format("matmul {} of {}", name, f));
-                Matmul op;
+                op::Matmul op;
                 op.batch = batch;
                 op.m = m;
                 op.n = n;
@@ -203,7 +203,7 @@ void product_cases(Cases& cases) {
         }
     for (const Rounding rounding : {Rounding::nearest_even, Rounding::toward_zero, Rounding::nearest_away}) {
         Builder b("matmul tf32 mode");
-        Matmul op;
+        op::Matmul op;
         op.m = 6;
         op.n = 7;
         op.k = 40;
@@ -235,7 +235,7 @@ void scaled_product_cases(Cases& cases) {
         for (const Fill fill : {Fill::ordinary, Fill::edges}) {
             constexpr std::int64_t m = 6, n = 9, k = 200;
             Builder b(fmt::format("matmul {} scaled", row.accumulate));
-            Matmul op;
+            op::Matmul op;
             op.m = m;
             op.n = n;
             op.k = k;
@@ -244,7 +244,7 @@ void scaled_product_cases(Cases& cases) {
             op.b = b.tensor({n, k}, row.element, fill);
             const auto scale = [&](const BlockScaling& s, std::int64_t others) {
                 const bool mx = is_mx(s.rule);
-                return OperandScale{
+                return op::OperandScale{
                     .scale = b.tensor({s.scale_rows(others), s.scale_columns(k)}, mx ? "e8m0" : "fp32", Fill::positive),
                     .tensor_scale = row.tensor ? b.tensor({}, "fp32", Fill::positive) : TensorId{},
                     .scaling = s};
@@ -257,4 +257,4 @@ void scaled_product_cases(Cases& cases) {
         }
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

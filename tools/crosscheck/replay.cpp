@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 bool Replay::agrees() const {
     return std::ranges::none_of(rows, [](const ReplayRow& r) { return r.mismatches > 0; });
@@ -21,4 +21,4 @@ Replay replay(const ReplayOptions& options, const ReplayProgress& progress) {
     return replay;
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

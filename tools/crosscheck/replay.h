@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 /// What is compared. `accumulators` needs a device; the host has no tensor cores.
 inline constexpr std::array<std::string_view, 5> replay_parts = {"conversions", "ops", "accumulators", "training",
@@ -73,4 +73,4 @@ void replay_accumulators(Replay& replay, const ReplayProgress& progress);
 void replay_training(Replay& replay, const ReplayProgress& progress);
 void measure_speed(Replay& replay);
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

@@ -1,8 +1,8 @@
 // Tensor cores against their rows of formats/accumulator.h, dot product by dot product; and recordings of them.
 #include <ampscope/formats/dot.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
-#include <ampscope/sim/io/write.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/io/write.h>
 #include <ampscope/tools/crosscheck/dot_inputs.h>
 #include <ampscope/tools/crosscheck/replay.h>
 
@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -139,4 +139,4 @@ void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
     }
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

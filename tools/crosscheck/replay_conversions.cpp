@@ -11,7 +11,7 @@
 #include <numeric>
 #include <span>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -149,4 +149,4 @@ void replay_conversions(Replay& replay, const ReplayProgress& progress) {
     }
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

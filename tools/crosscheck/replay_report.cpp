@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -112,4 +112,4 @@ std::string replay_markdown(const Replay& replay, const std::string& command) {
     return text;
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

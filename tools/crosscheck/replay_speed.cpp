@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <set>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -22,7 +22,7 @@ double product_rate(const CudaDevice& device, CudaArithmetic arithmetic, const s
         program.tensors.push_back({.name = name, .shape = {n, n}, .format = f});
         return TensorId{static_cast<std::int32_t>(program.tensors.size() - 1)};
     };
-    Matmul op;
+    op::Matmul op;
     op.a = tensor("a", a);
     op.b = tensor("b", b);
     op.out = tensor("out", format("fp32"));
@@ -79,4 +79,4 @@ void measure_speed(Replay& replay) {
     }
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

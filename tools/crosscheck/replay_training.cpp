@@ -1,9 +1,9 @@
 // Ops on their own, and whole trainings.
-#include <ampscope/sim/train/lockstep.h>
-#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/backend/cuda/cuda.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/train/lockstep.h>
 #include <ampscope/tools/crosscheck/op_cases.h>
 #include <ampscope/tools/crosscheck/replay.h>
 
@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 #include <map>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -140,4 +140,4 @@ void replay_training(Replay& replay, const ReplayProgress& progress) {
     }
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

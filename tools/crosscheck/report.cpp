@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::string vectors_json(const std::vector<VectorFile>& files) {
     return json_text({{"schema_version", 1}, {"vectors", json}}, 2);
 }
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace amp {
+namespace amp::crosscheck_tool {
 
 struct VectorFile {
     std::filesystem::path file;
@@ -17,4 +17,4 @@ struct VectorFile {
 std::string vectors_table(const std::vector<VectorFile>& files);
 std::string vectors_json(const std::vector<VectorFile>& files);
 
-} // namespace amp
+} // namespace amp::crosscheck_tool

@@ -1,7 +1,7 @@
 #include <ampscope/tools/diff/collect.h>
 
-#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/io/step_log.h>
+#include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/command_line.h>
@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <map>
 
-namespace amp {
+namespace amp::diff_tool {
 
 namespace {
 
@@ -206,9 +206,9 @@ DiffFindings collect(const DiffOptions& options) {
         add_error(findings.errors, error);
     }
     if (findings.pairs.empty() && findings.errors.empty())
-        findings.errors.push_back(fmt::format("{} and {} have no tensor of one name and step", options.a.string(),
-                                              options.b.string()));
+        findings.errors.push_back(
+            fmt::format("{} and {} have no tensor of one name and step", options.a.string(), options.b.string()));
     return findings;
 }
 
-} // namespace amp
+} // namespace amp::diff_tool

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace amp {
+namespace amp::diff_tool {
 
 /// One tensor of both recordings.
 struct PairedTensor {
@@ -48,4 +48,4 @@ struct DiffFindings {
 
 DiffFindings collect(const DiffOptions& options);
 
-} // namespace amp
+} // namespace amp::diff_tool

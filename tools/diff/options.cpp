@@ -8,7 +8,7 @@
 #include <array>
 #include <cmath>
 
-namespace amp {
+namespace amp::diff_tool {
 
 namespace {
 
@@ -103,4 +103,4 @@ std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& option
     return app.read(argc, argv, [&] { interpret(words, options); });
 }
 
-} // namespace amp
+} // namespace amp::diff_tool

@@ -5,7 +5,7 @@
 
 #include <regex>
 
-namespace amp {
+namespace amp::diff_tool {
 
 /// A limit on one figure of the whole comparison.
 struct DiffGate {
@@ -32,4 +32,4 @@ struct DiffOptions {
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
 std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& options);
 
-} // namespace amp
+} // namespace amp::diff_tool

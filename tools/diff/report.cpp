@@ -14,7 +14,7 @@
 #include <cmath>
 #include <set>
 
-namespace amp {
+namespace amp::diff_tool {
 
 namespace {
 
@@ -329,4 +329,4 @@ std::string svg_report(const DiffFindings& findings, const DiffOptions& options)
     return svg_document(figures);
 }
 
-} // namespace amp
+} // namespace amp::diff_tool

@@ -3,7 +3,7 @@
 
 #include <ampscope/tools/diff/collect.h>
 
-namespace amp {
+namespace amp::diff_tool {
 
 struct DiffGateResult {
     DiffGate gate;
@@ -20,4 +20,4 @@ std::string json_report(const DiffFindings& findings, const DiffOptions& options
 /// Relative distance over the steps, and distances in ulps of the tensors that differ most.
 std::string svg_report(const DiffFindings& findings, const DiffOptions& options);
 
-} // namespace amp
+} // namespace amp::diff_tool

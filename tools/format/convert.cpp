@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace amp {
+namespace amp::format_tool {
 
 namespace {
 
@@ -103,4 +103,4 @@ Converted convert_file(const ConvertOptions& options, const std::function<void(s
     return result;
 }
 
-} // namespace amp
+} // namespace amp::format_tool

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-namespace amp {
+namespace amp::format_tool {
 
 struct ConvertOptions {
     std::filesystem::path in, out;
@@ -28,4 +28,4 @@ struct Converted {
 /// formats without one (TF32, eXmY) are stored as FP32 words with values of the format. Throws FileError.
 Converted convert_file(const ConvertOptions& options, const std::function<void(std::uint64_t bytes)>& progress);
 
-} // namespace amp
+} // namespace amp::format_tool

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace amp {
+namespace amp::format_tool {
 
 namespace {
 
@@ -197,4 +197,4 @@ std::string number_text(const Json& facts) {
     return text;
 }
 
-} // namespace amp
+} // namespace amp::format_tool

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace amp {
+namespace amp::format_tool {
 
 /// Every fact of one format; `values` adds all values of a format of at most 8 bits. Throws std::invalid_argument if
 /// they are asked of a longer one.
@@ -28,4 +28,4 @@ nlohmann::ordered_json number_facts(const std::string& text, const std::vector<F
                                     const Policy& policy);
 std::string number_text(const nlohmann::ordered_json& facts);
 
-} // namespace amp
+} // namespace amp::format_tool

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-namespace amp {
+namespace amp::format_tool {
 
 namespace {
 
@@ -39,4 +39,4 @@ Unpacked parse_number(const std::string& text) {
     return x;
 }
 
-} // namespace amp
+} // namespace amp::format_tool

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace amp {
+namespace amp::format_tool {
 
 struct EvalOptions {
     std::string function; ///< "f16_mulAdd", "e4m3_eq", "f32_to_bf16", "f16_to_i32"
@@ -26,4 +26,4 @@ void check(const EvalOptions& options);
 /// line (naming it), and where standard input or output fails.
 void evaluate(const EvalOptions& options);
 
-} // namespace amp
+} // namespace amp::format_tool

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <tuple>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -109,4 +109,4 @@ std::string advice(const Findings& findings, const FormatSpec& format, const His
     return text;
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

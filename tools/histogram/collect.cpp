@@ -12,7 +12,7 @@
 #include <cmath>
 #include <map>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -214,4 +214,4 @@ Findings collect(const HistogramOptions& options) {
     return findings;
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

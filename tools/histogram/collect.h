@@ -3,9 +3,9 @@
 
 #include <ampscope/tools/histogram/document.h>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 /// Reads and counts whatever the options select. Files that cannot be read become errors; nothing of them is counted.
 Findings collect(const HistogramOptions& options);
 
-} // namespace amp
+} // namespace amp::histogram_tool

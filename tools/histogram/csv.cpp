@@ -5,7 +5,7 @@
 
 #include <iterator>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -38,4 +38,4 @@ std::string csv_document(const Findings& findings, const HistogramOptions& optio
     return out;
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 /// The outcome of one gate on the total.
 struct GateResult {
@@ -42,4 +42,4 @@ std::string csv_document(const Findings& findings, const HistogramOptions& optio
 /// The tensors of a report written by write_json() with the same counting options. Throws FileError.
 std::vector<Entry> read_report(const std::filesystem::path& path, const HistogramOptions& options);
 
-} // namespace amp
+} // namespace amp::histogram_tool

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -111,4 +111,4 @@ Entry total_of(const std::vector<Entry>& tensors) {
     return total;
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

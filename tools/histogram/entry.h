@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 /// One tensor, or several merged. Magnitudes are those of the recorded values divided by the recorded scale.
 struct Entry {
@@ -66,4 +66,4 @@ std::vector<Entry> grouped_entries(const std::vector<Entry>& tensors, Grouping b
 /// All of them as one, with shape {count}.
 Entry total_of(const std::vector<Entry>& tensors);
 
-} // namespace amp
+} // namespace amp::histogram_tool

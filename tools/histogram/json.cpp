@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -253,4 +253,4 @@ void write_json(const Findings& findings, const HistogramOptions& options, const
     arrays.write(json, sink);
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

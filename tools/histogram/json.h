@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 using Json = nlohmann::ordered_json;
 
@@ -17,4 +17,4 @@ Json tensor_json(const Entry& entry, const HistogramOptions& options);
 /// What decides the counts, so that reports are merged only where they were counted alike.
 Json counting_options(const HistogramOptions& options);
 
-} // namespace amp
+} // namespace amp::histogram_tool

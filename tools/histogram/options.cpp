@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -196,4 +196,4 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& o
     return app.read(argc, argv, [&] { interpret(words, options); });
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

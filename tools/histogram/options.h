@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 enum class Grouping { tensor, layer, step, file, all };
 
@@ -50,4 +50,4 @@ struct HistogramOptions {
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
 std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& options);
 
-} // namespace amp
+} // namespace amp::histogram_tool

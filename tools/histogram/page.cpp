@@ -12,7 +12,7 @@
 #include <cmath>
 #include <set>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -124,4 +124,4 @@ std::string html_report(const Findings& findings, const HistogramOptions& option
     return html_of(document);
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

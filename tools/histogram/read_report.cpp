@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -204,4 +204,4 @@ std::vector<Entry> read_report(const std::filesystem::path& path, const Histogra
     }
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

@@ -11,7 +11,7 @@
 #include <set>
 #include <span>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 namespace {
 
@@ -325,4 +325,4 @@ std::string svg_report(const Findings& findings, const HistogramOptions& options
     return svg_document({magnitude_figure(findings, options), rate_figure(findings, options)});
 }
 
-} // namespace amp
+} // namespace amp::histogram_tool

@@ -4,7 +4,7 @@
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/histogram/document.h>
 
-namespace amp {
+namespace amp::histogram_tool {
 
 /// At most 80 columns; colour by escape sequences if `color`.
 std::string terminal_report(const Findings& findings, const HistogramOptions& options, bool color);
@@ -23,4 +23,4 @@ std::string svg_report(const Findings& findings, const HistogramOptions& options
 /// What to do about one format, in one or two sentences.
 std::string advice(const Findings& findings, const FormatSpec& format, const HistogramOptions& options);
 
-} // namespace amp
+} // namespace amp::histogram_tool

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <map>
 
-namespace amp {
+namespace amp::loss_scale_tool {
 
 namespace {
 
@@ -205,4 +205,4 @@ GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& opti
     return read_recording(path, options);
 }
 
-} // namespace amp
+} // namespace amp::loss_scale_tool

@@ -3,7 +3,7 @@
 
 #include <ampscope/tools/loss-scale/options.h>
 
-namespace amp {
+namespace amp::loss_scale_tool {
 
 /// One run.
 struct GradientLog {
@@ -21,4 +21,4 @@ struct GradientLog {
 /// Throws FileError for an input of which nothing can be read.
 GradientLog read_gradient_log(const std::filesystem::path& path, const LossScaleOptions& options);
 
-} // namespace amp
+} // namespace amp::loss_scale_tool

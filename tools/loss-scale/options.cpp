@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::loss_scale_tool {
 
 namespace {
 
@@ -88,4 +88,4 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleOptions& o
     return app.read(argc, argv, [&] { interpret(app, words, options); });
 }
 
-} // namespace amp
+} // namespace amp::loss_scale_tool

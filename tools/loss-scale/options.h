@@ -5,7 +5,7 @@
 #include <ampscope/sim/findings/loss_scale_replay.h>
 #include <ampscope/sim/io/step_log.h>
 
-namespace amp {
+namespace amp::loss_scale_tool {
 
 struct NamedScaler {
     std::string name;
@@ -27,4 +27,4 @@ struct LossScaleOptions {
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
 std::optional<int> parse_command_line(int argc, char** argv, LossScaleOptions& options);
 
-} // namespace amp
+} // namespace amp::loss_scale_tool

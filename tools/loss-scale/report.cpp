@@ -13,7 +13,7 @@
 #include <cmath>
 #include <map>
 
-namespace amp {
+namespace amp::loss_scale_tool {
 
 namespace {
 
@@ -338,4 +338,4 @@ std::string svg_report(const std::vector<ReplayedLog>& logs, const LossScaleOpti
     return svg_document(figures);
 }
 
-} // namespace amp
+} // namespace amp::loss_scale_tool

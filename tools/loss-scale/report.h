@@ -3,7 +3,7 @@
 
 #include <ampscope/tools/loss-scale/collect.h>
 
-namespace amp {
+namespace amp::loss_scale_tool {
 
 /// One input with its replays.
 struct ReplayedLog {
@@ -26,4 +26,4 @@ std::string svg_report(const std::vector<ReplayedLog>& logs, const LossScaleOpti
 /// Where to start, and what the named scalers cost, in a few sentences.
 std::string advice(const ReplayedLog& log, const LossScaleOptions& options);
 
-} // namespace amp
+} // namespace amp::loss_scale_tool

@@ -11,6 +11,8 @@ namespace amp::python {
 
 namespace {
 
+using namespace format_tool;
+
 /// How a call rounds, from keywords.
 BatchOptions options_of(const std::string& rounding, const std::string& overflow, const std::string& subnormals,
                         const std::string& profile_name, std::uint64_t seed, std::uint32_t stream, std::uint32_t step,

@@ -7,9 +7,9 @@
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/run_folder.h>
 
+#include <fmt/format.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/tuple.h>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {

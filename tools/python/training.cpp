@@ -6,6 +6,8 @@ namespace amp::python {
 
 namespace {
 
+using namespace train_tool;
+
 /// What amp-train does with these words, and what its --json says. Ctrl-C stops it between steps.
 nb::object train(const std::vector<std::string>& words) {
     std::vector<std::string> all = {"amp-train"};

@@ -12,7 +12,7 @@
 #include <set>
 #include <tuple>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
 
@@ -363,4 +363,4 @@ std::vector<Group> compare(const std::vector<RecordedRun>& runs) {
     return groups;
 }
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -4,7 +4,7 @@
 #include <ampscope/tools/adam/collect.h>
 #include <ampscope/tools/report/run.h>
 
-namespace amp {
+namespace amp::report_tool {
 
 /// How a row trains, measured by FP32's.
 enum class Standing : std::uint8_t {
@@ -44,8 +44,8 @@ struct Group {
     double bound = 0;                      ///< by which a final loss may exceed the reference's and still hold
     std::string bound_basis;               ///< where that is from, in words
     const RecordedRun* evidence = nullptr; ///< whose gradients the group is judged by: the widest format, then most
-    std::optional<AdamFindings> adam;      ///< of the evidence's last recorded gradients
-    std::vector<std::string> notes;        ///< what differs between its runs besides precision and seed
+    std::optional<adam_tool::AdamFindings> adam; ///< of the evidence's last recorded gradients
+    std::vector<std::string> notes;              ///< what differs between its runs besides precision and seed
 };
 
 /// Takes out runs that come twice: a folder that is named twice, or beside one that it is in, its copy, or a copy of an
@@ -61,4 +61,4 @@ std::vector<Group> compare(const std::vector<RecordedRun>& runs);
 /// What the page says first: which format, which loss scale, which eps and state, and why. One sentence or more each.
 std::vector<std::string> verdict(const std::vector<Group>& groups, const RecommendationOptions& options);
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -9,9 +9,11 @@
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
+
+using namespace adam_tool;
 
 /// Writes the sections of a report.
 class Writer {
@@ -220,4 +222,4 @@ class Writer {
 
 Document document_of(const Report& report, const ReportOptions& options) { return Writer(report, options).write(); }
 
-} // namespace amp
+} // namespace amp::report_tool

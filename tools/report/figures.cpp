@@ -10,7 +10,7 @@
 #include <limits>
 #include <unordered_map>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
 
@@ -322,4 +322,4 @@ std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run) {
     return {{usage, ""}, {rates, ""}};
 }
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -6,9 +6,11 @@
 
 #include <cmath>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
+
+using namespace adam_tool;
 
 using Json = nlohmann::ordered_json;
 
@@ -137,4 +139,4 @@ std::string json_report(const Report& report, const ReportOptions& options) {
     return json_text(json);
 }
 
-} // namespace amp
+} // namespace amp::report_tool

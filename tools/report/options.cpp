@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
 
@@ -46,4 +46,4 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     return app.read(argc, argv, [&] { interpret(paths, options); });
 }
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace amp {
+namespace amp::report_tool {
 
 struct ReportOptions {
     std::vector<std::filesystem::path> paths; ///< empty: train the standard comparison
@@ -23,4 +23,4 @@ struct ReportOptions {
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
 std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& options);
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -5,7 +5,7 @@
 #include <ampscope/tools/report/comparison.h>
 #include <ampscope/tools/report/options.h>
 
-namespace amp {
+namespace amp::report_tool {
 
 struct Report {
     std::vector<RecordedRun> runs;
@@ -33,4 +33,4 @@ std::vector<FigureBlock> zeroed_figures(const RecordedRun& run);
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options);
 std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run);
 
-} // namespace amp
+} // namespace amp::report_tool

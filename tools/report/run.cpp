@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
 
@@ -333,4 +333,4 @@ RecordedRun read_run(const fs::path& path, const std::string& name, int threads)
     return folder ? reader.read_folder() : reader.read_gradients();
 }
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -2,15 +2,15 @@
 // number of recorded tensors times steps.
 #pragma once
 
-#include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/page/provenance.h>
 
 #include <array>
 #include <limits>
 
-namespace amp {
+namespace amp::report_tool {
 
 /// Formats of gradients that a report tells of.
 inline constexpr std::array<std::string_view, 4> gradient_formats = {"fp16", "bf16", "e4m3", "e5m2"};
@@ -114,4 +114,4 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, 
 /// parts that cannot be read become errors or warnings.
 RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads);
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -7,9 +7,11 @@
 
 #include <stdexcept>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
+
+using namespace train_tool;
 
 constexpr std::int64_t seeds = 3;
 
@@ -68,4 +70,4 @@ train_standard_comparison(const std::filesystem::path& folder, int threads,
     return commands;
 }
 
-} // namespace amp
+} // namespace amp::report_tool

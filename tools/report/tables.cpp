@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
 
@@ -179,4 +179,4 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
     return table;
 }
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -10,9 +10,11 @@
 #include <map>
 #include <tuple>
 
-namespace amp {
+namespace amp::report_tool {
 
 namespace {
+
+using namespace adam_tool;
 
 /// "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& words) {
@@ -217,4 +219,4 @@ std::vector<std::string> verdict(const std::vector<Group>& groups, const Recomme
     return {about_format(groups, options), about_scale(groups, options), about_adam(groups)};
 }
 
-} // namespace amp
+} // namespace amp::report_tool

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace amp {
+namespace amp::train_tool {
 
 namespace {
 
@@ -98,8 +98,8 @@ AllReduceOptions all_reduce_of(const Words& w) {
         throw std::invalid_argument(
             fmt::format("--all-reduce-scaling: '{}' is none of none, ms-amp", w.all_reduce_scaling));
     const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
-    return {.order = parse_name<AllReduceOrder>("--all-reduce", all_reduce_order_names, w.all_reduce),
-            .division = parse_name<AllReduceDivision>("--divide", all_reduce_division_names, w.divide),
+    return {.order = parse_name<op::AllReduceOrder>("--all-reduce", op::all_reduce_order_names, w.all_reduce),
+            .division = parse_name<op::AllReduceDivision>("--divide", op::all_reduce_division_names, w.divide),
             .transport = format(transport),
             .scaled = scaled};
 }
@@ -124,8 +124,8 @@ ModelOptions model_of(const Words& w) {
     if (w.heads) m.heads = *w.heads;
     m.dropout = w.model.dropout;
     if (!w.activation.empty())
-        m.activation = parse_name<ActivationKind>("--activation", activation_names, w.activation);
-    if (!w.norm.empty()) m.norm = parse_name<NormKind>("--norm", norm_names, w.norm);
+        m.activation = parse_name<op::ActivationKind>("--activation", op::activation_names, w.activation);
+    if (!w.norm.empty()) m.norm = parse_name<op::NormKind>("--norm", op::norm_names, w.norm);
     return m;
 }
 
@@ -171,7 +171,7 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
 
 std::string list_of_accumulators() {
     std::string text = "Accumulators:\n";
-    for (const detail::HardwareRow& row : detail::hardware) {
+    for (const HardwareRow& row : hardware_rows) {
         text += fmt::format("  {:<22}{}; {}", row.name, row.operands, name_of(row.evidence));
         if (!row.acc16.empty()) text += fmt::format("; -acc16: {}", row.acc16);
         if (!row.note.empty()) text += fmt::format("; {}", row.note);
@@ -406,4 +406,4 @@ Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
     return digits_data();
 }
 
-} // namespace amp
+} // namespace amp::train_tool

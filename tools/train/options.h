@@ -6,7 +6,7 @@
 
 #include <optional>
 
-namespace amp {
+namespace amp::train_tool {
 
 struct TrainToolOptions {
     std::vector<TrainOptions> runs;
@@ -29,4 +29,4 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
 /// Throws FileError, std::invalid_argument.
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run);
 
-} // namespace amp
+} // namespace amp::train_tool

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace amp {
+namespace amp::train_tool {
 
 namespace {
 
@@ -255,4 +255,4 @@ std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& opt
     return outcomes;
 }
 
-} // namespace amp
+} // namespace amp::train_tool

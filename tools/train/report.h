@@ -4,7 +4,7 @@
 #include <ampscope/sim/train/plan.h>
 #include <ampscope/tools/train/options.h>
 
-namespace amp {
+namespace amp::train_tool {
 
 /// A run at its end.
 struct Outcome {
@@ -28,4 +28,4 @@ nlohmann::ordered_json result_json(const Outcome& outcome, const ExperimentOptio
 std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);
 std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
 
-} // namespace amp
+} // namespace amp::train_tool

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-namespace amp {
+namespace amp::train_tool {
 
 namespace {
 
@@ -74,4 +74,4 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
                 options.notes.push_back(fmt::format("{} has no effect: it is for {}", option, use.by));
 }
 
-} // namespace amp
+} // namespace amp::train_tool

@@ -1,10 +1,10 @@
-#include <ampscope/sim/backend/cpu/accumulate.h>
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
 
 #include <ampscope/formats/block.h>
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/backend/cpu/column_sums.h>
-#include <ampscope/sim/backend/cpu/fused_sum.h>
-#include <ampscope/sim/backend/cpu/panels.h>
+#include <ampscope/sim/backend/cpu/detail/column_sums.h>
+#include <ampscope/sim/backend/cpu/detail/fused_sum.h>
+#include <ampscope/sim/backend/cpu/detail/panels.h>
 #include <ampscope/sim/base/parallel.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Product {
     float* out;
     std::int64_t m, n, k;
     int threads;
-    detail::InstructionSet set;
+    InstructionSet set;
     const float *a_scales = nullptr, *b_scales = nullptr; ///< of MX blocks, a row's (a column's) side by side
     [[nodiscard]] std::int64_t blocks() const { return (k + accumulator.products - 1) / accumulator.products; }
 };
@@ -86,13 +86,13 @@ void pack_scales(const float* scales, std::int64_t steps, std::int64_t rows, int
         for (std::int64_t s = 0; s < steps; ++s) {
             const float scale = row < rows ? scales[row * steps + s] : 1.0F;
             exponents[(row / width * steps + s) * width + row % width] =
-                static_cast<std::int16_t>(std::isnan(scale) ? 0 : detail::binade_of(scale).exponent);
+                static_cast<std::int16_t>(std::isnan(scale) ? 0 : binade_of(scale).exponent);
             if (std::isnan(scale)) to.special[static_cast<std::size_t>(row)] = nan_scale;
         }
 }
 
 std::int64_t position_of(const Accumulator& acc, std::int64_t l) {
-    return acc.interleaved ? static_cast<std::int64_t>(detail::interleaved_order(static_cast<std::size_t>(l))) : l;
+    return acc.interleaved ? static_cast<std::int64_t>(interleaved_order(static_cast<std::size_t>(l))) : l;
 }
 
 std::int16_t exponent_of(const FormatSpec& f, float x) {
@@ -105,7 +105,7 @@ bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::i
     if (f.exponent_bits <= 5) return true;
     for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < columns; ++j) {
-            const float v = std::fabs(detail::cut(f, at(x, i, j)));
+            const float v = std::fabs(truncated(f, at(x, i, j)));
             const bool far = v < power<float>(-near_exponent) || v >= power<float>(near_exponent + 1);
             if (far && v != 0 && std::isfinite(v)) return false;
         }
@@ -128,7 +128,7 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
                 const std::int64_t from = position_of(p.accumulator, l), place = (line * to.k + l) * width;
                 for (int i = 0; i < width; ++i) {
                     const std::int64_t row = line * width + i;
-                    float v = row < rows && from < p.k ? detail::cut(format, at(x, row, from)) : 0.0F;
+                    float v = row < rows && from < p.k ? truncated(format, at(x, row, from)) : 0.0F;
                     if (!std::isfinite(v)) {
                         to.special[static_cast<std::size_t>(row)] = 1;
                         v = 0;
@@ -159,10 +159,10 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
         const std::int64_t x = row * a.k + l, y = (panel * b.k + l) * columns;
         const std::int64_t first = l / acc.products, all = a.k / acc.products;
         const bool scaled = p.a_scales != nullptr;
-        detail::dispatch<FusedKernel<Real>>(
-            p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y, b.exponents.data() + y,
-            scaled ? a.scales.data() + row * all + first : nullptr,
-            scaled ? b.scales.data() + (panel * all + first) * columns : nullptr, n / acc.products, sums);
+        dispatch<FusedKernel<Real>>(p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y,
+                                    b.exponents.data() + y, scaled ? a.scales.data() + row * all + first : nullptr,
+                                    scaled ? b.scales.data() + (panel * all + first) * columns : nullptr,
+                                    n / acc.products, sums);
     };
     const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
     std::fill_n(c, columns, 0.0F);
@@ -191,7 +191,7 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
         std::vector<float> s;
         for (std::int64_t i = 0; i < height; ++i)
             for (std::int64_t j = 0; j < width; ++j) {
-                const float v = detail::cut(f, at(x, i, j));
+                const float v = truncated(f, at(x, i, j));
                 s.push_back(std::isfinite(v) && v != 0 ? std::copysign(1.0F, v) : v);
             }
         return s;
@@ -282,7 +282,7 @@ void sum(const Product& p) {
 
 void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                 MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
-                detail::InstructionSet set) {
+                InstructionSet set) {
     const FloatEnvironment environment;
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
@@ -304,7 +304,7 @@ void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, cons
 
 void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                    MatrixView b, const float* a_scales, const float* b_scales, float* out, std::int64_t m,
-                   std::int64_t n, std::int64_t k, int threads, detail::InstructionSet set) {
+                   std::int64_t n, std::int64_t k, int threads, InstructionSet set) {
     const FloatEnvironment environment;
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;

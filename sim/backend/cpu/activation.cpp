@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/activation.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -26,4 +26,4 @@ void run(Cpu& cpu, const ActivationBackward& op) {
     map<Backward>(op.kind, cpu, op.grad_in, cpu[op.saved].data(), cpu[op.grad_out].data());
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/conv2d.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -40,4 +40,4 @@ void run(Cpu& cpu, const Col2Im& op) {
                    });
 }
 
-} // namespace amp
+} // namespace amp::op

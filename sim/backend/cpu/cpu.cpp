@@ -13,7 +13,7 @@ Cpu::Cpu(const Program& program, int threads)
 
 void Cpu::run(const Op& op) {
     const FloatEnvironment environment;
-    std::visit([this](const auto& o) { amp::run(*this, o); }, op);
+    std::visit([this](const auto& o) { op::run(*this, o); }, op);
 }
 
 MakeBackend on_processor(int threads) {

@@ -1,9 +1,9 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/elementwise.h>
 
 #include <cmath>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -35,4 +35,4 @@ void run(Cpu& cpu, const Dropout& op) {
                             c.part() * count);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 
-namespace amp {
+namespace amp::op {
 
 void run(Cpu& cpu, const Embedding& op) {
     const std::span<const float> weight = cpu[op.weight], indices = cpu[op.indices];
@@ -29,4 +29,4 @@ void run(Cpu& cpu, const EmbeddingBackward& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

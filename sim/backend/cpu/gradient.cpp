@@ -1,12 +1,12 @@
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/codec.h>
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/gradient.h>
 
 #include <atomic>
 #include <cmath>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -112,7 +112,7 @@ void run(Cpu& cpu, const CheckFinite& op) {
         const float* const x = cpu[id].data();
         cpu::for_elements(cpu, cpu.info(id).count(), [&](std::int64_t begin, std::int64_t end) {
             bool finite = true;
-            detail::dispatch<FiniteKernel>(detail::best_instruction_set(), x + begin, end - begin, &finite);
+            dispatch<FiniteKernel>(best_instruction_set(), x + begin, end - begin, &finite);
             if (!finite) found = true;
         });
     }
@@ -124,16 +124,16 @@ void run(Cpu& cpu, const Unscale& op) {
     const double scale = cpu.context.unscale_by;
     if (scale == 1) return;
     if (op.rule == UnscaleRule::divide)
-        cpu::map<QuotientKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    else cpu::map<ProductKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+        cpu::map<WideQuotientKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    else cpu::map<WideProductKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
 }
 
 void run(Cpu& cpu, const GlobalNorm& op) {
     double total = 0;
     for (const TensorId id : op.gradients) {
         double squares = 0;
-        detail::dispatch<SquaresKernel>(detail::best_instruction_set(), static_cast<const float*>(cpu[id].data()),
-                                        cpu.info(id).count(), &squares);
+        dispatch<SquaresKernel>(best_instruction_set(), static_cast<const float*>(cpu[id].data()), cpu.info(id).count(),
+                                &squares);
         const double norm = rounded(cpu.info(id).format, std::sqrt(squares));
         total += norm * norm;
     }
@@ -145,7 +145,7 @@ void run(Cpu& cpu, const Clip& op) {
     const FormatSpec& f = cpu.info(op.norm).format;
     double factor = rounded(f, op.max_norm / rounded(f, cpu[op.norm][0] + 1e-6));
     if (factor > 1) factor = 1; // NaN stays
-    cpu::map<ProductKernel>(cpu, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
+    cpu::map<WideProductKernel>(cpu, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/loss.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -22,7 +22,7 @@ void run(Cpu& cpu, const CrossEntropy& op) {
         if (!(targets[row] >= 0)) continue;
         const float* const x = logits.data() + static_cast<std::int64_t>(row) * width;
         LogSum s;
-        detail::dispatch<LogSumKernel>(detail::best_instruction_set(), x, width, wide.data(), &s);
+        dispatch<LogSumKernel>(best_instruction_set(), x, width, wide.data(), &s);
         sum += s.max + math::log(s.sum) - x[static_cast<std::int64_t>(targets[row])];
     }
     const double mean = sum / static_cast<double>(rows_that_count(targets));
@@ -57,4 +57,4 @@ void run(Cpu& cpu, const LossGradient& op) {
     cpu::store(cpu, op.out, 0, &share, 1);
 }
 
-} // namespace amp
+} // namespace amp::op

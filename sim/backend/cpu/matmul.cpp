@@ -1,6 +1,6 @@
-#include <ampscope/sim/backend/cpu/matmul.h>
+#include <ampscope/sim/backend/cpu/detail/matmul.h>
 
-#include <ampscope/sim/backend/cpu/panels.h>
+#include <ampscope/sim/backend/cpu/detail/panels.h>
 #include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/base/parallel.h>
 
@@ -81,7 +81,7 @@ struct TransposeKernel {
 
 /// Panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), zeros beyond the last row.
 template <std::int64_t width>
-void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels<float>& packed) {
+void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels<float>& packed) {
     const std::int64_t whole = rows / width * width, left = rows - whole;
     float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
     if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
@@ -98,7 +98,7 @@ void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int6
     for (std::int64_t p = 0; p < rows; p += width) {
         const float* const from = x.data + p * x.row_stride;
         if (x.column_stride == 1 && p < whole) {
-            detail::dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * k);
+            dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * k);
             continue;
         }
         for (std::int64_t i = 0; i < std::min(width, rows - p); ++i)
@@ -109,15 +109,14 @@ void pack(detail::InstructionSet set, MatrixView x, std::int64_t rows, std::int6
 
 /// A tile of the product, of which tall x wide numbers are wanted: at the edges a third or two thirds of one may do.
 template <int rows, int columns, bool fused>
-void make_tile(detail::InstructionSet set, const float* a, const float* b, float* out, std::int64_t stride,
-               std::int64_t tall, std::int64_t wide, std::int64_t k, bool begins, bool ends) {
+void make_tile(InstructionSet set, const float* a, const float* b, float* out, std::int64_t stride, std::int64_t tall,
+               std::int64_t wide, std::int64_t k, bool begins, bool ends) {
     constexpr int third = rows % 3 == 0 ? rows / 3 : rows;
     const auto run = [&](float* to, std::int64_t line) {
-        if (tall <= third)
-            detail::dispatch<TileKernel<third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
+        if (tall <= third) dispatch<TileKernel<third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
         else if (tall <= 2 * third && 2 * third < rows)
-            detail::dispatch<TileKernel<2 * third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
-        else detail::dispatch<TileKernel<rows, columns, fused>>(set, a, b, to, line, k, begins, ends);
+            dispatch<TileKernel<2 * third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
+        else dispatch<TileKernel<rows, columns, fused>>(set, a, b, to, line, k, begins, ends);
     };
     if (wide == columns && tall % third == 0) return run(out, stride);
     float edge[rows * columns]{};
@@ -128,7 +127,7 @@ void make_tile(detail::InstructionSet set, const float* a, const float* b, float
 
 /// The part of the product that one thread makes, in blocks that stay in its second-level cache.
 template <int rows, int columns, bool fused>
-void multiply(detail::InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
+void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
               std::int64_t n, std::int64_t k) {
     constexpr std::int64_t block_k = 512, block_m = 168, block_n = 512;
     static thread_local Panels<float> packed_a, packed_b;
@@ -171,7 +170,7 @@ ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int 
 }
 
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
-            detail::InstructionSet set) {
+            InstructionSet set) {
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
     const ProductPart part = part_of_product(m, n, k, threads);
@@ -185,9 +184,9 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
         y.data += j * b.column_stride;
         float* const to = out + i * n + j;
         switch (set) {
-        case detail::InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k);
-        case detail::InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k);
-        case detail::InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k);
+        case InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k);
+        case InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k);
+        case InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k);
         }
     });
 }

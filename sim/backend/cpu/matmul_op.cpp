@@ -1,13 +1,13 @@
 // The op Matmul: operands as the product reads them, scales, bias and the one rounding.
 #include <ampscope/formats/batch.h>
-#include <ampscope/sim/backend/cpu/accumulate.h>
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/backend/kernels/matmul.h>
 
 #include <bit>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -53,8 +53,8 @@ void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::
                    [&](std::uint64_t begin, std::uint64_t end) {
                        for (std::size_t i = begin; i < end; ++i) {
                            const std::size_t row = i * static_cast<std::size_t>(op.n);
-                           detail::dispatch<ScaleKernel>(detail::best_instruction_set(), a[i], b.data(),
-                                                         sum.data() + row, total + row, op.n, l == 0);
+                           dispatch<ScaleKernel>(best_instruction_set(), a[i], b.data(), sum.data() + row, total + row,
+                                                 op.n, l == 0);
                        }
                    });
 }
@@ -141,4 +141,4 @@ void run(Cpu& cpu, const Matmul& op) {
     finish(cpu, op);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/norm.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -18,8 +18,8 @@ void parameter_gradients(Cpu& cpu, const NormBackward& op) {
                        for (auto b = static_cast<std::int64_t>(begin); b < static_cast<std::int64_t>(end); ++b) {
                            double* const to = sums.data() + 2 * b * n;
                            for (std::int64_t r = b * rows_at_once; r < std::min(rows, (b + 1) * rows_at_once); ++r)
-                               detail::dispatch<ParameterKernel>(detail::best_instruction_set(), x + r * n, g + r * n,
-                                                                 n, op.kind, op.eps, to, to + n);
+                               dispatch<ParameterKernel>(best_instruction_set(), x + r * n, g + r * n, n, op.kind,
+                                                         op.eps, to, to + n);
                        }
                    });
     for (std::int64_t b = 1; b < blocks; ++b)
@@ -43,4 +43,4 @@ void run(Cpu& cpu, const NormBackward& op) {
     if (op.grad_weight || op.grad_bias) parameter_gradients(cpu, op);
 }
 
-} // namespace amp
+} // namespace amp::op

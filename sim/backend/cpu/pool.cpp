@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/pool.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -33,4 +33,4 @@ void run(Cpu& cpu, const PoolBackward& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,9 +1,9 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -16,7 +16,7 @@ std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const 
     }
     float tensor_scale = 1;
     if (op.tensor_scale) {
-        tensor_scale = detail::nvfp4_tensor_scale(*std::ranges::max_element(amax));
+        tensor_scale = nvfp4_tensor_scale(*std::ranges::max_element(amax));
         cpu[op.tensor_scale][0] = 1 / tensor_scale;
     }
     std::vector<BlockScale> scales;
@@ -81,4 +81,4 @@ void run(Cpu& cpu, const UpdateScale& op) {
                               cpu[op.scale].data()[row]);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/reduce.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -29,15 +29,15 @@ struct SingleKernel {
 void run(Cpu& cpu, const Reduce& op) {
     const std::int64_t columns = cpu.info(op.out).count(), rows = cpu.info(op.in).count() / columns;
     const float* const in = cpu[op.in].data();
-    const detail::InstructionSet set = detail::best_instruction_set();
+    const InstructionSet set = best_instruction_set();
     const auto some = [&](std::int64_t j, std::int64_t n) {
         alignas(64) double wide[cpu::block];
         if (op.accumulate == format("fp32")) {
-            detail::dispatch<SingleKernel>(set, in + j, rows, columns, &wide[0], n);
+            dispatch<SingleKernel>(set, in + j, rows, columns, &wide[0], n);
         } else {
             alignas(64) float sum[cpu::block]{};
             for (std::int64_t i = 0; i < rows; ++i) {
-                detail::dispatch<RowKernel>(set, in + i * columns + j, static_cast<const float*>(sum), &wide[0], n);
+                dispatch<RowKernel>(set, in + i * columns + j, static_cast<const float*>(sum), &wide[0], n);
                 cpu::round_wide(op.accumulate, wide, sum, n);
             }
             std::copy_n(sum, n, wide);
@@ -57,4 +57,4 @@ void run(Cpu& cpu, const ReduceBackward& op) {
     cpu::map<SpreadKernel>(cpu, op.grad_in, cpu[op.grad_out].data(), cpu.info(op.grad_out).count(), op.factor);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 
-namespace amp {
+namespace amp::op {
 
 void run(Cpu&, const View&) {}
 
@@ -28,4 +28,4 @@ void run(Cpu& cpu, const Transpose& op) {
                    });
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/softmax.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -11,4 +11,4 @@ void run(Cpu& cpu, const SoftmaxBackward& op) {
     cpu::map_rows<SoftmaxBackwardKernel>(cpu, op.grad_in, cpu[op.y].data(), cpu[op.grad_out].data(), op.causal);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
-#include <ampscope/sim/backend/cpu/update_loops.h>
+#include <ampscope/sim/backend/cpu/detail/update_loops.h>
 #include <ampscope/sim/backend/kernels/update.h>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, con
     return kernels::count(before.data(), state.weight.data(), nullptr, nullptr, state.gradient.data(), before.size());
 }
 
-void run(Cpu& cpu, const Update& op) {
+void op::run(Cpu& cpu, const Update& op) {
     const auto data = [&](TensorId id) { return id ? cpu[id] : std::span<float>{}; };
     const auto format_of = [&](TensorId id) { return id ? cpu.info(id).format : format("fp32"); };
     const StepContext& c = cpu.context;

@@ -1,4 +1,4 @@
-#include <ampscope/sim/backend/cpu/update_loops.h>
+#include <ampscope/sim/backend/cpu/detail/update_loops.h>
 
 #include <ampscope/formats/batch.h>
 

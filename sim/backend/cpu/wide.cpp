@@ -1,4 +1,4 @@
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 
 #include <ampscope/formats/batch.h>
 
@@ -58,12 +58,12 @@ void add(RoundingCounts& to, const RoundingCounts& c) {
 } // namespace
 
 void round_wide(const FormatSpec& f, const double* wide, float* out, std::int64_t n) {
-    const detail::InstructionSet set = detail::best_instruction_set();
+    const InstructionSet set = best_instruction_set();
     const std::span to(out, static_cast<std::size_t>(n));
     if (f == format("fp32")) {
-        detail::dispatch<NearestKernel>(set, wide, out, n);
+        dispatch<NearestKernel>(set, wide, out, n);
     } else if (f.precision() <= 22) {
-        detail::dispatch<OddKernel>(set, wide, out, n);
+        dispatch<OddKernel>(set, wide, out, n);
         quantize(f, to, to);
     } else {
         quantize(f, std::span(wide, static_cast<std::size_t>(n)), to);

@@ -1,7 +1,7 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/activation.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -26,4 +26,4 @@ void run(Cuda& cuda, const ActivationBackward& op) {
     map<Backward>(op.kind, cuda, op.grad_in, cuda.in(op.saved), cuda.in(op.grad_out));
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 
-namespace amp {
+namespace amp::op {
 
 void run(Cuda& cuda, const Im2Col& op) {
     const ConvGeometry g = op.geometry;
@@ -41,4 +41,4 @@ void run(Cuda& cuda, const Col2Im& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -46,7 +46,7 @@ float* Cuda::out(TensorId id) {
 RoundingCounts* Cuda::rounding_counts(TensorId id) { return counts_roundings ? counts_.data() + id.index : nullptr; }
 
 void Cuda::run(const Op& op) {
-    std::visit([this](const auto& o) { amp::run(*this, o); }, op);
+    std::visit([this](const auto& o) { op::run(*this, o); }, op);
     if (!counts_roundings) return;
     const std::vector<RoundingCounts> counts = counts_.read();
     for (std::size_t i = 0; i < counts.size(); ++i) roundings()[i] += counts[i];

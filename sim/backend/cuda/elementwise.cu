@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -28,4 +28,4 @@ void run(Cuda& cuda, const Dropout& op) {
                              c.part() * count);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 
-namespace amp {
+namespace amp::op {
 
 void run(Cuda& cuda, const Embedding& op) {
     const float *const weight = cuda.in(op.weight), *const indices = cuda.in(op.indices);
@@ -25,4 +25,4 @@ void run(Cuda& cuda, const EmbeddingBackward& op) {
     cuda::round_in_place(cuda, op.grad_weight);
 }
 
-} // namespace amp
+} // namespace amp::op

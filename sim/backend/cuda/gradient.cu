@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -100,8 +100,8 @@ void run(Cuda& cuda, const Unscale& op) {
     if (scale == 1) return;
     const float* const x = cuda.in(op.gradient);
     if (op.rule == UnscaleRule::divide)
-        cuda::map<QuotientKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    else cuda::map<ProductKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+        cuda::map<WideQuotientKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    else cuda::map<WideProductKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
 }
 
 /// A thread a lane of lane_sum(); the norms' squares are added up in the order of the gradients.
@@ -139,4 +139,4 @@ void run(Cuda& cuda, const Clip& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/loss.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -88,4 +88,4 @@ void run(Cuda& cuda, const LossGradient& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

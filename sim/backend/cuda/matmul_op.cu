@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -75,11 +75,10 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
         if (fp32_chain) {
             for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
         } else if (s.a == nullptr) {
-            sum = detail::dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
+            sum = dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
         } else {
-            sum = detail::scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, {x, {s.a + at / p.n * s.blocks, blocks}},
-                                             {y, {s.b + at % p.n * s.blocks, blocks}},
-                                             static_cast<std::size_t>(s.block), s.mx);
+            sum = scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, {x, {s.a + at / p.n * s.blocks, blocks}},
+                                     {y, {s.b + at % p.n * s.blocks, blocks}}, static_cast<std::size_t>(s.block), s.mx);
             if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
         }
         out[at] = kernels::named(sum);
@@ -163,4 +162,4 @@ void run(Cuda& cuda, const Matmul& op) {
     finish(cuda, op);
 }
 
-} // namespace amp
+} // namespace amp::op

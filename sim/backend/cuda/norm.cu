@@ -1,7 +1,7 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/norm.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -58,4 +58,4 @@ void run(Cuda& cuda, const NormBackward& op) {
     if (op.grad_weight || op.grad_bias) parameter_gradients(cuda, op);
 }
 
-} // namespace amp
+} // namespace amp::op

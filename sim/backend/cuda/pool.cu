@@ -1,7 +1,7 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/pool.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -25,4 +25,4 @@ void run(Cuda& cuda, const PoolBackward& op) {
     cuda::round_in_place(cuda, op.grad_in);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -60,7 +60,7 @@ void find_scales(Cuda& cuda, const Quantize& op, std::int64_t count, const float
         if (decode_tensor == nullptr) return;
         float most = amax[0];
         for (std::int64_t b = 1; b < count; ++b) most = amax[b] > most ? amax[b] : most;
-        *tensor_scale = detail::nvfp4_tensor_scale(most);
+        *tensor_scale = nvfp4_tensor_scale(most);
         *decode_tensor = 1 / *tensor_scale;
     });
     const ScaleRule rule = op.scaling.rule;
@@ -134,4 +134,4 @@ void run(Cuda& cuda, const UpdateScale& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

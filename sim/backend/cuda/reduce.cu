@@ -1,7 +1,7 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/reduce.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -23,4 +23,4 @@ void run(Cuda& cuda, const ReduceBackward& op) {
     cuda::map<SpreadKernel>(cuda, op.grad_in, cuda.in(op.grad_out), cuda.info(op.grad_out).count(), op.factor);
 }
 
-} // namespace amp
+} // namespace amp::op

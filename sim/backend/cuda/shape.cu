@@ -1,6 +1,6 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 
-namespace amp {
+namespace amp::op {
 
 void run(Cuda&, const View&) {}
 
@@ -32,4 +32,4 @@ void run(Cuda& cuda, const Transpose& op) {
     });
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -1,7 +1,7 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/softmax.h>
 
-namespace amp {
+namespace amp::op {
 
 using namespace kernels;
 
@@ -11,4 +11,4 @@ void run(Cuda& cuda, const SoftmaxBackward& op) {
     cuda::map_rows<SoftmaxBackwardKernel>(cuda, op.grad_in, cuda.in(op.y), cuda.in(op.grad_out), op.causal);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -66,13 +66,11 @@ std::vector<TensorCoreInstruction> tensor_core_instructions(const CudaDevice& de
 
 bool multiply_on_tensor_cores(const CudaDevice& device, const Accumulator& accumulator, const FormatSpec& a_format,
                               const FormatSpec& b_format, const TensorCoreProduct& product) {
-    std::string_view row = accumulator.name;
-    const int promote_every = detail::take_promotion(row);
     if (accumulator.method != Accumulation::fused) return false;
     const auto reads = [&](const FormatSpec& f) { return accumulator.interleaved ? f : accumulator.reads(f); };
     for (const TensorCoreInstruction& i : tensor_core_instructions(device)) {
-        if (i.accumulator != row || !(i.a == reads(a_format)) || !(i.b == reads(b_format))) continue;
-        multiply_on_tensor_cores(device, i, product, promote_every);
+        if (i.accumulator != accumulator.row() || !(i.a == reads(a_format)) || !(i.b == reads(b_format))) continue;
+        multiply_on_tensor_cores(device, i, product, accumulator.promote_every);
         float* const out = product.out;
         cuda::each(device, product.batch * product.m * product.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
             if (out[at] != out[at]) out[at] = std::bit_cast<float>(0x7fc00000);

@@ -1,11 +1,11 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/update.h>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
-/// The operations of sim/backend/cpu/update_loops.h on one element.
+/// The operations of sim/backend/cpu/detail/update_loops.h on one element.
 struct SingleArithmetic {
     using Block = float[1];
     bool contract;
@@ -106,4 +106,4 @@ void run(Cuda& cuda, const Update& op) {
     cuda.updates += counts.read()[0];
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -9,7 +9,7 @@ namespace amp::kernels {
 /// Calls visit(patch element offset, pixel offset) for each row of `channels` numbers that patch `p` takes from the
 /// image.
 template <class Visit>
-constexpr void for_patch(const ConvGeometry& g, std::int64_t p, const Visit& visit) {
+constexpr void for_patch(const op::ConvGeometry& g, std::int64_t p, const Visit& visit) {
     const std::int64_t x0 = p % g.out_width() * g.stride - g.padding;
     const std::int64_t y0 = p / g.out_width() % g.out_height() * g.stride - g.padding;
     const std::int64_t image = p / (g.out_width() * g.out_height());

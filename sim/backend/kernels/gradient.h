@@ -15,13 +15,13 @@ struct SumKernel {
     }
 };
 
-struct ProductKernel {
+struct WideProductKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double factor) {
         for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] * factor;
     }
 };
 
-struct QuotientKernel {
+struct WideQuotientKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, double divisor) {
         for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] / divisor;
     }

@@ -15,7 +15,7 @@
 #define AMPSCOPE_KERNEL __host__ __device__ static inline
 #define AMPSCOPE_INDEPENDENT
 #else
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 #define AMPSCOPE_DEVICE
 #define AMPSCOPE_CALL
 #define AMPSCOPE_INLINE [[gnu::always_inline]] inline

@@ -26,15 +26,15 @@ struct ScaleLines {
 };
 
 /// The numbers along k that share a pair of scales.
-inline std::int64_t scaled_block(const Matmul& op) {
+inline std::int64_t scaled_block(const op::Matmul& op) {
     const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };
     const BlockScaling &a = op.a_scale.scaling, &b = op.b_scale.scaling;
     return std::min(along(op.transpose_a ? a.rows : a.columns), along(op.transpose_b ? b.columns : b.rows));
 }
 
 /// The format of an operand as the product reads it.
-inline FormatSpec multiplied(const Matmul& op, const FormatSpec& stored) {
-    return op.arithmetic.operands == detail::fp32 ? stored : op.arithmetic.operands;
+inline FormatSpec multiplied(const op::Matmul& op, const FormatSpec& stored) {
+    return op.arithmetic.operands == fp32_format ? stored : op.arithmetic.operands;
 }
 
 } // namespace amp::kernels

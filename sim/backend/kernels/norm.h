@@ -13,10 +13,10 @@ struct Moments {
     double mean = 0, inverse = 0;
 };
 
-AMPSCOPE_INLINE Moments moments(const float* x, std::int64_t n, NormKind kind, double eps) {
+AMPSCOPE_INLINE Moments moments(const float* x, std::int64_t n, op::NormKind kind, double eps) {
     const auto count = static_cast<double>(n);
     Moments m;
-    if (kind == NormKind::layer) m.mean = lane_sum(n, [&](std::int64_t i) { return double{x[i]}; }) / count;
+    if (kind == op::NormKind::layer) m.mean = lane_sum(n, [&](std::int64_t i) { return double{x[i]}; }) / count;
     const double squares = lane_sum(n, [&](std::int64_t i) {
         const double d = x[i] - m.mean;
         return d * d;
@@ -27,7 +27,7 @@ AMPSCOPE_INLINE Moments moments(const float* x, std::int64_t n, NormKind kind, d
 
 struct NormKernel {
     AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, double* wide, const float* in, const float* weight,
-                             const float* bias, NormKind kind, double eps) {
+                             const float* bias, op::NormKind kind, double eps) {
         const float* const x = in + row * n;
         const Moments m = moments(x, n, kind, eps);
         for (std::int64_t i = 0; i < n; ++i) wide[i] = (x[i] - m.mean) * m.inverse * weight[i];
@@ -39,12 +39,13 @@ struct NormKernel {
 /// With y = (x - mean) / s and d = grad * weight: (d - mean of d - y * mean of (d y)) / s; rms: without the mean of d.
 struct BackwardKernel {
     AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, double* wide, const float* in, const float* weight,
-                             const float* grad, NormKind kind, double eps) {
+                             const float* grad, op::NormKind kind, double eps) {
         const float *x = in + row * n, *g = grad + row * n;
         const Moments m = moments(x, n, kind, eps);
         const auto count = static_cast<double>(n);
         for (std::int64_t i = 0; i < n; ++i) wide[i] = static_cast<double>(g[i]) * weight[i];
-        const double mean = kind == NormKind::layer ? lane_sum(n, [&](std::int64_t i) { return wide[i]; }) / count : 0;
+        const double mean =
+            kind == op::NormKind::layer ? lane_sum(n, [&](std::int64_t i) { return wide[i]; }) / count : 0;
         const double along =
             lane_sum(n, [&](std::int64_t i) { return wide[i] * ((x[i] - m.mean) * m.inverse); }) / count;
         for (std::int64_t i = 0; i < n; ++i)
@@ -54,8 +55,8 @@ struct BackwardKernel {
 
 /// Adds a row's share of the gradients of weight and bias.
 struct ParameterKernel {
-    AMPSCOPE_KERNEL void run(const float* x, const float* g, std::int64_t n, NormKind kind, double eps, double* weight,
-                             double* bias) {
+    AMPSCOPE_KERNEL void run(const float* x, const float* g, std::int64_t n, op::NormKind kind, double eps,
+                             double* weight, double* bias) {
         const Moments m = moments(x, n, kind, eps);
         for (std::int64_t i = 0; i < n; ++i) {
             weight[i] += g[i] * ((x[i] - m.mean) * m.inverse);

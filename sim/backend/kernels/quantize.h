@@ -10,15 +10,15 @@
 
 namespace amp::kernels {
 
-AMPSCOPE_INLINE bool is_infinite(float x) { return x == x && !detail::is_finite(x); }
+AMPSCOPE_INLINE bool is_infinite(float x) { return x == x && !is_finite(x); }
 
 /// The encode scale that follows from the largest amax of the history.
-AMPSCOPE_INLINE float next_scale(const DelayedRule& rule, float amax, float old) {
+AMPSCOPE_INLINE float next_scale(const op::DelayedRule& rule, float amax, float old) {
     if (amax == 0 || amax != amax) return old;
     if (rule.ms_amp) return is_infinite(amax) ? 1 / old : ldexpf(1.0F, ilogbf(rule.max / amax) - rule.margin);
     if (is_infinite(amax)) return old;
     const float wanted = ldexpf(rule.max, -rule.margin) / amax;
-    return is_infinite(wanted) ? detail::largest_float : wanted;
+    return is_infinite(wanted) ? largest_float : wanted;
 }
 
 /// Which of the scales of an op is this replica's, and how long a history is.
@@ -26,13 +26,13 @@ struct DelayedState {
     std::int64_t row, length;
 };
 template <class Backend>
-DelayedState delayed_state(const Backend& backend, const Quantize& op) {
+DelayedState delayed_state(const Backend& backend, const op::Quantize& op) {
     const std::int64_t rows = backend.info(op.delayed).count();
     return {.row = rows > 1 ? backend.context.replica : 0, .length = backend.info(op.history).count() / rows};
 }
 
 /// The encode scale of a cast with delayed scaling, which also notes the amax of this step.
-AMPSCOPE_INLINE BlockScale delayed_scale(const DelayedRule& rule, float amax, bool training, float* history,
+AMPSCOPE_INLINE BlockScale delayed_scale(const op::DelayedRule& rule, float amax, bool training, float* history,
                                          std::int64_t length, float& scale) {
     bool first = rule.ms_amp && scale == 1;
     for (std::int64_t i = 0; first && i < length; ++i) first = history[i] == 0;
@@ -42,7 +42,7 @@ AMPSCOPE_INLINE BlockScale delayed_scale(const DelayedRule& rule, float amax, bo
 }
 
 /// The end of a step of delayed scaling.
-AMPSCOPE_INLINE void update_scale(const DelayedRule& rule, bool most_recent, float* history, std::int64_t length,
+AMPSCOPE_INLINE void update_scale(const op::DelayedRule& rule, bool most_recent, float* history, std::int64_t length,
                                   float& scale) {
     const float newest = history[0];
     if (newest == 0) return;
@@ -56,7 +56,7 @@ AMPSCOPE_INLINE void update_scale(const DelayedRule& rule, bool most_recent, flo
 
 /// What row i of a group counts in row j of its random Hadamard transform.
 AMPSCOPE_INLINE double hadamard_factor(std::int64_t i, std::int64_t j) {
-    constexpr std::array<int, Hadamard::group> signs = Hadamard::signs;
+    constexpr std::array<int, op::Hadamard::group> signs = op::Hadamard::signs;
     const bool negative = (std::popcount(static_cast<std::uint64_t>(i & j)) & 1) != 0;
     return 0.25 * signs[static_cast<std::size_t>(i)] * (negative ? -1 : 1);
 }

@@ -19,21 +19,21 @@ struct Gpt {
                           bool biased = true) const {
         const Graph::Scope scope = g.scope(name);
         const TensorId weight = g.parameter("weight", {outputs, g[x].shape.back()}, init);
-        return linear(g, x, weight, biased ? g.parameter("bias", {outputs}, {}) : TensorId{});
+        return op::linear(g, x, weight, biased ? g.parameter("bias", {outputs}, {}) : TensorId{});
     }
 
     TensorId norm(std::string_view name, TensorId x) const {
         const Graph::Scope scope = g.scope(name);
         const Shape width = {options.width};
         const TensorId weight = g.parameter("weight", width, {Init::Kind::constant, 1});
-        if (options.norm == NormKind::rms) return rms_norm(g, x, weight);
-        return layer_norm(g, x, weight, g.parameter("bias", width, {}));
+        if (options.norm == op::NormKind::rms) return op::rms_norm(g, x, weight);
+        return op::layer_norm(g, x, weight, g.parameter("bias", width, {}));
     }
 
     /// B x T x C -> B x heads x T x (C / heads).
     [[nodiscard]] TensorId heads_of(TensorId x) const {
         const std::int64_t h = options.heads;
-        return transpose(g, view(g, x, {batch, tokens, h, options.width / h}), {0, 2, 1, 3});
+        return op::transpose(g, op::view(g, x, {batch, tokens, h, options.width / h}), {0, 2, 1, 3});
     }
 
     /// Keys or values as a server keeps them.
@@ -50,16 +50,16 @@ struct Gpt {
         const TensorId k = cached(heads_of(linear_layer("k", x, width, small, false)));
         const TensorId v = cached(heads_of(linear_layer("v", x, width)));
         const double factor = 1 / std::sqrt(static_cast<double>(width / options.heads));
-        const TensorId scores = softmax(g, matmul(g, scale(g, q, factor), k, true), true);
-        const TensorId mixed = matmul(g, scores, v);
-        const TensorId joined = view(g, transpose(g, mixed, {0, 2, 1, 3}), {batch, tokens, width});
-        return dropout(g, linear_layer("o", joined, width, residual), options.dropout);
+        const TensorId scores = op::softmax(g, op::matmul(g, op::scale(g, q, factor), k, true), true);
+        const TensorId mixed = op::matmul(g, scores, v);
+        const TensorId joined = op::view(g, op::transpose(g, mixed, {0, 2, 1, 3}), {batch, tokens, width});
+        return op::dropout(g, linear_layer("o", joined, width, residual), options.dropout);
     }
 
     TensorId mlp(TensorId x, const Init& residual) const {
         const Graph::Scope scope = g.scope("mlp");
-        const TensorId hidden = activation(g, options.activation, linear_layer("up", x, 4 * options.width));
-        return dropout(g, linear_layer("down", hidden, options.width, residual), options.dropout);
+        const TensorId hidden = op::activation(g, options.activation, linear_layer("up", x, 4 * options.width));
+        return op::dropout(g, linear_layer("down", hidden, options.width, residual), options.dropout);
     }
 
     [[nodiscard]] TensorId block(std::int64_t number, TensorId x) const {
@@ -68,10 +68,10 @@ struct Gpt {
         const Init residual{Init::Kind::normal, small.value / std::sqrt(2.0 * static_cast<double>(options.depth))};
         TensorId y = attention(norm("ln1", x), residual);
         g.watch(y, "attn");
-        x = add(g, x, y);
+        x = op::add(g, x, y);
         y = mlp(norm("ln2", x), residual);
         g.watch(y, "mlp");
-        return add(g, x, y);
+        return op::add(g, x, y);
     }
 };
 
@@ -86,7 +86,7 @@ Network gpt_network(Graph& g, const ModelOptions& options, const Dataset& data, 
     const Gpt gpt{g, options, batch, data.input[0], n.kv_cache};
     const TensorId table = g.parameter("wte.weight", {data.vocabulary, options.width}, small);
     const TensorId positions = g.parameter("wpe.weight", {gpt.tokens, options.width}, small);
-    TensorId x = dropout(g, add(g, embedding(g, table, n.inputs), positions), options.dropout);
+    TensorId x = op::dropout(g, op::add(g, op::embedding(g, table, n.inputs), positions), options.dropout);
     for (std::int64_t i = 0; i < options.depth; ++i) x = gpt.block(i, x);
     add_loss(g, n, gpt.linear_layer("head", gpt.norm("ln_f", x), data.classes), data);
     g.watch(n.outputs, "head");

@@ -11,7 +11,7 @@ TensorId linear_layer(Graph& g, std::string_view name, TensorId x, std::int64_t 
     const std::int64_t inputs = g[x].shape.back();
     const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(inputs))};
     const TensorId weight = g.parameter("weight", {outputs, inputs}, init), bias = g.parameter("bias", {outputs}, init);
-    return linear(g, x, weight, bias);
+    return op::linear(g, x, weight, bias);
 }
 
 Network batch_of(Graph& g, const Dataset& data, std::int64_t batch) {
@@ -28,23 +28,23 @@ Network batch_of(Graph& g, const Dataset& data, std::int64_t batch) {
 void add_loss(Graph& g, Network& network, TensorId outputs, const Dataset& data) {
     network.outputs = outputs;
     network.loss =
-        data.classes > 0 ? cross_entropy(g, outputs, network.targets) : mse_loss(g, outputs, network.targets);
+        data.classes > 0 ? op::cross_entropy(g, outputs, network.targets) : op::mse_loss(g, outputs, network.targets);
 }
 
 Network linear_network(Graph& g, const ModelOptions&, const Dataset& data, std::int64_t batch) {
     Network n = batch_of(g, data, batch);
-    const TensorId x = view(g, n.inputs, {batch, element_count(data.input)});
+    const TensorId x = op::view(g, n.inputs, {batch, element_count(data.input)});
     add_loss(g, n, linear_layer(g, "linear", x, data.classes > 0 ? data.classes : element_count(data.target)), data);
     return n;
 }
 
 Network mlp_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch) {
     Network n = batch_of(g, data, batch);
-    TensorId x = view(g, n.inputs, {batch, element_count(data.input)});
+    TensorId x = op::view(g, n.inputs, {batch, element_count(data.input)});
     for (std::int64_t i = 0; i < options.depth; ++i) {
         const std::string name = "h." + std::to_string(i);
-        x = activation(g, options.activation, linear_layer(g, name, x, options.width));
-        x = dropout(g, x, options.dropout);
+        x = op::activation(g, options.activation, linear_layer(g, name, x, options.width));
+        x = op::dropout(g, x, options.dropout);
         g.watch(x, name);
     }
     add_loss(g, n, linear_layer(g, "head", x, data.classes > 0 ? data.classes : element_count(data.target)), data);
@@ -63,11 +63,11 @@ Network cnn_network(Graph& g, const ModelOptions& options, const Dataset& data, 
         const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(patch))};
         const TensorId weight = g.parameter("weight", {channels, patch}, init),
                        bias = g.parameter("bias", {channels}, init);
-        x = activation(g, options.activation, conv2d(g, x, weight, bias, 3, 1, 1));
-        if (i <= 2) x = pool(g, PoolKind::max, x, 2);
+        x = op::activation(g, options.activation, op::conv2d(g, x, weight, bias, 3, 1, 1));
+        if (i <= 2) x = op::pool(g, op::PoolKind::max, x, 2);
         g.watch(x, i <= 2 ? "pool" : "conv");
     }
-    x = dropout(g, view(g, x, {batch, g[x].count() / batch}), options.dropout);
+    x = op::dropout(g, op::view(g, x, {batch, g[x].count() / batch}), options.dropout);
     add_loss(g, n, linear_layer(g, "head", x, data.classes), data);
     g.watch(n.outputs, "head");
     return n;

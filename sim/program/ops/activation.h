@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 enum class ActivationKind : std::uint8_t {
     relu,      ///< x where x > 0, NaN where x is NaN, else +0; gradient 0 at 0
@@ -39,4 +39,4 @@ struct ActivationBackward {
 void run(Cpu& cpu, const ActivationBackward& op);
 void run(Cuda& cuda, const ActivationBackward& op);
 
-} // namespace amp
+} // namespace amp::op

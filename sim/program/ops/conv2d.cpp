@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t kernel, std::int64_t stride,
                 std::int64_t padding) {
@@ -25,4 +25,4 @@ void backward(Graph& g, const Im2Col& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 struct ConvGeometry {
     std::int64_t batch = 0, height = 0, width = 0, channels = 0, kernel = 0, stride = 1, padding = 0;
@@ -41,4 +41,4 @@ struct Col2Im {
 void run(Cpu& cpu, const Col2Im& op);
 void run(Cuda& cuda, const Col2Im& op);
 
-} // namespace amp
+} // namespace amp::op

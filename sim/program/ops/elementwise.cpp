@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -102,4 +102,4 @@ void backward(Graph& g, const Dropout& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// out = a + b; b's shape is a suffix of a's and is repeated over what is before it.
 struct Add {
@@ -69,4 +69,4 @@ void backward(Graph& g, const Dropout& op);
 void run(Cpu& cpu, const Dropout& op);
 void run(Cuda& cuda, const Dropout& op);
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 TensorId embedding(Graph& g, TensorId weight, TensorId indices) {
     if (g[weight].shape.size() != 2) shape_error(Embedding::name, "a table of ENTRIES x WIDTH", g, {weight});
@@ -19,4 +19,4 @@ void backward(Graph& g, const Embedding& op) {
     g.contribute(op.weight, to);
 }
 
-} // namespace amp
+} // namespace amp::op

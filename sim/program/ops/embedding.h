@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// out = the rows of weight (entries x width) that `indices` (whole numbers in range, as floats) name.
 struct Embedding {
@@ -28,4 +28,4 @@ struct EmbeddingBackward {
 void run(Cpu& cpu, const EmbeddingBackward& op);
 void run(Cuda& cuda, const EmbeddingBackward& op);
 
-} // namespace amp
+} // namespace amp::op

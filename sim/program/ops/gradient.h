@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace amp {
+namespace amp::op {
 
 /// total[replica] = in for the first micro-batch of a step, then total + in, rounded to its format.
 struct AccumulateGradient {
@@ -96,4 +96,4 @@ struct Clip {
 void run(Cpu& cpu, const Clip& op);
 void run(Cuda& cuda, const Clip& op);
 
-} // namespace amp
+} // namespace amp::op

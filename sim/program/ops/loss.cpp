@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 TensorId cross_entropy(Graph& g, TensorId logits, TensorId targets) {
     const Shape& x = g[logits].shape;
@@ -34,4 +34,4 @@ void backward(Graph& g, const MseLoss& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// out = the mean over rows of log(sum of e^x) - x_target, in double, rows in order; rows whose target is negative do
 /// not count. NaN without a row that does.
@@ -63,4 +63,4 @@ struct LossGradient {
 void run(Cpu& cpu, const LossGradient& op);
 void run(Cuda& cuda, const LossGradient& op);
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -172,4 +172,4 @@ void backward(Graph& g, const Matmul& op) {
     backward_bias(g, op, grad);
 }
 
-} // namespace amp
+} // namespace amp::op

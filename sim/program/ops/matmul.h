@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace amp {
+namespace amp::op {
 
 /// How a matrix product reads its operands and adds up.
 struct MatmulArithmetic {
@@ -55,4 +55,4 @@ void backward(Graph& g, const Matmul& op);
 void run(Cpu& cpu, const Matmul& op);
 void run(Cuda& cuda, const Matmul& op);
 
-} // namespace amp
+} // namespace amp::op

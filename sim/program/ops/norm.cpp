@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -42,4 +42,4 @@ void backward(Graph& g, const Norm& op) {
     if (b.grad_bias) g.contribute(op.bias, b.grad_bias);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 enum class NormKind : std::uint8_t {
     layer, ///< (x - mean) / sqrt(variance + eps) * weight + bias
@@ -41,4 +41,4 @@ struct NormBackward {
 void run(Cpu& cpu, const NormBackward& op);
 void run(Cuda& cuda, const NormBackward& op);
 
-} // namespace amp
+} // namespace amp::op

@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 TensorId pool(Graph& g, PoolKind kind, TensorId in, std::int64_t size) {
     const Shape x = g[in].shape;
@@ -20,4 +20,4 @@ void backward(Graph& g, const Pool& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

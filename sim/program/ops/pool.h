@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 enum class PoolKind : std::uint8_t { max, average };
 
@@ -33,4 +33,4 @@ struct PoolBackward {
 void run(Cpu& cpu, const PoolBackward& op);
 void run(Cuda& cuda, const PoolBackward& op);
 
-} // namespace amp
+} // namespace amp::op

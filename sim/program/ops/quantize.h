@@ -4,7 +4,7 @@
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// What a matrix product must know of a scaled operand: x ~ q * scale of its block * tensor_scale.
 struct OperandScale {
@@ -82,4 +82,4 @@ struct UpdateScale {
 void run(Cpu& cpu, const UpdateScale& op);
 void run(Cuda& cuda, const UpdateScale& op);
 
-} // namespace amp
+} // namespace amp::op

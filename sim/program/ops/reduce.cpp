@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 namespace {
 
@@ -25,4 +25,4 @@ void backward(Graph& g, const Reduce& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 enum class ReduceKind : std::uint8_t { sum, mean };
 
@@ -35,4 +35,4 @@ struct ReduceBackward {
 void run(Cpu& cpu, const ReduceBackward& op);
 void run(Cuda& cuda, const ReduceBackward& op);
 
-} // namespace amp
+} // namespace amp::op

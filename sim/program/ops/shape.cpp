@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-namespace amp {
+namespace amp::op {
 
 TensorId view(Graph& g, TensorId in, Shape shape) {
     if (element_count(shape) != g[in].count())
@@ -34,4 +34,4 @@ void backward(Graph& g, const Transpose& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// out is in under another shape: no numbers move.
 struct View {
@@ -30,4 +30,4 @@ void backward(Graph& g, const Transpose& op);
 void run(Cpu& cpu, const Transpose& op);
 void run(Cuda& cuda, const Transpose& op);
 
-} // namespace amp
+} // namespace amp::op

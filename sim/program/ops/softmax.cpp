@@ -1,6 +1,6 @@
 #include <ampscope/sim/program/graph.h>
 
-namespace amp {
+namespace amp::op {
 
 TensorId softmax(Graph& g, TensorId in, bool causal) {
     const Shape x = g[in].shape;
@@ -19,4 +19,4 @@ void backward(Graph& g, const Softmax& op) {
     g.contribute(op.in, to);
 }
 
-} // namespace amp
+} // namespace amp::op

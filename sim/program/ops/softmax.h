@@ -3,7 +3,7 @@
 
 #include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// out_j = e^(x_j - max x) / sum of these, in double; the sum is lane_sum() of backend/kernels/kernel.h. causal: row i
 /// of the last two axes knows elements 0 ... i, the others are +0.
@@ -32,4 +32,4 @@ struct SoftmaxBackward {
 void run(Cpu& cpu, const SoftmaxBackward& op);
 void run(Cuda& cuda, const SoftmaxBackward& op);
 
-} // namespace amp
+} // namespace amp::op

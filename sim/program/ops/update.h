@@ -1,10 +1,10 @@
 // The optimizer's step on one parameter.
 #pragma once
 
-#include <ampscope/sim/program/ops/op.h>
 #include <ampscope/sim/optim/optimizer.h>
+#include <ampscope/sim/program/ops/op.h>
 
-namespace amp {
+namespace amp::op {
 
 /// What update() of backend/update.h does, with the learning rate and the number of the step that the backend is told.
 struct Update {
@@ -18,4 +18,4 @@ struct Update {
 void run(Cpu& cpu, const Update& op);
 void run(Cuda& cuda, const Update& op);
 
-} // namespace amp
+} // namespace amp::op

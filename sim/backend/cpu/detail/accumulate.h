@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
-#include <ampscope/sim/backend/cpu/matmul.h>
+#include <ampscope/sim/backend/cpu/detail/matmul.h>
 
 #include <cstdint>
 
@@ -13,13 +13,12 @@ namespace amp::cpu {
 /// every core) and the instruction set change nothing.
 void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                 MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
-                detail::InstructionSet set = detail::best_instruction_set());
+                InstructionSet set = best_instruction_set());
 
 /// The same of MX blocks whose scales are part of the sums (adds_mx_scales): scaled_dot of every row and column. Scales
 /// are powers of two or NaN, those of a row of a, or of a column of b, side by side.
 void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
                    MatrixView b, const float* a_scales, const float* b_scales, float* out, std::int64_t m,
-                   std::int64_t n, std::int64_t k, int threads = 0,
-                   detail::InstructionSet set = detail::best_instruction_set());
+                   std::int64_t n, std::int64_t k, int threads = 0, InstructionSet set = best_instruction_set());
 
 } // namespace amp::cpu

@@ -1,7 +1,7 @@
 // How an op's results, computed wide, get into its output: the one place where the processor's ops round.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/base/parallel.h>
 
@@ -43,7 +43,7 @@ void map(Cpu& cpu, TensorId out, Args... args) {
         alignas(64) double wide[block];
         for (std::int64_t i = begin; i < end; i += block) {
             const std::int64_t n = std::min(block, end - i);
-            detail::dispatch<Kernel>(detail::best_instruction_set(), i, n, &wide[0], args...);
+            dispatch<Kernel>(best_instruction_set(), i, n, &wide[0], args...);
             store(cpu, out, i, wide, n);
         }
     });
@@ -57,7 +57,7 @@ void map_rows(Cpu& cpu, TensorId out, Args... args) {
                    [&](std::uint64_t begin, std::uint64_t end) {
                        std::vector<double> wide(static_cast<std::size_t>(width));
                        for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
-                           detail::dispatch<Kernel>(detail::best_instruction_set(), row, width, wide.data(), args...);
+                           dispatch<Kernel>(best_instruction_set(), row, width, wide.data(), args...);
                            store(cpu, out, row * width, wide.data(), width);
                        }
                    });

@@ -1,7 +1,7 @@
 // The matrix product of the reference trainer: FP32 products added in the order of k by fused multiply-adds.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <cstdint>
 
@@ -18,7 +18,7 @@ struct MatrixView {
 /// the same bits for any number of threads (0: every core), vector width and blocking. A NaN is 0x7fc00000, whichever
 /// operands made it, since processors differ in that.
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
-            detail::InstructionSet set = detail::best_instruction_set());
+            InstructionSet set = best_instruction_set());
 
 /// What one thread makes of a product at once; the parts at the edges may be smaller.
 struct ProductPart {

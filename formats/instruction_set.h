@@ -18,7 +18,7 @@
 #define AMPSCOPE_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-namespace amp::detail {
+namespace amp {
 
 enum class InstructionSet : std::uint8_t { baseline, avx2, avx512 };
 
@@ -76,4 +76,4 @@ void dispatch(InstructionSet set, Args... args) {
     }
 }
 
-} // namespace amp::detail
+} // namespace amp

@@ -11,7 +11,7 @@
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
 #include <bit>

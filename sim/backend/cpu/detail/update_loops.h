@@ -2,7 +2,7 @@
 // every machine.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/formats/random.h>
 #include <ampscope/formats/spec.h>
 #include <ampscope/sim/backend/kernels/update_loops.h>

@@ -2,9 +2,9 @@
 // takes one product after the other. `b` of a call are the numbers of one row, `stride` apart.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
 #include <ampscope/formats/dot.h>
-#include <ampscope/sim/backend/cpu/wide.h>
+#include <ampscope/formats/instruction_set.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/fma.h>
 
 #include <bit>
@@ -22,9 +22,9 @@ class ChainSums {
     explicit ChainSums(const FormatSpec& sum) : format_(sum) {}
 
     void begin() { std::fill(std::begin(sums_), std::end(sums_), 0.0F); }
-    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
         alignas(64) double wide[sum_width];
-        detail::dispatch<Kernel>(set, a, b, stride, static_cast<const float*>(sums_), &wide[0], n);
+        dispatch<Kernel>(set, a, b, stride, static_cast<const float*>(sums_), &wide[0], n);
         round_wide(format_, wide, sums_, n);
     }
     float end(std::int64_t j) { return sums_[j]; }
@@ -45,8 +45,8 @@ class ChainSums {
 class KahanSums {
   public:
     void begin() { *this = {}; }
-    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
-        detail::dispatch<Kernel>(set, a, b, stride, &sums_[0], &lost_[0], n);
+    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        dispatch<Kernel>(set, a, b, stride, &sums_[0], &lost_[0], n);
     }
     float end(std::int64_t j) { return sums_[j]; }
 
@@ -69,12 +69,12 @@ class KahanSums {
 class PairwiseSums {
   public:
     void begin() { count_ = 0; }
-    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
         float product[sum_width];
-        detail::dispatch<Product>(set, a, b, stride, &product[0], n);
+        dispatch<Product>(set, a, b, stride, &product[0], n);
         std::size_t level = 0;
         for (; (count_ >> level & 1) != 0; ++level)
-            detail::dispatch<Add>(set, static_cast<const float*>(levels_[level].data()), &product[0]);
+            dispatch<Add>(set, static_cast<const float*>(levels_[level].data()), &product[0]);
         if (level == levels_.size()) levels_.emplace_back();
         std::copy(std::begin(product), std::end(product), levels_[level].begin());
         ++count_;
@@ -112,8 +112,8 @@ class PairwiseSums {
 class ExactSums {
   public:
     void begin() { *this = {}; }
-    void add(detail::InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
-        detail::dispatch<Kernel>(set, a, b, stride, &high_[0], &low_[0], &lost_[0], n);
+    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        dispatch<Kernel>(set, a, b, stride, &high_[0], &low_[0], &lost_[0], n);
     }
     [[nodiscard]] bool holds(std::int64_t j) const { return lost_[j] == 0; }
     float end(std::int64_t j) { return static_cast<float>(detail::add_to_odd(high_[j], low_[j])); }

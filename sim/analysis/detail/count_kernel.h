@@ -1,7 +1,7 @@
 // The inner loop over FP32 words, private to count.cpp: plain loops for every machine and a version for AVX-512.
 #pragma once
 
-#include <ampscope/formats/detail/instruction_set.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/sim/analysis/count.h>
 
 namespace amp::detail {
