@@ -91,7 +91,7 @@ void check_chain(const std::string& text, Tally& tally) {
 TEST_CASE("published vectors") {
     Tally tally;
     std::istringstream in(
-#include <ampscope/tools/crosscheck/vectors.inc>
+#include <ampscope/tools/amp-crosscheck/vectors.inc>
     );
     std::size_t rows = 0;
     for (std::string line; std::getline(in, line);) {

@@ -6,7 +6,7 @@
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/train/lockstep.h>
 #include <ampscope/sim/train/trainer.h>
-#include <ampscope/tools/crosscheck/op_cases.h>
+#include <ampscope/tools/amp-crosscheck/op_cases.h>
 
 #include <doctest/doctest.h>
 

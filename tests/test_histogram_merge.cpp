@@ -1,7 +1,7 @@
 // Reports read for --merge: those that this tool wrote come back, lies and damage are refused in one line.
 #include "io_golden.h"
 
-#include <ampscope/tools/histogram/document.h>
+#include <ampscope/tools/amp-histogram/document.h>
 
 using namespace amp;
 using namespace amp::histogram_tool;

@@ -1,7 +1,7 @@
 // amp-report as a user runs it: real runs of two seeds, gradients without runs, and inputs that went wrong.
 #include "tool.h"
 
-#include <ampscope/tools/report/run.h>
+#include <ampscope/tools/amp-report/run.h>
 
 #include <cmath>
 #include <fstream>

@@ -1,7 +1,7 @@
 #include "harness.h"
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/tools/loss-scale/report.h>
+#include <ampscope/tools/amp-loss-scale/report.h>
 
 #include <cstdlib>
 

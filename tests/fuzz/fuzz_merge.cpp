@@ -1,6 +1,6 @@
 #include "harness.h"
 
-#include <ampscope/tools/histogram/document.h>
+#include <ampscope/tools/amp-histogram/document.h>
 
 // A report of amp-histogram, as --merge reads it. The bits of the first byte choose the options, which the report must
 // share; what is read must be written so that it can be read again.

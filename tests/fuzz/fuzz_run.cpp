@@ -1,6 +1,6 @@
 #include "harness.h"
 
-#include <ampscope/tools/report/report.h>
+#include <ampscope/tools/amp-report/report.h>
 
 #include <cstdlib>
 #include <fstream>

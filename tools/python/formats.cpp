@@ -3,7 +3,7 @@
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/dot.h>
 #include <ampscope/sim/base/batch.h>
-#include <ampscope/tools/format/facts.h>
+#include <ampscope/tools/amp-format/facts.h>
 
 #include <nlohmann/json.hpp>
 

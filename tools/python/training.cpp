@@ -1,6 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/tools/train/report.h>
+#include <ampscope/tools/amp-train/report.h>
 
 namespace amp::python {
 

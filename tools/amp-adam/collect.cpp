@@ -1,0 +1,298 @@
+#include <ampscope/tools/amp-adam/collect.h>
+
+#include <ampscope/formats/policy.h>
+#include <ampscope/sim/analysis/number_reader.h>
+#include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/io/step_log.h>
+#include <ampscope/sim/io/text_file.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/command_line.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include <sys/resource.h>
+
+namespace amp::adam_tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// The optimizer of a run, as far as run.json says.
+OptimizerOptions optimizer_of(const Json& run, const AdamToolOptions& options) {
+    OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
+    const Json recorded = run.is_object() ? run.value("optimizer", Json()) : Json();
+    const auto number = [&](const char* key, double& value) {
+        if (recorded.is_object() && recorded.contains(key) && recorded[key].is_number()) value = recorded[key];
+    };
+    if (!options.optimizer && recorded.is_object() && recorded.contains("order")) {
+        o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, recorded.value("order", ""));
+        o.kind = parse_name<OptimizerKind>("kind", optimizer_kind_names, recorded.value("kind", "adamw"));
+        if (o.kind == OptimizerKind::sgd)
+            throw std::invalid_argument("the run's optimizer is SGD, which has no eps: name one by --optimizer");
+    }
+    number("lr", o.learning_rate);
+    number("beta1", o.beta1);
+    number("beta2", o.beta2);
+    number("eps", o.eps);
+    number("weight_decay", o.weight_decay);
+    if (options.learning_rate) o.learning_rate = *options.learning_rate;
+    if (options.beta1) o.beta1 = *options.beta1;
+    if (options.beta2) o.beta2 = *options.beta2;
+    if (options.usual_eps) o.eps = *options.usual_eps;
+    return o;
+}
+
+/// The gradients of one parameter, by step.
+using Series = std::vector<const RecordedTensor*>;
+
+/// The files of a recording, for any thread. A file of thousands of tensors must not be opened for each of them, nor
+/// thousands of files at once: as many as a process may stay open, the others are opened when they are needed.
+class OpenFiles {
+  public:
+    std::shared_ptr<const TensorFile> operator()(const fs::path& path) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (const auto found = files_.find(path); found != files_.end()) return found->second;
+        }
+        std::shared_ptr<const TensorFile> file = open_tensor_file(path);
+        const std::lock_guard lock(mutex_);
+        if (files_.size() < most_) files_.emplace(path, file);
+        return file;
+    }
+
+  private:
+    /// A part of the descriptors that the process may have; others need some, too.
+    static std::size_t most_open() {
+        rlimit limit{};
+        const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+        return known ? static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur / 16, 64)) : 0;
+    }
+
+    std::mutex mutex_;
+    std::map<fs::path, std::shared_ptr<const TensorFile>> files_;
+    std::size_t most_ = most_open();
+};
+
+/// A tensor of a file.
+struct Place {
+    fs::path file;
+    std::size_t tensor;
+    double scale = 1; ///< that its values contain
+
+    [[nodiscard]] std::vector<float> read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {
+        const auto opened = open(file);
+        std::vector<float> values;
+        for (const StoredNumber& n : NumberReader(*opened, tensor).read(begin, end))
+            values.push_back(static_cast<float>(n.value() / scale));
+        return values;
+    }
+};
+
+/// Where the history of one parameter is read from.
+struct Source {
+    std::vector<Place> gradients;
+    std::vector<std::int64_t> repeats;
+    std::optional<Place> weight, m, v;
+    std::int64_t first = 1;
+
+    /// How many elements are worked on at a time, so that all their gradients fit into memory; a compressed file is
+    /// read in one go.
+    [[nodiscard]] std::uint64_t block(OpenFiles& open, std::uint64_t numbers) const {
+        const auto is_stream = [&](const Place& p) { return !open(p.file)->random_access(p.tensor); };
+        if (std::ranges::any_of(gradients, is_stream)) return std::max<std::uint64_t>(numbers, 1);
+        constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24;
+        return std::clamp(room / gradients.size() / least * least, least, most);
+    }
+};
+
+/// "h.0.weight" of "h.0.weight.grad".
+std::string parameter_of(const std::string& gradient) {
+    return gradient.ends_with(".grad") ? gradient.substr(0, gradient.size() - 5) : gradient;
+}
+
+/// The state before a step: weight, m and v of one parameter, where the folder has them.
+void find_state(OpenFiles& open, const fs::path& folder, std::int64_t step, const std::string& parameter,
+                std::uint64_t count, Source& source) {
+    const fs::path path = folder / fmt::format("state/step_{:06}.safetensors", step);
+    const auto file = open(path);
+    const auto place = [&](const std::string& name) -> std::optional<Place> {
+        const auto found = std::ranges::find(file->tensors(), name, &TensorEntry::name);
+        if (found == file->tensors().end() || found->count != count) return std::nullopt;
+        return Place{path, static_cast<std::size_t>(found - file->tensors().begin())};
+    };
+    source.weight = place(parameter);
+    source.m = place(parameter + ".m");
+    source.v = place(parameter + ".v");
+    if (!source.m || !source.v) throw FileError(path, "holds no state of " + parameter);
+}
+
+/// Steps of a run that its loss scaler skipped, by its log; none where there is no log.
+std::vector<std::int64_t> skipped_steps(const fs::path& path) {
+    std::vector<std::int64_t> steps;
+    if (!is_there(path / "metrics.jsonl")) return steps;
+    for (const StepMetrics& m : read_step_log(path).steps)
+        if (m.found_inf.value_or(false)) steps.push_back(m.step);
+    return steps;
+}
+
+class Collector {
+  public:
+    Collector(const fs::path& path, const AdamToolOptions& options) : path_(path), options_(options) {
+        findings_.name = path.string();
+        const Json run = read_run_configuration(path);
+        OptimizerOptions o = optimizer_of(run, options);
+        if (o.kind == OptimizerKind::adam && o.weight_decay != 0) {
+            findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
+            o.weight_decay = 0;
+        }
+        skipped_ = skipped_steps(path);
+        findings_.question = {.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
+        std::vector<double>& eps = findings_.question.eps;
+        if (std::ranges::find(eps, o.eps) == eps.end())
+            eps.insert(std::ranges::upper_bound(eps, o.eps, std::greater<>()), o.eps);
+        findings_.question.usual_eps = static_cast<std::size_t>(std::ranges::find(eps, o.eps) - eps.begin());
+    }
+
+    AdamFindings run() {
+        const Recording recording = find_tensors({path_});
+        findings_.warnings.insert(findings_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
+        findings_.errors = recording.errors;
+        std::map<std::string, Series> by_name;
+        std::vector<std::string> names;
+        for (const RecordedTensor& t : recording.tensors) {
+            const bool later = options_.step && t.step && *t.step > *options_.step;
+            if (t.kind != GradientKind::weight || later || !matches(options_.tensor, t.entry.name)) continue;
+            if (by_name[t.entry.name].empty()) names.push_back(t.entry.name);
+            by_name[t.entry.name].push_back(&t);
+        }
+        if (names.empty() && !findings_.errors.empty()) throw RecordingError(findings_.errors);
+        if (names.empty()) throw FileError(path_, "holds no weights' gradients that the options select");
+        judge(by_name);
+        std::uint64_t work = 0;
+        for (const auto& [name, series] : by_name) work += series.back()->entry.count;
+        ProgressBar bar(work);
+        for (const std::string& name : names) {
+            try {
+                measure(name, by_name[name], bar);
+            } catch (const FileError& error) {
+                add_error(findings_.errors, error);
+            }
+        }
+        if (findings_.tensors.empty()) throw RecordingError(findings_.errors);
+        return std::move(findings_);
+    }
+
+  private:
+    /// How the state is known: alike for all tensors.
+    void judge(std::map<std::string, Series>& by_name) {
+        std::int64_t last = -1;
+        for (auto& [name, series] : by_name) {
+            std::ranges::stable_sort(series, {}, [](const RecordedTensor* t) { return t->step; });
+            last = std::max(last, series.back()->step.value_or(-1));
+        }
+        if (last >= 0) findings_.step = last;
+        if (std::ranges::find(skipped_, last) != skipped_.end())
+            findings_.warnings.push_back(
+                fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, last));
+        const auto whole = [](const auto& item) {
+            const Series& series = item.second;
+            return series.front()->step == 0 && series.back()->step == static_cast<std::int64_t>(series.size()) - 1;
+        };
+        const bool one = std::ranges::all_of(by_name, [](const auto& item) { return item.second.size() == 1; });
+        std::error_code none;
+        if (last >= 0 && fs::exists(path_ / fmt::format("state/step_{:06}.safetensors", last), none))
+            findings_.basis = AdamBasis::recorded;
+        else if (std::ranges::all_of(by_name, whole)) findings_.basis = AdamBasis::contiguous;
+        else findings_.basis = one ? AdamBasis::stationary : AdamBasis::held;
+    }
+
+    /// The updates in steps [begin, end).
+    [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const {
+        return end - begin - std::ranges::count_if(skipped_, [&](std::int64_t s) { return begin <= s && s < end; });
+    }
+
+    /// How many updates have the gradient of a series' element i.
+    [[nodiscard]] std::int64_t repeats(const Series& series, std::size_t i) const {
+        if (findings_.basis == AdamBasis::stationary) return options_.assumed_steps;
+        if (i + 1 == series.size()) return 1;
+        const std::optional<std::int64_t> step = series[i]->step, next = series[i + 1]->step;
+        return step && next ? updates(*step, *next) : 1;
+    }
+
+    Source find(const std::string& name, const Series& series) {
+        Source source;
+        const bool recorded = findings_.basis == AdamBasis::recorded;
+        const RecordedTensor& last = *series.back();
+        if (recorded && last.step != findings_.step)
+            throw FileError(last.file, fmt::format("{}: no gradient in step {}", name, *findings_.step));
+        for (std::size_t i = recorded ? series.size() - 1 : 0; i < series.size(); ++i) {
+            const RecordedTensor& t = *series[i];
+            if (t.entry.count != last.entry.count)
+                throw FileError(t.file, name + ": its size changes from step to step");
+            source.gradients.push_back({t.file, t.index, t.recorded_scale});
+            source.repeats.push_back(repeats(series, i));
+        }
+        if (!recorded) return source;
+        source.first = updates(0, *findings_.step) + 1;
+        find_state(open_, path_, *findings_.step, parameter_of(name), last.entry.count, source);
+        return source;
+    }
+
+    void measure(const std::string& name, const Series& series, ProgressBar& bar) {
+        const Source source = find(name, series);
+        const TensorEntry& entry = series.back()->entry;
+        const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
+        const std::uint64_t block = source.block(open_, numbers);
+        std::vector<AdamEffects> parts((numbers + block - 1) / block);
+        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
+            const auto read = [&](const std::optional<Place>& place) {
+                return place ? place->read(open_, begin, end) : std::vector<float>();
+            };
+            AdamHistory h{.weight = read(source.weight),
+                          .m = read(source.m),
+                          .v = read(source.v),
+                          .first = source.first,
+                          .gradients = {},
+                          .repeats = source.repeats};
+            for (const Place& place : source.gradients) h.gradients.push_back(place.read(open_, begin, end));
+            parts[begin / block] = adam_effects(findings_.question, h);
+            bar.add(end - begin);
+        });
+        AdamHistory nothing; // a tensor without elements has no part, but its effects too are of every state and eps
+        nothing.gradients.emplace_back();
+        nothing.repeats.push_back(1);
+        AdamTensor tensor{name, adam_effects(findings_.question, nothing)};
+        for (const AdamEffects& part : parts) tensor.effects.merge(part);
+        findings_.total.merge(tensor.effects);
+        if (options_.json.empty())
+            for (StateEffects& state : tensor.effects.states)
+                for (EpsEffects& eps : state.eps) eps.ratio = {};
+        findings_.tensors.push_back(std::move(tensor));
+    }
+
+    fs::path path_;
+    const AdamToolOptions& options_;
+    std::vector<std::int64_t> skipped_; ///< ascending
+    AdamFindings findings_;
+    OpenFiles open_;
+};
+
+} // namespace
+
+std::string_view name_of(AdamBasis basis) {
+    constexpr std::array<std::string_view, 4> names = {"recorded", "contiguous", "held", "stationary"};
+    return names[static_cast<std::size_t>(basis)];
+}
+
+AdamFindings collect(const fs::path& path, const AdamToolOptions& options) {
+    require_there(path);
+    return Collector(path, options).run();
+}
+
+} // namespace amp::adam_tool

@@ -1,0 +1,96 @@
+#include <ampscope/tools/amp-adam/options.h>
+#include <ampscope/tools/command_line.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace amp::adam_tool {
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  amp-adam runs/fp32                            a run folder; exact if it recorded its state (amp-train --record-state)
+  amp-adam gradients/                           gradients in files: exact from step 0 on without gaps, else an estimate
+  amp-adam gradient.safetensors --lr 3e-4       one gradient, taken for that of every step
+  amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
+  amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
+
+Each state format holds Adam's m and v; weights are the formats in which an update may be lost, m and v then in FP32.)";
+
+std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
+    std::vector<FormatSpec> specs;
+    for (const std::string& name : names) {
+        specs.push_back(format(name));
+        if (specs.back().is_scale())
+            throw std::invalid_argument(std::string(option) + ": '" + name + "' holds scales, not tensors");
+    }
+    return specs;
+}
+
+struct Words {
+    std::vector<std::string> paths, states = {"fp32", "bf16", "fp16"}, weights = {"fp32", "bf16", "fp16"};
+    std::string optimizer, tensor;
+};
+
+void interpret(const Words& words, AdamToolOptions& options) {
+    options.paths.assign(words.paths.begin(), words.paths.end());
+    options.states = formats_of("--state", words.states);
+    options.weights = formats_of("--weights", words.weights);
+    std::erase(options.states, format("fp32")); // what the others are compared with is always there
+    options.states.insert(options.states.begin(), format("fp32"));
+    if (!words.optimizer.empty()) {
+        options.optimizer = optimizer(words.optimizer).options;
+        if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
+    }
+    if (options.eps.empty()) options.eps = standard_question().eps;
+    std::ranges::sort(options.eps, std::greater<>());
+    options.tensor = tensor_pattern(words.tensor);
+}
+
+} // namespace
+
+AdamToolOptions standard_question() {
+    AdamToolOptions options;
+    for (int k = 4; k <= 15; ++k) options.eps.push_back(std::stod("1e-" + std::to_string(k)));
+    options.states = options.weights = {format("fp32"), format("bf16"), format("fp16")};
+    return options;
+}
+
+std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options) {
+    Words words;
+    CommandLine app("amp-adam", "What eps and the formats of its state do to Adam, on recorded gradients.", examples);
+    app.reads(app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required());
+    app.add_option("--eps", options.eps, "Default: 1e-4 to 1e-15")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(real_number(0, 1));
+    app.add_option("--at", options.usual_eps, "The eps that advice is about; default: the run's, else 1e-8")
+        ->transform(real_number(0, 1));
+    app.add_option("--state", words.states, "Formats of m and v; default fp32,bf16,fp16")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--weights", words.weights, "Formats of the weights; default fp32,bf16,fp16")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--optimizer", words.optimizer, "A row of amp-train --list; default: the run's, else adamw");
+    app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3")
+        ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::high));
+    app.add_option("--beta1", options.beta1, "Default: the run's, else 0.9")->transform(real_number(0, 1, Ends::low));
+    app.add_option("--beta2", options.beta2, "Default: the run's, else 0.999")->transform(real_number(0, 1, Ends::low));
+    app.add_option("--step", options.step, "The step that is asked about; default: the last one recorded")
+        ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()));
+    app.add_option("--assume-steps", options.assumed_steps,
+                   "Steps with the same gradient, of a single one; default 200")
+        ->transform(whole_number(1, 1'000'000));
+    app.add_tensor(words.tensor);
+    app.add_worst(options.worst);
+    app.add_json(options.json);
+    app.add_svg(options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps");
+    app.add_threads(options.threads);
+    return app.read(argc, argv, [&] {
+        options.assumes = app.count("--assume-steps") > 0;
+        interpret(words, options);
+    });
+}
+
+} // namespace amp::adam_tool

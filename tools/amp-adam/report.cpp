@@ -1,0 +1,336 @@
+#include <ampscope/tools/amp-adam/report.h>
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/tools/chart/chart.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+
+namespace amp::adam_tool {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double few = 0.01, many = 0.5; // shares that advice speaks of
+
+double share(std::uint64_t part, std::uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double usual_eps(const AdamFindings& f) { return f.question.eps[f.question.usual_eps]; }
+
+std::string basis_text(const AdamFindings& f) {
+    switch (f.basis) {
+    case AdamBasis::recorded:
+        return "exact: the state before the step was recorded (in other formats: rounded from it)";
+    case AdamBasis::contiguous: return "exact: every gradient from step 0 on was recorded";
+    case AdamBasis::held: return "an estimate: gradients are taken to stay until the next recorded one";
+    case AdamBasis::stationary: return "an estimate: the one gradient is taken for that of every step";
+    }
+    return "";
+}
+
+/// 2^k, or where the median is nothing: "0", "inf".
+std::string median_text(const BinadeCounts& counts) {
+    if (counts.count() == 0) return "-";
+    const int median = counts.median();
+    return median == INT_MIN ? "0" : median == INT_MAX ? "inf" : power_of_two(median);
+}
+
+/// The largest eps of the sweep that decides few steps in FP32 state; none if all decide more.
+std::optional<double> quiet_eps(const AdamFindings& f, const AdamEffects& e) {
+    for (std::size_t i = 0; i < f.question.eps.size(); ++i)
+        if (f.question.eps[i] > 0 && share(e.states.front().eps[i].dominated, e.nonzero) < few)
+            return f.question.eps[i];
+    return std::nullopt;
+}
+
+/// The smallest eps of the sweep that decides most of a tensor's steps.
+std::optional<double> muting_eps(const AdamFindings& f, const AdamEffects& e) {
+    for (std::size_t i = f.question.eps.size(); i-- > 0;)
+        if (share(e.states.front().eps[i].dominated, e.nonzero) > many) return f.question.eps[i];
+    return std::nullopt;
+}
+
+std::string eps_text(double eps) { return fmt::format("{:g}", eps); }
+
+/// "fp16 stores 1e-08 as 0": where a format does not hold an eps of the sweep within a percent.
+std::string stored_text(const AdamFindings& f) {
+    std::string text;
+    for (const FormatSpec& state : f.question.states) {
+        std::vector<std::string> parts;
+        for (const double eps : f.question.eps) {
+            const double stored = quantize(state, eps);
+            if (std::abs(stored - eps) > 0.01 * eps) parts.push_back(fmt::format("{:g} as {:.4g}", eps, stored));
+        }
+        if (!parts.empty()) text += wrapped(fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", ")));
+    }
+    return text;
+}
+
+std::string eps_table(const AdamFindings& f, bool color) {
+    std::vector<std::string> header = {"eps"};
+    for (const FormatSpec& s : f.question.states) {
+        header.push_back(fmt::format("{} decides", s.name));
+        header.emplace_back("NaN, inf");
+    }
+    Table table(header);
+    for (std::size_t i = 0; i < f.question.eps.size(); ++i) {
+        std::vector<std::string> row = {eps_text(f.question.eps[i]) + (i == f.question.usual_eps ? " *" : "")};
+        for (const StateEffects& s : f.total.states) {
+            row.push_back(percent(s.eps[i].dominated, f.total.nonzero));
+            row.push_back(percent(s.eps[i].nonfinite, f.total.elements));
+        }
+        table.add(row);
+    }
+    return table.text(color) +
+           wrapped(
+               "decides: of the elements with a gradient, those whose sqrt(v_hat) is below eps as it is stored: eps, "
+               "not v, sets their step. NaN, inf: of all elements, steps that are not finite. *: the eps in use.");
+}
+
+std::string state_table(const AdamFindings& f, bool color) {
+    std::vector<std::string> header = {"state"}, underflow = {"v is 0, the gradient is not"},
+                             stuck = {"v cannot decay"};
+    for (std::size_t i = 0; i < f.total.states.size(); ++i) {
+        header.emplace_back(f.question.states[i].name);
+        underflow.push_back(percent(f.total.states[i].v_underflow, f.total.nonzero));
+        stuck.push_back(percent(f.total.states[i].v_stuck, f.total.elements));
+    }
+    Table table(header);
+    table.add(underflow);
+    table.add(stuck);
+    return table.text(color);
+}
+
+std::string lost_text(const AdamFindings& f) {
+    if (f.total.updated == 0) return "Updates lost in the weights' format: the weights are not recorded.\n";
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < f.total.lost.size(); ++i)
+        parts.push_back(fmt::format("{} {}", f.question.weights[i].name, percent(f.total.lost[i], f.total.updated)));
+    return wrapped(
+        fmt::format("Weights with a gradient that the step leaves as they are (state in FP32), by their format: {}.",
+                    fmt::join(parts, ", ")));
+}
+
+std::string tensor_table(const AdamFindings& f, const AdamToolOptions& options, bool color) {
+    std::vector<const AdamTensor*> tensors;
+    for (const AdamTensor& t : f.tensors) tensors.push_back(&t);
+    const std::size_t usual = f.question.usual_eps;
+    std::ranges::stable_sort(tensors, [&](const AdamTensor* a, const AdamTensor* b) {
+        const auto rank = [&](const AdamTensor* t) {
+            return std::pair(-share(t->effects.states.front().eps[usual].dominated, t->effects.nonzero),
+                             t->effects.root.median());
+        };
+        return rank(a) < rank(b);
+    });
+    const std::size_t shown = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
+    Table table({"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"});
+    for (std::size_t i = 0; i < shown; ++i) {
+        const AdamEffects& e = tensors[i]->effects;
+        const std::optional<double> muting = muting_eps(f, e);
+        table.add({printable(tensors[i]->name), median_text(e.root),
+                   percent(e.states.front().eps[usual].dominated, e.nonzero), muting ? eps_text(*muting) : "-",
+                   median_text(e.rate)});
+    }
+    std::string text = table.text(color);
+    if (shown < tensors.size()) text += fmt::format("{} of {} tensors\n", shown, tensors.size());
+    return text +
+           wrapped(
+               "Medians over elements with a gradient, state in FP32. muted from: the eps of the sweep from which on "
+               "it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).");
+}
+
+std::string report_of(const AdamFindings& f, const AdamToolOptions& options, bool color) {
+    const OptimizerOptions& o = f.question.options;
+    std::string text = inked(clipped(printable(f.name), 40), Ink::bold, color) +
+                       fmt::format(": {}{}, {}\n", f.step ? fmt::format("step {}, ", *f.step) : "",
+                                   plural(f.tensors.size(), "tensor"), plural(f.total.elements, "element"));
+    text += wrapped(fmt::format("{}; {} in {}'s order, learning rate {:g}, betas {:g} and {:g}.", basis_text(f),
+                                optimizer_kind_names[static_cast<std::size_t>(o.kind)],
+                                optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate, o.beta1,
+                                o.beta2));
+    text += "\n" + eps_table(f, color) + stored_text(f) + "\n" + state_table(f, color) + lost_text(f) + "\n" +
+            tensor_table(f, options, color) + "\n" + wrapped(advice(f));
+    return text;
+}
+
+Json json_of(const BinadeCounts& counts) {
+    Json json = {{"zero", counts.zero}, {"infinite", counts.infinite}, {"bins", Json::object()}};
+    for (const auto& [bin, n] : counts.bins) json["bins"][std::to_string(bin)] = n;
+    return json;
+}
+
+Json json_of(const AdamFindings& f, const AdamEffects& e) {
+    Json json = {
+        {"elements", e.elements}, {"nonzero", e.nonzero}, {"sqrt_v_hat", json_of(e.root)}, {"rate", json_of(e.rate)}};
+    for (std::size_t s = 0; s < e.states.size(); ++s) {
+        Json state = {{"format", f.question.states[s].name},
+                      {"v_underflow", e.states[s].v_underflow},
+                      {"v_stuck", e.states[s].v_stuck}};
+        for (std::size_t i = 0; i < f.question.eps.size(); ++i)
+            state["eps"].push_back({{"eps", f.question.eps[i]},
+                                    {"stored", quantize(f.question.states[s], f.question.eps[i])},
+                                    {"dominated", e.states[s].eps[i].dominated},
+                                    {"nonfinite", e.states[s].eps[i].nonfinite},
+                                    {"ratio", json_of(e.states[s].eps[i].ratio)}});
+        json["states"].push_back(state);
+    }
+    json["updated"] = e.updated;
+    json["lost"] = Json::object();
+    for (std::size_t i = 0; i < e.lost.size(); ++i) json["lost"][f.question.weights[i].name] = e.lost[i];
+    const std::optional<double> muting = muting_eps(f, e);
+    json["muted_from_eps"] = muting ? Json(*muting) : Json(nullptr);
+    return json;
+}
+
+std::string note_of(const AdamFindings& f, std::size_t state) {
+    const EpsEffects& e = f.total.states[state].eps[f.question.usual_eps];
+    if (quantize(f.question.states[state], usual_eps(f)) == 0)
+        return fmt::format("eps is stored as 0; {} of all steps are NaN or infinite",
+                           percent(e.nonfinite, f.total.elements));
+    return fmt::format("{} decided by eps, {} with v = 0", percent(e.dominated, f.total.nonzero),
+                       percent(e.ratio.zero, f.total.nonzero));
+}
+
+} // namespace
+
+std::string advice(const AdamFindings& f) {
+    const AdamEffects& e = f.total;
+    const double eps = usual_eps(f), decided = share(e.states.front().eps[f.question.usual_eps].dominated, e.nonzero);
+    const std::optional<double> quiet = quiet_eps(f, e);
+    std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
+    if (decided >= few && quiet) text += fmt::format(" From {:g} down it decides less than {}.", *quiet, percent(few));
+    if (decided >= few && !quiet) text += " Every eps of the sweep decides more than that of the steps.";
+    if (decided < few) text += fmt::format(" It could be as large as {:g}.", quiet.value_or(eps));
+    std::vector<std::string> muted;
+    for (const AdamTensor& t : f.tensors)
+        if (share(t.effects.states.front().eps[f.question.usual_eps].dominated, t.effects.nonzero) > many)
+            muted.push_back(clipped(printable(t.name), 40));
+    if (!muted.empty()) {
+        const std::size_t n = muted.size();
+        muted.resize(std::min<std::size_t>(n, 3));
+        text += fmt::format(" It mutes {}{}.", fmt::join(muted, ", "), n > 3 ? fmt::format(" and {} more", n - 3) : "");
+    }
+    for (std::size_t s = 1; s < e.states.size(); ++s) {
+        const StateEffects& state = e.states[s];
+        const double broken = share(state.eps[f.question.usual_eps].nonfinite, e.elements);
+        const double underflow = share(state.v_underflow, e.nonzero), stuck = share(state.v_stuck, e.elements);
+        const std::string_view name = f.question.states[s].name;
+        if (broken > 0)
+            text += fmt::format(" State in {}: {} of the steps are NaN or infinite.", name, percent(broken));
+        else if (underflow >= few) text += fmt::format(" State in {}: v underflows in {}.", name, percent(underflow));
+        if (stuck > many)
+            text +=
+                fmt::format(" v in {} cannot decay by beta2 {:g} in {} of the elements: keep it in FP32, or round it "
+                            "stochastically.",
+                            name, f.question.options.beta2, percent(stuck));
+    }
+    for (std::size_t i = 0; i < e.lost.size(); ++i)
+        if (share(e.lost[i], e.updated) > 0.1)
+            text += fmt::format(
+                " Weights in {} lose {} of their updates: keep FP32 master weights, or round stochastically, or "
+                "as Kahan.",
+                f.question.weights[i].name, percent(e.lost[i], e.updated));
+    return "Advice: " + text;
+}
+
+std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color) {
+    std::string text;
+    for (const AdamFindings& f : inputs) text += (text.empty() ? "" : "\n") + report_of(f, options, color);
+    return text;
+}
+
+void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink) {
+    Json json = {{"schema_version", 1},
+                 {"tool", "amp-adam"},
+                 {"version", AMPSCOPE_VERSION},
+                 {"errors", errors},
+                 {"inputs", Json::array()}};
+    LongArrays arrays;
+    for (const AdamFindings& f : inputs) {
+        const OptimizerOptions& o = f.question.options;
+        Json input = {{"input", printable(f.name)},
+                      {"basis", name_of(f.basis)},
+                      {"exact", f.basis == AdamBasis::recorded || f.basis == AdamBasis::contiguous},
+                      {"step", f.step ? Json(*f.step) : Json(nullptr)},
+                      {"kind", optimizer_kind_names[static_cast<std::size_t>(o.kind)]},
+                      {"order", optimizer_order_names[static_cast<std::size_t>(o.order)]},
+                      {"lr", o.learning_rate},
+                      {"beta1", o.beta1},
+                      {"beta2", o.beta2},
+                      {"eps", usual_eps(f)},
+                      {"warnings", f.warnings},
+                      {"advice", advice(f)},
+                      {"total", json_of(f, f.total)}};
+        input["tensors"] = arrays.add(f.tensors.size(), [&f](std::size_t i) {
+            Json tensor = {{"tensor", printable(f.tensors[i].name)}};
+            tensor.update(json_of(f, f.tensors[i].effects));
+            return tensor;
+        });
+        json["inputs"].push_back(std::move(input));
+    }
+    arrays.write(json, sink);
+}
+
+BarFigure ratio_figure(const AdamFindings& f) {
+    BarFigure figure{
+        .title = fmt::format("Adam on {}: sqrt(v_hat) / eps", f.name),
+        .subtitle = fmt::format(
+            "elements with a gradient, eps {:g} as each format stores it; below 1 eps sets the step", usual_eps(f)),
+        .x_label = "sqrt(v_hat) / eps",
+        .panels = {}};
+    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
+        const EpsEffects& e = f.total.states[s].eps[f.question.usual_eps];
+        figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name),
+                                 .note = note_of(f, s),
+                                 .bins = {e.ratio.bins.begin(), e.ratio.bins.end()},
+                                 .elements = f.total.nonzero});
+    }
+    return figure;
+}
+
+LineFigure sweep_figure(const AdamFindings& f) {
+    LineFigure figure{
+        .title = "The sweep of eps",
+        .subtitle = "percent of the elements with a gradient whose step eps decides; of all, steps that are not finite",
+        .x_label = "log10 eps",
+        .marks = {},
+        .panels = {}};
+    std::vector<double> at;
+    for (const double eps : f.question.eps)
+        if (eps > 0) at.push_back(std::log10(eps));
+    figure.first = *std::ranges::min_element(at);
+    figure.last = *std::ranges::max_element(at);
+    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
+        LineSeries decided{.name = "eps decides", .points = {}}, broken{.name = "NaN or infinite", .points = {}};
+        for (std::size_t i = f.question.eps.size(); i-- > 0;) {
+            if (f.question.eps[i] <= 0) continue;
+            const double x = std::log10(f.question.eps[i]);
+            decided.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].dominated, f.total.nonzero));
+            broken.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].nonfinite, f.total.elements));
+        }
+        figure.panels.push_back(
+            {.name = fmt::format("state in {}", f.question.states[s].name), .note = {}, .series = {decided, broken}});
+    }
+    return figure;
+}
+
+std::string svg_report(const std::vector<AdamFindings>& inputs) {
+    std::vector<Figure> figures;
+    for (const AdamFindings& f : inputs) {
+        figures.emplace_back(ratio_figure(f));
+        figures.emplace_back(sweep_figure(f));
+    }
+    return svg_document(figures);
+}
+
+} // namespace amp::adam_tool

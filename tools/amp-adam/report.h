@@ -1,0 +1,25 @@
+// What amp-adam says.
+#pragma once
+
+#include <ampscope/tools/amp-adam/collect.h>
+#include <ampscope/tools/chart/chart.h>
+#include <ampscope/tools/output.h>
+
+namespace amp::adam_tool {
+
+std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color);
+
+/// Schema version 1. No time, no host: the same inputs give the same bytes.
+void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink);
+
+/// The pictures of one input: sqrt(v_hat) / eps by state format, and the sweep of eps.
+BarFigure ratio_figure(const AdamFindings& findings);
+LineFigure sweep_figure(const AdamFindings& findings);
+
+/// sqrt(v_hat) / eps by state format, and what each eps of the sweep does.
+std::string svg_report(const std::vector<AdamFindings>& inputs);
+
+/// Which eps, which state, which weights, and whose steps eps mutes, in a few sentences.
+std::string advice(const AdamFindings& findings);
+
+} // namespace amp::adam_tool

@@ -1,0 +1,188 @@
+// amp-crosscheck: models of matrix hardware against what hardware gave, and a CUDA device against the processor.
+#include <ampscope/sim/analysis/recorded_products.h>
+#include <ampscope/sim/io/write.h>
+#include <ampscope/tools/amp-crosscheck/replay_report.h>
+#include <ampscope/tools/amp-crosscheck/report.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/command_line.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <unistd.h>
+
+namespace {
+
+using namespace amp;
+using namespace amp::crosscheck_tool;
+
+constexpr const char* examples = R"(Examples:
+  amp-crosscheck devices
+  amp-crosscheck run                                         all of it, on the first device
+  amp-crosscheck run --device host --quick                   what devices run, on the processor
+  amp-crosscheck run --device host:90 --quick                and the layouts around Hopper's matrix instructions
+  amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
+  amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
+
+A file of vectors has arrays a and b (cases x k), c (cases), and d_fp32 or d_fp16 (cases): 32-bit words, each the FP32
+bits of a number, d = a . b + c as that hardware gave it. amp-train --list prints the rows.)";
+
+struct Options {
+    RecordedQuestion question;
+    std::vector<std::filesystem::path> files;
+    bool json = false;
+    std::string device;
+    std::filesystem::path output = "reports";
+    ReplayOptions replay;
+};
+
+int vectors(const Options& options, const Complain& complain) {
+    std::vector<VectorFile> results;
+    const auto errors = for_each_input(options.files, complain, [&](const std::filesystem::path& file) {
+        results.push_back({file, compare_recorded(file, options.question)});
+    });
+    if (!results.empty()) print_text(options.json ? vectors_json(results) : vectors_table(results));
+    if (!errors.empty()) return 1;
+    const auto differs = [](const RecordedComparison& r) { return r.mismatches > 0; };
+    const bool any =
+        std::ranges::any_of(results, [&](const VectorFile& f) { return std::ranges::any_of(f.outputs, differs); });
+    return any ? 3 : 0;
+}
+
+int devices() {
+    const CudaDevices found = cuda_devices();
+    std::string text;
+    for (const CudaDevice& d : found.devices)
+        text += fmt::format("{}: {}, {:.0f} GiB\n", d.number, subject(d), static_cast<double>(d.memory) * 0x1p-30);
+    text += fmt::format("host: {}\n", subject({}));
+    if (found.devices.empty()) text += fmt::format("no CUDA device: {}\n", found.reason);
+    print_text(text);
+    return 0;
+}
+
+/// The processor, "host" or "host:90".
+std::optional<CudaDevice> host_of(const std::string& text) {
+    if (text == "host") return CudaDevice{};
+    for (const int capability : {80, 86, 89, 90, 100, 120})
+        if (text == fmt::format("host:{}", capability))
+            return CudaDevice{.major = capability / 10, .minor = capability % 10};
+    return std::nullopt;
+}
+
+/// A host, a number, or the first there is. Throws std::runtime_error.
+CudaDevice device_of(const std::string& text) {
+    if (const std::optional<CudaDevice> host = host_of(text)) return *host;
+    const CudaDevices found = cuda_devices();
+    if (found.devices.empty())
+        throw std::runtime_error("no CUDA device: " + found.reason +
+                                 "; --device host runs the same functions on the processor");
+    for (const CudaDevice& d : found.devices)
+        if (text.empty() || text == std::to_string(d.number)) return d;
+    throw std::runtime_error(fmt::format("no CUDA device '{}'; amp-crosscheck devices lists them", text));
+}
+
+/// A line on standard error for every finished row, if that is a terminal.
+class Progress {
+  public:
+    ~Progress() { show(""); }
+    void show(const std::string& line) const {
+        if (terminal_) print_error("\r\033[K" + line);
+    }
+
+  private:
+    bool terminal_ = isatty(STDERR_FILENO) == 1;
+};
+
+int run(Options options, const std::string& command) {
+    options.replay.device = device_of(options.device);
+    const CudaDevice& d = options.replay.device;
+    std::string file = "crosscheck-" + (options.device.starts_with("host") ? options.device : d.name);
+    std::ranges::replace_if(
+        file, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
+    std::filesystem::create_directories(options.output);
+    const AtomicFile probe(options.output / (file + ".json")); // fails now, not at the end
+    Replay result;
+    {
+        const Progress progress;
+        std::int64_t rows = 0;
+        result = replay(options.replay, [&](const ReplayRow& r) {
+            progress.show(fmt::format("{} rows done, {}: {}", ++rows, r.part, r.name).substr(0, 79));
+        });
+    }
+    write_text_file(options.output / (file + ".json"), replay_json(result, command));
+    write_text_file(options.output / (file + ".md"), replay_markdown(result, command));
+    if (options.json) print_text(replay_json(result, command));
+    else
+        print_text(fmt::format("{}{} and .json written\n", replay_table(result, wants_color(stdout)),
+                               printable((options.output / (file + ".md")).string())));
+    return result.agrees() ? 0 : 3;
+}
+
+void add_run(CommandLine& app, Options& options) {
+    CLI::App& r = *app.add_subcommand("run", "A CUDA device against the processor, bit for bit");
+    r.add_option("--device", options.device,
+                 "Its number; host; or host:80, 86, 89, 90, 100, 120: the host with models for that\n"
+                 "compute capability's matrix instructions; default: the first device");
+    r.add_option("--only", options.replay.parts, fmt::format("Parts: {}", fmt::join(replay_parts, ", ")))
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(one_of(replay_parts));
+    r.add_flag("--quick", options.replay.quick, "Samples, shorter runs: a minute instead of many");
+    r.add_option("--steps", options.replay.steps, "Of training runs")
+        ->capture_default_str()
+        ->transform(whole_number(1, 1'000'000'000));
+    r.add_option("--record", options.replay.record, "A folder for what tensor cores gave, as files for `vectors`");
+    r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
+    r.add_flag("--json", options.json, "Print JSON");
+}
+
+void add_vectors(CommandLine& app, Options& options) {
+    CLI::App& v = *app.add_subcommand("vectors", "One row of the table of accumulators against recorded dot products");
+    v.add_option("row", options.question.accumulator, "Such as hopper-wgmma-fp8")->required();
+    v.add_option("file", options.files, ".npz files, or others with the same arrays")->required();
+    v.add_option("--a", options.question.a, "Format of a; default: the row's first that holds its numbers");
+    v.add_option("--b", options.question.b, "Format of b");
+    v.add_option("--output", options.question.output, "d_fp32 or d_fp16; default: all that the file and the row have")
+        ->check(one_of(std::array<std::string_view, 2>{"d_fp32", "d_fp16"}));
+    v.add_flag("--json", options.json, "Print JSON");
+}
+
+/// Throws std::invalid_argument for words that mean nothing.
+void interpret(const CLI::App& app, const Options& options) {
+    if (app.got_subcommand("vectors")) check(options.question);
+    if (!app.got_subcommand("run")) return;
+    const std::string& device = options.device;
+    if (!host_of(device) && !std::ranges::all_of(device, [](unsigned char c) { return std::isdigit(c) != 0; }))
+        throw std::invalid_argument("--device: '" + device +
+                                    "' is neither the number of a device, nor host, nor host:80, 86, 89, 90, 100, 120");
+    const auto runs = [&](std::string_view part) {
+        return options.replay.parts.empty() || std::ranges::count(options.replay.parts, part) > 0;
+    };
+    if (app.get_subcommand("run")->count("--steps") > 0 && !runs("training"))
+        throw std::invalid_argument("--steps changes nothing without the part training");
+    if (!options.replay.record.empty() && (device == "host" || !runs("accumulators")))
+        throw std::invalid_argument("--record needs a device with matrix instructions, and the part accumulators");
+}
+
+int main_of(int argc, char** argv, const Complain& complain) {
+    Options options;
+    CommandLine app("amp-crosscheck", "Checks the models of matrix hardware against hardware.", examples);
+    app.require_subcommand(1);
+    app.add_subcommand("devices", "The CUDA devices of this machine");
+    add_run(app, options);
+    add_vectors(app, options);
+    if (const auto exit = app.read(argc, argv, [&] { interpret(app, options); })) return *exit;
+    if (app.got_subcommand("devices")) return devices();
+    return app.got_subcommand("run") ? run(options, command_text(argc, argv)) : vectors(options, complain);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const Complain complain{"amp-crosscheck"};
+    return exit_code(complain, [&] { return main_of(argc, argv, complain); });
+}

@@ -1,0 +1,260 @@
+// Cases of what trains: gradients, optimizers, casts with scales, matrix products.
+#include <ampscope/tools/amp-crosscheck/op_case_builder.h>
+
+#include <cmath>
+
+namespace amp::crosscheck_tool {
+
+void gradient_cases(Cases& cases) {
+    for (const std::string_view f : formats_of_tensors) {
+        for (const int micro_batch : {0, 1}) {
+            Builder b(fmt::format("accumulate_gradient {} {}", f, micro_batch));
+            b.context().micro_batch = micro_batch;
+            b.context().micro_batches = 2;
+            const TensorId in = b.tensor({700}, "fp32", Fill::edges);
+            cases.push_back(b.build(op::AccumulateGradient{.in = in, .totals = {b.tensor({700}, f, Fill::edges)}}));
+        }
+        for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
+            for (const auto division : {op::AllReduceDivision::before, op::AllReduceDivision::after})
+                for (const int replicas : {1, 2, 3, 5, 8}) {
+                    Builder b(fmt::format("all_reduce of {} in {}", replicas, f));
+                    op::AllReduce op{.in = {}, .out = {}, .order = order, .division = division, .transport = format(f)};
+                    for (int r = 0; r < replicas; ++r)
+                        op.in.push_back(b.tensor({331}, "fp32", r % 2 == 0 ? Fill::edges : Fill::finite));
+                    op.out = b.tensor({331}, "fp32");
+                    cases.push_back(b.build(op));
+                }
+        for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
+            for (const Fill fill : {Fill::finite, Fill::edges})
+                for (const int replicas : {1, 2, 3, 8}) {
+                    Builder b(fmt::format("all_reduce of {} in {}, scaled", replicas, f));
+                    op::AllReduce op{.in = {}, .out = {}, .order = order, .transport = format(f), .scaled = true};
+                    for (int r = 0; r < replicas; ++r) op.in.push_back(b.tensor({331}, "fp32", fill));
+                    op.out = b.tensor({331}, "fp32");
+                    cases.push_back(b.build(op));
+                }
+        for (const auto rule : {UnscaleRule::reciprocal, UnscaleRule::divide})
+            for (const double scale : {1.0, 1024.0, 3.7, 0x1p-130}) {
+                Builder b(fmt::format("unscale {} by {}", f, scale));
+                b.context().unscale_by = scale;
+                cases.push_back(b.build(op::Unscale{.gradient = b.tensor({700}, f, Fill::edges), .rule = rule}));
+            }
+        for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+            Builder c(fmt::format("check_finite {}", f));
+            const TensorId first = c.tensor({64}, f, Fill::ordinary), second = c.tensor({65}, f, fill);
+            cases.push_back(c.build(op::CheckFinite{.gradients = {first, second}}));
+            Builder n(fmt::format("global_norm {}", f));
+            const TensorId x = n.tensor({7, 39}, f, fill), y = n.tensor({5}, "fp32", fill);
+            cases.push_back(n.build(op::GlobalNorm{.gradients = {x, y}, .norm = n.tensor({}, f)}));
+            Builder p(fmt::format("clip {}", f));
+            const TensorId norm = p.tensor({}, f, Fill::positive);
+            cases.push_back(p.build(op::Clip{.norm = norm, .gradient = p.tensor({300}, f, fill), .max_norm = 0.3}));
+        }
+    }
+}
+
+void update_cases(Cases& cases) {
+    for (const OptimizerRow& row : optimizers())
+        for (const UpdateRounding rounding :
+             {UpdateRounding::nearest, UpdateRounding::stochastic, UpdateRounding::kahan})
+            for (const std::string_view f : {"fp32", "bf16", "fp16"})
+                for (const bool contract : {false, true}) {
+                    Builder b(fmt::format("update {} {} {}", row.name, f, contract ? "contracted" : ""));
+                    b.context().update = 4;
+                    b.context().learning_rate = 0.01;
+                    OptimizerOptions options = row.options;
+                    options.rounding = rounding;
+                    options.contract = contract;
+                    options.weight_decay = 0.1;
+                    if (options.kind == OptimizerKind::sgd) options.momentum = 0.9;
+                    op::Update op;
+                    op.options = options;
+                    op.weight = b.tensor({600}, f, Fill::finite);
+                    op.gradient = b.tensor({600}, "fp32", Fill::edges);
+                    op.stream = 5;
+                    op.m = b.tensor({600}, f, Fill::finite);
+                    if (options.kind != OptimizerKind::sgd) op.v = b.tensor({600}, f, Fill::positive);
+                    if (rounding == UpdateRounding::kahan) op.compensation = b.tensor({600}, f, Fill::ordinary);
+                    cases.push_back(b.build(op));
+                }
+}
+
+void scaled_update_cases(Cases& cases) {
+    for (const OptimizerRow& row : optimizers())
+        for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::zero, Fill::edges}) {
+            Builder b(fmt::format("update {} scaled", row.name));
+            b.context().update = 4;
+            b.context().learning_rate = 0.01;
+            op::Update op;
+            op.options = row.options;
+            op.weight = b.scaled_tensor({600}, "fp16", fill);
+            op.gradient = b.tensor({600}, "fp32", fill);
+            op.m = b.scaled_tensor({600}, "e4m3", fill);
+            if (row.options.kind != OptimizerKind::sgd) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
+            if (row.options.kind == OptimizerKind::sgd) op.options.momentum = 0.9;
+            cases.push_back(b.build(op));
+        }
+}
+
+void cast_cases(Cases& cases) {
+    for (const BlockSpec& spec : block_formats)
+        for (std::size_t rule = 0; rule < scale_rule_names.size(); ++rule)
+            for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic})
+                for (const Fill fill : {Fill::ordinary, Fill::edges}) {
+                    const BlockScaling s{.element = spec.element,
+                                         .rows = spec.rows,
+                                         .columns = spec.columns,
+                                         .rule = static_cast<ScaleRule>(rule)};
+                    const Shape shape{37, 130}, scales{s.scale_rows(37), s.scale_columns(130)};
+                    Builder b(
+                        fmt::format("quantize {} by {} {}", spec.name, scale_rule_names[rule], name_of(rounding)));
+                    op::Quantize op;
+                    op.in = b.tensor(shape, "fp32", fill);
+                    op.scaling = s;
+                    op.rounding = rounding;
+                    op.stream = 9;
+                    op.out = b.tensor(shape, spec.element.name);
+                    op.scale = b.tensor(scales, "fp32");
+                    if (s.rule == ScaleRule::nvfp4) op.tensor_scale = b.tensor({}, "fp32");
+                    cases.push_back(b.build(op));
+                    if (rounding != Rounding::nearest_even) continue;
+                    Builder d(fmt::format("dequantize {}", spec.name));
+                    const TensorId in = d.tensor(shape, spec.element.name, fill),
+                                   scale = d.tensor(scales, "fp32", Fill::positive);
+                    cases.push_back(d.build(
+                        op::Dequantize{.in = in, .scale = scale, .out = d.tensor(shape, "bf16"), .scaling = s}));
+                }
+    for (const bool ms_amp : {false, true})
+        for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+            const op::DelayedRule rule{.max = 448, .margin = 1, .ms_amp = ms_amp};
+            Builder b(fmt::format("quantize delayed {}", ms_amp ? "ms-amp" : "te"));
+            op::Quantize op;
+            op.in = b.tensor({40, 33}, "fp32", fill);
+            op.rule = rule;
+            op.out = b.tensor({40, 33}, "e4m3");
+            op.scale = b.tensor({1, 1}, "fp32");
+            op.delayed = b.tensor({1}, "fp32", Fill::one);
+            op.history = b.tensor({4}, "fp32", ms_amp ? Fill::zero : Fill::positive);
+            cases.push_back(b.build(op));
+            for (const bool most_recent : {false, true}) {
+                Builder u(fmt::format("update_scale {}", ms_amp ? "ms-amp" : "te"));
+                const TensorId history = u.tensor({6}, "fp32", fill == Fill::edges ? Fill::edges : Fill::positive);
+                cases.push_back(u.build(op::UpdateScale{.history = history,
+                                                        .scale = u.tensor({1}, "fp32", Fill::positive),
+                                                        .rule = rule,
+                                                        .most_recent = most_recent}));
+            }
+        }
+    for (const int replica : {0, 2}) { // scales of their own
+        Builder b("quantize delayed, a replica");
+        b.context().replicas = 3;
+        b.context().replica = replica;
+        op::Quantize op;
+        op.in = b.tensor({40, 33}, "fp32", Fill::ordinary);
+        op.out = b.tensor({40, 33}, "e4m3");
+        op.scale = b.tensor({1, 1}, "fp32");
+        op.delayed = b.tensor({3}, "fp32", Fill::positive);
+        op.history = b.tensor({3, 4}, "fp32", Fill::positive);
+        cases.push_back(b.build(op));
+        Builder u("update_scale, replicas");
+        const TensorId history = u.tensor({3, 6}, "fp32", Fill::positive);
+        cases.push_back(u.build(op::UpdateScale{.history = history, .scale = u.tensor({3}, "fp32", Fill::positive)}));
+    }
+    for (const std::int64_t height : {16, 37, 5}) {
+        Builder b(fmt::format("hadamard {}", height));
+        const TensorId in = b.tensor({height, 19}, "bf16", Fill::edges);
+        cases.push_back(b.build(op::Hadamard{.in = in, .out = b.tensor({height, 19}, "bf16")}));
+    }
+}
+
+/// Products with every row of the table, in the formats that it takes.
+void product_cases(Cases& cases) {
+    std::vector<std::string> names = {"fp32",     "bf16",  "fp16",           "e5m2",           "exact",
+                                      "pairwise", "kahan", "fp32-promote32", "exact-promote16"};
+    for (const HardwareRow& row : hardware_rows) {
+        names.emplace_back(row.name);
+        names.push_back(std::string(row.name) + "-promote128");
+        if (!row.acc16.empty()) names.push_back(std::string(row.name) + "-acc16");
+    }
+    std::size_t number = 0;
+    for (const std::string& name : names)
+        for (const std::string_view f : formats_of_tensors) {
+            const Accumulator acc = accumulator(name);
+            if (!acc.takes(format(f))) continue;
+            for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+                ++number;
+                const bool ta = number % 2 == 0, tb = number % 3 == 0;
+                const std::int64_t batch = number % 4 == 0 ? 3 : 1, m = 5, n = 9, k = number % 5 == 0 ? 1 : 77;
+                Builder b(fmt::format("matmul {} of {}", name, f));
+                op::Matmul op;
+                op.batch = batch;
+                op.m = m;
+                op.n = n;
+                op.k = k;
+                op.transpose_a = ta;
+                op.transpose_b = tb;
+                op.a = b.tensor(ta ? Shape{batch, k, m} : Shape{batch, m, k}, f, fill);
+                op.b = b.tensor(tb ? Shape{batch, n, k} : Shape{batch, k, n}, f, fill);
+                if (number % 3 == 1) op.bias = b.tensor({n}, "fp32", Fill::finite);
+                op.out = b.tensor({batch, m, n}, number % 2 == 0 ? "fp32" : "bf16");
+                op.arithmetic.accumulate = acc;
+                cases.push_back(b.build(op));
+            }
+        }
+    for (const Rounding rounding : {Rounding::nearest_even, Rounding::toward_zero, Rounding::nearest_away}) {
+        Builder b("matmul tf32 mode");
+        op::Matmul op;
+        op.m = 6;
+        op.n = 7;
+        op.k = 40;
+        op.arithmetic.operands = format("tf32");
+        op.arithmetic.operand_rounding = rounding;
+        op.a = b.tensor({6, 40}, "fp32", Fill::finite);
+        op.b = b.tensor({40, 7}, "fp32", Fill::finite);
+        op.out = b.tensor({6, 7}, "fp32");
+        op.arithmetic.accumulate = accumulator("ampere-tf32");
+        cases.push_back(b.build(op));
+    }
+}
+
+void scaled_product_cases(Cases& cases) {
+    struct Row {
+        const char *element, *accumulate;
+        BlockScaling a, b;
+        bool tensor;
+    };
+    const FormatSpec e4m3 = format("e4m3"), e2m1 = format("e2m1");
+    const Row table[] = {
+        {"e4m3", "hopper-wgmma-fp8", {e4m3, 0, 0, ScaleRule::te}, {e4m3, 0, 0, ScaleRule::te}, false},
+        {"e4m3", "hopper-wgmma-fp8", {e4m3, 1, 128, ScaleRule::te_pow2}, {e4m3, 128, 128, ScaleRule::te_pow2}, false},
+        {"e4m3", "blackwell-fp8", {e4m3, 1, 32, ScaleRule::mx_floor}, {e4m3, 1, 32, ScaleRule::mx_floor}, false},
+        {"e4m3", "fp32", {e4m3, 1, 32, ScaleRule::mx_floor}, {e4m3, 1, 32, ScaleRule::mx_floor}, false},
+        {"e2m1", "fp32", {e2m1, 1, 16, ScaleRule::nvfp4}, {e2m1, 1, 16, ScaleRule::nvfp4}, true},
+    };
+    for (const Row& row : table)
+        for (const Fill fill : {Fill::ordinary, Fill::edges}) {
+            constexpr std::int64_t m = 6, n = 9, k = 200;
+            Builder b(fmt::format("matmul {} scaled", row.accumulate));
+            op::Matmul op;
+            op.m = m;
+            op.n = n;
+            op.k = k;
+            op.transpose_b = true;
+            op.a = b.tensor({m, k}, row.element, fill);
+            op.b = b.tensor({n, k}, row.element, fill);
+            const auto scale = [&](const BlockScaling& s, std::int64_t others) {
+                const bool mx = is_mx(s.rule);
+                return op::OperandScale{
+                    .scale = b.tensor({s.scale_rows(others), s.scale_columns(k)}, mx ? "e8m0" : "fp32", Fill::positive),
+                    .tensor_scale = row.tensor ? b.tensor({}, "fp32", Fill::positive) : TensorId{},
+                    .scaling = s};
+            };
+            op.a_scale = scale(row.a, m);
+            op.b_scale = scale(row.b, n);
+            op.out = b.tensor({m, n}, "bf16");
+            op.arithmetic.accumulate = accumulator(row.accumulate);
+            cases.push_back(b.build(op));
+        }
+}
+
+} // namespace amp::crosscheck_tool

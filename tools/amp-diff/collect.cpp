@@ -1,0 +1,214 @@
+#include <ampscope/tools/amp-diff/collect.h>
+
+#include <ampscope/sim/io/step_log.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/command_line.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace amp::diff_tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t listed_differences = 8; // of configurations
+
+/// The files of one recording, opened one at a time.
+class OpenFile {
+  public:
+    const TensorFile& operator()(const fs::path& path, const OpenOptions& options) {
+        if (!file_ || file_->path() != path) file_ = open_tensor_file(path, options);
+        return *file_;
+    }
+
+  private:
+    std::unique_ptr<TensorFile> file_;
+};
+
+std::string described(const RecordedTensor& t) {
+    return t.step ? fmt::format("{}, step {}", t.entry.name, *t.step) : t.entry.name;
+}
+
+using Pair = std::pair<const RecordedTensor*, const RecordedTensor*>;
+
+/// Takes from both those of one key that is there once on each side.
+template <class Key>
+void pair_by(std::vector<const RecordedTensor*>& a, std::vector<const RecordedTensor*>& b, std::vector<Pair>& pairs,
+             const Key& key) {
+    std::map<decltype(key(*a.front())),
+             std::pair<std::vector<const RecordedTensor*>, std::vector<const RecordedTensor*>>>
+        by;
+    for (const RecordedTensor* t : a) by[key(*t)].first.push_back(t);
+    for (const RecordedTensor* t : b) by[key(*t)].second.push_back(t);
+    const auto taken = [&](const RecordedTensor* t) {
+        const auto& [x, y] = by[key(*t)];
+        return x.size() == 1 && y.size() == 1;
+    };
+    for (const RecordedTensor* t : a)
+        if (taken(t)) pairs.emplace_back(t, by[key(*t)].second.front());
+    std::erase_if(a, taken);
+    std::erase_if(b, taken);
+}
+
+std::vector<Pair> pair_up(const Recording& a, const Recording& b, DiffFindings& findings) {
+    std::vector<const RecordedTensor*> left, right;
+    for (const RecordedTensor& t : a.tensors) left.push_back(&t);
+    for (const RecordedTensor& t : b.tensors) right.push_back(&t);
+    std::vector<Pair> pairs;
+    if (left.size() == 1 && right.size() == 1) return {{left.front(), right.front()}};
+    pair_by(left, right, pairs, [](const RecordedTensor& t) { return std::pair(t.entry.name, t.step); });
+    pair_by(left, right, pairs, [](const RecordedTensor& t) { return t.entry.name; });
+    for (const RecordedTensor* t : left) findings.only_a.push_back(described(*t));
+    for (const RecordedTensor* t : right) findings.only_b.push_back(described(*t));
+    std::ranges::stable_sort(pairs, {}, [](const Pair& p) { return p.first->step; });
+    return pairs;
+}
+
+Recording read(const fs::path& path, const DiffOptions& options, DiffFindings& findings) {
+    Recording recording = find_tensors({path}, options.open);
+    for (const std::string& error : recording.errors) // the two may be one folder
+        if (std::ranges::find(findings.errors, error) == findings.errors.end()) findings.errors.push_back(error);
+    findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
+    std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !matches(options.tensor, t.entry.name); });
+    return recording;
+}
+
+void compare(const std::vector<Pair>& pairs, const DiffOptions& options, DiffFindings& findings) {
+    std::uint64_t numbers = 0;
+    for (const auto& [a, b] : pairs) numbers += a->entry.count;
+    ProgressBar bar(numbers);
+    OpenFile open_a, open_b;
+    const std::size_t keep = options.worst == 0 ? 100 : options.worst;
+    for (const auto& [a, b] : pairs) {
+        try {
+            const DiffSide x{open_a(a->file, options.open), a->index, options.a_scale.value_or(a->recorded_scale)};
+            const DiffSide y{open_b(b->file, options.open), b->index, options.b_scale.value_or(b->recorded_scale)};
+            PairedTensor pair{.name = a->entry.name,
+                              .step = a->step,
+                              .kind = a->kind,
+                              .a_dtype = std::string(info(a->entry.dtype).name),
+                              .b_dtype = std::string(info(b->entry.dtype).name),
+                              .shape = a->entry.shape,
+                              .diff =
+                                  compare_tensors(x, y, keep, options.threads, [&](std::uint64_t n) { bar.add(n); })};
+            if (a->entry.shape != b->entry.shape)
+                findings.warnings.push_back(pair.name + ": shapes differ; compared element by element");
+            findings.pairs.push_back(std::move(pair));
+        } catch (const FileError& error) {
+            add_error(findings.errors, error);
+        }
+    }
+}
+
+/// The state before a step, compared tensor by tensor; none where one of the runs did not record it.
+std::optional<TensorDiff> state_diff(const DiffOptions& options, std::int64_t step) {
+    const std::string name = fmt::format("state/step_{:06}.safetensors", step);
+    std::error_code none;
+    if (!fs::exists(options.a / name, none) || !fs::exists(options.b / name, none)) return std::nullopt;
+    const auto a = open_tensor_file(options.a / name), b = open_tensor_file(options.b / name);
+    TensorDiff total;
+    for (std::size_t i = 0; i < a->tensors().size(); ++i) {
+        const auto other = std::ranges::find(b->tensors(), a->tensors()[i].name, &TensorEntry::name);
+        if (other == b->tensors().end()) continue; // another optimizer's
+        const auto j = static_cast<std::size_t>(other - b->tensors().begin());
+        total.merge(compare_tensors({*a, i}, {*b, j}, 0, options.threads), 0);
+    }
+    return total;
+}
+
+void sum_up_steps(const DiffOptions& options, DiffFindings& findings) {
+    for (const PairedTensor& pair : findings.pairs) {
+        if (findings.steps.empty() || findings.steps.back().step != pair.step)
+            findings.steps.push_back({.step = pair.step, .diff = {}});
+        StepDiff& step = findings.steps.back();
+        ++step.tensors;
+        step.differing += pair.diff.differing() > 0 ? 1 : 0;
+        step.diff.merge(pair.diff, 0);
+        findings.total.merge(pair.diff, 0);
+    }
+    for (StepDiff& step : findings.steps) {
+        if (!step.step) continue;
+        try {
+            const std::optional<TensorDiff> state = state_diff(options, *step.step);
+            if (!state) continue;
+            step.origin = state->differing() == 0 ? Origin::local : Origin::drift;
+            step.state_distance = state->relative_norm();
+        } catch (const FileError& error) {
+            add_error(findings.errors, error);
+        }
+    }
+}
+
+/// Where run.json and metrics.jsonl of two run folders differ.
+void compare_runs(const DiffOptions& options, DiffFindings& findings) {
+    const Json a = read_run_configuration(options.a), b = read_run_configuration(options.b);
+    if (a.is_null() || b.is_null()) return;
+    std::size_t different = 0;
+    for_each_difference(a, b, [&](const std::string& at, const Json* x, const Json* y) {
+        const auto text = [](const Json* value) {
+            return value == nullptr
+                       ? std::string("nothing")
+                       : clipped(printable(value->dump(-1, ' ', false, Json::error_handler_t::replace)), 50);
+        };
+        if (++different <= listed_differences)
+            findings.notes.push_back(fmt::format("run.json {}: {} and {}", printable(at), text(x), text(y)));
+    });
+    if (different > listed_differences)
+        findings.notes.push_back(fmt::format("run.json: {} further differences", different - listed_differences));
+    const StepLog x = read_step_log(options.a), y = read_step_log(options.b);
+    findings.warnings.insert(findings.warnings.end(), x.warnings.begin(), x.warnings.end());
+    findings.warnings.insert(findings.warnings.end(), y.warnings.begin(), y.warnings.end());
+    const auto first = [&](const char* what, auto member, const auto& show) {
+        for (const StepMetrics& m : x.steps) {
+            const auto other = std::ranges::lower_bound(y.steps, m.step, {}, &StepMetrics::step);
+            if (other == y.steps.end() || other->step != m.step || m.*member == (*other).*member) continue;
+            findings.notes.push_back(fmt::format("{} first differs in step {}: {} and {}", what, m.step,
+                                                 show(m.*member), show((*other).*member)));
+            return;
+        }
+        findings.notes.push_back(fmt::format("{} never differs", what));
+    };
+    const auto number = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string("none"); };
+    first("loss", &StepMetrics::loss, number);
+    first("loss scale", &StepMetrics::scale, number);
+    first("found_inf", &StepMetrics::found_inf, [](const std::optional<bool>& v) {
+        return !v ? "none" : *v ? "true" : "false";
+    });
+}
+
+} // namespace
+
+std::string_view name_of(Origin origin) {
+    constexpr std::array<std::string_view, 3> names = {"unknown", "local", "drift"};
+    return names[static_cast<std::size_t>(origin)];
+}
+
+const PairedTensor* DiffFindings::first() const {
+    const auto found = std::ranges::find_if(pairs, [](const PairedTensor& p) { return p.diff.differing() > 0; });
+    return found == pairs.end() ? nullptr : &*found;
+}
+
+DiffFindings collect(const DiffOptions& options) {
+    DiffFindings findings;
+    const Recording a = read(options.a, options, findings), b = read(options.b, options, findings);
+    compare(pair_up(a, b, findings), options, findings);
+    sum_up_steps(options, findings);
+    try {
+        compare_runs(options, findings);
+    } catch (const FileError& error) {
+        add_error(findings.errors, error);
+    }
+    if (findings.pairs.empty() && findings.errors.empty())
+        findings.errors.push_back(
+            fmt::format("{} and {} have no tensor of one name and step", options.a.string(), options.b.string()));
+    return findings;
+}
+
+} // namespace amp::diff_tool

@@ -1,0 +1,217 @@
+// amp-format: the number formats and single numbers in them, tensor files converted, operations on TestFloat's lines.
+// Build: tools/demo; then amp-format --help.
+#include <ampscope/tools/amp-format/convert.h>
+#include <ampscope/tools/amp-format/facts.h>
+#include <ampscope/tools/amp-format/testfloat.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/command_line.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace {
+
+using namespace amp;
+using namespace amp::format_tool;
+
+constexpr const char* examples = R"(Examples:
+  amp-format                          the table of formats
+  amp-format e4m3 --values            every fact and all 256 values of a format (e6m9 and the like too)
+  amp-format 0.1                      a number in every format: code, value, error, neighbours
+  amp-format --format fp16,e5m2 -- -inf           negative numbers after --
+  amp-format convert grads.npy out.safetensors --to e4m3 --profile cuda-satfinite
+  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd)";
+
+struct Options {
+    std::optional<std::string> what;
+    std::vector<std::string> formats;
+    std::string profile = "ieee", rounding, overflow;
+    bool flush = false, values = false, json = false;
+    EvalOptions eval;
+    std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
+    ConvertOptions convert;
+};
+
+/// All but stochastic, which needs a tensor to draw its random words for.
+CLI::Validator directed_roundings() { return one_of(std::span(rounding_names).first(rounding_names.size() - 1)); }
+
+void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
+    std::vector<std::string_view> names;
+    for (const Profile& p : profiles) names.emplace_back(p.name);
+    app.add_option("--profile", options.profile, "Rounding, overflow, subnormal and NaN rules of")
+        ->check(one_of(names))
+        ->capture_default_str();
+    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")
+        ->check(stochastic ? one_of(rounding_names) : directed_roundings());
+    app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")
+        ->check(one_of(overflow_names));
+    app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
+}
+
+Policy policy_of(const Options& options) {
+    Policy policy = profile(options.profile).policy;
+    if (!options.rounding.empty())
+        policy.rounding = parse_name<Rounding>("--rounding", rounding_names, options.rounding);
+    if (!options.overflow.empty())
+        policy.overflow = parse_name<Overflow>("--overflow", overflow_names, options.overflow);
+    if (options.flush) policy.subnormals = Subnormals::flush;
+    return policy;
+}
+
+bool is_number(const std::string& text) {
+    try {
+        parse_number(text);
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
+
+/// A format's name makes a page of facts, anything else must be a number.
+std::string describe(const CLI::App& app, const Options& options) {
+    using Json = nlohmann::ordered_json;
+    const auto only_for_numbers = [&] {
+        for (const char* option : {"--format", "--profile", "--rounding", "--overflow", "--flush-subnormals"})
+            if (app.count(option) > 0) throw std::invalid_argument(std::string(option) + " needs a number to show");
+    };
+    if (!options.what) {
+        only_for_numbers();
+        if (options.values) throw std::invalid_argument("--values needs the name of a format");
+        if (!options.json) return format_table(wants_color(stdout));
+        Json all = Json::array();
+        for (const FormatSpec& f : formats) all.push_back(format_facts(f, false));
+        return json_text({{"schema_version", 1}, {"formats", all}}, 2);
+    }
+    const std::string& what = *options.what;
+    std::optional<FormatSpec> named;
+    try {
+        named = format(what);
+    } catch (const std::invalid_argument&) {
+        const bool letter = !what.empty() && std::isalpha(static_cast<unsigned char>(what.front())) != 0;
+        if (letter && !is_number(what)) throw;
+    }
+    if (named) {
+        only_for_numbers();
+        const Json facts = format_facts(*named, options.values);
+        return options.json ? json_text(facts, 2) : facts_text(facts);
+    }
+    if (options.values) throw std::invalid_argument("--values needs the name of a format, and '" + what + "' is none");
+    std::vector<FormatSpec> shown(formats.begin(), formats.end());
+    if (!options.formats.empty()) {
+        shown.clear();
+        for (const std::string& name : options.formats) shown.push_back(format(name));
+    }
+    const Json facts = number_facts(what, shown, policy_of(options));
+    return options.json ? json_text(facts, 2) : number_text(facts);
+}
+
+/// What the words for a conversion mean. Throws std::invalid_argument.
+void interpret_conversion(const CLI::App& command, Options& options) {
+    ConvertOptions& c = options.convert;
+    c.to = format(options.to);
+    c.policy = policy_of(options);
+    if (!options.as.empty()) c.open.as = parse_dtype(options.as);
+    if (!options.dtype.empty()) c.open.dtype = parse_dtype(options.dtype);
+    if (c.policy.rounding != Rounding::stochastic && command.count("--seed") > 0)
+        throw std::invalid_argument("--seed changes nothing: it is for --rounding stochastic");
+    if (c.out == "-") throw std::invalid_argument("OUT: a tensor file cannot go to standard output");
+    if (c.open.as && !may_lack_format(c.in))
+        throw std::invalid_argument(
+            "--as changes nothing: it is for .npy and .npz files that lost their number format");
+    if (c.open.dtype && is_tensor_file(c.in))
+        throw std::invalid_argument("--dtype changes nothing: it is for raw files");
+}
+
+void convert(const ConvertOptions& c) {
+    const Converted done = [&c] {
+        std::error_code none;
+        const std::uintmax_t size = std::filesystem::file_size(c.in, none);
+        ProgressBar bar(none ? 0 : size);
+        return convert_file(c, [&bar](std::uint64_t bytes) { bar.add(bytes); });
+    }();
+    const std::string what = done.codes ? fmt::format("{}, the codes of {}", info(done.stored).name, c.to.name)
+                                        : fmt::format("{} words with values of {}", info(done.stored).name, c.to.name);
+    print_text(fmt::format("{}: {}, {}, stored as {}{}\n", printable(c.out.string()), plural(done.tensors, "tensor"),
+                           plural(done.elements, "element"), what,
+                           done.codes || c.quantize ? "" : "; files have no dtype for its codes"));
+}
+
+CLI::App& add_convert(CommandLine& app, Options& options) {
+    CLI::App& c = *app.add_subcommand(
+        "convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw");
+    app.reads(c.add_option("IN", options.convert.in, "Input file"))->required();
+    app.writes(c.add_option("OUT", options.convert.out, "Output file; its extension says its kind"))->required();
+    c.add_option("--to", options.to,
+                 "Format. Files have no dtype for tf32 and eXmY: FP32 words with their values are stored instead")
+        ->required();
+    c.add_flag("--quantize", options.convert.quantize,
+               "Store FP32 words with values of the format instead of its codes");
+    c.add_option("--seed", options.convert.seed, "Of stochastic rounding")
+        ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+        ->capture_default_str();
+    c.add_option("--as", options.as, "What elements are whose dtype NumPy lost: bf16, e4m3 ...");
+    c.add_option("--dtype", options.dtype, "Element type of a raw input");
+    add_policy_options(c, options, true);
+    return c;
+}
+
+CLI::App& add_eval(CommandLine& app, Options& options) {
+    CLI::App& e = *app.add_subcommand(
+        "eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
+    e.add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
+    e.add_option("--rounding", options.eval_rounding, "Rounding")->check(directed_roundings())->capture_default_str();
+    e.add_option("--tininess", options.tininess, "Detected before or after rounding")
+        ->check(one_of(std::array<std::string_view, 2>{"after", "before"}))
+        ->capture_default_str();
+    e.add_flag("--exact,!--notexact", options.eval.exact,
+               "roundToInt and conversions to integers raise inexact (or not, the default)");
+    return e;
+}
+
+int run(int argc, char** argv) {
+    Options options;
+    CommandLine app("amp-format", "Number formats: their facts, single numbers, tensor files and operations.",
+                    examples);
+    app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
+    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
+    app.add_flag("--json", options.json, "JSON instead of text");
+    add_policy_options(app, options, false);
+    const CLI::App& convert_app = add_convert(app, options);
+    const CLI::App& eval_app = add_eval(app, options);
+
+    std::string text;
+    const auto exit = app.read(argc, argv, [&] {
+        for (const CLI::App* command : app.get_subcommands())
+            for (const CLI::Option* before : app.get_options())
+                if (!before->empty())
+                    throw std::invalid_argument(before->get_name() + " goes without a command; " + command->get_name() +
+                                                " has options of its own after it");
+        if (eval_app) {
+            options.eval.rounding = parse_name<Rounding>("--rounding", rounding_names, options.eval_rounding);
+            options.eval.tininess = options.tininess == "before" ? Tininess::before_rounding : Tininess::after_rounding;
+            check(options.eval);
+        } else if (convert_app) {
+            interpret_conversion(convert_app, options);
+        } else {
+            text = describe(app, options);
+        }
+    });
+    if (exit) return *exit;
+    if (eval_app) evaluate(options.eval);
+    else if (convert_app) convert(options.convert);
+    else print_text(text);
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    return exit_code({"amp-format"}, [&] { return run(argc, argv); });
+}

@@ -1,0 +1,112 @@
+#include <ampscope/tools/amp-histogram/report.h>
+
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace amp::histogram_tool {
+
+namespace {
+
+/// What the tensors say one by one.
+struct PerTensor {
+    std::string upper; ///< the first tensor to overflow as the scale grows; of several the first by name
+    std::string lower; ///< the tensor that loses most elements at the largest safe scale, likewise
+    std::uint64_t with_window = 0, counted = 0;
+};
+
+PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const Recommendation& total,
+                     const HistogramOptions& options) {
+    PerTensor result;
+    std::optional<int> lowest_end;
+    std::uint64_t most = 0;
+    for (const Entry& tensor : findings.tensors) {
+        if (tensor.magnitudes.histogram.nonzero() == 0) continue;
+        const Recommendation own = recommendation(tensor, format, options);
+        ++result.counted;
+        result.with_window += own.window ? 1 : 0;
+        const std::string name = printable(tensor.name);
+        if (!lowest_end || std::tie(own.highest_safe, name) < std::tie(*lowest_end, result.upper)) {
+            lowest_end = own.highest_safe;
+            result.upper = name;
+        }
+        const std::uint64_t lost = classes_at(tensor, format, total.highest_safe, options).underflow;
+        if (lost > most || (lost == most && lost > 0 && name < result.lower)) {
+            most = lost;
+            result.lower = name;
+        }
+    }
+    return result;
+}
+
+std::string unscaled(const Entry& total, const FormatSpec& format, const HistogramOptions& options) {
+    const CastCounts counts = counts_at(total, format, 1, options);
+    const auto nonzero = static_cast<double>(total.magnitudes.histogram.nonzero());
+    if (counts.underflow + counts.overflow == 0) return "nothing becomes zero or overflows unscaled";
+    constexpr std::string_view of = " of non-zero gradients";
+    std::string text;
+    if (counts.underflow > 0) text = fmt::format("{}{} become zero", percent(counts.underflow / nonzero), of);
+    if (counts.overflow > 0)
+        text += fmt::format("{}{}{} overflow", text.empty() ? "" : " and ", percent(counts.overflow / nonzero),
+                            text.empty() ? of : "");
+    return text + " unscaled";
+}
+
+std::string window_text(const Window& window) {
+    return window.low == window.high
+               ? power_of_two(window.low) + " loses"
+               : fmt::format("{} ... {} lose", power_of_two(window.low), power_of_two(window.high));
+}
+
+} // namespace
+
+std::string advice(const Findings& findings, const FormatSpec& format, const HistogramOptions& options) {
+    constexpr std::size_t name_width = 30;
+    const Entry& all = findings.total;
+    const std::string name = upper_case(format.name);
+    const std::uint64_t nonzero = all.magnitudes.histogram.nonzero();
+    if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
+    const auto lost_at = [&](int k) { return classes_at(all, format, k, options).underflow; };
+    // Under stochastic rounding the first sentence holds expectations; what follows holds whatever the random bits.
+    const bool random = options.policy.rounding == Rounding::stochastic;
+    const std::string whatever = random ? " whatever the random bits" : "", up_to = random ? "up to " : "";
+    const Recommendation total = recommendation(all, format, options);
+    const std::string start = name + ": " + unscaled(all, format, options);
+    const std::string limit = fmt::format("{:g} %", 100 * options.recommendation.limit);
+    if (total.window && total.window->low <= 0 && 0 <= total.window->high)
+        return start + (lost_at(0) > 0 ? ", under the limit of " + limit + whatever : "") + "; no loss scale needed.";
+
+    const PerTensor tensors = per_tensor(findings, format, total, options);
+    const std::string upper = clipped(tensors.upper, name_width), lower = clipped(tensors.lower, name_width);
+    if (total.window) {
+        std::string text = fmt::format("{}; {} under {} and overflow{} nowhere{}; {} sets the upper end.", start,
+                                       window_text(*total.window), limit,
+                                       total.window->low == total.window->high ? "s" : "", whatever, upper);
+        if (!total.log2_scale)
+            text += fmt::format(" None is recommended: all are beyond {}, whose inverse is the smallest that FP32 "
+                                "holds as a normal number.",
+                                power_of_two(largest_log2_scale));
+        else if (*total.log2_scale < total.window->low)
+            text += fmt::format(" With a margin of {} binades: {}, which loses {}{}.", options.recommendation.margin,
+                                power_of_two(*total.log2_scale), up_to, percent(lost_at(*total.log2_scale), nonzero));
+        else if (random)
+            text += fmt::format(" Recommended: {}, which loses up to {}.", power_of_two(*total.log2_scale),
+                                percent(lost_at(*total.log2_scale), nonzero));
+        return text;
+    }
+    std::string text = fmt::format("{}; no single scale will do{}: under {} needs {}, but {} {} beyond {}, where {}{} "
+                                   "still become zero, most of them in {}.",
+                                   start, whatever, limit, power_of_two(total.lowest_enough), upper,
+                                   random ? "can overflow" : "overflows", power_of_two(total.highest_safe), up_to,
+                                   percent(lost_at(total.highest_safe), nonzero), lower);
+    if (tensors.counted > 1)
+        text += fmt::format(" With a scale for each tensor, {} of {} tensors stay under {} and overflow nowhere.",
+                            grouped(tensors.with_window), grouped(tensors.counted), limit);
+    return text;
+}
+
+} // namespace amp::histogram_tool

@@ -1,0 +1,41 @@
+#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace amp::histogram_tool {
+
+namespace {
+
+void add_rows(std::string& out, const Entry& entry, bool group, const HistogramOptions& options) {
+    const std::string subject =
+        fmt::format("{},{},{},{}", csv_cell(entry.file), csv_cell(entry.name),
+                    entry.step ? std::to_string(*entry.step) : "", group ? "" : name_of(entry.kind));
+    const auto row = [&](std::string_view format, std::string_view scale, std::string_view name, auto n) {
+        fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\r\n", subject, format, scale, name, n);
+    };
+    row("", "", "nan", entry.magnitudes.histogram.nan);
+    row("", "", "inf", entry.magnitudes.histogram.inf);
+    row("", "", "zero", entry.magnitudes.histogram.zero);
+    for (const FormatSpec& format : options.formats)
+        for (const auto& [scale, counts] : format_result(entry, format, options).scales) {
+            const std::string at = fmt::format("{}", scale);
+            row(format.name, at, "underflow", counts.underflow);
+            row(format.name, at, "subnormal", counts.subnormal);
+            row(format.name, at, "normal", counts.normal);
+            row(format.name, at, "overflow", counts.overflow);
+        }
+}
+
+} // namespace
+
+std::string csv_document(const Findings& findings, const HistogramOptions& options) {
+    std::string out = "file,tensor,step,kind,format,scale,class,count\r\n";
+    const bool groups = options.by != Grouping::tensor;
+    for (const Entry& entry : groups ? findings.groups : findings.tensors) add_rows(out, entry, groups, options);
+    return out;
+}
+
+} // namespace amp::histogram_tool

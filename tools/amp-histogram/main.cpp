@@ -1,0 +1,48 @@
+// amp-histogram: which recorded gradients underflow, turn subnormal or overflow in which number format, and which loss
+// scale saves them. Build and run: tools/demo, or amp-histogram --help.
+#include <ampscope/tools/amp-histogram/collect.h>
+#include <ampscope/tools/amp-histogram/report.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/output.h>
+
+#include <algorithm>
+
+namespace {
+
+using namespace amp;
+using namespace amp::histogram_tool;
+
+constexpr Complain complain{"amp-histogram"};
+
+int run(const HistogramOptions& options) {
+    if (options.sample) complain("no PATH given: reading the sample gradients in " + options.paths.front().string());
+    const Findings findings = collect(options);
+    for (const std::string& warning : findings.warnings) complain("warning: " + warning);
+    for (const std::string& error : findings.errors) complain(error);
+
+    if (!options.json.empty())
+        write_report(options.json, [&](const TextSink& sink) { write_json(findings, options, sink); });
+    if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
+    if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
+    if (!options.html.empty()) write_report(options.html, html_report(findings, options));
+    const bool piped = options.json == "-" || options.csv == "-" || options.svg == "-" || options.html == "-";
+    if (!piped && !findings.tensors.empty()) print_text(terminal_report(findings, options, wants_color(stdout)));
+
+    if (!findings.errors.empty()) return 1;
+    if (std::ranges::all_of(findings.gates, &GateResult::holds)) return 0;
+    if (piped)
+        for (const GateResult& gate : findings.gates)
+            if (!gate.holds)
+                complain("gate does not hold: " + gate.gate.text + (gate.empty() ? " (a share of no elements)" : ""));
+    return 3;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    return exit_code(complain, [&] {
+        HistogramOptions options;
+        if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
+        return run(options);
+    });
+}

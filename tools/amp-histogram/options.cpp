@@ -1,0 +1,199 @@
+#include <ampscope/tools/amp-histogram/options.h>
+#include <ampscope/tools/command_line.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace amp::histogram_tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* examples = R"(Examples:
+  amp-histogram                                   the sample gradients of the project
+  amp-histogram runs/gpt/gradients                a folder, every format of the default list
+  amp-histogram grads.safetensors --format fp16,e4m3 --scale 0:24 --svg scale.svg
+  amp-histogram grads.npz --by layer --worst 5 --json report.json
+  amp-histogram dump.bin --dtype bf16 --shape 4096x4096
+  amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
+  amp-histogram --merge rank0.json rank1.json --json all.json
+
+A negative LO needs '=': --scale=-8:16. Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an
+integer without % and / is a number of elements; a share of no elements does not hold.)";
+
+constexpr std::array<std::string_view, 5> groupings = {"tensor", "layer", "step", "file", "all"};
+
+template <class T>
+T parse_whole(const char* option, std::string_view text) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size())
+        throw std::invalid_argument(fmt::format("{}: '{}' is not a whole number in range", option, text));
+    return value;
+}
+
+std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
+    std::vector<FormatSpec> out;
+    for (const std::string& name : names) {
+        if (name == "all") {
+            for (const FormatSpec& f : formats)
+                if (!f.is_scale()) out.push_back(f);
+            continue;
+        }
+        out.push_back(format(name));
+        if (out.back().is_scale())
+            throw std::invalid_argument("--format: " + name + " is a format of scales, not of numbers");
+    }
+    std::vector<FormatSpec> unique;
+    for (const FormatSpec& f : out)
+        if (std::ranges::find(unique, f) == unique.end()) unique.push_back(f);
+    return unique;
+}
+
+std::vector<double> parse_scales(const std::vector<std::string>& texts) {
+    std::vector<double> scales;
+    for (const std::string& text : texts) {
+        const std::size_t colon = text.find(':');
+        if (colon == std::string::npos) {
+            scales.push_back(parse_scale(text));
+            continue;
+        }
+        const int low = parse_whole<int>("--scale", std::string_view(text).substr(0, colon));
+        const int high = parse_whole<int>("--scale", std::string_view(text).substr(colon + 1));
+        if (low > high || low < -1000 || high > 1000)
+            throw std::invalid_argument("--scale: '" + text + "': expected LO:HI with -1000 <= LO <= HI <= 1000");
+        for (int k = low; k <= high; ++k) scales.push_back(std::ldexp(1.0, k));
+    }
+    std::ranges::sort(scales);
+    scales.erase(std::unique(scales.begin(), scales.end()), scales.end());
+    return scales;
+}
+
+std::pair<std::int64_t, std::int64_t> parse_steps(std::string_view text) {
+    using Limits = std::numeric_limits<std::int64_t>;
+    const std::size_t colon = text.find(':');
+    if (colon == std::string_view::npos) {
+        const auto step = parse_whole<std::int64_t>("--step", text);
+        return {step, step};
+    }
+    const std::string_view a = text.substr(0, colon), b = text.substr(colon + 1);
+    const std::int64_t first = a.empty() ? Limits::min() : parse_whole<std::int64_t>("--step", a);
+    const std::int64_t last = b.empty() ? Limits::max() : parse_whole<std::int64_t>("--step", b);
+    if (first > last) throw std::invalid_argument(fmt::format("--step: no step is in '{}'", text));
+    return {first, last};
+}
+
+std::vector<std::uint64_t> parse_shape(std::string_view text) {
+    std::vector<std::uint64_t> shape;
+    for (;;) {
+        const std::size_t x = std::min(text.find('x'), text.size());
+        shape.push_back(parse_whole<std::uint64_t>("--shape", text.substr(0, x)));
+        if (x == text.size()) return shape;
+        text.remove_prefix(x + 1);
+    }
+}
+
+/// The sample gradients: where they were installed, seen from this executable, or in the source tree.
+fs::path sample_folder() {
+    std::error_code none;
+    const fs::path installed =
+        fs::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "share/ampscope/gradients";
+    return (fs::is_directory(installed, none) ? installed : fs::path(AMPSCOPE_SAMPLE_GRADIENTS)) / "deep_tanh";
+}
+
+/// The words of the command line, before they mean anything.
+struct Words {
+    std::vector<std::string> paths, formats = {"fp16", "bf16", "e4m3", "e5m2"}, scales, gates;
+    std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
+                                              shape, as;
+    bool flush_subnormals = false;
+};
+
+void interpret(const Words& words, HistogramOptions& options) {
+    options.paths.assign(words.paths.begin(), words.paths.end());
+    if (options.paths.empty() && !options.merge) {
+        options.sample = true;
+        options.paths = {sample_folder()};
+    }
+    if (options.merge && options.paths.empty())
+        throw std::invalid_argument("--merge: expected the JSON reports to merge");
+    options.formats = parse_formats(words.formats);
+    options.scales = parse_scales(words.scales);
+    if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
+    options.policy.rounding = parse_name<Rounding>("--rounding", rounding_names, words.rounding);
+    options.policy.overflow = parse_name<Overflow>("--overflow", overflow_names, words.overflow);
+    if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
+    options.by = parse_name<Grouping>("--by", groupings, words.by);
+    if (!words.step.empty()) options.steps = parse_steps(words.step);
+    options.tensor = tensor_pattern(words.tensor);
+    if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
+    if (!words.as.empty()) options.open.as = parse_dtype(words.as);
+    if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
+    for (const std::string& gate : words.gates) options.gates.push_back(parse_gate(gate));
+}
+
+} // namespace
+
+bool HistogramOptions::from_histogram(double scale) const {
+    return policy.rounding != Rounding::stochastic && exact_log2(scale).has_value();
+}
+
+std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& options) {
+    Words words;
+    CommandLine app(
+        "amp-histogram",
+        "Which tensors underflow, turn subnormal or overflow in which number format, and which loss scale saves them.\n"
+        "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders.",
+        examples);
+    app.reads(app.add_option("PATH", words.paths,
+                             "Files or folders (recursive; run folders understood); default: sample gradients"));
+    app.add_option("--format", words.formats, "Formats of the table, eXmY, or all; default fp16,bf16,e4m3,e5m2")
+        ->delimiter(',');
+    app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")
+        ->delimiter(',');
+    app.add_option("--recorded-scale", words.recorded_scale,
+                   "Loss scale the values still contain; overrides the file's");
+    app.add_tensor(words.tensor);
+    app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
+    app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
+    app.add_worst(options.worst);
+    app.add_option("--block", options.block,
+                   "Also per block of N elements: amax, and what a scale for each block would lose")
+        ->transform(whole_number(1, 1 << 20));
+    app.add_flag("--error", options.error, "Also the error of the cast: SQNR, mean and maximum relative error");
+    app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
+    app.add_option("--rounding", words.rounding,
+                   "nearest_even, nearest_away, toward_zero, down, up, to_odd or stochastic");
+    app.add_option("--overflow", words.overflow,
+                   "What overflow stores, for --error: infinity, saturate or saturate_all");
+    app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
+    app.add_recommendation(options.recommendation, "recommended");
+    app.add_json(options.json);
+    app.writes(
+        app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)"));
+    app.add_svg(options.svg, "Draw the histogram and the rates over the scale");
+    app.writes(app.add_option("--html", options.html,
+                              "Write a page with pictures, tables and definitions ('-': standard output)"));
+    app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
+    app.add_threads(options.threads);
+    app.add_option("--dtype", words.dtype, "Element type of raw files");
+    app.add_option("--shape", words.shape, "Shape of raw files, AxB");
+    app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
+    for (const char* list : {"--format", "--scale", "--gate"})
+        app.get_option(list)->allow_extra_args(false); // a path may follow
+    // Options that would change nothing.
+    app.get_option("--overflow")->needs(app.get_option("--error"));
+    app.get_option("--shape")->needs(app.get_option("--dtype"));
+    for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as"})
+        app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
+    options.command = command_text(argc, argv);
+    return app.read(argc, argv, [&] { interpret(words, options); });
+}
+
+} // namespace amp::histogram_tool

@@ -1,0 +1,207 @@
+// Reports of earlier runs, for --merge. They come from anywhere, so nothing in them is believed unchecked.
+#include <ampscope/sim/io/json_reader.h>
+#include <ampscope/tools/amp-histogram/json.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace amp::histogram_tool {
+
+namespace {
+
+/// nlohmann's get() would turn -1 and 0.5 into integers without a word.
+std::uint64_t whole(const Json& json) {
+    if (!json.is_number_unsigned())
+        throw std::invalid_argument("expected a whole number, got " + json.dump().substr(0, 40));
+    return json.get<std::uint64_t>();
+}
+
+std::uint64_t count_at(const Json& json, const char* key) { return whole(json.at(key)); }
+
+std::vector<std::uint64_t> wholes(const Json& json) {
+    std::vector<std::uint64_t> numbers;
+    for (const Json& item : json) numbers.push_back(whole(item));
+    return numbers;
+}
+
+/// A key such as "-24".
+int parse_exponent(const std::string& text) {
+    int e = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), e);
+    if (problem != std::errc{} || end != text.data() + text.size() || e < -4000 || e > 4000)
+        throw std::invalid_argument("it has the exponent '" + text + "'");
+    return e;
+}
+
+double number_at(const Json& json, const char* key, double otherwise = std::numeric_limits<double>::infinity()) {
+    return json.at(key).is_null() ? otherwise : json.at(key).get<double>();
+}
+
+/// A count, which under stochastic rounding is an expectation.
+double amount_at(const Json& json, const char* key) {
+    const double n = number_at(json, key);
+    if (!(n >= 0) || !std::isfinite(n)) throw std::invalid_argument(fmt::format("its {} is no count", key));
+    return n;
+}
+
+/// A sum of squares: a number, or text where FP64 cannot hold it; null (earlier versions) is unknown.
+SquareSum squares_at(const Json& json, const char* key) {
+    if (!json.at(key).is_string()) return SquareSum(number_at(json, key, std::nan("")));
+    const std::optional<SquareSum> sum = SquareSum::read(json.at(key).get<std::string>());
+    if (!sum) throw std::invalid_argument(fmt::format("its {} is no sum of squares", key));
+    return *sum;
+}
+
+CastError parse_error(const Json& json) {
+    return {count_at(json, "compared"), count_at(json, "excluded"),      squares_at(json, "signal"),
+            squares_at(json, "noise"),  number_at(json, "max_relative"), number_at(json, "sum_relative"),
+            count_at(json, "nonzero")};
+}
+
+ClassCounts parse_counts(const Json& json) {
+    return {count_at(json, "underflow"), count_at(json, "subnormal"), count_at(json, "normal"),
+            count_at(json, "overflow")};
+}
+
+BlockStatistics parse_blocks(const Json& json) {
+    BlockStatistics blocks{count_at(json, "count"), count_at(json, "zero"), {}, {}};
+    for (const auto& [exponent, n] : json.at("amax_exponents").items())
+        blocks.amax_exponents[parse_exponent(exponent)] = whole(n);
+    for (const auto& [name, counts] : json.at("formats").items())
+        blocks.formats.push_back({format(name), parse_counts(counts.at("mx")), parse_counts(counts.at("amax")),
+                                  parse_counts(counts.at("tensor"))});
+    const auto in_table = [](const FormatSpec& f) { return f.bits() <= 8 && !f.is_scale(); };
+    std::size_t i = 0;
+    for (const FormatSpec& f : formats)
+        if (in_table(f) && (i >= blocks.formats.size() || !(blocks.formats[i++].format == f)))
+            throw std::invalid_argument("its blocks have other formats");
+    return blocks;
+}
+
+std::map<int, MantissaRow> parse_rows(const Json& json) {
+    std::map<int, MantissaRow> rows;
+    for (const auto& [exponent, row] : json.items()) {
+        const std::vector<std::uint64_t> counts = wholes(row);
+        if (counts.empty() || counts.size() > mantissa_classes)
+            throw std::invalid_argument("a row of its state has the wrong length");
+        std::ranges::copy(counts, rows[parse_exponent(exponent)].begin());
+    }
+    return rows;
+}
+
+/// Every element is in one of them or, under the roundings that decide by more than the sign, in both.
+DirectedHistogram parse_directed(const Json& state, std::uint64_t nonzero, Rounding rounding) {
+    DirectedHistogram directed{{.rows = parse_rows(state.at("toward"))}, {.rows = parse_rows(state.at("away"))}};
+    const std::uint64_t toward = directed.toward.nonzero(), away = directed.away.nonzero();
+    const bool by_sign = rounding == Rounding::down || rounding == Rounding::up;
+    if (by_sign ? toward > nonzero || away != nonzero - toward : toward != nonzero || away != nonzero)
+        throw std::invalid_argument("the directions of its state and its count differ");
+    return directed;
+}
+
+MagnitudeHistogram parse_state(const Json& json) {
+    MagnitudeHistogram histogram{
+        .zero = count_at(json, "zero"), .nan = count_at(json, "nan"), .inf = count_at(json, "inf")};
+    const Json& state = json.at("state");
+    if (state.at("mantissa_classes") != mantissa_classes)
+        throw std::invalid_argument("its state has other mantissa classes");
+    histogram.rows = parse_rows(state.at("rows"));
+    if (histogram.count() != count_at(json, "count")) throw std::invalid_argument("its state and its count differ");
+    return histogram;
+}
+
+Entry parse_tensor(const Json& json, const HistogramOptions& options) {
+    Entry entry;
+    entry.file = json.at("file").get<std::string>();
+    entry.name = json.at("name").get<std::string>();
+    entry.layer = json.at("layer").get<std::string>();
+    if (const Json& step = json.at("step"); !step.is_null()) {
+        if (!step.is_number_integer()) throw std::invalid_argument("its step is no whole number");
+        entry.step = step.get<std::int64_t>();
+    }
+    if (json.at("kind") != "activation" && json.at("kind") != "weight")
+        throw std::invalid_argument("a tensor's kind is neither weight nor activation");
+    entry.kind = json.at("kind") == "activation" ? GradientKind::activation : GradientKind::weight;
+    entry.dtype = json.at("dtype").get<std::string>();
+    entry.shape = wholes(json.at("shape"));
+    entry.recorded_scale = json.at("recorded_scale").get<double>();
+    entry.magnitudes.histogram = parse_state(json);
+    if (is_directed(options.policy.rounding))
+        entry.directed =
+            parse_directed(json.at("state"), entry.magnitudes.histogram.nonzero(), options.policy.rounding);
+    entry.magnitudes.min_nonzero = number_at(json, "min_nonzero", 0);
+    entry.magnitudes.max = number_at(json, "max", 0);
+    entry.magnitudes.sums = {number_at(json, "sum_absolute"), number_at(json, "sum_squares")};
+    const MagnitudeStatistics& m = entry.magnitudes;
+    const bool any = !m.histogram.rows.empty();
+    if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
+        throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
+    if (any ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
+        throw std::invalid_argument("a tensor's min_nonzero and max contradict its state");
+    if (m.sums.absolute < 0 || m.sums.squares < 0) throw std::invalid_argument("a tensor's sums are negative");
+    for (const auto& [format, result] : json.at("formats").items())
+        for (const Json& at : result.at("scales")) {
+            const auto scale = at.at("scale").get<double>();
+            if (options.error && at.contains("error")) entry.errors[{format, scale}] = parse_error(at.at("error"));
+            if (options.from_histogram(scale)) continue;
+            entry.own[{format, scale}] = {amount_at(at, "underflow"), amount_at(at, "subnormal"),
+                                          amount_at(at, "normal"), amount_at(at, "overflow"),
+                                          options.policy.rounding == Rounding::stochastic};
+        }
+    if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
+    for (const auto& [format, scale] : wanted_counts(options))
+        if (!knows(entry, format, scale, options) || (options.error && !entry.errors.contains({format.name, scale})))
+            throw std::invalid_argument(fmt::format(
+                "it lacks {} at scale {:g}; run amp-histogram on the tensors with the options of this merge",
+                format.name, scale));
+    return entry;
+}
+
+void check_counting(const Json& report, const HistogramOptions& options) {
+    if (report.at("counting") != counting_options(options))
+        throw std::invalid_argument(
+            "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
+}
+
+void check_kind(const Json& report) {
+    if (!report.is_object() || !report.contains("tool") || report.at("tool") != "amp-histogram" ||
+        report.at("schema_version") != schema_version)
+        throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
+}
+
+} // namespace
+
+std::vector<Entry> read_report(const std::filesystem::path& path, const HistogramOptions& options) {
+    constexpr std::size_t most_rows = 4'000'000; // of all states: about 1 GB
+    std::vector<Entry> entries;
+    std::size_t rows = 0;
+    std::string place;
+    const auto take = [&](std::string_view array, const Json& element, const Json& before) {
+        if (array != "tensors") return;
+        if (entries.empty() && before.contains("counting")) check_counting(before, options);
+        place = fmt::format("tensors[{}]: ", entries.size());
+        entries.push_back(parse_tensor(element, options));
+        rows += entries.back().magnitudes.histogram.rows.size();
+        if (rows > most_rows) throw std::invalid_argument(fmt::format("more than {} rows of states", most_rows));
+        place.clear();
+    };
+    try {
+        const Json report = read_json_elements(path, take);
+        check_kind(report);
+        check_counting(report, options);
+        if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
+        return entries;
+    } catch (const FileError&) {
+        throw;
+    } catch (const std::bad_alloc&) { // that is no fault of the file
+        throw;
+    } catch (const std::exception& error) {
+        throw FileError(path, place + "cannot merge: " + words_of(error));
+    }
+}
+
+} // namespace amp::histogram_tool

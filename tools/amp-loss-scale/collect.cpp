@@ -1,0 +1,208 @@
+#include <ampscope/tools/amp-loss-scale/collect.h>
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/recording.h>
+#include <ampscope/sim/io/text_file.h>
+#include <ampscope/tools/chart/terminal.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace amp::loss_scale_tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// The format of gradients in backward, from run.json; empty where it does not say.
+std::string gradient_format(const Json& run) {
+    const Json precision = run.is_object() ? run.value("precision", Json()) : Json();
+    if (!precision.is_object()) return "";
+    const auto text = [](const Json& from, const char* key) {
+        return from.is_object() && from.contains(key) && from[key].is_string() ? from[key].get<std::string>() : "";
+    };
+    const std::string autocast = text(precision.value("autocast", Json()), "format");
+    return autocast.empty() ? text(precision.value("formats", Json()), "gradients") : autocast;
+}
+
+std::string described(const Json& run) {
+    std::string text;
+    const auto name = [&](const char* part) {
+        const Json json = run.is_object() ? run.value(part, Json()) : Json();
+        return json.is_object() && json.contains("name") && json["name"].is_string() ? json["name"].get<std::string>()
+                                                                                     : "";
+    };
+    text = name("precision");
+    if (const std::string scaler = name("loss_scaler"); !scaler.empty())
+        text += (text.empty() ? "" : ", ") + ("loss scaler " + scaler);
+    return text;
+}
+
+/// What one step's log says. `same_format`: gradients were recorded in the format of the replay.
+GradientStep step_of(const StepMetrics& m, bool same_format) {
+    GradientStep step;
+    step.step = m.step;
+    const double weight = m.amax_weight.value_or(0), activation = m.amax_activation.value_or(0);
+    step.amax = std::max(weight, activation);
+    if (m.amax_activation) step.largest = activation > weight ? "activations' gradients" : "weights' gradients";
+    constexpr double some_scale = std::numeric_limits<double>::max(); // it overflowed, but where is not known
+    if (m.found_inf && *m.found_inf) step.overflow_scale = m.scale.value_or(some_scale);
+    if (m.found_inf && !*m.found_inf && m.scale && same_format) step.clean_scale = *m.scale;
+    return step;
+}
+
+/// A log of overflows without a scale: that of the scaler it was made under.
+void reconstruct_scales(std::vector<StepMetrics>& steps, const NamedScaler& under, GradientLog& log) {
+    LossScalerState state = initial_state(under.options);
+    for (StepMetrics& m : steps) {
+        m.scale = state.scale;
+        state = update_scale(under.options, state, m.found_inf.value_or(false)).state;
+    }
+    log.warnings.push_back(
+        fmt::format("{}: has no loss scale; taken for that of {} over these overflows", log.name, under.name));
+}
+
+/// Adds a tensor's recorded magnitudes to its step.
+void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most, GradientLog& log) {
+    const std::optional<int> log2 = exact_log2(h.scale);
+    if (!log2) {
+        log.warnings.push_back(
+            fmt::format("{}: step {}, {}: recorded under {}, no power of two: its histogram is left out", log.name,
+                        step.step, h.tensor, h.scale));
+        return;
+    }
+    const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
+    step.magnitudes.merge(magnitudes);
+    step.flushed = step.flushed || h.format != "fp32";
+    // Who is the largest, to a binade; what overflowed is larger than all.
+    const double top = h.magnitudes.inf + h.magnitudes.nan > 0 ? HUGE_VAL
+                       : magnitudes.rows.empty()               ? 0
+                                                               : std::ldexp(1.0, magnitudes.rows.rbegin()->first);
+    if (top <= most) return;
+    most = top;
+    step.largest = h.tensor;
+}
+
+/// Puts the steps of which nothing is known among the others.
+void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
+    log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
+    for (const std::int64_t step : hidden) log.steps.push_back({.step = step, .hidden = true});
+    std::ranges::inplace_merge(log.steps, log.steps.begin() + log.recorded_steps, {}, &GradientStep::step);
+    for (std::size_t i = 0; i < log.steps.size(); ++i) {
+        const std::int64_t next = i + 1 < log.steps.size() ? log.steps[i + 1].step : log.steps[i].step + 1;
+        if (log.steps[i].hidden) log.hidden_steps += next - log.steps[i].step;
+    }
+}
+
+void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar) {
+    std::map<std::int64_t, double> most;
+    const auto add = [&](const RecordedMagnitudes& h) {
+        const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
+        if (at != log.steps.end() && at->step == h.step && !at->hidden) add_histogram(*at, h, most[at->step], log);
+    };
+    try {
+        read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
+    } catch (const FileError& error) {
+        log.errors.emplace_back(error.what());
+    }
+}
+
+void note_scales(const std::vector<StepMetrics>& steps, GradientLog& log) {
+    for (const StepMetrics& m : steps) {
+        if (m.scale && (log.scales.empty() || log.scales.back().scale != *m.scale))
+            log.scales.push_back({m.step, *m.scale});
+        if (m.found_inf.value_or(false)) log.skipped.push_back(m.step);
+    }
+}
+
+GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
+    GradientLog log;
+    log.name = path.string();
+    std::error_code none;
+    const bool folder = fs::is_directory(path, none);
+    const Json run = folder ? read_run_configuration(path) : Json();
+    const auto size_of = [&](const fs::path& file) {
+        return fs::is_regular_file(file, none) ? fs::file_size(file, none) : 0;
+    };
+    ProgressBar bar(folder ? size_of(path / "metrics.jsonl") + size_of(path / "histograms.jsonl") : size_of(path));
+    StepLog read = read_step_log(path, options.columns, [&](std::uint64_t n) { bar.add(n); });
+    log.warnings = std::move(read.warnings);
+    log.recorded = described(run);
+    const bool has_inf = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.found_inf.has_value(); });
+    const bool has_scale = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.scale.has_value(); });
+    if (has_inf && !has_scale) reconstruct_scales(read.steps, options.recorded_under, log);
+    const std::string format = gradient_format(run);
+    const bool same = folder ? format == options.format.name : has_scale || has_inf;
+    for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same));
+    const auto contradicts = [&](const GradientStep& step) {
+        return step.clean_scale > 0 && !std::isfinite(quantize(options.format, step.clean_scale * step.amax));
+    };
+    if (const auto found = std::ranges::find_if(log.steps, contradicts); found != log.steps.end())
+        log.warnings.push_back(fmt::format("{}: step {}: {} times the scale overflows, but the step did not: do the "
+                                           "magnitudes still contain the scale (--amax-scaled)?",
+                                           log.name, found->step, found->amax));
+    note_scales(read.steps, log);
+    add_hidden(read.hidden, log);
+    if (folder) read_histograms(path, log, bar);
+    return log;
+}
+
+/// Gradients in files: everything is measured.
+GradientLog read_recording(const fs::path& path, const LossScaleOptions& options) {
+    GradientLog log;
+    log.name = path.string();
+    log.recorded = "gradients in files";
+    const Recording recording = find_tensors({path});
+    log.warnings = recording.warnings;
+    log.errors = recording.errors;
+    std::uint64_t bytes = 0;
+    for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
+    ProgressBar bar(bytes);
+    std::map<std::int64_t, GradientStep> steps;
+    std::unique_ptr<TensorFile> file;
+    for (const RecordedTensor& t : recording.tensors) {
+        try {
+            if (!file || file->path() != t.file) file = open_tensor_file(t.file);
+            const MagnitudeStatistics m = measure_divided(*file, t.index, t.recorded_scale, options.threads,
+                                                          [&](std::uint64_t n) { bar.add(n); });
+            GradientStep& step = steps[t.step.value_or(0)];
+            step.step = t.step.value_or(0);
+            step.magnitudes.merge(m.histogram);
+            step.flushed = step.flushed || info(t.entry.dtype).bits < 32;
+            const bool overflowed = m.histogram.inf + m.histogram.nan > 0;
+            if (overflowed && t.recorded_scale < step.overflow_scale) {
+                step.overflow_scale = t.recorded_scale;
+                step.largest = t.entry.name;
+            }
+            if (m.max <= step.amax) continue;
+            step.amax = m.max;
+            if (!std::isfinite(step.overflow_scale)) step.largest = t.entry.name;
+        } catch (const FileError& error) {
+            add_error(log.errors, error);
+        }
+    }
+    for (auto& [number, step] : steps) log.steps.push_back(std::move(step));
+    log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
+    if (log.steps.empty() && !log.errors.empty()) throw RecordingError(log.errors);
+    if (log.steps.empty()) throw FileError(path, "holds no gradients and no log of steps");
+    return log;
+}
+
+} // namespace
+
+GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& options) {
+    require_there(path);
+    const std::string extension = path.extension();
+    const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
+                      extension == ".ndjson" || is_pipe(path);
+    if (text || is_there(path / "metrics.jsonl")) return read_log(path, options);
+    return read_recording(path, options);
+}
+
+} // namespace amp::loss_scale_tool

@@ -1,0 +1,225 @@
+#include <ampscope/tools/amp-report/report.h>
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/tools/amp-adam/report.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace amp::report_tool {
+
+namespace {
+
+using namespace adam_tool;
+
+/// Writes the sections of a report.
+class Writer {
+  public:
+    Writer(const Report& report, const ReportOptions& options) : report_(report), options_(options) {
+        document_.title = "Precision comparison";
+        std::vector<std::string> names;
+        for (const Group& g : report.groups) names.push_back(g.name);
+        document_.subtitle = fmt::format("{}; {}. Made by ampscope {}.", fmt::join(names, ", "),
+                                         plural(report.runs.size(), "recorded run"), AMPSCOPE_VERSION);
+    }
+
+    Document write() {
+        heading("Verdict");
+        for (const std::string& sentence : verdict(report_.groups, options_.recommendation))
+            document_.blocks.emplace_back(Paragraph{sentence, true});
+        trouble();
+        for (const Group& group : report_.groups) write(group);
+        formats_section();
+        definitions();
+        provenance();
+        return std::move(document_);
+    }
+
+  private:
+    void heading(const std::string& text, int level = 2) { document_.blocks.emplace_back(Heading{text, level}); }
+    void paragraph(const std::string& text) { document_.blocks.emplace_back(Paragraph{text}); }
+    template <class Blocks>
+    void add(const Blocks& blocks) {
+        for (const auto& block : blocks) document_.blocks.emplace_back(block);
+    }
+    template <class Part>
+    void add(const std::optional<Part>& part) {
+        if (part) document_.blocks.emplace_back(*part);
+    }
+
+    void trouble() {
+        Bullets list{report_.errors};
+        for (const RecordedRun& run : report_.runs)
+            list.items.insert(list.items.end(), run.warnings.begin(), run.warnings.end());
+        for (const Group& group : report_.groups)
+            if (group.adam)
+                list.items.insert(list.items.end(), group.adam->warnings.begin(), group.adam->warnings.end());
+        section("What could not be read, or is missing", std::move(list));
+        Bullets remarks;
+        for (const RecordedRun& run : report_.runs)
+            remarks.items.insert(remarks.items.end(), run.remarks.begin(), run.remarks.end());
+        section("What is wrong with the training loop", std::move(remarks));
+    }
+
+    void section(const std::string& title, Bullets list) {
+        if (list.items.empty()) return;
+        constexpr std::size_t most = 40;
+        if (const std::size_t all = list.items.size(); all > most) {
+            list.items.resize(most);
+            list.items.push_back(fmt::format("... and {} more lines like these; --json holds all", all - most));
+        }
+        heading(title, 3);
+        document_.blocks.emplace_back(std::move(list));
+    }
+
+    void write(const Group& group) {
+        const bool trains =
+            std::ranges::any_of(group.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
+        heading(group.name);
+        if (trains) {
+            document_.blocks.emplace_back(comparison_table(group, options_));
+            if (!group.notes.empty()) document_.blocks.emplace_back(Bullets{group.notes});
+            add(loss_figure(group));
+            add(scale_figure(group));
+            if (const auto table = departure_table(group)) {
+                heading("Where each run first left FP32", 3);
+                document_.blocks.emplace_back(*table);
+            }
+        }
+        if (group.evidence != nullptr) gradients(*group.evidence);
+        else paragraph("No gradients were recorded: what formats do to them is not known.");
+        adam(group);
+        for (const Row& row : group.rows)
+            if (!row.runs.front()->formats.empty()) scaled_casts(*row.runs.front());
+    }
+
+    void gradients(const RecordedRun& run) {
+        heading("Gradients", 3);
+        paragraph(fmt::format("Of {}: {}, {} over all recorded steps; the loss scale is divided out.{}", run.name,
+                              plural(run.tensors.size(), "tensor"), plural(run.magnitudes.count(), "element"),
+                              run.flushed() ? " Some were recorded in a format of less range than FP32, which had lost "
+                                              "small ones: what underflows is more than is shown."
+                                            : ""));
+        add(magnitude_figures(run));
+        document_.blocks.emplace_back(rate_figure(run, options_.recommendation));
+        add(zeroed_figures(run));
+        heading("Worst tensors", 3);
+        document_.blocks.emplace_back(worst_tensor_table(run, options_));
+    }
+
+    void adam(const Group& group) {
+        if (!group.adam) return;
+        heading("Adam: eps and the formats of m and v", 3);
+        const AdamFindings& f = *group.adam;
+        const bool exact = f.basis == AdamBasis::recorded || f.basis == AdamBasis::contiguous;
+        paragraph(fmt::format("Of {}{}: {}.", f.name, f.step ? fmt::format(", step {}", *f.step) : "",
+                              exact ? "exact, from the recorded state or gradients"
+                                    : "an estimate, which takes gradients to stay between recorded steps"));
+        paragraph(advice(f));
+        document_.blocks.emplace_back(FigureBlock{ratio_figure(f), ""});
+        document_.blocks.emplace_back(FigureBlock{sweep_figure(f), ""});
+    }
+
+    void scaled_casts(const RecordedRun& run) {
+        heading("Scaled casts: " + run.label, 3);
+        add(scaled_cast_figures(run));
+        add(scaled_tensor_table(run, options_));
+    }
+
+    void formats_section() {
+        heading("Formats");
+        TableBlock table{.caption = "Relative step: the distance from 1 to the next value. Half the smallest "
+                                    "subnormal and what lies below it round to zero.",
+                         .header = {"format", "bits", "exponent", "fraction", "largest", "smallest normal",
+                                    "smallest subnormal", "relative step"},
+                         .rows = {}};
+        for (const char* name : {"fp32", "tf32", "fp16", "bf16", "e5m2", "e4m3"}) {
+            const FormatSpec f = format(name);
+            const auto power = [](int k) { return Cell{fmt::format("2^{}", k), k}; };
+            table.rows.push_back({{f.name},
+                                  number_cell(f.bits(), 3),
+                                  number_cell(f.exponent_bits, 3),
+                                  number_cell(f.fraction_bits, 3),
+                                  number_cell(decode(f, f.max_code()), 6),
+                                  power(f.min_exponent()),
+                                  power(f.min_subnormal_exponent()),
+                                  power(-f.fraction_bits)});
+        }
+        document_.blocks.emplace_back(std::move(table));
+    }
+
+    void definitions() {
+        heading("Definitions");
+        document_.blocks.emplace_back(Bullets{
+            {"Each element x is multiplied by the loss scale exactly, then rounded once to the format, to nearest "
+             "even.",
+             "Underflow: x is finite and not zero, and becomes zero. Subnormal: it becomes a value below the format's "
+             "smallest normal one. Overflow: its rounded magnitude exceeds the largest finite value, whatever is then "
+             "stored.",
+             "Rates are of the non-zero elements: finite and not zero. Every recorded gradient is taken to be cast; "
+             "under "
+             "autocast those of embeddings and norms stay in FP32, so that a run may bear a larger scale.",
+             fmt::format(
+                 "Safe window: the loss scales at which no element overflows and less than {} of the non-zero "
+                 "ones underflow. The limit is a choice (--limit); at 0.1 % NVIDIA's first example of loss "
+                 "scaling recovered all that it called relevant. Recommended: 1 if it is safe, else the largest "
+                 "power of two {} below overflow (--margin), room for gradients larger than those recorded.",
+                 fmt::format("{:g} %", 100 * options_.recommendation.limit),
+                 plural(static_cast<std::uint64_t>(options_.recommendation.margin), "binade")),
+             "Shades of what a format zeroes change at 0.1, 1, 10, 50 and 90 %: orders of magnitude from the usual "
+             "limit on, then half and nearly all. Those of magnitudes by layer, at 0.1, 1, 3, 10 and 20 %, show a "
+             "shape and judge nothing.",
+             "eps decides a step: sqrt(v_hat), with v as its format holds it, is below eps as that format holds it. "
+             "v cannot decay: v is not zero, and v times beta2 rounds to v.",
+             "Skipped: steps in which a gradient overflowed, so that the loss scaler left the weights alone."}});
+    }
+
+    void provenance() {
+        heading("Provenance");
+        document_.blocks.emplace_back(Bullets{{"This report: " + options_.command}});
+        if (!report_.commands.empty()) {
+            paragraph("The runs, by these commands in the folder that the names below start from:");
+            document_.blocks.emplace_back(Bullets{report_.commands});
+        }
+        TableBlock runs{.caption = "As run.json says; steps as logged.",
+                        .header = {"run", "written by", "optimizer", "seed", "steps"},
+                        .rows = {},
+                        .text_columns = 3};
+        TableBlock files{.caption = "SHA-256, as sha256sum prints it.",
+                         .header = {"file", "SHA-256", "bytes"},
+                         .rows = {},
+                         .text_columns = 2,
+                         .folded = true};
+        for (const RecordedRun& run : report_.runs) {
+            const nlohmann::ordered_json& c = run.configuration;
+            const std::optional<double> seed = number_at(c, "/seed"), lr = number_at(c, "/optimizer/lr"),
+                                        eps = number_at(c, "/optimizer/eps");
+            std::string optimizer = text_at(c, "/optimizer/kind");
+            if (lr) optimizer += fmt::format(", lr {:g}", *lr);
+            if (eps) optimizer += fmt::format(", eps {:g}", *eps);
+            const std::string tool = text_at(c, "/tool") + " " + text_at(c, "/version");
+            runs.rows.push_back({{run.name},
+                                 {tool == " " ? "-" : tool},
+                                 {optimizer.empty() ? "-" : optimizer},
+                                 seed ? number_cell(*seed, 17) : no_value(),
+                                 number_cell(static_cast<double>(run.steps.size()), 17)});
+            for (const SourceFile& f : run.files)
+                if (f.bytes > 0) files.rows.push_back({{f.name}, {f.sha256}, count_cell(f.bytes)});
+        }
+        document_.blocks.emplace_back(std::move(runs));
+        document_.blocks.emplace_back(std::move(files));
+    }
+
+    const Report& report_;
+    const ReportOptions& options_;
+    Document document_;
+};
+
+} // namespace
+
+Document document_of(const Report& report, const ReportOptions& options) { return Writer(report, options).write(); }
+
+} // namespace amp::report_tool

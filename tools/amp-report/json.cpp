@@ -1,0 +1,142 @@
+#include <ampscope/tools/amp-report/report.h>
+
+#include <ampscope/tools/amp-adam/report.h>
+#include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
+
+#include <cmath>
+
+namespace amp::report_tool {
+
+namespace {
+
+using namespace adam_tool;
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 5> standing_names = {"reference", "holds", "worse", "broken", "unknown"};
+
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+Json number(const std::optional<double>& x) { return x ? number(*x) : Json(nullptr); }
+
+Json json_of(const std::optional<Spread>& s) {
+    return s ? Json{{"mean", s->mean}, {"deviation", s->deviation}, {"runs", s->count}} : Json(nullptr);
+}
+
+Json json_of(const Share& s) { return {{"part", s.part}, {"whole", s.whole}}; }
+
+Json json_of(const RecordedRun& run) {
+    Json json = {{"run", run.name},
+                 {"seed", number(number_at(run.configuration, "/seed"))},
+                 {"steps", run.steps.size()},
+                 {"final_loss", run.final_loss() ? number(*run.final_loss()) : Json(nullptr)},
+                 {"not_finite_from", run.broken_at() ? Json(*run.broken_at()) : Json(nullptr)},
+                 {"skipped", run.skipped},
+                 {"departures", run.result.is_object() ? run.result.value("departures", Json()) : Json()},
+                 {"scaled_tensors", Json::array()},
+                 {"warnings", run.warnings},
+                 {"remarks", run.remarks}};
+    for (std::size_t f = 0; f < run.formats.size(); ++f)
+        for (const ScaledCasts& c : run.scaled[f])
+            json["scaled_casts"][run.formats[f]].push_back({{"nonzero", c.nonzero},
+                                                            {"underflow", c.underflow},
+                                                            {"saturated", c.saturated},
+                                                            {"log2_least_use", number(c.least)},
+                                                            {"log2_most_use", number(c.most)}});
+    for (const ScaledTensor& t : run.scaled_tensors)
+        json["scaled_tensors"].push_back({{"tensor", t.name},
+                                          {"format", t.format},
+                                          {"amax", number(t.amax)},
+                                          {"nonzero", t.nonzero},
+                                          {"underflow", t.underflow},
+                                          {"saturated", t.saturated}});
+    return json;
+}
+
+Json json_of(const Row& row) {
+    Json json = {{"precision", row.label},
+                 {"standing", standing_names[static_cast<std::size_t>(row.standing)]},
+                 {"final_loss", json_of(row.loss)},
+                 {"excess", row.standing == Standing::holds || row.standing == Standing::worse ? number(row.excess)
+                                                                                               : Json(nullptr)},
+                 {"validation_loss", json_of(row.validation)},
+                 {"accuracy", json_of(row.accuracy)},
+                 {"skipped_a_run", row.skipped},
+                 {"underflow", row.underflow ? json_of(*row.underflow) : Json(nullptr)},
+                 {"lost_updates", json_of(row.lost_updates)},
+                 {"bytes_per_parameter", number(row.bytes_per_parameter)},
+                 {"distance_from_reference", number(row.distance)},
+                 {"runs", Json::array()}};
+    for (const RecordedRun* run : row.runs) json["runs"].push_back(json_of(*run));
+    return json;
+}
+
+Json json_of(const MagnitudeHistogram& all, const FormatSpec& spec, const RecommendationOptions& options) {
+    const ClassCounts c = all.classify(spec, 0);
+    const Recommendation r = recommend(all, spec, options);
+    return {{"underflow", c.underflow},
+            {"subnormal", c.subnormal},
+            {"normal", c.normal},
+            {"overflow", c.overflow},
+            {"recommended_log2", r.log2_scale ? Json(*r.log2_scale) : Json(nullptr)},
+            {"window_log2", r.window ? Json{r.window->low, r.window->high} : Json(nullptr)}};
+}
+
+Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) {
+    Json json = {
+        {"run", run.name}, {"flushed", run.flushed()}, {"formats", Json::object()}, {"tensors", Json::array()}};
+    for (const std::string_view name : gradient_formats)
+        json["formats"][name] = json_of(run.magnitudes, format(name), options);
+    json["columns"] = Json::array(); // of steps: the first recorded one of each
+    for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(step ? Json(*step) : Json());
+    for (const TensorRecord& t : run.tensors) {
+        Json tensor = {{"tensor", t.name},
+                       {"kind", name_of(t.kind)},
+                       {"nonzero", t.counts.nonzero},
+                       {"zero", t.counts.binades.zero},
+                       {"nan", t.counts.nan},
+                       {"inf", t.counts.binades.infinite}};
+        for (std::size_t f = 0; f < gradient_formats.size(); ++f)
+            tensor["underflow"][gradient_formats[f]] = t.counts.underflow[f];
+        for (std::size_t f = 0; f < followed_formats.size(); ++f)
+            for (const Share& s : t.zeroed[f])
+                tensor["underflow_by_column"][std::string(followed_formats[f])].push_back({s.part, s.whole});
+        json["tensors"].push_back(tensor);
+    }
+    return json;
+}
+
+} // namespace
+
+std::string json_report(const Report& report, const ReportOptions& options) {
+    Json json = {{"schema_version", 1},
+                 {"tool", "amp-report"},
+                 {"version", AMPSCOPE_VERSION},
+                 {"command", options.command},
+                 {"verdict", verdict(report.groups, options.recommendation)},
+                 {"errors", report.errors},
+                 {"groups", Json::array()},
+                 {"trained_by", report.commands},
+                 {"files", Json::array()}};
+    for (const Group& group : report.groups) {
+        Json g = {{"name", group.name},
+                  {"bound", group.reference != nullptr ? Json(group.bound) : Json(nullptr)},
+                  {"bound_basis", group.bound_basis},
+                  {"notes", group.notes},
+                  {"rows", Json::array()}};
+        for (const Row& row : group.rows) g["rows"].push_back(json_of(row));
+        g["gradients"] =
+            group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);
+        g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
+                                      {"advice", advice(*group.adam)},
+                                      {"warnings", group.adam->warnings}}
+                               : Json(nullptr);
+        json["groups"].push_back(g);
+    }
+    for (const RecordedRun& run : report.runs)
+        for (const SourceFile& file : run.files)
+            json["files"].push_back({{"file", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+    return json_text(json);
+}
+
+} // namespace amp::report_tool

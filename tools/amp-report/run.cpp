@@ -1,0 +1,336 @@
+#include <ampscope/tools/amp-report/run.h>
+
+#include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/folder.h>
+#include <ampscope/sim/io/json_reader.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+namespace amp::report_tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t most_columns = 64;
+
+std::uint64_t size_of(const fs::path& path) {
+    std::error_code none;
+    const std::uintmax_t bytes = fs::file_size(path, none);
+    return none ? 0 : bytes;
+}
+
+/// "e4m3" of "h.0.mlp.up.weight:e4m3_2".
+std::string format_of_cast(const std::string& tensor) {
+    const std::string last = tensor.substr(tensor.rfind(':') + 1);
+    return last.substr(0, last.find('_'));
+}
+
+std::uint64_t count_at(const Json& json, const char* key) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+double real_at(const Json& json, const char* key) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+class RunReader {
+  public:
+    RunReader(const fs::path& path, const std::string& name, int threads) : path_(path), threads_(threads) {
+        run_.path = path;
+        run_.name = name;
+    }
+
+    RecordedRun read_folder() {
+        ProgressBar bar(size_of(path_ / "metrics.jsonl") + size_of(path_ / "histograms.jsonl"));
+        const auto progress = [&](std::uint64_t n) { bar.add(n); };
+        attempt([&] { run_.configuration = read_run_configuration(path_); });
+        run_.label = text_at(run_.configuration, "/precision/name");
+        if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
+        attempt([&] { read_result(); });
+        attempt([&] { read_steps(progress); });
+        if (is_there(path_ / "histograms.jsonl"))
+            attempt([&] { read_histogram_log(path_ / "histograms.jsonl", sink(), run_.warnings, progress); });
+        else if (is_there(path_ / "gradients")) measure();
+        for (const char* file : {"run.json", "metrics.jsonl", "histograms.jsonl", "result.json"})
+            if (std::error_code none; fs::is_regular_file(path_ / file, none))
+                run_.files.push_back(hashed(path_ / file, (fs::path(run_.name) / file).string()));
+        if (run_.steps.empty() && run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
+        if (run_.steps.empty() && run_.tensors.empty())
+            throw FileError(run_.name, "holds neither steps nor gradients" +
+                                           (run_.warnings.empty() ? "" : " (" + run_.warnings.front() + ")"));
+        return std::move(run_);
+    }
+
+    RecordedRun read_gradients() {
+        run_.label = run_.name;
+        measure();
+        if (run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
+        if (run_.tensors.empty()) throw FileError(run_.name, "holds no gradients");
+        return std::move(run_);
+    }
+
+  private:
+    template <class Body>
+    void attempt(const Body& body) {
+        try {
+            body();
+        } catch (...) {
+            run_.errors.push_back(failure_text(path_));
+        }
+    }
+
+    void read_result() {
+        if (!is_there(path_ / "result.json")) {
+            if (text_at(run_.configuration, "/tool") == "amp-train")
+                run_.warnings.push_back(
+                    run_.name + ": has no result.json: it has not ended, or was cut off; reported as far as it got");
+            return;
+        }
+        run_.result = read_json_object(path_ / "result.json");
+        if (const auto said = run_.result.find("warnings"); said != run_.result.end() && said->is_array())
+            for (const Json& line : *said)
+                if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
+    }
+
+    void read_steps(const std::function<void(std::uint64_t)>& progress) {
+        if (!is_there(path_ / "metrics.jsonl")) {
+            run_.warnings.push_back((path_ / "metrics.jsonl").string() + ": does not exist");
+            return;
+        }
+        LogColumns columns;
+        columns.losses_suffice = true;
+        std::vector<std::pair<std::int64_t, std::vector<ScaledCasts>>> casts; // columns are known at the end
+        StepLog log = read_step_log(path_, columns, progress, [&](const StepMetrics& step, const Json& line) {
+            const auto skipped = line.find("skipped"); // a run without a loss scaler takes steps that overflow
+            if (skipped != line.end() && skipped->is_boolean() ? skipped->get<bool>() : step.found_inf.value_or(false))
+                run_.skipped.push_back(step.step);
+            if (const auto updates = line.find("updates"); updates != line.end() && updates->is_object()) {
+                const std::uint64_t lost = count_at(*updates, "lost");
+                run_.lost_updates += {lost, lost + count_at(*updates, "changed")};
+            }
+            if (const auto scaling = line.find("scaling"); scaling != line.end() && scaling->is_object())
+                casts.emplace_back(step.step, casts_of(*scaling));
+        });
+        for (const std::string& warning : log.warnings) // a broken run.json has been said
+            if (std::ranges::find(run_.errors, warning) == run_.errors.end()) run_.warnings.push_back(warning);
+        run_.steps = std::move(log.steps);
+        run_.columns = {run_.steps.front().step, run_.steps.back().step};
+        run_.scaled.assign(run_.formats.size(), std::vector<ScaledCasts>(run_.columns.count()));
+        for (const auto& [step, by_format] : casts)
+            for (std::size_t f = 0; f < by_format.size(); ++f)
+                merge(run_.scaled[f][run_.columns.of(step)], by_format[f]);
+    }
+
+    static void merge(ScaledCasts& sum, const ScaledCasts& other) {
+        sum.nonzero += other.nonzero;
+        sum.underflow += other.underflow;
+        sum.saturated += other.saturated;
+        sum.least = std::min(sum.least, other.least);
+        sum.most = std::max(sum.most, other.most);
+    }
+
+    /// What one step's casts with a scale did, by format; adds to the sums of each tensor.
+    std::vector<ScaledCasts> casts_of(const Json& scaling) {
+        std::vector<ScaledCasts> by_format(run_.formats.size());
+        for (const auto& [tensor, values] : scaling.items()) {
+            if (!values.is_object()) continue;
+            ScaledTensor& sum = scaled_tensor(tensor);
+            const auto at = std::ranges::find(run_.formats, sum.format) - run_.formats.begin();
+            by_format.resize(run_.formats.size());
+            ScaledCasts casts{.nonzero = count_at(values, "nonzero"),
+                              .underflow = count_at(values, "underflow"),
+                              .saturated = count_at(values, "saturated")};
+            const double amax = real_at(values, "amax");
+            const double scale = real_at(values, values.contains("least_scale") ? "least_scale" : "scale");
+            if (amax > 0 && scale > 0)
+                casts.least = casts.most = std::log2(amax) + std::log2(scale) - largest_log2_[sum.format];
+            merge(by_format[static_cast<std::size_t>(at)], casts);
+            sum.nonzero += casts.nonzero;
+            sum.underflow += casts.underflow;
+            sum.saturated += casts.saturated;
+            sum.amax = std::max(sum.amax, amax);
+        }
+        return by_format;
+    }
+
+    ScaledTensor& scaled_tensor(const std::string& name) {
+        const auto [found, is_new] = scaled_index_.try_emplace(name, run_.scaled_tensors.size());
+        if (!is_new) return run_.scaled_tensors[found->second];
+        const std::string cast = format_of_cast(name);
+        const auto known =
+            std::ranges::find(formats, cast, [](const FormatSpec& f) { return std::string_view(f.name); });
+        if (std::ranges::find(run_.formats, cast) == run_.formats.end()) {
+            run_.formats.push_back(cast);
+            largest_log2_[cast] = known == formats.end() ? 0 : std::log2(double{decode(*known, known->max_code())});
+        }
+        return run_.scaled_tensors.emplace_back(ScaledTensor{.name = name, .format = cast});
+    }
+
+    MagnitudesSink sink() {
+        return [this](const RecordedMagnitudes& m) { add(m); };
+    }
+
+    void add(const RecordedMagnitudes& m) {
+        const std::optional<int> log2 = exact_log2(m.scale);
+        if (!log2) {
+            if (!std::exchange(scale_is_odd_, true))
+                run_.warnings.push_back(
+                    fmt::format("{}: step {}, {}: recorded under {}, no power of two; left out, as are others like it",
+                                run_.name, m.step, m.tensor, m.scale));
+            return;
+        }
+        const auto [found, is_new] = index_.try_emplace(m.tensor, run_.tensors.size());
+        if (is_new)
+            run_.tensors.push_back(
+                {.name = m.tensor, .layer = layer_of(m.tensor), .kind = m.kind, .counts = {}, .zeroed = {}});
+        TensorRecord& tensor = run_.tensors[found->second];
+        const MagnitudeHistogram magnitudes = *log2 == 0 ? m.magnitudes : m.magnitudes.scaled(-*log2);
+        tensor.counts.add(magnitudes);
+        run_.magnitudes.merge(magnitudes);
+        tensor.flushed = tensor.flushed || (!m.format.empty() && format(m.format).exponent_bits < 8);
+        run_.recorded.resize(run_.columns.count());
+        std::optional<std::int64_t>& first = run_.recorded[run_.columns.of(m.step)];
+        first = std::min(m.step, first.value_or(m.step));
+        for (std::size_t f = 0; f < followed_formats.size(); ++f) {
+            std::vector<Share>& shares = tensor.zeroed[f];
+            shares.resize(run_.columns.count());
+            shares[run_.columns.of(m.step)] +=
+                {magnitudes.classify(format(followed_formats[f]), 0).underflow, magnitudes.nonzero()};
+        }
+    }
+
+    void measure() {
+        const Recording recording = find_tensors({path_});
+        run_.errors.insert(run_.errors.end(), recording.errors.begin(), recording.errors.end());
+        run_.warnings.insert(run_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
+        std::uint64_t bytes = 0;
+        for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
+        if (run_.steps.empty() && !recording.tensors.empty()) {
+            const auto step = [](const RecordedTensor& t) { return t.step.value_or(0); };
+            const auto [first, last] = std::ranges::minmax(recording.tensors, {}, step);
+            run_.columns = {step(first), step(last)};
+        }
+        ProgressBar bar(bytes);
+        measure_gradients(recording, threads_, sink(), run_.errors, [&](std::uint64_t n) { bar.add(n); });
+        fs::path last;
+        for (const RecordedTensor& t : recording.tensors) {
+            if (t.file == last) continue;
+            last = t.file;
+            const fs::path below = t.file == path_ ? fs::path() : t.file.lexically_relative(path_);
+            run_.files.push_back(hashed(t.file, (fs::path(run_.name) / below).lexically_normal().string()));
+        }
+    }
+
+    fs::path path_;
+    int threads_;
+    RecordedRun run_;
+    bool scale_is_odd_ = false; ///< a histogram was left out
+    std::unordered_map<std::string, std::size_t> index_, scaled_index_;
+    std::unordered_map<std::string, double> largest_log2_; ///< by format
+};
+
+} // namespace
+
+void GradientCounts::add(const MagnitudeHistogram& magnitudes) {
+    for (const auto& [exponent, row] : magnitudes.rows)
+        binades.add(exponent, std::accumulate(row.begin(), row.end(), std::uint64_t{0}));
+    binades.zero += magnitudes.zero;
+    binades.infinite += magnitudes.inf;
+    nonzero += magnitudes.nonzero();
+    nan += magnitudes.nan;
+    for (std::size_t f = 0; f < underflow.size(); ++f)
+        underflow[f] += magnitudes.classify(format(gradient_formats[f]), 0).underflow;
+}
+
+void GradientCounts::merge(const GradientCounts& other) {
+    binades.merge(other.binades);
+    nonzero += other.nonzero;
+    nan += other.nan;
+    for (std::size_t f = 0; f < underflow.size(); ++f) underflow[f] += other.underflow[f];
+}
+
+std::string GradientCounts::range() const {
+    const auto& bins = binades.bins;
+    return bins.empty() ? "-" : fmt::format("2^{} to 2^{}", bins.front().first, bins.back().first + 1);
+}
+
+std::size_t StepColumns::count() const { return static_cast<std::size_t>(std::min(most_columns, last - first + 1)); }
+
+std::size_t StepColumns::of(std::int64_t step) const {
+    const std::int64_t at = std::clamp(step, first, last) - first;
+    const auto column = static_cast<std::size_t>(static_cast<double>(at) * static_cast<double>(count()) /
+                                                 static_cast<double>(last - first + 1));
+    return std::min(column, count() - 1); // the quotient may round up
+}
+
+std::int64_t StepColumns::begin(std::size_t column) const {
+    const double span = static_cast<double>(last - first + 1);
+    return first +
+           static_cast<std::int64_t>(std::ceil(static_cast<double>(column) * span / static_cast<double>(count())));
+}
+
+std::optional<double> RecordedRun::final_loss() const {
+    std::vector<double> losses;
+    for (const StepMetrics& m : steps)
+        if (m.loss) losses.push_back(*m.loss);
+    if (losses.empty()) return std::nullopt;
+    const std::size_t n = std::min(losses.size(), std::max<std::size_t>(10, losses.size() / 10));
+    double sum = 0;
+    for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
+    return sum / static_cast<double>(n);
+}
+
+std::optional<std::int64_t> RecordedRun::broken_at() const {
+    const auto found =
+        std::ranges::find_if(steps, [](const StepMetrics& m) { return m.loss && !std::isfinite(*m.loss); });
+    return found == steps.end() ? std::nullopt : std::optional(found->step);
+}
+
+bool RecordedRun::flushed() const { return std::ranges::any_of(tensors, &TensorRecord::flushed); }
+
+std::string text_at(const Json& json, const std::string& pointer) {
+    const Json::json_pointer at(pointer);
+    return json.contains(at) && json[at].is_string() ? json[at].get<std::string>() : std::string();
+}
+
+std::optional<double> number_at(const Json& json, const std::string& pointer) {
+    const Json::json_pointer at(pointer);
+    return json.contains(at) && json[at].is_number() ? std::optional(json[at].get<double>()) : std::nullopt;
+}
+
+std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& errors) {
+    require_there(path);
+    const auto is_run = [](const fs::path& p) { return is_there(p / "run.json") || is_there(p / "metrics.jsonl"); };
+    if (is_run(path)) return {path};
+    std::vector<fs::path> runs;
+    const auto visit = [&](const fs::path& below, bool is_folder) {
+        if (!is_folder || !is_run(below)) return true;
+        runs.push_back(below);
+        return false;
+    };
+    const std::size_t before = errors.size();
+    if (std::error_code none; fs::is_directory(path, none)) walk_folder(path, visit, errors);
+    if (!runs.empty()) return runs;
+    errors.resize(before); // who reads the gradients says so again
+    return {path};
+}
+
+RecordedRun read_run(const fs::path& path, const std::string& name, int threads) {
+    RunReader reader(path, name, threads);
+    const bool folder = is_there(path / "run.json") || is_there(path / "metrics.jsonl");
+    return folder ? reader.read_folder() : reader.read_gradients();
+}
+
+} // namespace amp::report_tool

@@ -1,0 +1,222 @@
+#include <ampscope/tools/amp-report/comparison.h>
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/tools/chart/text.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace amp::report_tool {
+
+namespace {
+
+using namespace adam_tool;
+
+/// "a", "a and b", "a, b and c".
+std::string listed(const std::vector<std::string>& words) {
+    if (words.size() < 2) return words.empty() ? "" : words.front();
+    const std::vector<std::string> first(words.begin(), words.end() - 1);
+    return fmt::format("{} and {}", fmt::join(first, ", "), words.back());
+}
+
+/// One precision in all groups that have it.
+struct Candidate {
+    std::string label;
+    std::vector<std::pair<const Group*, const Row*>> rows;
+
+    [[nodiscard]] bool all(Standing standing) const {
+        return std::ranges::all_of(rows, [&](const auto& item) { return item.second->standing == standing; });
+    }
+    [[nodiscard]] bool any(Standing standing) const {
+        return std::ranges::any_of(rows, [&](const auto& item) { return item.second->standing == standing; });
+    }
+    [[nodiscard]] const Row& first() const { return *rows.front().second; }
+};
+
+std::vector<Candidate> candidates_of(const std::vector<Group>& groups) {
+    std::vector<Candidate> candidates;
+    for (const Group& group : groups)
+        for (const Row& row : group.rows) {
+            if (row.standing == Standing::reference) continue;
+            auto found = std::ranges::find(candidates, row.label, &Candidate::label);
+            if (found == candidates.end()) found = candidates.insert(found, {row.label, {}});
+            found->rows.emplace_back(&group, &row);
+        }
+    return candidates;
+}
+
+/// 16 bits before fewer, which need scales and hardware for them; then no loss scaling, then memory.
+auto rank(const Candidate& c) {
+    const Row& row = c.first();
+    return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
+}
+
+std::string losses_of(const Candidate& c, bool named) {
+    std::vector<std::string> parts;
+    for (const auto& [group, row] : c.rows)
+        parts.push_back(fmt::format("{}{:.4g} against {:.4g}, bound {:.2g}", named ? group->name + ": " : "",
+                                    row->loss->mean, group->reference->loss->mean, group->bound));
+    return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+/// What is wrong with a precision that does not hold.
+std::string fault_of(const Candidate& c) {
+    for (const auto& [group, row] : c.rows) {
+        if (row->standing != Standing::broken) continue;
+        const std::optional<std::int64_t> at = row->runs.front()->broken_at();
+        return at ? fmt::format("its loss is not finite from step {} on", *at) : "its loss is not finite";
+    }
+    for (const auto& [group, row] : c.rows)
+        if (row->standing == Standing::worse)
+            return fmt::format("{}: {:.3g} above FP32, where {:.3g} is the bound", group->name, row->excess,
+                               group->bound);
+    return "";
+}
+
+MagnitudeHistogram evidence(const std::vector<Group>& groups) {
+    MagnitudeHistogram all;
+    for (const Group& group : groups)
+        if (group.evidence != nullptr) all.merge(group.evidence->magnitudes);
+    return all;
+}
+
+/// Of gradients without a run: which formats hold them, and at what scale.
+std::string about_range(const MagnitudeHistogram& all, const RecommendationOptions& options) {
+    std::vector<std::string> plain, scaled, none;
+    for (const char* name : {"bf16", "fp16", "e5m2", "e4m3"}) {
+        const Recommendation r = recommend(all, format(name), options);
+        if (!r.log2_scale) none.emplace_back(name);
+        else if (*r.log2_scale == 0) plain.emplace_back(name);
+        else scaled.push_back(fmt::format("{} at {}", name, power_of_two(*r.log2_scale)));
+    }
+    std::vector<std::string> parts;
+    if (!plain.empty()) parts.push_back(listed(plain) + " as they are");
+    if (!scaled.empty()) parts.push_back("under a loss scale " + listed(scaled));
+    if (!none.empty()) parts.push_back("at no single scale " + listed(none));
+    return fmt::format("Format: no run is among these, so only their range tells what holds these gradients: {}.",
+                       fmt::join(parts, ", "));
+}
+
+std::string about_format(const std::vector<Group>& groups, const RecommendationOptions& options) {
+    const std::vector<Candidate> candidates = candidates_of(groups);
+    const auto trains = [](const Group& g) {
+        return std::ranges::any_of(g.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
+    };
+    if (std::ranges::none_of(groups, trains)) return about_range(evidence(groups), options);
+    if (std::ranges::none_of(groups, [](const Group& g) { return g.reference != nullptr; })) {
+        const bool failed = std::ranges::any_of(
+            candidates, [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
+        return failed
+                   ? "Format: FP32's own loss is not finite: no format is to blame; look at the learning rate and the "
+                     "data."
+                   : "Format: none of these runs is in FP32, so which one trains as well is not known; add one "
+                     "(fp32).";
+    }
+    std::vector<Candidate> holding;
+    std::vector<std::string> failing;
+    for (const Candidate& c : candidates) {
+        if (c.all(Standing::holds)) holding.push_back(c);
+        else if (c.any(Standing::broken) || c.any(Standing::worse))
+            failing.push_back(fmt::format("{} ({})", c.label, fault_of(c)));
+    }
+    std::string text = "Format: stay in FP32; no other run ends within the bound of its loss";
+    if (!holding.empty()) {
+        std::ranges::stable_sort(holding, [](const auto& a, const auto& b) { return rank(a) < rank(b); });
+        const Candidate& best = holding.front();
+        text = fmt::format("Format: {}, which ends as FP32 does ({}){}", best.label, losses_of(best, groups.size() > 1),
+                           best.first().scales_loss ? "" : " and needs no loss scale");
+    }
+    std::vector<std::string> others;
+    for (std::size_t i = 1; i < holding.size(); ++i) others.push_back(holding[i].label);
+    if (!others.empty()) text += fmt::format("; so do{} {}", others.size() == 1 ? "es" : "", listed(others));
+    if (!failing.empty()) text += fmt::format("; not {}", listed(failing));
+    return text + ".";
+}
+
+std::string about_scale(const std::vector<Group>& groups, const RecommendationOptions& options) {
+    const MagnitudeHistogram all = evidence(groups);
+    const bool flushed =
+        std::ranges::any_of(groups, [](const Group& g) { return g.evidence != nullptr && g.evidence->flushed(); });
+    if (all.nonzero() == 0) return "Loss scale: no gradients were recorded, so what it must be is not known.";
+    const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
+    const Recommendation r = recommend(all, fp16, options);
+    const std::string unscaled = percent(all.classify(fp16, 0).underflow, all.nonzero());
+    const std::string limit = fmt::format("{:g} %", 100 * options.limit), at_least = flushed ? "at least " : "";
+    std::string text;
+    if (!r.window)
+        text = fmt::format("no single one holds these gradients in FP16: above {} some overflow, below {} more than {} "
+                           "of the non-zero ones become zero",
+                           power_of_two(r.highest_safe), power_of_two(r.lowest_enough), limit);
+    else if (!r.log2_scale)
+        text = fmt::format("FP16 needs one beyond {}, whose inverse is no normal number of FP32",
+                           power_of_two(largest_log2_scale));
+    else if (r.log2_scale == 0)
+        text = fmt::format("FP16 needs none here: unscaled {}{} of the non-zero gradients become zero, and none "
+                           "overflows",
+                           at_least, unscaled);
+    else
+        text = fmt::format("start FP16 at {}: nothing recorded overflows up to {}, and from {} on less than {} of the "
+                           "non-zero gradients become zero, of which unscaled {}{} would",
+                           power_of_two(*r.log2_scale), power_of_two(r.highest_safe), power_of_two(r.lowest_enough),
+                           limit, at_least, unscaled);
+    const ClassCounts wide = all.classify(bf16, 0);
+    text += wide.underflow + wide.overflow == 0
+                ? "; BF16 needs none."
+                : fmt::format("; BF16 unscaled zeroes {}.", percent(wide.underflow, all.nonzero()));
+    return "Loss scale: " + text;
+}
+
+std::string about_adam(const std::vector<Group>& groups) {
+    constexpr double few = 0.01;
+    AdamEffects all;
+    const AdamFindings* asked = nullptr;
+    for (const Group& group : groups) {
+        if (!group.adam || (asked != nullptr && group.adam->question.eps != asked->question.eps)) continue;
+        asked = &*group.adam;
+        all.merge(group.adam->total);
+    }
+    if (asked == nullptr) return "Adam: no gradients of weights were recorded, so what eps does is not known.";
+    const AdamQuestion& q = asked->question;
+    const double eps = q.eps[q.usual_eps];
+    const auto decided = [&](std::size_t state, std::size_t e) {
+        return Share{all.states[state].eps[e].dominated, all.nonzero}.rate();
+    };
+    std::string text;
+    bool faults = false;
+    if (decided(0, q.usual_eps) < few)
+        text = fmt::format("eps {:g} will do: with m and v in FP32 it decides {} of the steps", eps,
+                           percent(decided(0, q.usual_eps)));
+    else {
+        text = fmt::format("eps {:g} decides {} of the steps", eps, percent(decided(0, q.usual_eps)));
+        for (std::size_t e = q.usual_eps; e < q.eps.size(); ++e)
+            if (q.eps[e] > 0 && decided(0, e) < few) {
+                text += fmt::format("; {:g} would decide {}", q.eps[e], percent(decided(0, e)));
+                break;
+            }
+    }
+    for (std::size_t s = 1; s < q.states.size(); ++s) {
+        const Share stuck{all.states[s].v_stuck, all.elements},
+            broken{all.states[s].eps[q.usual_eps].nonfinite, all.elements};
+        const std::string name = q.states[s].name;
+        const bool vanishes = quantize(q.states[s], eps) == 0;
+        faults = faults || vanishes || stuck.rate() > few;
+        if (vanishes)
+            text += fmt::format("; in {} eps is stored as 0, and {} of the steps are NaN or infinite", name,
+                                percent(broken.part, broken.whole));
+        else if (stuck.rate() > few)
+            text += fmt::format("; v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole));
+    }
+    return "Adam: " + text + (faults ? ": keep m and v in FP32." : ".");
+}
+
+} // namespace
+
+std::vector<std::string> verdict(const std::vector<Group>& groups, const RecommendationOptions& options) {
+    return {about_format(groups, options), about_scale(groups, options), about_adam(groups)};
+}
+
+} // namespace amp::report_tool

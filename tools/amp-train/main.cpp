@@ -1,0 +1,119 @@
+// amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
+#include <ampscope/tools/amp-train/report.h>
+#include <ampscope/tools/chart/text.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <unistd.h>
+#include <utility>
+
+namespace {
+
+using namespace amp;
+using namespace amp::train_tool;
+
+/// A line on a terminal, rewritten now and then.
+class ProgressLine {
+  public:
+    explicit ProgressLine(std::int64_t first_step) : first_(first_step) {}
+    ~ProgressLine() { end(); }
+    ProgressLine(const ProgressLine&) = delete;
+    ProgressLine& operator=(const ProgressLine&) = delete;
+
+    /// A step is so many of the things that a training run counts.
+    void show(const Experiment& experiment, std::int64_t steps, std::int64_t a_step, std::string_view things) {
+        const auto now = Clock::now();
+        if (!terminal_ || now - shown_ < std::chrono::milliseconds(200)) return;
+        shown_ = now;
+        const double seconds = std::max(std::chrono::duration<double>(now - begin_).count(), 1e-9);
+        const auto done = static_cast<double>((experiment.steps() - first_) * a_step);
+        const std::string speed = fmt::format("{:.0f} {}/s", done / seconds, things);
+        print_error("\r\x1b[K" + clipped(progress_line(experiment, steps, speed), 160));
+    }
+    void end() {
+        if (std::exchange(terminal_, false)) print_error("\r\x1b[K");
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+    Clock::time_point begin_ = Clock::now(), shown_{};
+    std::int64_t first_;
+};
+
+constexpr Complain complain{"amp-train"};
+
+/// make(), in which std::invalid_argument speaks of options that do not fit together, or the model: wrong usage. Later
+/// on it would be our own fault.
+template <class Make>
+auto as_asked(const Make& make) {
+    try {
+        return make();
+    } catch (const std::invalid_argument& error) {
+        throw UsageError(error.what());
+    }
+}
+
+int explain(const TrainToolOptions& options, const Dataset& data) {
+    for (const TrainOptions& run : options.runs) {
+        const TrainingProgram training = build_training_program(run, data);
+        if (options.explain) print_text(plan_report(run, training) + "\n");
+        if (options.memory) print_text(fmt::format("{}: {}\n", run.precision.name, memory_report(training)));
+    }
+    if (options.memory)
+        print_text(
+            "For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 weights\n"
+            "and gradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO paper), and "
+            "18\n"
+            "where gradients are FP32 (Megatron-LM).\n");
+    return 0;
+}
+
+int evaluate(const TrainToolOptions& options) {
+    const TrainOptions trained = trained_options(options.evaluate);
+    const Dataset data = dataset_of(options, trained);
+    const std::vector<ServedResult> results =
+        evaluate_served(options.evaluate, trained, data, options.serving, options.experiment.threads);
+    if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));
+    if (options.json != "-") print_text(served_table(options.evaluate, results));
+    return 0;
+}
+
+int run(const TrainToolOptions& options) {
+    for (const std::string& line : options.notes) complain("warning: " + line);
+    if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
+    const Dataset data = as_asked([&] { return dataset_of(options, options.runs.front()); });
+    if (options.explain || options.memory) return as_asked([&] { return explain(options, data); });
+    Experiment experiment = as_asked([&] { return Experiment(options.runs, data, options.experiment, origin()); });
+    for (const std::string& warning : experiment.warnings()) complain("warning: " + warning);
+    const TrainOptions& o = options.runs.front();
+    ProgressLine progress(experiment.steps());
+    const std::int64_t examples = o.batch * o.micro_batches * o.replicas;
+    const bool tokens = data.vocabulary > 0;
+    while (!experiment.finished()) {
+        experiment.step();
+        progress.show(experiment, options.experiment.steps, tokens ? examples * element_count(data.input) : examples,
+                      tokens ? "tokens" : "examples");
+    }
+    progress.end();
+    const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
+    if (!options.json.empty()) write_report(options.json, outcome_json(outcomes, data, options.experiment));
+    if (options.json != "-")
+        print_text(fmt::format("{} on {}: {}, batches of {}, seed {}\n\n{}", o.model.name, printable(data.name),
+                               plural(static_cast<std::uint64_t>(options.experiment.steps), "step"), examples, o.seed,
+                               outcome_table(outcomes, options.experiment)));
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    return exit_code(complain, [&] {
+        TrainToolOptions options;
+        if (const std::optional<int> exit = parse_train_command(argc, argv, options)) return *exit;
+        return run(options);
+    });
+}

@@ -1,0 +1,409 @@
+#include <ampscope/tools/amp-train/options.h>
+#include <ampscope/tools/amp-train/unused.h>
+#include <ampscope/tools/command_line.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace amp::train_tool {
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  amp-train                                        a small GPT in six precisions, in under a minute
+  amp-train --model cnn --precision fp32,amp-fp16,amp-bf16,pure-bf16 --steps 500
+  amp-train --precision fp32,amp-fp16 --loss-scale deepspeed --clip 1.0 --record runs --record-every 50
+  amp-train --precision fp32,fp32,v=bf16            FP32, and the same but for Adam's second moment
+  amp-train --precision fp32,fp32,weights=e4m3,activations=e4m3,gradients=e5m2
+  amp-train --text book.txt --context 128 --width 128 --depth 4 --steps 2000 --record runs --checkpoint-every 100
+  amp-train --model mlp --data mine.npz             arrays x and y
+  amp-train --explain --precision amp-fp16          every op of a step, its formats and why
+  amp-train --evaluate runs/amp-bf16 --kv-cache e4m3 --weights-as e4m3 --activations-as e4m3:tensor
+
+Precisions: a preset, then any key=format that differs, all separated by commas; see --list.)";
+
+/// The words of the command line, before they mean anything.
+struct Words {
+    std::vector<std::string> precisions = {"fp32,amp-fp16,amp-fp16,scaler=none,amp-bf16,pure-bf16,pure-fp16"};
+    std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
+                divide = "before", transport, all_reduce_scaling = "none";
+    std::string accumulate;
+    std::vector<std::string> autocast_off, scaling_off = {"head"};
+    std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
+    std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
+    bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
+    bool deepspeed_fault = false;
+    std::string weights_as, activations_as, kv_cache; // of --evaluate
+    ModelOptions model{};
+    TrainOptions common{};
+};
+
+/// "fp32,amp-fp16,v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
+std::vector<std::string> separated(const std::vector<std::string>& lists) {
+    std::vector<std::string> names;
+    for (const std::string& list : lists)
+        for (std::size_t begin = 0, end = 0; begin <= list.size(); begin = end + 1) {
+            end = std::min(list.find(',', begin), list.size());
+            const std::string word = list.substr(begin, end - begin);
+            if (word.empty()) throw std::invalid_argument(fmt::format("--precision: a name is missing in '{}'", list));
+            if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
+            else names.push_back(word);
+        }
+    return names;
+}
+
+CLI::Validator positive() { return real_number(0, std::numeric_limits<double>::infinity(), Ends::high); }
+CLI::Validator not_negative() { return real_number(0, std::numeric_limits<double>::infinity()); }
+CLI::Validator fraction() { return real_number(0, 1, Ends::low); }
+
+/// --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
+std::vector<std::string> with_accumulators(std::vector<std::string> names, const std::string& accumulate) {
+    if (accumulate.empty()) return names;
+    const std::vector<Accumulator> wanted = accumulators(accumulate);
+    bool used = false;
+    for (std::string& name : names) {
+        const Precision p = precision(name);
+        std::string usable;
+        for (const Accumulator& acc : wanted)
+            if (p.may_use(acc)) usable += (usable.empty() ? "" : "+") + std::string(acc.name);
+        if (usable.empty() || name.find("accumulate") != std::string::npos) continue;
+        name += ",accumulate=" + usable;
+        used = true;
+    }
+    if (!used)
+        throw std::invalid_argument(
+            fmt::format("--accumulate {}: no run multiplies operands that it takes", accumulate));
+    return names;
+}
+
+LossScalerOptions scaling_of(const Words& w, std::string_view name) {
+    LossScalerOptions o = loss_scaler(name).options;
+    if (w.init_scale) o.init_scale = *w.init_scale;
+    if (w.growth_factor) o.growth_factor = *w.growth_factor;
+    if (w.backoff_factor) o.backoff_factor = *w.backoff_factor;
+    if (w.growth_interval) o.growth_interval = *w.growth_interval;
+    if (w.hysteresis) o.hysteresis = *w.hysteresis;
+    o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.deepspeed_fault;
+    return o.scaling == LossScaling::off ? loss_scaler(name).options : o;
+}
+
+AllReduceOptions all_reduce_of(const Words& w) {
+    const bool scaled = w.all_reduce_scaling == "ms-amp";
+    if (!scaled && w.all_reduce_scaling != "none")
+        throw std::invalid_argument(
+            fmt::format("--all-reduce-scaling: '{}' is none of none, ms-amp", w.all_reduce_scaling));
+    const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
+    return {.order = parse_name<op::AllReduceOrder>("--all-reduce", op::all_reduce_order_names, w.all_reduce),
+            .division = parse_name<op::AllReduceDivision>("--divide", op::all_reduce_division_names, w.divide),
+            .transport = format(transport),
+            .scaled = scaled};
+}
+
+OptimizerOptions optimizer_of(const Words& w) {
+    OptimizerOptions o = optimizer(w.optimizer).options;
+    o.learning_rate = w.common.optimizer.learning_rate;
+    if (w.beta1) o.beta1 = *w.beta1;
+    if (w.beta2) o.beta2 = *w.beta2;
+    if (w.eps) o.eps = *w.eps;
+    if (w.weight_decay) o.weight_decay = *w.weight_decay;
+    if (w.momentum) o.momentum = *w.momentum;
+    o.nesterov = w.nesterov;
+    o.contract = w.contract;
+    return o;
+}
+
+ModelOptions model_of(const Words& w) {
+    ModelOptions m = model(w.model.name).defaults;
+    if (w.width) m.width = *w.width;
+    if (w.depth) m.depth = *w.depth;
+    if (w.heads) m.heads = *w.heads;
+    m.dropout = w.model.dropout;
+    if (!w.activation.empty())
+        m.activation = parse_name<op::ActivationKind>("--activation", op::activation_names, w.activation);
+    if (!w.norm.empty()) m.norm = parse_name<op::NormKind>("--norm", op::norm_names, w.norm);
+    return m;
+}
+
+void interpret_evaluation(const Words& w, TrainToolOptions& options) {
+    const auto served = [](Served what, const std::string& text) {
+        return text.empty() ? std::nullopt : std::optional(served_scaling(what, text));
+    };
+    options.serving = {served(Served::weights, w.weights_as), served(Served::activations, w.activations_as),
+                       served(Served::kv_cache, w.kv_cache)};
+    const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache;
+    if (any == options.evaluate.empty())
+        throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as or --kv-cache");
+}
+
+void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
+    interpret_evaluation(w, options);
+    refuse_unused(app, options);
+    if (!options.evaluate.empty()) return;
+    if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
+    if (!options.npz.empty() && w.model.name == "gpt")
+        throw std::invalid_argument("--data is for the models linear, mlp and cnn");
+    for (const std::string& name : with_accumulators(separated(w.precisions), w.accumulate)) {
+        TrainOptions o = w.common;
+        o.model = model_of(w);
+        o.precision = precision(name);
+        o.precision.autocast.policy = parse_name<AutocastPolicy>("--autocast-policy", autocast_policy_names, w.policy);
+        o.precision.weight_cache = !w.no_weight_cache;
+        o.precision.backward_under_autocast = w.backward_under_autocast;
+        o.precision.autocast_off = w.autocast_off;
+        o.precision.unscaled = w.scaling_off;
+        o.optimizer = optimizer_of(w);
+        o.optimizer.rounding = o.precision.update;
+        const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
+        o.loss_scaler = scales && !w.loss_scale.empty() ? loss_scaler(w.loss_scale).name : o.precision.loss_scaler;
+        o.scaling = scaling_of(w, o.loss_scaler);
+        o.all_reduce = all_reduce_of(w);
+        check(o.scaling);
+        check(o.optimizer);
+        options.runs.push_back(o);
+    }
+    note_unused(app, options);
+}
+
+std::string list_of_accumulators() {
+    std::string text = "Accumulators:\n";
+    for (const HardwareRow& row : hardware_rows) {
+        text += fmt::format("  {:<22}{}; {}", row.name, row.operands, name_of(row.evidence));
+        if (!row.acc16.empty()) text += fmt::format("; -acc16: {}", row.acc16);
+        if (!row.note.empty()) text += fmt::format("; {}", row.note);
+        text += "\n";
+    }
+    return text + "  exact                 any; the whole sum is rounded once, to FP32\n"
+                  "  pairwise              any; FP32 products, added as a tree\n"
+                  "  kahan                 any; FP32 products, added with Kahan's correction\n"
+                  "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
+                  "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
+                  "operands.\n";
+}
+
+std::string list_of_names() {
+    std::string text = "Precisions:\n";
+    for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    text += "Models:\n";
+    for (const ModelRow& row : models()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    text += "Optimizers:\n";
+    for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    text += "Loss scalers:\n";
+    for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    text += "Scaling recipes (scaling=NAME):\n";
+    for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    return text + list_of_accumulators();
+}
+
+void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "Model and data";
+    app.add_option("--model", w.model.name, "linear, mlp, cnn or gpt (default)")->group(group);
+    app.add_option("--width", w.width, "Of hidden layers; channels of the first convolution")
+        ->transform(whole_number(1, 65536))
+        ->group(group);
+    app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp, convolutions of the cnn")
+        ->transform(whole_number(1, 1024))
+        ->group(group);
+    app.add_option("--heads", w.heads, "Of attention")->transform(whole_number(1, 1024))->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability")->transform(fraction())->group(group);
+    app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
+    app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
+    app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
+    app.add_option("--context", options.context, "Characters that it sees; default 64")
+        ->transform(whole_number(1, 65536))
+        ->group(group);
+    app.add_option("--modulus", options.modulus, "Else on (a + b) mod P; default 31")
+        ->transform(whole_number(2, 4096))
+        ->group(group);
+    app.add_option("--data", options.npz, "An .npz with x and y for linear, mlp and cnn")->group(group);
+}
+
+void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "Training";
+    TrainOptions& o = w.common;
+    app.add_option("--steps", options.experiment.steps, "Default 300")
+        ->transform(whole_number(1, std::uint64_t{1} << 31))
+        ->group(group);
+    app.add_option("--batch", o.batch, "Examples in a batch; default 64")
+        ->transform(whole_number(1, 1 << 20))
+        ->group(group);
+    app.add_option("--micro-batches", o.micro_batches, "Batches whose gradients add up to a step")
+        ->transform(whole_number(1, 65536))
+        ->group(group);
+    app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
+    app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
+        ->transform(not_negative())
+        ->group(group);
+    app.add_option("--warmup", o.warmup, "Steps over which it rises")
+        ->transform(whole_number(0, 1 << 30))
+        ->group(group);
+    app.add_option("--beta1", w.beta1, "Of Adam")->transform(fraction())->group(group);
+    app.add_option("--beta2", w.beta2, "Of Adam")->transform(fraction())->group(group);
+    app.add_option("--eps", w.eps, "Of Adam")->transform(not_negative())->group(group);
+    app.add_option("--weight-decay", w.weight_decay,
+                   "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
+        ->transform(not_negative())
+        ->group(group);
+    app.add_option("--momentum", w.momentum, "Of sgd")->transform(not_negative())->group(group);
+    app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
+    app.add_option("--loss-weight", o.loss_weight,
+                   "Factor of the loss: gradients as small as in a batch 1/W times as large")
+        ->transform(positive())
+        ->group(group);
+    app.add_option("--clip", o.clip, "Largest norm of the gradients")->transform(not_negative())->group(group);
+    app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")
+        ->transform(whole_number(0, UINT64_MAX))
+        ->group(group);
+}
+
+void add_precision_options(CLI::App& app, Words& w) {
+    constexpr const char* group = "Precision";
+    app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")->group(group);
+    app.add_option("--accumulate", w.accumulate,
+                   "How matrix products add up, in the runs whose operands it takes: an accumulator such as\n"
+                   "hopper-wgmma-fp8 or exact, several joined by +; see --list")
+        ->group(group);
+    app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
+    app.add_option("--init-scale", w.init_scale, "Its first scale")->transform(positive())->group(group);
+    app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")
+        ->transform(positive())
+        ->group(group);
+    app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")
+        ->transform(positive())
+        ->group(group);
+    app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
+        ->transform(whole_number(1, INT64_MAX))
+        ->group(group);
+    app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")
+        ->transform(whole_number(0, INT64_MAX))
+        ->group(group);
+    app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
+    app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
+        ->group(group);
+    app.add_option("--scaling-off", w.scaling_off,
+                   "A module whose layers a recipe (fp8-current ...) leaves as they are; repeatable; default head")
+        ->group(group);
+    app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight at each use")->group(group);
+    app.add_flag("--contract", w.contract, "The optimizer's multiply-adds are fused")->group(group);
+    constexpr const char* wrong = "Mistakes, to see what they do";
+    app.add_flag("--backward-under-autocast", w.backward_under_autocast, "Backward inside the autocast region")
+        ->group(wrong);
+    app.add_flag("--clip-before-unscale", w.common.clip_before_unscale, "Clip gradients that still contain the scale")
+        ->group(wrong);
+    app.add_flag("--unscale-late", w.deepspeed_fault, "Unscale by the scale after its update (DeepSpeed issue 2686)")
+        ->group(wrong);
+    constexpr const char* parallel = "Data-parallel replicas";
+    app.add_option("--replicas", w.common.replicas, "Each with its own batches")
+        ->transform(whole_number(1, 4096))
+        ->group(parallel);
+    app.add_option("--all-reduce", w.all_reduce, "ring (default) or tree")->group(parallel);
+    app.add_option("--all-reduce-format", w.transport, "Of what is sent and summed; default fp32, or e4m3 with a scale")
+        ->group(parallel);
+    app.add_option("--all-reduce-scaling", w.all_reduce_scaling,
+                   "none (default), or ms-amp: a power-of-two scale a tensor, for weights of layers in FP8")
+        ->group(parallel);
+    app.add_option("--divide", w.divide, "before (default) or after the sum")->group(parallel);
+}
+
+void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "A trained network as it is served";
+    app.add_option("--evaluate", options.evaluate,
+                   "Folder of a run with checkpoints: its loss and bytes; trains nothing")
+        ->group(group);
+    app.add_option("--weights-as", w.weights_as, "A format, and what shares a scale: e4m3:channel (default) or :tensor")
+        ->group(group);
+    app.add_option("--activations-as", w.activations_as, "e4m3:token (default) or :tensor")->group(group);
+    app.add_option("--kv-cache", w.kv_cache, "e4m3:tensor (default), :token, or :one for no scale")->group(group);
+}
+
+void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = "Output";
+    ExperimentOptions& e = options.experiment;
+    CLI::Option* const record =
+        app.add_option("--record", e.record, "Folder in which each run gets a folder: metrics, gradients, histograms")
+            ->group(group);
+    app.add_option("--record-every", e.record_every, "Steps between recorded gradients; default 50; 0: none")
+        ->transform(whole_number(0, 1 << 30))
+        ->needs(record)
+        ->group(group);
+    app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")
+        ->needs(record)
+        ->group(group);
+    app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints")
+        ->transform(whole_number(0, 1 << 30))
+        ->needs(record)
+        ->group(group);
+    app.add_flag("--resume", e.resume, "Go on from the last checkpoint in --record: the same bits as without the break")
+        ->needs(record)
+        ->group(group);
+    app.add_option("--statistics-every", e.statistics_every,
+                   "Steps between counts of underflow and comparisons; default 10")
+        ->transform(whole_number(0, 1 << 30))
+        ->group(group);
+    app.add_option("--reference", e.reference,
+                   "Run that the others are compared with, by its precision as given; default: that in FP32")
+        ->group(group);
+    app.add_option("--departure", e.departure_bound,
+                   "Relative error beyond which a tensor has left the reference; default 0.1")
+        ->transform(positive())
+        ->group(group);
+    app.add_flag("--explain", options.explain,
+                 "Print the ops of a step with formats, accumulators and rules; train nothing")
+        ->group(group);
+    app.add_flag("--memory", options.memory, "Print the bytes that each run keeps; train nothing")->group(group);
+    app.add_option("--json", options.json, "Write the results ('-': standard output)")->group(group);
+    app.add_option("--threads", e.threads, "0: all cores; results do not depend on it")
+        ->transform(whole_number(0, 4096))
+        ->group(group);
+    app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")
+        ->group(group);
+}
+
+} // namespace
+
+std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options) {
+    Words words;
+    words.common.batch = 64;
+    CommandLine app(
+        "amp-train",
+        "Trains small networks in emulated precision, side by side, as the frameworks do it step for step, and tells\n"
+        "where each run left FP32.",
+        examples);
+    app.add_config("Read options from a TOML file: model = \"gpt\" ...");
+    app.allow_config_extras(CLI::config_extras_mode::error);
+    add_model_options(app, words, options);
+    add_precision_options(app, words);
+    add_training_options(app, words, options);
+    add_serving_options(app, words, options);
+    add_output_options(app, words, options);
+    for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
+        app.get_option(list)->allow_extra_args(false);
+    for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
+    app.writes(app.get_option("--json"));
+    app.writes_into(app.get_option("--record"));
+    const auto exit = app.read(argc, argv, [&] {
+        if (!words.list) interpret(app, words, options);
+    });
+    if (exit || !words.list) return exit;
+    print_text(list_of_names());
+    return 0;
+}
+
+nlohmann::ordered_json origin() {
+    return {{"schema_version", 1}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
+}
+
+Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
+    const std::string& name = run.model.name;
+    if (!options.npz.empty()) return npz_data(options.npz);
+    if (!options.text.empty()) return text_data(options.text, options.context);
+    if (name == "gpt") return modular_data(options.modulus);
+    if (name == "linear") return regression_data(run.seed);
+    return digits_data();
+}
+
+} // namespace amp::train_tool

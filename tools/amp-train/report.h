@@ -1,0 +1,31 @@
+// What amp-train says: the plan, the progress and the table at the end.
+#pragma once
+
+#include <ampscope/sim/train/plan.h>
+#include <ampscope/tools/amp-train/options.h>
+
+namespace amp::train_tool {
+
+/// A run at its end.
+struct Outcome {
+    const Run* run = nullptr;
+    Evaluation validation{};
+    std::optional<double> distance{};
+};
+
+/// All runs of an experiment at its end, in its order; run folders get their result.json. Throws FileError.
+std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& options);
+
+/// The ops of a step of one run with their formats and rules.
+std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
+std::string memory_report(const TrainingProgram& training);
+/// One line: steps, speed, losses, scales and skips of all runs.
+std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
+std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
+std::string served_table(const std::filesystem::path& run, std::span<const ServedResult> results);
+/// What result.json of a run folder says.
+nlohmann::ordered_json result_json(const Outcome& outcome, const ExperimentOptions& options);
+std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);
+std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
+
+} // namespace amp::train_tool

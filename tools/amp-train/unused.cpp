@@ -1,0 +1,77 @@
+#include <ampscope/tools/amp-train/unused.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace amp::train_tool {
+
+namespace {
+
+/// Whether the user has said it, on the command line or in a file.
+bool is_given(const CLI::App& app, const std::string& option) { return app.get_option(option)->count() > 0; }
+
+/// Throws std::invalid_argument for an option that `mode` leaves without effect.
+void refuse(const CLI::App& app, std::string_view mode, std::initializer_list<const char*> others) {
+    for (const char* option : others)
+        if (is_given(app, option)) throw std::invalid_argument(fmt::format("{} has no effect with {}", option, mode));
+}
+
+void check_evaluation(const CLI::App& app) {
+    constexpr std::string_view used[] = {"--evaluate", "--weights-as", "--activations-as", "--kv-cache",
+                                         "--text",     "--context",    "--modulus",        "--data",
+                                         "--json",     "--threads",    "--config"};
+    for (const CLI::Option* option : app.get_options())
+        if (option->count() > 0 && std::ranges::find(used, option->get_name()) == std::end(used))
+            throw std::invalid_argument(fmt::format("{} has no effect with --evaluate", option->get_name()));
+}
+
+} // namespace
+
+void refuse_unused(const CLI::App& app, const TrainToolOptions& options) {
+    if (!options.evaluate.empty()) check_evaluation(app);
+    for (const auto& [mode, is_on] : {std::pair{"--explain", options.explain}, {"--memory", options.memory}})
+        if (is_on) refuse(app, mode, {"--record", "--json", "--reference", "--departure"});
+    if (options.experiment.record_every == 0) refuse(app, "--record-every 0", {"--record-state"});
+}
+
+void note_unused(const CLI::App& app, TrainToolOptions& options) {
+    const auto some = [&](const auto& uses) { return std::ranges::any_of(options.runs, uses); };
+    const TrainOptions& first = options.runs.front();
+    const bool gpt = first.model.name == "gpt", sgd = first.optimizer.kind == OptimizerKind::sgd;
+    struct Use {
+        bool used;
+        std::string_view by;
+        std::initializer_list<const char*> options;
+    };
+    const Use uses[] = {
+        {gpt, "--model gpt", {"--heads", "--norm"}},
+        {gpt && options.text.empty(), "--model gpt without --text", {"--modulus"}},
+        {!options.text.empty(), "--text", {"--context"}},
+        {first.model.name != "linear",
+         "a model with hidden layers",
+         {"--width", "--depth", "--activation", "--dropout"}},
+        {sgd, "--optimizer sgd", {"--momentum"}},
+        {!sgd, "Adam", {"--beta1", "--beta2", "--eps"}},
+        {first.clip > 0, "--clip", {"--clip-before-unscale"}},
+        {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},
+        {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},
+        {some([](const TrainOptions& o) { return o.scaling.scaling != LossScaling::off; }),
+         "a precision with a loss scaler",
+         {"--loss-scale", "--init-scale", "--growth-factor", "--backoff-factor", "--growth-interval", "--hysteresis",
+          "--unscale-late"}},
+        {some([](const TrainOptions& o) { return o.precision.autocast.enabled; }),
+         "a precision with autocast",
+         {"--autocast-policy", "--autocast-off", "--no-weight-cache", "--backward-under-autocast"}},
+        {some([](const TrainOptions& o) { return o.precision.scaling.has_value(); }),
+         "a precision with a scaling recipe",
+         {"--scaling-off"}},
+    };
+    for (const Use& use : uses)
+        for (const char* option : use.options)
+            if (!use.used && is_given(app, option))
+                options.notes.push_back(fmt::format("{} has no effect: it is for {}", option, use.by));
+}
+
+} // namespace amp::train_tool
