@@ -197,7 +197,7 @@ def outputs_whole(case, box, outcome, before, after, found):
             continue
         if name.endswith(".partial") and not outcome.signal:
             yield "left behind", name
-        elif not any(name == w or name.startswith(w + "/") or w.startswith(name + "/") for w in written) \
+        elif not any(w == "." or name == w or name.startswith(w + "/") or w.startswith(name + "/") for w in written) \
         and not name.endswith(".partial"):
             yield "left behind", name
     for path, kind in found.items():
