@@ -1,4 +1,4 @@
-"""The README's Python examples run, and give what they say."""
+"""The Python examples of the manual run, and give what they say."""
 import pathlib
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+README = pathlib.Path(__file__).parents[2] / "tools/python/README.md"
 
 
 def blocks(of_torch):
