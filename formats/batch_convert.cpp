@@ -4,6 +4,8 @@
 #include <ampscope/formats/detail/rounding_loop.h>
 #include <ampscope/formats/environment.h>
 
+#include <optional>
+
 namespace amp::detail {
 
 namespace {
@@ -74,6 +76,20 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
     return k;
 }
 
+/// Of the last call on this thread, if it was alike: making them takes longer than rounding a few numbers does.
+RoundingConstants recent_constants(const FormatSpec& f, const Policy& policy, bool encodes) {
+    struct Recent {
+        FormatSpec format;
+        Policy policy;
+        bool encodes;
+        RoundingConstants constants;
+    };
+    thread_local std::optional<Recent> recent;
+    if (!recent || !(recent->format == f && recent->policy == policy && recent->encodes == encodes))
+        recent = {f, policy, encodes, constants(f, policy, encodes)};
+    return recent->constants;
+}
+
 /// The processor's own direction for the adder loops.
 HostRounding host_rounding(Rounding rounding) {
     switch (rounding) {
@@ -126,7 +142,7 @@ void round_array(const FormatSpec& format, const float* in, Out* out, std::size_
         });
         return;
     }
-    const RoundingConstants k = constants(format, options.policy, encodes);
+    const RoundingConstants k = recent_constants(format, options.policy, encodes);
     const Loop loop = choose(format, options.policy.rounding, k);
     const FloatEnvironment environment(host_rounding(options.policy.rounding));
     const bool random = options.policy.rounding == Rounding::stochastic;

@@ -65,6 +65,26 @@ TEST_CASE("two runs: local error in the step where the state is the same, drift 
           diff(runs + "/fp32 " + runs + "/amp-bf16 --json - --threads 3").out);
 }
 
+TEST_CASE("folders of runs are compared file by file; a loss that is NaN twice is the same") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string();
+    REQUIRE(run_command(AMP_TRAIN
+                        " --model mlp --width 4 --steps 3 --record-every 1 --precision fp32,pure-fp16 --record " +
+                        runs)
+                .code == 0);
+    const std::string log = read_file(scratch / "runs/fp32/metrics.jsonl");
+    const std::size_t loss = log.find("\"loss\":"), end = log.find(',', loss);
+    write_file(scratch / "runs/fp32/metrics.jsonl", std::string(log).replace(loss, end - loss, "\"loss\":NaN"));
+    const Outcome own = diff(runs + "/fp32 " + runs + "/fp32");
+    CHECK(own.code == 0);
+    CHECK(contains(own.out, "loss never differs"));
+    const Outcome both = diff(runs + " " + runs);
+    CHECK(both.code == 0);
+    CHECK(contains(both.out, "The same: "));
+    CHECK(diff.json(runs + " " + runs)["tensors"].size() ==
+          2 * diff.json(runs + "/fp32 " + runs + "/fp32")["tensors"].size());
+}
+
 TEST_CASE("two files of one tensor are compared whatever their names, and gates judge them") {
     const Scratch scratch;
     std::vector<float> values(100, 1), others = values;

@@ -167,6 +167,34 @@ TEST_CASE("steps whose lines cannot be read are unknown, not like the step befor
     CHECK(chatty.second["steps"] == 40);
 }
 
+TEST_CASE("steps whose lines say nothing of their gradients are unknown, too") {
+    const Scratch scratch;
+    const auto replayed = [&](const std::string& name, const std::string& log) {
+        return replay.json(written(scratch, name, log) + " --scaler constant,init=2^10")["inputs"][0];
+    };
+    for (const char* what : {"\"grad_max\":null", "\"grad_max\":\"1,5\"", "\"grad_max\":-3", "\"grad_max\":[1]",
+                             "\"x\":1", "\"found_inf\":\"maybe\"", "\"found_inf\":[1],\"grad_max\":null"}) {
+        CAPTURE(what);
+        std::string log;
+        for (int i = 0; i < 60; ++i)
+            log += fmt::format("{{\"step\":{},\"loss_scale\":1024,{}}}\n", i, i % 6 == 3 ? what : "\"grad_max\":0.5");
+        const Json input = replayed("log.jsonl", log);
+        CHECK(input["steps"] == 50);
+        CHECK(input["hidden_steps"] == 10);
+        CHECK(input["replays"][0]["known"]["unknown"] == 10);
+        CHECK(contains(input["warnings"].dump(), "10 steps say nothing of their gradients, the first is step 3"));
+    }
+    CHECK(replayed("log.csv", "step,scale,amax\n0,4,1\n1,4,\n2,4,1\n")["hidden_steps"] == 1);
+    // A step is a whole number.
+    const Json quarters =
+        replayed("log.jsonl", "{\"step\":0,\"amax\":1}\n{\"step\":0.25,\"amax\":1}\n{\"step\":1,\"amax\":1}\n");
+    CHECK(quarters["steps"] == 2);
+    CHECK(contains(quarters["warnings"].dump(), "1 lines without a whole number of a step"));
+    replay.check_error(written(scratch, "log.jsonl", "{\"step\":4611686018427387904,\"found_inf\":true}\n"), 1,
+                       {"log.jsonl: holds no step: no line has a whole number of one"});
+    replay.check_error(written(scratch, "log.jsonl", "{\"step\":0,\"amax\"\n{\"st\n"), 1, {"holds no step"});
+}
+
 TEST_CASE("memory follows what is read, within bounds") {
     const Scratch scratch;
     const auto limited = [](const std::string& arguments) {

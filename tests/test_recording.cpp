@@ -152,6 +152,33 @@ TEST_CASE("of a run folder only the gradients are read") {
     CHECK(found.tensors[0].entry.name == "w");
 }
 
+TEST_CASE("so of run folders below a folder, and whatever lies in the place of the gradients") {
+    const Scratch scratch;
+    for (const char* run : {"a", "deep/er/b"}) {
+        record(scratch / run / "gradients/step_1.safetensors", {"w"}, {}, *run);
+        record(scratch / run / "state/step_1.safetensors", {"m"}, {}, *run);
+        record(scratch / run / "checkpoints/step_1.safetensors", {"w"}, {}, 'c');
+        write_file(scratch / run / "run.json", "{}");
+    }
+    record(scratch / "deep/x_1.safetensors", {"x"});
+    const Recording found = find_tensors({scratch.folder()});
+    CHECK(found.errors.empty());
+    CHECK(found.tensors.size() == 3);
+    for (const RecordedTensor& t : found.tensors)
+        CHECK((t.entry.name == "x" || t.file.parent_path().filename() == "gradients"));
+
+    fs::remove_all(scratch / "a/gradients");
+    CHECK(find_tensors({scratch.folder()}).tensors.size() == 2);
+    CHECK(find_tensors({scratch / "a"}).errors.size() == 1); // no tensor file
+    fs::create_symlink("/nowhere", scratch / "a/gradients");
+    for (const fs::path& path : {scratch.folder(), scratch / "a"}) {
+        const Recording broken = find_tensors({path});
+        CHECK(broken.tensors.size() == (path == scratch.folder() ? 2 : 0));
+        REQUIRE(broken.errors.size() == 1);
+        CHECK(broken.errors[0].find("a/gradients: is no folder") != std::string::npos);
+    }
+}
+
 TEST_CASE("the same name, step and bytes are counted once") {
     const Scratch scratch;
     const fs::path a = record(scratch / "a/step_1.safetensors", {"w", "b"}),

@@ -5,6 +5,8 @@
 
 #include <ampscope/tools/output.h>
 
+#include <nlohmann/json.hpp>
+
 #include <csignal>
 #include <utility>
 
@@ -114,6 +116,30 @@ TEST_CASE("whatever is thrown becomes a line in words of ours, with the file onc
             in >> word; // "basic_filebuf::underflow error reading the file: Is a directory"
         },
         "a.npz: Is a directory");
+}
+
+TEST_CASE("long arrays stand where they were put, whatever the names beside them say") {
+    using Json = nlohmann::ordered_json;
+    const std::string mark = "\"\x01"; // what once marked them, as a file may be called
+    const auto element = [&](std::size_t i) { return Json{{"i", i}, {mark + "1", {mark + "0", Json::array()}}}; };
+    LongArrays arrays;
+    const auto document = [&](bool plain) {
+        const auto array = [&](std::size_t size) {
+            Json all = Json::array();
+            for (std::size_t i = 0; i < size; ++i) all.push_back(element(i));
+            return plain ? all : arrays.add(size, element);
+        };
+        return Json{{"warnings",
+                     {mark + "0", mark + "7", mark + "x",
+                      "\x01"
+                      "0"}},
+                    {mark + "0", array(3)},
+                    {"inputs", {{{"none", array(0)}, {"few", array(1)}, {"name", mark + "2"}}, Json::object()}},
+                    {"last", 1}};
+    };
+    std::string text;
+    arrays.write(document(false), [&](std::string_view piece) { text += piece; });
+    CHECK(text == json_text(document(true)));
 }
 
 TEST_CASE("one table of exit codes, in the manual and in every --help") {

@@ -147,6 +147,17 @@ TEST_CASE("a link stays a link: the file behind it is written") {
                          FileError);
 }
 
+TEST_CASE("who may read and write a file stays as it was") {
+    const Scratch scratch;
+    const fs::path file = write_file(scratch / "private.txt", "old");
+    constexpr fs::perms mine = fs::perms::owner_read | fs::perms::owner_write;
+    fs::permissions(file, mine);
+    write_text_file(file, "new");
+    CHECK(fs::status(file).permissions() == mine);
+    fs::permissions(file, fs::perms::owner_read);
+    if (::geteuid() != 0) CHECK_THROWS_WITH_AS(write_text_file(file, "x"), doctest::Contains("Permission"), FileError);
+}
+
 TEST_CASE("what a format cannot hold is refused before anything is written") {
     const Scratch scratch;
     const TensorEntry a{.name = "a", .dtype = DType::f32, .shape = {1}},

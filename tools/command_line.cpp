@@ -92,7 +92,10 @@ std::string list_of_commands(const CLI::App& app) {
 /// lines of one or two characters, whatever they are.
 class OptionsFile : public CLI::ConfigBase {
   public:
-    void read(const std::string& path) { text_ = TextFile(path).rest(longest_line); }
+    void read(const std::string& path) {
+        if (path.empty()) throw UsageError("--config needs a value");
+        text_ = TextFile(path).rest(longest_line);
+    }
 
     std::vector<CLI::ConfigItem> from_config(std::istream& /*the same file*/) const override {
         check_lines();

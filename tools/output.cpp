@@ -90,43 +90,54 @@ std::string json_text(const nlohmann::ordered_json& document, int indent) {
 
 namespace {
 
-constexpr char array_mark = '\x01'; // begins no text of ours: printable() escapes it
+using Json = nlohmann::ordered_json;
 
-/// A document as it stands so deep in another.
-std::string nested_text(const nlohmann::ordered_json& document, const std::string& margin) {
+/// A document as it stands so deep in another: its first line has no margin.
+std::string nested_text(const Json& document, const std::string& margin) {
     const std::string plain = json_text(document);
     std::string text;
-    for (std::size_t line = 0; line < plain.size();) {
-        const std::size_t end = plain.find('\n', line);
-        text.append(margin).append(plain, line, end - line) += '\n';
-        line = end + 1;
+    for (const char c : std::string_view(plain).substr(0, plain.size() - 1)) {
+        text += c;
+        if (c == '\n') text += margin;
     }
-    text.pop_back();
     return text;
+}
+
+bool holds_long_array(const Json& json) {
+    return json.is_binary() || (json.is_structured() && std::ranges::any_of(json, holds_long_array));
 }
 
 } // namespace
 
-std::string LongArrays::add(std::size_t size, std::function<nlohmann::ordered_json(std::size_t)> element) {
+Json LongArrays::add(std::size_t size, std::function<Json(std::size_t)> element) {
     arrays_.push_back({size, std::move(element)});
-    return array_mark + std::to_string(arrays_.size() - 1);
+    return Json::binary({}, arrays_.size() - 1); // a kind of value that no document of ours has otherwise
 }
 
-void LongArrays::write(const nlohmann::ordered_json& document, const TextSink& sink) const {
-    const std::string frame = json_text(document);
-    const std::string_view rest = frame, mark = "\"\\u0001";
-    std::size_t done = 0;
-    for (std::size_t at = frame.find(mark); at != frame.npos; at = frame.find(mark, done)) {
-        sink(rest.substr(done, at - done));
-        const std::size_t line = frame.rfind('\n', at) + 1;
-        const std::string margin(frame.find_first_not_of(' ', line) - line, ' ');
-        const Array& array = arrays_.at(std::stoul(frame.substr(at + mark.size())));
-        for (std::size_t i = 0; i < array.size; ++i)
-            sink((i == 0 ? "[\n" : ",\n") + nested_text(array.element(i), margin + ' '));
-        sink(array.size == 0 ? "[]" : "\n" + margin + "]");
-        done = frame.find('"', at + mark.size()) + 1;
+void LongArrays::write(const Json& document, const TextSink& sink) const {
+    write(document, "", sink);
+    sink("\n");
+}
+
+void LongArrays::write(const Json& json, const std::string& margin, const TextSink& sink) const {
+    if (!holds_long_array(json)) return sink(nested_text(json, margin));
+    const std::string inner = margin + ' ';
+    const Array* const array = json.is_binary() ? &arrays_.at(json.get_binary().subtype()) : nullptr;
+    const std::size_t size = array != nullptr ? array->size : json.size();
+    if (size == 0) return sink("[]");
+    sink(json.is_object() ? "{" : "[");
+    auto at = json.begin();
+    for (std::size_t i = 0; i < size; ++i) {
+        sink((i == 0 ? "\n" : ",\n") + inner);
+        if (array != nullptr) {
+            sink(nested_text(array->element(i), inner));
+            continue;
+        }
+        if (json.is_object()) sink(nested_text(at.key(), inner) + ": ");
+        write(*at, inner, sink);
+        ++at;
     }
-    sink(rest.substr(done));
+    sink("\n" + margin + (json.is_object() ? "}" : "]"));
 }
 
 void probe_report(const fs::path& path) {
@@ -210,6 +221,7 @@ int exit_code(const Complain& complain, const std::function<int()>& run) {
     // Whatever a library in the process has done to it, arithmetic and the reading of numbers are as they should be.
     const FloatEnvironment environment;
     hold_closed_streams();
+    std::signal(SIGXFSZ, SIG_IGN); // a file that may grow no further is an error of writing it, as a full disk is
     try {
         const int code = run();
         close_output();

@@ -38,7 +38,7 @@ using TextSink = std::function<void(std::string_view)>;
 class LongArrays {
   public:
     /// Returns what is to stand in the document in place of an array of element(0) ... element(size - 1).
-    std::string add(std::size_t size, std::function<nlohmann::ordered_json(std::size_t)> element);
+    nlohmann::ordered_json add(std::size_t size, std::function<nlohmann::ordered_json(std::size_t)> element);
     /// json_text() of the document with its arrays.
     void write(const nlohmann::ordered_json& document, const TextSink& sink) const;
 
@@ -47,6 +47,8 @@ class LongArrays {
         std::size_t size;
         std::function<nlohmann::ordered_json(std::size_t)> element;
     };
+    void write(const nlohmann::ordered_json& json, const std::string& margin, const TextSink& sink) const;
+
     std::vector<Array> arrays_;
 };
 

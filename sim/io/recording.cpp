@@ -51,17 +51,28 @@ std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const st
 }
 
 /// A folder's tensor files, links to nothing and pipes of such names included: why they cannot be read is for the user
-/// to know.
+/// to know. Of run folders, wherever below it they are, the gradients: weights and the optimizer's state are none.
 std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vector<std::string>& errors) {
     std::error_code none;
-    const bool is_run = is_there(folder / "run.json") && fs::is_directory(folder / "gradients", none);
     std::vector<fs::path> files;
+    const auto add_below = [&](const fs::path& below) {
+        const std::vector<fs::path> found = files_in(below, with_raw, errors);
+        files.insert(files.end(), found.begin(), found.end());
+    };
+    if (is_there(folder / "run.json")) {
+        const fs::path gradients = folder / "gradients";
+        if (fs::is_directory(gradients, none)) add_below(gradients);
+        else if (is_there(gradients)) errors.push_back(gradients.string() + ": is no folder");
+        return files;
+    }
     const auto visit = [&](const fs::path& path, bool is_folder) {
         const bool raw = with_raw && (path.extension() == ".bin" || path.extension() == ".raw");
         if (!is_folder && (raw || is_tensor_file(path))) files.push_back(path);
-        return true;
+        if (!is_folder || fs::is_symlink(path, none) || !is_there(path / "run.json")) return true;
+        add_below(path);
+        return false;
     };
-    walk_folder(is_run ? folder / "gradients" : folder, visit, errors);
+    walk_folder(folder, visit, errors);
     return files;
 }
 

@@ -149,7 +149,7 @@ class Reader {
     /// Nothing for a line without a sensible step. `number`: that of the step in a log that does not count them.
     [[nodiscard]] std::optional<StepMetrics> read(const Json& line, std::int64_t number) const {
         const double step = step_.empty() ? static_cast<double>(number) : number_in(line, step_).value_or(HUGE_VAL);
-        if (!(std::abs(step) < 0x1p53)) return std::nullopt;
+        if (!(std::abs(step) < 0x1p53) || step != std::floor(step)) return std::nullopt;
         StepMetrics m;
         m.step = static_cast<std::int64_t>(step);
         m.loss = number_in(line, "loss");
@@ -166,12 +166,13 @@ class Reader {
             m.amax_weight = number_in(line, amax_);
         }
         for (std::optional<double>* amax : {&m.amax_weight, &m.amax_activation}) {
+            if (*amax && **amax < 0 && std::isfinite(**amax)) amax->reset(); // no magnitude
             if (*amax && !std::isfinite(**amax)) {
                 m.found_inf = true;
                 amax->reset();
             }
             if (*amax && found_inf_.empty() && !m.found_inf) m.found_inf = false; // the largest was finite
-            if (*amax) *amax = std::abs(**amax) / (scaled_ ? m.scale.value_or(1) : 1);
+            if (*amax) *amax = **amax / (scaled_ ? m.scale.value_or(1) : 1);
             if (*amax && !std::isfinite(**amax)) amax->reset(); // a scale of 0
         }
         return m;
@@ -198,7 +199,12 @@ class LogReader {
             else if (lines.incomplete()) incomplete_ = lines.number();
             else lose(line->is_object(), lines);
         }
-        if (steps_.empty()) throw FileError(file_, "holds no step");
+        if (steps_.empty())
+            throw FileError(file_, unreadable_ > 0 ? fmt::format("holds no step: {} lines cannot be read, the first is "
+                                                                 "line {}",
+                                                                 unreadable_, first_unreadable_)
+                                   : without_step_ > 0 ? "holds no step: no line has a whole number of one"
+                                                       : "holds no step");
         const std::int64_t last = steps_.back().step.step;
         put_in_order();
         find_hidden(last, log);
@@ -299,7 +305,10 @@ class LogReader {
         const std::int64_t span = steps_.back().step.step - steps_.front().step.step + 1;
         const std::int64_t missing = span - count - hidden_inside_;
         if (missing > 0)
-            warn(fmt::format("{} of {} steps are missing; they are taken for like the step before", missing, span));
+            warn(
+                fmt::format("{} of {} steps are missing; where nothing else is known, they are taken for like the step "
+                            "before",
+                            missing, span));
     }
 
     fs::path file_;

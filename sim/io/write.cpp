@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -116,6 +117,9 @@ AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
     if (fs::is_directory(path_, none)) throw FileError(path, what + "cannot be written: it is a folder");
     if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
         throw FileError(path, what + "cannot be written: a pipe or a device cannot be replaced by a file");
+    struct stat old {};
+    const bool replaces = ::stat(path_.c_str(), &old) == 0;
+    if (replaces && ::access(path_.c_str(), W_OK) != 0) fail(path, what + "cannot be written");
     for (int attempt = 0; attempt < 100 && descriptor_ < 0; ++attempt) {
         temporary_ = path_;
         temporary_ += "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".partial";
@@ -123,6 +127,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
         if (descriptor_ < 0 && errno != EEXIST) break;
     }
     if (descriptor_ < 0) fail(path, what + "cannot be written");
+    if (replaces) static_cast<void>(::fchmod(descriptor_, old.st_mode & 07777)); // who may read it stays as it was
 }
 
 AtomicFile::~AtomicFile() {

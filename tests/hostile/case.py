@@ -36,7 +36,7 @@ class Case:
     endless: bool = False            # there is so much to read that only the memory matters
     files: int = 0                   # limits of the process: open files, and bytes of a file; 0: the usual ones
     file_bytes: int = 0
-    ignored: tuple = (signal.SIGXFSZ,)  # signals that the tool inherits as ignored
+    ignored: tuple = ()              # signals that the tool inherits as ignored
     signals: tuple = ()              # signals that it may end by
     kept: tuple = ()                 # folders outside in/ that a run with an error must leave as they were
     expected: pathlib.Path = None    # a folder: where the exit code is 0, what is below work/runs is what is below it

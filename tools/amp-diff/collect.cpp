@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <tuple>
 
 namespace amp::diff_tool {
 
@@ -38,33 +40,37 @@ std::string described(const RecordedTensor& t) {
 
 using Pair = std::pair<const RecordedTensor*, const RecordedTensor*>;
 
-/// Takes from both those of one key that is there once on each side.
+/// Takes from both those of one key, key(tensor, folder or file that it was found in), that is there once on each side.
 template <class Key>
-void pair_by(std::vector<const RecordedTensor*>& a, std::vector<const RecordedTensor*>& b, std::vector<Pair>& pairs,
-             const Key& key) {
-    std::map<decltype(key(*a.front())),
+void pair_by(std::vector<const RecordedTensor*>& a, std::vector<const RecordedTensor*>& b, const DiffOptions& options,
+             std::vector<Pair>& pairs, const Key& key) {
+    std::map<decltype(key(*a.front(), options.a)),
              std::pair<std::vector<const RecordedTensor*>, std::vector<const RecordedTensor*>>>
         by;
-    for (const RecordedTensor* t : a) by[key(*t)].first.push_back(t);
-    for (const RecordedTensor* t : b) by[key(*t)].second.push_back(t);
-    const auto taken = [&](const RecordedTensor* t) {
-        const auto& [x, y] = by[key(*t)];
-        return x.size() == 1 && y.size() == 1;
+    for (const RecordedTensor* t : a) by[key(*t, options.a)].first.push_back(t);
+    for (const RecordedTensor* t : b) by[key(*t, options.b)].second.push_back(t);
+    const auto pair_of = [&](const RecordedTensor* t, const fs::path& root) -> std::optional<Pair> {
+        const auto& [x, y] = by[key(*t, root)];
+        return x.size() == 1 && y.size() == 1 ? std::optional(Pair{x.front(), y.front()}) : std::nullopt;
     };
     for (const RecordedTensor* t : a)
-        if (taken(t)) pairs.emplace_back(t, by[key(*t)].second.front());
-    std::erase_if(a, taken);
-    std::erase_if(b, taken);
+        if (const std::optional<Pair> pair = pair_of(t, options.a)) pairs.push_back(*pair);
+    std::erase_if(a, [&](const RecordedTensor* t) { return pair_of(t, options.a).has_value(); });
+    std::erase_if(b, [&](const RecordedTensor* t) { return pair_of(t, options.b).has_value(); });
 }
 
-std::vector<Pair> pair_up(const Recording& a, const Recording& b, DiffFindings& findings) {
+std::vector<Pair> pair_up(const Recording& a, const Recording& b, const DiffOptions& options, DiffFindings& findings) {
     std::vector<const RecordedTensor*> left, right;
     for (const RecordedTensor& t : a.tensors) left.push_back(&t);
     for (const RecordedTensor& t : b.tensors) right.push_back(&t);
     std::vector<Pair> pairs;
     if (left.size() == 1 && right.size() == 1) return {{left.front(), right.front()}};
-    pair_by(left, right, pairs, [](const RecordedTensor& t) { return std::pair(t.entry.name, t.step); });
-    pair_by(left, right, pairs, [](const RecordedTensor& t) { return t.entry.name; });
+    pair_by(left, right, options, pairs, [](const RecordedTensor& t, const fs::path& root) {
+        return std::tuple(t.file.lexically_relative(root).string(), t.entry.name, t.step);
+    });
+    pair_by(left, right, options, pairs,
+            [](const RecordedTensor& t, const fs::path&) { return std::pair(t.entry.name, t.step); });
+    pair_by(left, right, options, pairs, [](const RecordedTensor& t, const fs::path&) { return t.entry.name; });
     for (const RecordedTensor* t : left) findings.only_a.push_back(described(*t));
     for (const RecordedTensor* t : right) findings.only_b.push_back(described(*t));
     std::ranges::stable_sort(pairs, {}, [](const Pair& p) { return p.first->step; });
@@ -165,10 +171,12 @@ void compare_runs(const DiffOptions& options, DiffFindings& findings) {
     const StepLog x = read_step_log(options.a), y = read_step_log(options.b);
     findings.warnings.insert(findings.warnings.end(), x.warnings.begin(), x.warnings.end());
     findings.warnings.insert(findings.warnings.end(), y.warnings.begin(), y.warnings.end());
+    const auto is_nan = [](const auto& value) { return value && std::isnan(static_cast<double>(*value)); };
     const auto first = [&](const char* what, auto member, const auto& show) {
         for (const StepMetrics& m : x.steps) {
             const auto other = std::ranges::lower_bound(y.steps, m.step, {}, &StepMetrics::step);
-            if (other == y.steps.end() || other->step != m.step || m.*member == (*other).*member) continue;
+            if (other == y.steps.end() || other->step != m.step) continue;
+            if (m.*member == (*other).*member || (is_nan(m.*member) && is_nan((*other).*member))) continue;
             findings.notes.push_back(fmt::format("{} first differs in step {}: {} and {}", what, m.step,
                                                  show(m.*member), show((*other).*member)));
             return;
@@ -198,7 +206,7 @@ const PairedTensor* DiffFindings::first() const {
 DiffFindings collect(const DiffOptions& options) {
     DiffFindings findings;
     const Recording a = read(options.a, options, findings), b = read(options.b, options, findings);
-    compare(pair_up(a, b, findings), options, findings);
+    compare(pair_up(a, b, options, findings), options, findings);
     sum_up_steps(options, findings);
     try {
         compare_runs(options, findings);

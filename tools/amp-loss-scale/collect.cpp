@@ -48,6 +48,7 @@ std::string described(const Json& run) {
 GradientStep step_of(const StepMetrics& m, bool same_format) {
     GradientStep step;
     step.step = m.step;
+    step.hidden = !m.found_inf && !m.amax_weight && !m.amax_activation; // the line says nothing of the gradients
     const double weight = m.amax_weight.value_or(0), activation = m.amax_activation.value_or(0);
     step.amax = std::max(weight, activation);
     if (m.amax_activation) step.largest = activation > weight ? "activations' gradients" : "weights' gradients";
@@ -77,6 +78,7 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
                         step.step, h.tensor, h.scale));
         return;
     }
+    step.hidden = false;
     const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
     step.magnitudes.merge(magnitudes);
     step.flushed = step.flushed || h.format != "fp32";
@@ -89,11 +91,18 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     step.largest = h.tensor;
 }
 
-/// Puts the steps of which nothing is known among the others.
+/// Puts the steps of which nothing is known, since their lines cannot be read, among the others.
 void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
-    log.recorded_steps = static_cast<std::int64_t>(log.steps.size());
+    const auto lines = static_cast<std::ptrdiff_t>(log.steps.size());
+    const std::ptrdiff_t silent = std::ranges::count_if(log.steps, &GradientStep::hidden);
+    log.recorded_steps = lines - silent;
+    if (silent > 0)
+        log.warnings.push_back(fmt::format("{}: {} steps say nothing of their gradients, the first is step {}: whether "
+                                           "they overflowed is unknown",
+                                           log.name, silent,
+                                           std::ranges::find_if(log.steps, &GradientStep::hidden)->step));
     for (const std::int64_t step : hidden) log.steps.push_back({.step = step, .hidden = true});
-    std::ranges::inplace_merge(log.steps, log.steps.begin() + log.recorded_steps, {}, &GradientStep::step);
+    std::ranges::inplace_merge(log.steps, log.steps.begin() + lines, {}, &GradientStep::step);
     for (std::size_t i = 0; i < log.steps.size(); ++i) {
         const std::int64_t next = i + 1 < log.steps.size() ? log.steps[i + 1].step : log.steps[i].step + 1;
         if (log.steps[i].hidden) log.hidden_steps += next - log.steps[i].step;
@@ -104,7 +113,7 @@ void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar)
     std::map<std::int64_t, double> most;
     const auto add = [&](const RecordedMagnitudes& h) {
         const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
-        if (at != log.steps.end() && at->step == h.step && !at->hidden) add_histogram(*at, h, most[at->step], log);
+        if (at != log.steps.end() && at->step == h.step) add_histogram(*at, h, most[at->step], log);
     };
     try {
         read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
@@ -148,8 +157,8 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
                                            "magnitudes still contain the scale (--amax-scaled)?",
                                            log.name, found->step, found->amax));
     note_scales(read.steps, log);
-    add_hidden(read.hidden, log);
     if (folder) read_histograms(path, log, bar);
+    add_hidden(read.hidden, log);
     return log;
 }
 
