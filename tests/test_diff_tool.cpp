@@ -125,6 +125,10 @@ TEST_CASE("what is missing or broken is said") {
     diff.check_error(a + " " + b + " --gate nan", 2, {"FIGURE<LIMIT"});
     diff.check_error(a + " " + b + " --tensor '['", 2, {"no regular expression"});
     diff.check_error(a + " " + b + " --tensor " + std::string(100'000, 'x'), 2, {"longer than 1000 characters"});
+    diff.check_error(a + " " + b + " --tensor '(a)\\1'", 2, {"refers back to a part of itself"});
+    fs::create_directory(scratch / "long");
+    const std::string far = raw(scratch, "long/" + std::string(200, 'a') + "c.bin", {1});
+    CHECK(diff(far + " " + far + " --dtype F32 --tensor '(a+)+$'").code == 1); // at once, though it does not match
     const std::string sample = AMP_SAMPLE;
     const Outcome other = diff(sample + "/deep_tanh " + sample + "/digits_cnn");
     CHECK(other.code == 1);

@@ -130,6 +130,7 @@ TEST_CASE("options from a file") {
     CHECK(train("--config " + file).err.size() < 3000);
     write_file(file, "model = \"mlp\"\n[part]\nsteps = 1\n");
     train.check_error("--config " + file, 2, {"--config: unknown section '[part]'"});
+    train.check_error("--list --json x.json", 2, {"--json has no effect with --list"});
     train.check_error("--config ''", 2, {"--config needs a value"});
     train.check_error("--config /dev/zero", 1, {"/dev/zero: is a device, not a regular file"});
     CHECK(train("--config " + (scratch / "none.toml").string()).code == 1);

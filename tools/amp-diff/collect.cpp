@@ -82,7 +82,6 @@ Recording read(const fs::path& path, const DiffOptions& options, DiffFindings& f
     for (const std::string& error : recording.errors) // the two may be one folder
         if (std::ranges::find(findings.errors, error) == findings.errors.end()) findings.errors.push_back(error);
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
-    std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !matches(options.tensor, t.entry.name); });
     return recording;
 }
 
@@ -205,7 +204,12 @@ const PairedTensor* DiffFindings::first() const {
 
 DiffFindings collect(const DiffOptions& options) {
     DiffFindings findings;
-    const Recording a = read(options.a, options, findings), b = read(options.b, options, findings);
+    Recording a = read(options.a, options, findings), b = read(options.b, options, findings);
+    const std::vector<std::string> unneeded = unneeded_options(options.open, {&a, &b});
+    findings.warnings.insert(findings.warnings.end(), unneeded.begin(), unneeded.end());
+    for (Recording* recording : {&a, &b})
+        std::erase_if(recording->tensors,
+                      [&](const RecordedTensor& t) { return !matches(options.tensor, t.entry.name); });
     compare(pair_up(a, b, options, findings), options, findings);
     sum_up_steps(options, findings);
     try {

@@ -76,22 +76,11 @@ void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions&
     std::ranges::move(entries, std::back_inserter(findings.tensors));
 }
 
-/// Tells which of --dtype and --as no file needed. What was repeated or broken may have, so then nothing is said.
-void note_unneeded(const OpenOptions& said, Recording& recording) {
-    if (!recording.errors.empty() || !recording.warnings.empty()) return;
-    const auto none = [&](auto needs) { return std::ranges::none_of(recording.tensors, needs); };
-    if (said.dtype && none([](const RecordedTensor& t) { return !is_tensor_file(t.file); }))
-        recording.warnings.emplace_back("--dtype changes nothing: it is for raw files, and none of these is one");
-    if (said.as && none([&](const RecordedTensor& t) { return may_lack_format(t.file) && t.entry.dtype == *said.as; }))
-        recording.warnings.emplace_back(
-            "--as changes nothing: it is for .npy and .npz files that lost their number format, and none of these did");
-}
-
 void count_recordings(const HistogramOptions& options, Findings& findings) {
     Recording recording = find_tensors(options.paths, options.open);
-    note_unneeded(options.open, recording);
+    findings.warnings = unneeded_options(options.open, {&recording});
+    findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     findings.errors = std::move(recording.errors);
-    findings.warnings = std::move(recording.warnings);
     std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !selected(t.entry.name, t.step, options); });
     std::uint64_t bytes = 0;
     for (const RecordedTensor& tensor : recording.tensors) bytes += tensor.entry.bytes;

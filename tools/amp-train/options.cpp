@@ -386,7 +386,8 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     app.writes(app.get_option("--json"));
     app.writes_into(app.get_option("--record"));
     const auto exit = app.read(argc, argv, [&] {
-        if (!words.list) interpret(app, words, options);
+        if (words.list) refuse_reports(app, "--list");
+        else interpret(app, words, options);
     });
     if (exit || !words.list) return exit;
     print_text(list_of_names());

@@ -29,10 +29,14 @@ void check_evaluation(const CLI::App& app) {
 
 } // namespace
 
+void refuse_reports(const CLI::App& app, const char* mode) {
+    refuse(app, mode, {"--record", "--json", "--reference", "--departure"});
+}
+
 void refuse_unused(const CLI::App& app, const TrainToolOptions& options) {
     if (!options.evaluate.empty()) check_evaluation(app);
-    for (const auto& [mode, is_on] : {std::pair{"--explain", options.explain}, {"--memory", options.memory}})
-        if (is_on) refuse(app, mode, {"--record", "--json", "--reference", "--departure"});
+    if (options.explain) refuse_reports(app, "--explain");
+    if (options.memory) refuse_reports(app, "--memory");
     if (options.experiment.record_every == 0) refuse(app, "--record-every 0", {"--record-state"});
 }
 
@@ -59,8 +63,10 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},
         {some([](const TrainOptions& o) { return o.scaling.scaling != LossScaling::off; }),
          "a precision with a loss scaler",
-         {"--loss-scale", "--init-scale", "--growth-factor", "--backoff-factor", "--growth-interval", "--hysteresis",
-          "--unscale-late"}},
+         {"--loss-scale", "--init-scale", "--unscale-late"}},
+        {some([](const TrainOptions& o) { return o.scaling.scaling == LossScaling::dynamic; }),
+         "a precision with a dynamic loss scaler",
+         {"--growth-factor", "--backoff-factor", "--growth-interval", "--hysteresis"}},
         {some([](const TrainOptions& o) { return o.precision.autocast.enabled; }),
          "a precision with autocast",
          {"--autocast-policy", "--autocast-off", "--no-weight-cache", "--backward-under-autocast"}},

@@ -9,6 +9,9 @@ class App;
 
 namespace amp::train_tool {
 
+/// Throws std::invalid_argument for what asks for a report or a recording beside an option that makes none.
+void refuse_reports(const CLI::App& app, const char* mode);
+
 /// Throws std::invalid_argument for an option that what amp-train was asked to do leaves without effect.
 void refuse_unused(const CLI::App& app, const TrainToolOptions& options);
 
