@@ -132,6 +132,26 @@ TEST_CASE("lines that come twice are counted once, the last of them") {
     CHECK(contains(other.err, "3 steps are logged more than once, 1 of them differently"));
 }
 
+TEST_CASE("lines of histograms whose counts cannot be are left out, and said") {
+    for (const char* from_to : {"\"zero\":0|\"zero\":18446744073709551615", "\"zero\":0|\"zero\":1,\"count\":7",
+                                "\"zero\":0|\"count\":18446744073709551615,\"zero\":0", "[5]|[5.5]", "[5]|[-5]"}) {
+        CAPTURE(from_to);
+        const Scratch scratch;
+        const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+        const std::string text = from_to, from = text.substr(0, text.find('|')), to = text.substr(text.find('|') + 1);
+        std::string line = histogram_line(30, "b.weight.grad", 5);
+        append(run / "histograms.jsonl", line.replace(line.find(from), from.size(), to));
+        const Outcome o = report(run.string() + " --json -");
+        CHECK(contains(o.err, "histograms.jsonl: line 31 cannot be read; left out"));
+        CHECK(Json::parse(o.out)["groups"][0]["gradients"]["tensors"].size() == 1);
+    }
+    const Scratch scratch; // what adds up is taken
+    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+    std::string line = histogram_line(30, "b.weight.grad", 5);
+    append(run / "histograms.jsonl", line.replace(line.find("\"zero\":0"), 8, "\"zero\":1,\"count\":6"));
+    CHECK(report(run.string()).err.empty());
+}
+
 TEST_CASE("a damaged file of gradients is named, and the exit code is 1") {
     const Scratch scratch;
     const fs::path run = write_run(scratch / "run", "fp32", 0, 1);

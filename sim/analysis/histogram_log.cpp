@@ -21,9 +21,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr int most_exponent = 20'000; // of a magnitude
 
-/// A count; a number with a fraction or a sign is none.
+/// A count; a number with a fraction or a sign is none, nor is what no tensor has, so that sums cannot wrap.
 std::uint64_t count_of(const Json& number) {
-    if (!number.is_number_unsigned()) throw std::runtime_error("no count");
+    constexpr std::uint64_t most = std::uint64_t{1} << 48;
+    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most) throw std::runtime_error("no count");
     return number.get<std::uint64_t>();
 }
 
@@ -51,6 +52,8 @@ RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& 
         for (std::size_t i = 0; i < counts.size(); ++i) row[i] = count_of(counts[i]);
         r.magnitudes.rows[e] = row;
     }
+    if (line.contains("count") && count_of(line["count"]) != r.magnitudes.count())
+        throw std::runtime_error("counts that do not add up");
     return r;
 }
 
