@@ -130,7 +130,8 @@ TEST_CASE("a strided view of a gibibyte is read in parts") {
 
 TEST_CASE("reports of thousands of tensors take little memory for each") {
     const Scratch scratch;
-    constexpr std::size_t tensors = 1500, elements = 250;
+    // Sanitizers allow no limit on memory, and take two minutes for 1,500 tensors; what they can find is in the first.
+    constexpr std::size_t tensors = std::string_view(AMPSCOPE_TEST_SHELL).empty() ? 1500 : 60, elements = 250;
     std::string header = "{", data;
     for (std::size_t t = 0; t < tensors; ++t)
         header += fmt::format(R"({}"t{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
@@ -145,11 +146,11 @@ TEST_CASE("reports of thousands of tensors take little memory for each") {
         CAPTURE(o.err);
         CHECK(o.code == 0);
     }
-    const fs::path json = scratch / "a.json"; // 110 MB, which are never in memory at once
+    const fs::path json = scratch / "a.json"; // 110 MB of 1,500, which are never in memory at once
     const Outcome o = limited(AMP_ADAM " " + file.string() + " --json " + json.string(), 250);
     CAPTURE(o.err);
     CHECK(o.code == 0);
-    CHECK(fs::file_size(json) > 100'000'000);
+    CHECK(fs::file_size(json) > 70'000 * tensors);
 }
 
 TEST_CASE("what is no file is told at once") {

@@ -96,9 +96,10 @@ using Json = nlohmann::ordered_json;
 std::string nested_text(const Json& document, const std::string& margin) {
     const std::string plain = json_text(document);
     std::string text;
-    for (const char c : std::string_view(plain).substr(0, plain.size() - 1)) {
-        text += c;
-        if (c == '\n') text += margin;
+    for (std::size_t line = 0; line < plain.size();) {
+        const std::size_t end = plain.find('\n', line);
+        text.append(line == 0 ? "" : "\n" + margin).append(plain, line, end - line);
+        line = end + 1;
     }
     return text;
 }
