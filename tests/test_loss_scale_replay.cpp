@@ -3,6 +3,7 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/findings/loss_scale_replay.h>
+#include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
@@ -208,7 +209,7 @@ TEST_CASE("steps that are missing are like the one before, and not known") {
     CHECK(r.scales[1].step == 12);
     CHECK(r.scales[2].scale == 1024);
     CHECK_THROWS_AS(replay_scaler(loss_scaler("torch").options, {}, fp16), std::invalid_argument);
-    const std::vector<GradientStep> far = {{.step = 0}, {.step = most_replayed_steps}};
+    const std::vector<GradientStep> far = {{.step = 0}, {.step = longest_run}};
     CHECK_THROWS_AS(replay_scaler(loss_scaler("torch").options, far, fp16), std::invalid_argument);
 }
 

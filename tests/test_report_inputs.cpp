@@ -152,6 +152,19 @@ TEST_CASE("lines of histograms whose counts cannot be are left out, and said") {
     CHECK(report(run.string()).err.empty());
 }
 
+TEST_CASE("a step that is too far from the others makes a log that cannot be believed") {
+    const Scratch scratch;
+    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+    std::string line = metrics_line(29, 77);
+    append(run / "metrics.jsonl", line.replace(line.find("29"), 2, "1000000000000000"));
+    const Outcome o = report(run.string() + " --json -");
+    CHECK(o.code == 1);
+    CHECK(lines_of(o.err).size() == 1);
+    CHECK(contains(o.err, "metrics.jsonl: logs steps 0 and 1000000000000000, more than 20000000 apart"));
+    const Json row = Json::parse(o.out)["groups"][0]["rows"][0];
+    CHECK(!contains(row.dump(), "77"));
+}
+
 TEST_CASE("a damaged file of gradients is named, and the exit code is 1") {
     const Scratch scratch;
     const fs::path run = write_run(scratch / "run", "fp32", 0, 1);

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
-#include <ampscope/sim/io/recording.h>
 
 #include <CLI/CLI.hpp>
 
 #include <functional>
 #include <optional>
-#include <regex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,15 +62,6 @@ enum class Ends { both, high, low };
 
 /// For Option::transform: a finite number from low to high, which may be infinite.
 CLI::Validator real_number(double low, double high, Ends ends = Ends::both);
-
-/// A line for each of --dtype and --as that no file needed; none where files were repeated or broken, which may have.
-std::vector<std::string> unneeded_options(const OpenOptions& said, std::initializer_list<const Recording*> recordings);
-
-/// The regular expression of --tensor, without references back to its parts; none for "". Throws std::invalid_argument.
-std::optional<std::regex> tensor_pattern(const std::string& text);
-
-/// Whether the name of a tensor contains a match.
-bool matches(const std::optional<std::regex>& pattern, const std::string& name);
 
 /// The command as one would type it again: words with spaces or signs in quotes, the program without its folder.
 std::string command_text(int argc, char** argv);

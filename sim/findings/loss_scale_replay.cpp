@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/step_log.h>
 
 #include <algorithm>
 #include <charconv>
@@ -189,8 +190,8 @@ Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientS
                      std::size_t listed) {
     const FloatEnvironment environment;
     if (steps.empty()) throw std::invalid_argument("no steps to replay");
-    if (steps.back().step - steps.front().step >= most_replayed_steps)
-        throw std::invalid_argument(fmt::format("more than {} steps to replay", most_replayed_steps));
+    if (steps.back().step - steps.front().step >= longest_run)
+        throw std::invalid_argument(fmt::format("more than {} steps to replay", longest_run));
     Walk walk(options, format, listed);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const std::int64_t step = steps[i].step, next = i + 1 < steps.size() ? steps[i + 1].step : step + 1;

@@ -91,12 +91,11 @@ struct Replay {
     }
 };
 
-inline constexpr std::int64_t most_replayed_steps = 20'000'000;
 inline constexpr std::size_t most_listed_steps = 100'000; ///< of a replay: 10 MB
 
 /// Replays a scaler over steps in ascending order; a step that is missing has the gradients of the one before it, and
 /// is not known. `format` is that of gradients in backward. Throws std::invalid_argument for options outside their
-/// ranges, no steps, or more than most_replayed_steps. `listed`: how many changes and skipped steps are listed; with
+/// ranges, no steps, or more than longest_run. `listed`: how many changes and skipped steps are listed; with
 /// none of them a gap takes no time.
 Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format,
                      std::size_t listed = most_listed_steps);

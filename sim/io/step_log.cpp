@@ -207,6 +207,11 @@ class LogReader {
                                                        : "holds no step");
         const std::int64_t last = steps_.back().step.step;
         put_in_order();
+        const std::int64_t first = steps_.front().step.step, back = steps_.back().step.step;
+        if (back - first >= longest_run)
+            throw FileError(file_,
+                            fmt::format("logs steps {} and {}, more than {} apart: is one of the two wrong?", first,
+                                        back, longest_run));
         find_hidden(last, log);
         report(log);
         for (const Line& line : steps_) log.steps.push_back(line.step);

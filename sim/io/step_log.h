@@ -27,6 +27,7 @@ struct LogColumns {
 using StepSink = std::function<void(const StepMetrics& step, const nlohmann::ordered_json& line)>;
 
 inline constexpr std::size_t most_logged_steps = 5'000'000; ///< in one log; they take 0.8 GB while it is read
+inline constexpr std::int64_t longest_run = 20'000'000;      ///< steps from the first to the last, missing ones too
 
 struct StepLog {
     std::vector<StepMetrics> steps; ///< ascending, each once
@@ -42,8 +43,8 @@ struct StepLog {
 /// writing it; so are lines that cannot be read and steps that come again (the last one counts), each with a warning;
 /// missing steps are warned of. `progress` is told of bytes read since the last call; for a `sink` the file is read
 /// twice.
-/// Throws FileError where nothing can be read, no column tells of overflows, a
-/// line is longer than longest_line or there are more than most_logged_steps.
+/// Throws FileError where nothing can be read, no column tells of overflows, a line is longer than longest_line, there
+/// are more than most_logged_steps, or the last is longest_run away from the first: one of the two must be wrong.
 StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {},
                       const std::function<void(std::uint64_t bytes)>& progress = {}, const StepSink& sink = {});
 

@@ -6,7 +6,7 @@
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/command_line.h>
+#include <ampscope/tools/selection.h>
 
 #include <fmt/format.h>
 

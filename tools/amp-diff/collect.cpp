@@ -4,7 +4,7 @@
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
-#include <ampscope/tools/command_line.h>
+#include <ampscope/tools/selection.h>
 
 #include <fmt/format.h>
 

@@ -3,6 +3,7 @@
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/tools/command_line.h>
+#include <ampscope/tools/selection.h>
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 #include <ampscope/sim/analysis/cast_count.h>
 #include <ampscope/tools/amp-histogram/json.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
+#include <ampscope/tools/selection.h>
 
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-histogram/options.h>
 #include <ampscope/tools/command_line.h>
+#include <ampscope/tools/selection.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

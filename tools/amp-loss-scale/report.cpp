@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-loss-scale/report.h>
 
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/chart/text.h>
@@ -252,10 +253,10 @@ LineFigure figure_of(const ReplayedLog& log, const LossScaleOptions& options) {
 ReplayedLog replay_log(GradientLog log, const LossScaleOptions& options) {
     ReplayedLog result{.log = std::move(log), .replays = {}, .swept = {}, .recommendation = {}};
     const std::span<const GradientStep> steps = result.log.steps;
-    if (steps.back().step - steps.front().step >= most_replayed_steps)
+    if (steps.back().step - steps.front().step >= longest_run)
         throw FileError(result.log.name,
                         fmt::format("more than {} steps to replay ({} to {}): is one of the two wrong?",
-                                    most_replayed_steps, steps.front().step, steps.back().step));
+                                    longest_run, steps.front().step, steps.back().step));
     for (const NamedScaler& scaler : options.scalers)
         result.replays.push_back(replay_scaler(scaler.options, steps, options.format));
     if (options.sweep) result.swept = sweep_scalers(steps, options.format);
