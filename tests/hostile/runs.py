@@ -124,7 +124,7 @@ def many_lines(rng, path):
 
 def break_tensors(rng, box, folder):
     """One of the recorded tensor files damaged, replaced, renamed or swapped with another."""
-    files = sorted(folder.rglob("*.safetensors"))
+    files = [path for path in sorted(folder.rglob("*.safetensors")) if path.is_file()]  # one may be replaced by now
     if not files:
         return
     file = rng.choice(files)
