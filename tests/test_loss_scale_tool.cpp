@@ -301,6 +301,6 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     replay.check_error(gaps + " --scaler torhc", 2, {"'torhc' is none of"});
     replay.check_error(gaps + " --format e8m0", 2, {"holds scales"});
     replay.check_error(gaps + " --json - --svg -", 2, {"only one of"});
-    replay.check_error(written(scratch, "far.csv", "step,amax\n0,1\n99999999999,1\n"), 1, 
+    replay.check_error(written(scratch, "far.csv", "step,amax\n0,1\n99999999999,1\n"), 1,
                        {"far.csv: logs steps 0 and 99999999999"});
 }
