@@ -1,9 +1,9 @@
 // Charts and wording: rates that never lie, names from hostile files, zones as the codec rounds, well-formed SVG.
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/svg.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

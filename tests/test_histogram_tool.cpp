@@ -2,7 +2,7 @@
 //   AMPSCOPE_UPDATE_GOLDEN=1 build/dev/bin/test_histogram_tool
 #include "histogram_tool.h"
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

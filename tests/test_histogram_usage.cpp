@@ -3,7 +3,7 @@
 #include "fuzz/harness.h"
 #include "tool.h"
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

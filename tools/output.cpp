@@ -2,10 +2,11 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/write.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <nlohmann/json.hpp>
 
@@ -50,13 +51,6 @@ void tell_of_thread_shortage(const Complain& complain) {
     if (const auto shortage = thread_shortage())
         complain("warning: " + std::to_string(shortage->got) + " of " + std::to_string(shortage->wanted) +
                  " threads could work: " + shortage->reason + "; the result is the same");
-}
-
-/// Whether a line names the path, or something below it, already.
-bool begins_with_path(const std::string& line, const fs::path& path) {
-    const std::string text = path.string();
-    return !text.empty() && line.starts_with(text) &&
-           (text.ends_with('/') || line.find_first_of(":/", text.size()) == text.size());
 }
 
 /// Some file systems tell of a full disk when a file is closed.
@@ -166,39 +160,6 @@ void write_report(const fs::path& path, const std::function<void(const TextSink&
 
 void Complain::operator()(const std::string& line) const {
     print_error(std::string(tool) + ": " + printable(line) + "\n");
-}
-
-std::string failure_text(const fs::path& subject) {
-    const std::string at = subject.empty() ? "" : subject.string() + ": ";
-    const auto named = [&](const std::string& what) { return begins_with_path(what, subject) ? what : at + what; };
-    const auto unexpected = [&](const std::string& what) {
-        return at + "an error in this program (" + what + "); please report it";
-    };
-    try {
-        throw;
-    } catch (const FileError& error) {
-        return error.what();
-    } catch (const nlohmann::json::exception& error) {
-        return at + "JSON: " + words_of(error);
-    } catch (const std::bad_alloc&) {
-        return at + "out of memory: what is to be read needs more than this machine, or a limit on it, grants";
-    } catch (const std::length_error&) {
-        return at + "out of memory: what is to be read needs more than any machine grants";
-    } catch (const fs::filesystem_error& error) {
-        return (error.path1().empty() ? at : error.path1().string() + ": ") + error.code().message();
-    } catch (const std::system_error& error) { // also what streams throw
-        return at + error.code().message();
-    } catch (const std::invalid_argument& error) {
-        return named(error.what());
-    } catch (const std::logic_error& error) {
-        return unexpected(error.what());
-    } catch (const std::runtime_error& error) {
-        return named(error.what());
-    } catch (const std::exception& error) {
-        return unexpected(error.what());
-    } catch (...) {
-        return unexpected("unknown");
-    }
 }
 
 std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, const Complain& complain,

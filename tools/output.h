@@ -67,9 +67,6 @@ struct Complain {
     void operator()(const std::string& line) const;
 };
 
-/// What the exception that is being handled says to a user, in a line that names the file: its own, or `subject`.
-std::string failure_text(const std::filesystem::path& subject = {});
-
 /// body(path) for every input. What it throws is told to the user, and returned as lines; the others go on.
 std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Complain& complain,
                                         const std::function<void(const std::filesystem::path&)>& body);

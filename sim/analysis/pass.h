@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/io/tensor_file.h>
 
 #include <algorithm>
@@ -11,9 +12,6 @@
 #include <vector>
 
 namespace amp {
-
-/// Told of bytes done since the last call; may come from any thread, one call at a time.
-using Progress = std::function<void(std::uint64_t bytes)>;
 
 /// Parts of a result, one a block, that come from any thread in any order and are taken in the order of the blocks.
 template <class Part>

@@ -3,10 +3,10 @@
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/selection.h>
 
 #include <fmt/format.h>
 

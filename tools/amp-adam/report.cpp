@@ -1,9 +1,9 @@
 #include <ampscope/tools/amp-adam/report.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,10 +1,10 @@
 // amp-crosscheck: models of matrix hardware against what hardware gave, and a CUDA device against the processor.
 #include <ampscope/sim/analysis/recorded_products.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/tools/amp-crosscheck/replay_report.h>
 #include <ampscope/tools/amp-crosscheck/report.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
 

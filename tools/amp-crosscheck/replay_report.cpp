@@ -1,7 +1,7 @@
 #include <ampscope/tools/amp-crosscheck/replay_report.h>
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 
 #include <bit>

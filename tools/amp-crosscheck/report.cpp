@@ -1,6 +1,6 @@
 #include <ampscope/tools/amp-crosscheck/report.h>
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/output.h>
 
 #include <algorithm>

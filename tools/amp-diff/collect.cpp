@@ -1,10 +1,10 @@
 #include <ampscope/tools/amp-diff/collect.h>
 
+#include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
-#include <ampscope/tools/selection.h>
 
 #include <fmt/format.h>
 

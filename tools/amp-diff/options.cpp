@@ -2,8 +2,8 @@
 
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/gate.h>
+#include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/command_line.h>
-#include <ampscope/tools/selection.h>
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 #include <ampscope/tools/amp-diff/report.h>
 
 #include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>

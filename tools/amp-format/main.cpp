@@ -1,10 +1,10 @@
 // amp-format: the number formats and single numbers in them, tensor files converted, operations on TestFloat's lines.
 // Build: tools/demo; then amp-format --help.
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-format/convert.h>
 #include <ampscope/tools/amp-format/facts.h>
 #include <ampscope/tools/amp-format/testfloat.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
 

@@ -1,10 +1,11 @@
 #include <ampscope/tools/amp-histogram/collect.h>
 
 #include <ampscope/sim/analysis/cast_count.h>
+#include <ampscope/sim/findings/selection.h>
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/tools/amp-histogram/json.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
-#include <ampscope/tools/selection.h>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 
 #include <ampscope/sim/analysis/histogram_json.h>
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 

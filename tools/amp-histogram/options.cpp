@@ -1,6 +1,6 @@
+#include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/amp-histogram/options.h>
 #include <ampscope/tools/command_line.h>
-#include <ampscope/tools/selection.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <ampscope/sim/analysis/measure.h>
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/document/document.h>
 #include <ampscope/tools/document/provenance.h>
 

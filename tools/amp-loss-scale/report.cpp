@@ -1,10 +1,10 @@
 #include <ampscope/tools/amp-loss-scale/report.h>
 
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>

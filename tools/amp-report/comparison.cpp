@@ -1,8 +1,8 @@
 #include <ampscope/tools/amp-report/comparison.h>
 
 #include <ampscope/formats/spec.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/train/configuration.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
 

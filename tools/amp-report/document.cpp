@@ -1,8 +1,8 @@
 #include <ampscope/tools/amp-report/report.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-adam/report.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,7 +1,7 @@
 #include <ampscope/tools/amp-report/report.h>
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/figure.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
 

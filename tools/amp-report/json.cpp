@@ -1,7 +1,7 @@
 #include <ampscope/tools/amp-report/report.h>
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-adam/report.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 
 #include <cmath>

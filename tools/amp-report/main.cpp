@@ -1,4 +1,5 @@
 // amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/tools/amp-report/report.h>
 #include <ampscope/tools/amp-report/standard.h>
 #include <ampscope/tools/chart/terminal.h>

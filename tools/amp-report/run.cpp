@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-report/run.h>
 
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/tools/chart/terminal.h>

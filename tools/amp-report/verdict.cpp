@@ -1,7 +1,7 @@
 #include <ampscope/tools/amp-report/comparison.h>
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

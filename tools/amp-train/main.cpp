@@ -1,6 +1,6 @@
 // amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-train/report.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 #include <ampscope/tools/amp-train/report.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/train/configuration.h>
-#include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/figure.h>
-#include <ampscope/tools/chart/text.h>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include <ampscope/tools/chart/svg.h>
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 

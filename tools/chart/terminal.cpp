@@ -1,6 +1,6 @@
 #include <ampscope/tools/chart/terminal.h>
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <unistd.h>
 
@@ -188,6 +189,12 @@ void ProgressBar::add(std::uint64_t done) {
     std::string bar;
     for (int i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
     print_error(fmt::format("\r{} {:3.0f} %  {}B of {}B", bar, permille / 10.0, short_count(now), short_count(total_)));
+}
+
+Watch progress_bars() {
+    return [](std::uint64_t total) {
+        return [bar = std::make_shared<ProgressBar>(total)](std::uint64_t done) { bar->add(done); };
+    };
 }
 
 } // namespace amp

@@ -1,6 +1,7 @@
 // Reports in a terminal: 80 columns, colour only where it helps and is wanted, tables, a histogram of block characters.
 #pragma once
 
+#include <ampscope/sim/base/progress.h>
 #include <ampscope/tools/chart/chart.h>
 
 #include <atomic>
@@ -58,5 +59,8 @@ class ProgressBar {
     std::mutex drawing_;
     int drawn_ = -1; ///< permille last drawn
 };
+
+/// A ProgressBar for each piece of work that is watched.
+Watch progress_bars();
 
 } // namespace amp

@@ -1,6 +1,6 @@
 #include <ampscope/tools/document/document.h>
 
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 

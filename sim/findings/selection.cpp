@@ -1,4 +1,4 @@
-#include <ampscope/tools/selection.h>
+#include <ampscope/sim/findings/selection.h>
 
 #include <fmt/format.h>
 

@@ -37,8 +37,8 @@ std::string printable(std::string_view text);
 /// The same for the text of a JSON document: line ends stay, and \u escapes take the place of what must not be there.
 std::string printable_json(std::string_view json);
 
-/// A printable() text as a cell of a CSV, in quotes where RFC 4180 wants them. A text that begins with = + - or @ gets an
-/// apostrophe in front, since spreadsheets would take it for a formula. Numbers are no texts: they stay as they are.
+/// A printable() text as a cell of a CSV, in quotes where RFC 4180 wants them. A text that begins with = + - or @ gets
+/// an apostrophe in front, since spreadsheets would take it for a formula. Numbers are no texts: they stay as they are.
 std::string csv_cell(std::string_view text);
 
 /// The columns that a printable() text takes in a terminal: two for East Asian wide characters and emoji, none for

@@ -1,4 +1,4 @@
-#include <ampscope/tools/chart/text.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 
