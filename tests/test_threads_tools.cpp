@@ -33,6 +33,12 @@ TEST_CASE("threads that the system refuses are done without, and said") {
     CHECK(contains(few.err, "amp-histogram: warning: "));
     CHECK(contains(few.err, " threads could work: "));
     CHECK(contains(few.err, "; the result is the same"));
+    // also where the tool fails then: the report cannot be written
+    const Outcome failed = run_command("ulimit -v 1000000; " + command + " --threads 1000 --csv /dev/full");
+    CHECK(failed.code == 1);
+    REQUIRE(lines_of(failed.err).size() == 2);
+    CHECK(contains(failed.err, "/dev/full: cannot be written"));
+    CHECK(contains(lines_of(failed.err)[1], " threads could work: "));
 }
 
 TEST_CASE("the most threads are said") {

@@ -184,18 +184,19 @@ int exit_code(const Complain& complain, const std::function<int()>& run) {
     const FloatEnvironment environment;
     hold_closed_streams();
     std::signal(SIGXFSZ, SIG_IGN); // a file that may grow no further is an error of writing it, as a full disk is
+    int code = 1;
     try {
-        const int code = run();
+        const int result = run();
         close_output();
-        tell_of_thread_shortage(complain);
-        return code;
+        code = result;
     } catch (const UsageError& error) {
         complain(clipped(printable(error.what()), longest_usage) + "; see --help");
-        return 2;
+        code = 2;
     } catch (...) {
         complain(failure_text());
-        return 1;
     }
+    tell_of_thread_shortage(complain);
+    return code;
 }
 
 } // namespace amp
