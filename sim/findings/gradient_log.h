@@ -46,7 +46,7 @@ struct GradientLog {
 
 /// Reads metrics.jsonl and histograms.jsonl of a run folder; a log of any program (.csv, .tsv, .jsonl, .json, .ndjson,
 /// a pipe), which knows amax at most; or gradients in a file or folder, which are measured. The watch is told of bytes.
-/// Throws FileError for an input of which nothing can be read, RecordingError where that is so of several files.
+/// Throws FileError, or RecordingError with a line for each file, for an input of which nothing can be read.
 GradientLog read_gradient_log(const std::filesystem::path& path, const GradientLogOptions& options,
                               const Watch& watch = {});
 
