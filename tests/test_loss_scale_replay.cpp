@@ -260,12 +260,12 @@ TEST_CASE("the sweep puts first what loses least") {
         for (int e = -40; e < -1; ++e) step.magnitudes.add(unpack(std::ldexp(1.0F, e)), 10);
         steps.push_back(step);
     }
-    const std::vector<SweptScaler> swept = sweep_scalers(steps, fp16);
+    const std::vector<ScalerReplay> swept = sweep_scalers(steps, fp16);
     REQUIRE(swept.size() > 20);
     for (std::size_t i = 1; i < swept.size(); ++i) CHECK(swept[i - 1].lost() <= swept[i].lost());
     CHECK(swept.front().replay.skips == 0);
     CHECK(swept.front().name == "constant,init=2^17"); // the largest that 2^-2 bears: 2^15 < 65504
-    for (const SweptScaler& s : swept) CHECK(scaler_options(s.name) == s.options);
+    for (const ScalerReplay& s : swept) CHECK(scaler_options(s.name) == s.options);
 }
 
 TEST_CASE("scalers by name") {

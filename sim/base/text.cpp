@@ -60,6 +60,11 @@ std::string upper_case(std::string_view text) {
 
 std::string power_of_two(int log2) { return log2 == 0 ? "1" : fmt::format("2^{}", log2); }
 
+std::string scale_text(double scale) {
+    int exponent = 0;
+    return std::frexp(scale, &exponent) == 0.5 ? power_of_two(exponent - 1) : fmt::format("{:.4g}", scale);
+}
+
 namespace {
 
 /// Length of the valid UTF-8 sequence at the front of `text` (RFC 3629: no overlong forms, no surrogates), or 0.

@@ -30,6 +30,9 @@ std::string upper_case(std::string_view text);
 /// "1" or "2^13".
 std::string power_of_two(int log2);
 
+/// The same of any scale; of one that is no power of two four digits: "3.5".
+std::string scale_text(double scale);
+
 /// Valid UTF-8 in which nothing hides: control characters, those that turn the direction of the text and others that
 /// are invisible become U+FFFD, as do bytes that are no UTF-8. Names come from files of unknown origin.
 std::string printable(std::string_view text);

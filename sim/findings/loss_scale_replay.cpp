@@ -201,22 +201,22 @@ Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientS
     return walk.end(steps.front().step);
 }
 
-std::vector<SweptScaler> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format) {
+std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format) {
     std::vector<std::string> names;
     for (int log2 = 0; log2 <= 32; ++log2) names.push_back(fmt::format("constant,init=2^{}", log2));
     for (int log2 = 0; log2 <= 32; log2 += 4)
         for (const int interval : {50, 100, 200, 500, 1000, 2000})
             for (const char* backoff : {"0.5", "0.25"})
                 names.push_back(fmt::format("torch,init=2^{},interval={},backoff={}", log2, interval, backoff));
-    std::vector<SweptScaler> swept;
+    std::vector<ScalerReplay> swept;
     for (const std::string& name : names) {
         const LossScalerOptions options = scaler_options(name);
         swept.push_back({name, options, replay_scaler(options, steps, format, 0)});
     }
-    std::ranges::stable_sort(swept, [](const SweptScaler& a, const SweptScaler& b) {
+    std::ranges::stable_sort(swept, [](const ScalerReplay& a, const ScalerReplay& b) {
         return a.lost() != b.lost() ? a.lost() < b.lost() : a.replay.final_scale > b.replay.final_scale;
     });
-    const auto alike = [](const SweptScaler& a, const SweptScaler& b) {
+    const auto alike = [](const ScalerReplay& a, const ScalerReplay& b) {
         return a.lost() == b.lost() && a.replay.final_scale == b.replay.final_scale;
     };
     swept.erase(std::unique(swept.begin(), swept.end(), alike), swept.end());

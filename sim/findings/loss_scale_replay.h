@@ -100,7 +100,7 @@ inline constexpr std::size_t most_listed_steps = 100'000; ///< of a replay: 10 M
 Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format,
                      std::size_t listed = most_listed_steps);
 
-struct SweptScaler {
+struct ScalerReplay {
     std::string name; ///< as the command line takes it: "torch,init=2^10,interval=200,backoff=0.5"
     LossScalerOptions options;
     Replay replay; ///< nothing listed
@@ -110,7 +110,7 @@ struct SweptScaler {
 
 /// Constant scales and settings of torch's machine, by what they lose, then by their final scale, largest first;
 /// of those that come out alike the first.
-std::vector<SweptScaler> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format);
+std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format);
 
 /// A row's name with changes: "torch,interval=100,min=2^7". Keys: init, growth, backoff (factors), interval,
 /// hysteresis, min, max. Throws std::invalid_argument.

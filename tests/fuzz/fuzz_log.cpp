@@ -27,7 +27,7 @@ std::filesystem::path named(const std::filesystem::path& file, const char* exten
 // options.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
-    amp::loss_scale_tool::LossScaleOptions options;
+    amp::loss_scale_tool::LossScaleToolOptions options;
     options.format = amp::format("fp16");
     options.scalers = {{"torch", amp::scaler_options("torch,interval=3")}};
     options.recorded_under = options.scalers.front();
@@ -36,13 +36,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const amp::FloatEnvironment environment;
     try {
         const auto path = named(amp::fuzz::memory_file(data + 1, size - 1), extension);
-        amp::loss_scale_tool::GradientLog log = amp::loss_scale_tool::read_gradient_log(path, options);
+        amp::GradientLog log = amp::read_gradient_log(path, options);
         if (log.steps.back().step - log.steps.front().step > 100'000) return 0; // right, but slow
-        const std::vector<amp::loss_scale_tool::ReplayedLog> logs = {
-            amp::loss_scale_tool::replay_log(std::move(log), options)};
+        const std::vector<amp::LossScaleFindings> logs = {amp::loss_scale_findings(std::move(log), options)};
         amp::loss_scale_tool::terminal_report(logs, options, false);
         amp::loss_scale_tool::json_report(logs, {}, options);
-        amp::loss_scale_tool::svg_report(logs, options);
+        amp::loss_scale_tool::svg_report(logs);
     } catch (const amp::FileError&) {
     }
     return 0;

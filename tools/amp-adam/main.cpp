@@ -14,7 +14,7 @@ int run(const AdamToolOptions& options, const Complain& complain) {
     std::vector<AdamFindings> inputs;
     std::vector<std::string> errors;
     const auto unread = for_each_input(options.paths, complain, [&](const std::filesystem::path& path) {
-        inputs.push_back(collect(path, options));
+        inputs.push_back(adam_findings(path, options, progress_bars()));
         for (const std::string& warning : inputs.back().warnings) complain("warning: " + warning);
         for (const std::string& error : inputs.back().errors) complain(error);
         errors.insert(errors.end(), inputs.back().errors.begin(), inputs.back().errors.end());

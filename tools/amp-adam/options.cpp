@@ -43,19 +43,13 @@ void interpret(const Words& words, AdamToolOptions& options) {
         options.optimizer = optimizer(words.optimizer).options;
         if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
     }
-    if (options.eps.empty()) options.eps = standard_question().eps;
+    if (options.eps.empty()) options.eps = standard_adam_options().eps;
     std::ranges::sort(options.eps, std::greater<>());
     options.tensor = tensor_pattern(words.tensor);
+    options.tensor_ratios = !options.json.empty(); // nothing else shows them
 }
 
 } // namespace
-
-AdamToolOptions standard_question() {
-    AdamToolOptions options;
-    for (int k = 4; k <= 15; ++k) options.eps.push_back(std::stod("1e-" + std::to_string(k)));
-    options.states = options.weights = {format("fp32"), format("bf16"), format("fp16")};
-    return options;
-}
 
 std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options) {
     Words words;

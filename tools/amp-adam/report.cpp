@@ -19,13 +19,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double few = 0.01, many = 0.5; // shares that advice speaks of
-
 double share(std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
-
-double usual_eps(const AdamFindings& f) { return f.question.eps[f.question.usual_eps]; }
 
 std::string basis_text(const AdamFindings& f) {
     switch (f.basis) {
@@ -43,21 +39,6 @@ std::string median_text(const BinadeCounts& counts) {
     if (counts.count() == 0) return "-";
     const int median = counts.median();
     return median == INT_MIN ? "0" : median == INT_MAX ? "inf" : power_of_two(median);
-}
-
-/// The largest eps of the sweep that decides few steps in FP32 state; none if all decide more.
-std::optional<double> quiet_eps(const AdamFindings& f, const AdamEffects& e) {
-    for (std::size_t i = 0; i < f.question.eps.size(); ++i)
-        if (f.question.eps[i] > 0 && share(e.states.front().eps[i].dominated, e.nonzero) < few)
-            return f.question.eps[i];
-    return std::nullopt;
-}
-
-/// The smallest eps of the sweep that decides most of a tensor's steps.
-std::optional<double> muting_eps(const AdamFindings& f, const AdamEffects& e) {
-    for (std::size_t i = f.question.eps.size(); i-- > 0;)
-        if (share(e.states.front().eps[i].dominated, e.nonzero) > many) return f.question.eps[i];
-    return std::nullopt;
 }
 
 std::string eps_text(double eps) { return fmt::format("{:g}", eps); }
@@ -136,7 +117,7 @@ std::string tensor_table(const AdamFindings& f, const AdamToolOptions& options, 
     Table table({"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"});
     for (std::size_t i = 0; i < shown; ++i) {
         const AdamEffects& e = tensors[i]->effects;
-        const std::optional<double> muting = muting_eps(f, e);
+        const std::optional<double>& muting = tensors[i]->muted_from;
         table.add({printable(tensors[i]->name), median_text(e.root),
                    percent(e.states.front().eps[usual].dominated, e.nonzero), muting ? eps_text(*muting) : "-",
                    median_text(e.rate)});
@@ -159,7 +140,7 @@ std::string report_of(const AdamFindings& f, const AdamToolOptions& options, boo
                                 optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate, o.beta1,
                                 o.beta2));
     text += "\n" + eps_table(f, color) + stored_text(f) + "\n" + state_table(f, color) + lost_text(f) + "\n" +
-            tensor_table(f, options, color) + "\n" + wrapped(advice(f));
+            tensor_table(f, options, color) + "\n" + wrapped(f.advice);
     return text;
 }
 
@@ -169,7 +150,7 @@ Json json_of(const BinadeCounts& counts) {
     return json;
 }
 
-Json json_of(const AdamFindings& f, const AdamEffects& e) {
+Json json_of(const AdamFindings& f, const AdamEffects& e, const std::optional<double>& muted_from) {
     Json json = {
         {"elements", e.elements}, {"nonzero", e.nonzero}, {"sqrt_v_hat", json_of(e.root)}, {"rate", json_of(e.rate)}};
     for (std::size_t s = 0; s < e.states.size(); ++s) {
@@ -187,14 +168,13 @@ Json json_of(const AdamFindings& f, const AdamEffects& e) {
     json["updated"] = e.updated;
     json["lost"] = Json::object();
     for (std::size_t i = 0; i < e.lost.size(); ++i) json["lost"][f.question.weights[i].name] = e.lost[i];
-    const std::optional<double> muting = muting_eps(f, e);
-    json["muted_from_eps"] = muting ? Json(*muting) : Json(nullptr);
+    json["muted_from_eps"] = muted_from ? Json(*muted_from) : Json(nullptr);
     return json;
 }
 
 std::string note_of(const AdamFindings& f, std::size_t state) {
     const EpsEffects& e = f.total.states[state].eps[f.question.usual_eps];
-    if (quantize(f.question.states[state], usual_eps(f)) == 0)
+    if (quantize(f.question.states[state], f.usual_eps()) == 0)
         return fmt::format("eps is stored as 0; {} of all steps are NaN or infinite",
                            percent(e.nonfinite, f.total.elements));
     return fmt::format("{} decided by eps, {} with v = 0", percent(e.dominated, f.total.nonzero),
@@ -202,46 +182,6 @@ std::string note_of(const AdamFindings& f, std::size_t state) {
 }
 
 } // namespace
-
-std::string advice(const AdamFindings& f) {
-    const AdamEffects& e = f.total;
-    const double eps = usual_eps(f), decided = share(e.states.front().eps[f.question.usual_eps].dominated, e.nonzero);
-    const std::optional<double> quiet = quiet_eps(f, e);
-    std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
-    if (decided >= few && quiet) text += fmt::format(" From {:g} down it decides less than {}.", *quiet, percent(few));
-    if (decided >= few && !quiet) text += " Every eps of the sweep decides more than that of the steps.";
-    if (decided < few) text += fmt::format(" It could be as large as {:g}.", quiet.value_or(eps));
-    std::vector<std::string> muted;
-    for (const AdamTensor& t : f.tensors)
-        if (share(t.effects.states.front().eps[f.question.usual_eps].dominated, t.effects.nonzero) > many)
-            muted.push_back(clipped(printable(t.name), 40));
-    if (!muted.empty()) {
-        const std::size_t n = muted.size();
-        muted.resize(std::min<std::size_t>(n, 3));
-        text += fmt::format(" It mutes {}{}.", fmt::join(muted, ", "), n > 3 ? fmt::format(" and {} more", n - 3) : "");
-    }
-    for (std::size_t s = 1; s < e.states.size(); ++s) {
-        const StateEffects& state = e.states[s];
-        const double broken = share(state.eps[f.question.usual_eps].nonfinite, e.elements);
-        const double underflow = share(state.v_underflow, e.nonzero), stuck = share(state.v_stuck, e.elements);
-        const std::string_view name = f.question.states[s].name;
-        if (broken > 0)
-            text += fmt::format(" State in {}: {} of the steps are NaN or infinite.", name, percent(broken));
-        else if (underflow >= few) text += fmt::format(" State in {}: v underflows in {}.", name, percent(underflow));
-        if (stuck > many)
-            text +=
-                fmt::format(" v in {} cannot decay by beta2 {:g} in {} of the elements: keep it in FP32, or round it "
-                            "stochastically.",
-                            name, f.question.options.beta2, percent(stuck));
-    }
-    for (std::size_t i = 0; i < e.lost.size(); ++i)
-        if (share(e.lost[i], e.updated) > 0.1)
-            text += fmt::format(
-                " Weights in {} lose {} of their updates: keep FP32 master weights, or round stochastically, or "
-                "as Kahan.",
-                f.question.weights[i].name, percent(e.lost[i], e.updated));
-    return "Advice: " + text;
-}
 
 std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color) {
     std::string text;
@@ -260,20 +200,20 @@ void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::
         const OptimizerOptions& o = f.question.options;
         Json input = {{"input", printable(f.name)},
                       {"basis", name_of(f.basis)},
-                      {"exact", f.basis == AdamBasis::recorded || f.basis == AdamBasis::contiguous},
+                      {"exact", f.is_exact()},
                       {"step", f.step ? Json(*f.step) : Json(nullptr)},
                       {"kind", optimizer_kind_names[static_cast<std::size_t>(o.kind)]},
                       {"order", optimizer_order_names[static_cast<std::size_t>(o.order)]},
                       {"lr", o.learning_rate},
                       {"beta1", o.beta1},
                       {"beta2", o.beta2},
-                      {"eps", usual_eps(f)},
+                      {"eps", f.usual_eps()},
                       {"warnings", f.warnings},
-                      {"advice", advice(f)},
-                      {"total", json_of(f, f.total)}};
+                      {"advice", f.advice},
+                      {"total", json_of(f, f.total, f.muted_from)}};
         input["tensors"] = arrays.add(f.tensors.size(), [&f](std::size_t i) {
             Json tensor = {{"tensor", printable(f.tensors[i].name)}};
-            tensor.update(json_of(f, f.tensors[i].effects));
+            tensor.update(json_of(f, f.tensors[i].effects, f.tensors[i].muted_from));
             return tensor;
         });
         json["inputs"].push_back(std::move(input));
@@ -285,7 +225,7 @@ BarFigure ratio_figure(const AdamFindings& f) {
     BarFigure figure{
         .title = fmt::format("Adam on {}: sqrt(v_hat) / eps", f.name),
         .subtitle = fmt::format(
-            "elements with a gradient, eps {:g} as each format stores it; below 1 eps sets the step", usual_eps(f)),
+            "elements with a gradient, eps {:g} as each format stores it; below 1 eps sets the step", f.usual_eps()),
         .x_label = "sqrt(v_hat) / eps",
         .panels = {}};
     for (std::size_t s = 0; s < f.total.states.size(); ++s) {

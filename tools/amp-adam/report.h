@@ -1,7 +1,7 @@
 // What amp-adam says.
 #pragma once
 
-#include <ampscope/tools/amp-adam/collect.h>
+#include <ampscope/tools/amp-adam/options.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/output.h>
 
@@ -18,8 +18,5 @@ LineFigure sweep_figure(const AdamFindings& findings);
 
 /// sqrt(v_hat) / eps by state format, and what each eps of the sweep does.
 std::string svg_report(const std::vector<AdamFindings>& inputs);
-
-/// Which eps, which state, which weights, and whose steps eps mutes, in a few sentences.
-std::string advice(const AdamFindings& findings);
 
 } // namespace amp::adam_tool

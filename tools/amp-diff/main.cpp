@@ -10,8 +10,8 @@ namespace {
 using namespace amp;
 using namespace amp::diff_tool;
 
-int run(const DiffOptions& options, const Complain& complain) {
-    const DiffFindings findings = collect(options);
+int run(const DiffToolOptions& options, const Complain& complain) {
+    const DiffFindings findings = diff_findings(options.a, options.b, options, progress_bars());
     for (const std::string& warning : findings.warnings) complain("warning: " + warning);
     for (const std::string& error : findings.errors) complain(error);
     if (!options.json.empty()) write_report(options.json, json_report(findings, options));
@@ -19,7 +19,7 @@ int run(const DiffOptions& options, const Complain& complain) {
     const bool piped = options.json == "-" || options.svg == "-";
     if (!piped && !findings.pairs.empty()) print_text(terminal_report(findings, options, wants_color(stdout)));
     if (!findings.errors.empty()) return 1;
-    const std::vector<DiffGateResult> gates = judge(findings, options);
+    const std::vector<DiffGateResult> gates = judge(findings, options.gates);
     if (piped)
         for (const DiffGateResult& g : gates)
             if (!g.holds) complain("gate does not hold: " + g.gate.text);
@@ -31,7 +31,7 @@ int run(const DiffOptions& options, const Complain& complain) {
 int main(int argc, char** argv) {
     const Complain complain{"amp-diff"};
     return exit_code(complain, [&] {
-        DiffOptions options;
+        DiffToolOptions options;
         if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
         return run(options, complain);
     });

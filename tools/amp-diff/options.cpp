@@ -1,13 +1,11 @@
 #include <ampscope/tools/amp-diff/options.h>
 
-#include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/command_line.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace amp::diff_tool {
 
@@ -24,43 +22,12 @@ Tensors are paired by name and step; two files of one tensor each in any case. G
 number or percentage; max-ulps, nan, inf, sign, zero and missing < or <= a number.
 That things differ is no failure: without a gate the exit code is 0.)";
 
-DiffGate parse_diff_gate(const std::string& text) {
-    DiffGate gate;
-    gate.text = text;
-    const std::size_t less = text.find('<');
-    const auto fail = [&](const char* expected) {
-        throw std::invalid_argument("gate '" + text + "': expected " + expected);
-    };
-    if (less == std::string::npos) fail("FIGURE<LIMIT or FIGURE<=LIMIT");
-    const auto trimmed = [](std::string word) {
-        word.erase(0, word.find_first_not_of(' '));
-        word.erase(word.find_last_not_of(' ') + 1);
-        return word;
-    };
-    gate.figure = parse_name<DiffGate::Figure>("gate", diff_gate_names, trimmed(text.substr(0, less)));
-    gate.or_equal = less + 1 < text.size() && text[less + 1] == '=';
-    std::string limit = trimmed(text.substr(less + (gate.or_equal ? 2 : 1)));
-    const bool percent = limit.ends_with('%');
-    if (percent) limit.pop_back();
-    char* end = nullptr;
-    gate.limit = std::strtod(limit.c_str(), &end);
-    if (limit.empty() || end != limit.c_str() + limit.size() || !(gate.limit >= 0) || std::isinf(gate.limit))
-        fail("a limit such as 1, 1e-3 or 0.1%");
-    if (percent) gate.limit /= 100;
-    const bool share = gate.figure == DiffGate::Figure::differ || gate.figure == DiffGate::Figure::norm ||
-                       gate.figure == DiffGate::Figure::max_relative;
-    if (gate.figure == DiffGate::Figure::differ && gate.limit > 1)
-        fail("a share of at most 1 or 100%, since no share is larger");
-    if (percent && !share) fail("a number without %: this figure is a count");
-    return gate;
-}
-
 struct Words {
     std::string a, b, tensor, dtype, as, a_scale, b_scale;
     std::vector<std::string> gates;
 };
 
-void interpret(const Words& words, DiffOptions& options) {
+void interpret(const Words& words, DiffToolOptions& options) {
     options.a = words.a;
     options.b = words.b;
     options.tensor = tensor_pattern(words.tensor);
@@ -79,12 +46,13 @@ void interpret(const Words& words, DiffOptions& options) {
             "--as changes nothing: it is for .npy and .npz files that lost their number format");
     if (!words.a_scale.empty()) options.a_scale = parse_scale(words.a_scale);
     if (!words.b_scale.empty()) options.b_scale = parse_scale(words.b_scale);
+    options.worst = options.rows == 0 ? 100 : options.rows;
     for (const std::string& gate : words.gates) options.gates.push_back(parse_diff_gate(gate));
 }
 
 } // namespace
 
-std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& options) {
+std::optional<int> parse_command_line(int argc, char** argv, DiffToolOptions& options) {
     Words words;
     CommandLine app("amp-diff", "Where two recordings part: first difference, distances in ulps, worst elements.",
                     examples);
@@ -94,7 +62,7 @@ std::optional<int> parse_command_line(int argc, char** argv, DiffOptions& option
     app.add_tensor(words.tensor);
     app.add_option("--a-scale", words.a_scale, "Loss scale that the values of A still contain; overrides the file's");
     app.add_option("--b-scale", words.b_scale, "The same for B");
-    app.add_worst(options.worst, "Rows in tables of tensors and elements; 0: all tensors; default 10");
+    app.add_worst(options.rows, "Rows in tables of tensors and elements; 0: all tensors; default 10");
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated")->allow_extra_args(false);
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw distances over steps and by tensor");

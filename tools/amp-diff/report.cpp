@@ -70,8 +70,8 @@ std::vector<const PairedTensor*> by_distance(const DiffFindings& findings) {
 
 std::string origin_text(const StepDiff& step) {
     if (step.diff.differing() == 0) return "the same";
-    if (step.origin == Origin::local) return "local error";
-    if (step.origin == Origin::drift) return fmt::format("drift, state {}", figure_text(step.state_distance));
+    if (step.origin == DiffOrigin::local) return "local error";
+    if (step.origin == DiffOrigin::drift) return fmt::format("drift, state {}", figure_text(step.state_distance));
     return "-";
 }
 
@@ -86,11 +86,11 @@ std::vector<const StepDiff*> steps_shown(const DiffFindings& findings, std::size
     return shown;
 }
 
-std::string steps_table(const DiffFindings& findings, const DiffOptions& options, bool color) {
-    if (findings.steps.size() < 2 && (findings.steps.empty() || findings.steps.front().origin == Origin::unknown))
+std::string steps_table(const DiffFindings& findings, const DiffToolOptions& options, bool color) {
+    if (findings.steps.size() < 2 && (findings.steps.empty() || findings.steps.front().origin == DiffOrigin::unknown))
         return "";
     Table table({"step", "tensors", "elements", "|a-b|/|a|", "max ulps", "what it is"});
-    const auto shown = steps_shown(findings, options.worst == 0 ? findings.steps.size() : options.worst);
+    const auto shown = steps_shown(findings, options.rows == 0 ? findings.steps.size() : options.rows);
     for (const StepDiff* s : shown)
         table.add({step_text(s->step), fmt::format("{} of {}", s->differing, s->tensors),
                    percent(s->diff.differing(), s->diff.elements()), figure_text(s->diff.relative_norm()),
@@ -102,9 +102,9 @@ std::string steps_table(const DiffFindings& findings, const DiffOptions& options
            "\n";
 }
 
-std::string tensors_table(const DiffFindings& findings, const DiffOptions& options, bool color) {
+std::string tensors_table(const DiffFindings& findings, const DiffToolOptions& options, bool color) {
     const auto pairs = by_distance(findings);
-    const std::size_t shown = options.worst == 0 ? pairs.size() : std::min(options.worst, pairs.size());
+    const std::size_t shown = options.rows == 0 ? pairs.size() : std::min(options.rows, pairs.size());
     Table table({"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"});
     std::set<std::string> odd;
     for (std::size_t i = 0; i < shown; ++i) {
@@ -130,7 +130,7 @@ std::string classes_text(const TensorDiff& diff) {
     return parts.empty() ? "" : wrapped(fmt::format("Elements: {}.", fmt::join(parts, ", ")));
 }
 
-std::string worst_text(const DiffFindings& findings, const DiffOptions& options) {
+std::string worst_text(const DiffFindings& findings, const DiffToolOptions& options) {
     struct Item {
         const DifferingElement* element;
         const PairedTensor* pair;
@@ -140,7 +140,7 @@ std::string worst_text(const DiffFindings& findings, const DiffOptions& options)
         for (const DifferingElement& e : pair.diff.worst) items.push_back({&e, &pair});
     std::ranges::stable_sort(items, [](const Item& a, const Item& b) { return a.element->ulps > b.element->ulps; });
     std::string text = "\nFarthest apart:\n";
-    for (std::size_t i = 0; i < std::min(options.worst == 0 ? items.size() : options.worst, items.size()); ++i)
+    for (std::size_t i = 0; i < std::min(options.rows == 0 ? items.size() : options.rows, items.size()); ++i)
         text += wrapped(fmt::format("{} ulps, {}{}", figure_text(items[i].element->ulps),
                                     items[i].pair->step ? fmt::format("step {}, ", *items[i].pair->step) : "",
                                     element_text(*items[i].element, *items[i].pair)),
@@ -194,38 +194,9 @@ Json json_of(const PairedTensor& pair) {
     return json;
 }
 
-double figure_of(const DiffFindings& findings, DiffGate::Figure figure) {
-    const TensorDiff& d = findings.total;
-    const bool odd = d.of(DiffClass::nan) + d.of(DiffClass::inf) > 0; // as far apart as can be
-    switch (figure) {
-    case DiffGate::Figure::differ:
-        return static_cast<double>(d.differing()) / static_cast<double>(std::max<std::uint64_t>(d.elements(), 1));
-    case DiffGate::Figure::max_ulps: return odd ? HUGE_VAL : d.max_ulps;
-    case DiffGate::Figure::max_relative: return odd ? HUGE_VAL : d.max_relative;
-    case DiffGate::Figure::norm: return odd ? HUGE_VAL : d.relative_norm();
-    case DiffGate::Figure::nan: return static_cast<double>(d.of(DiffClass::nan));
-    case DiffGate::Figure::inf: return static_cast<double>(d.of(DiffClass::inf));
-    case DiffGate::Figure::sign: return static_cast<double>(d.of(DiffClass::sign));
-    case DiffGate::Figure::zero: return static_cast<double>(d.of(DiffClass::zero) + d.of(DiffClass::zero_sign));
-    case DiffGate::Figure::missing: return static_cast<double>(findings.only_a.size() + findings.only_b.size());
-    }
-    return HUGE_VAL;
-}
-
 } // namespace
 
-std::vector<DiffGateResult> judge(const DiffFindings& findings, const DiffOptions& options) {
-    std::vector<DiffGateResult> results;
-    for (const DiffGate& gate : options.gates) {
-        const double value = figure_of(findings, gate.figure);
-        // What could not be compared holds no gate.
-        const bool holds = findings.total.elements() > 0 && (gate.or_equal ? value <= gate.limit : value < gate.limit);
-        results.push_back({gate, value, holds});
-    }
-    return results;
-}
-
-std::string terminal_report(const DiffFindings& findings, const DiffOptions& options, bool color) {
+std::string terminal_report(const DiffFindings& findings, const DiffToolOptions& options, bool color) {
     std::string text;
     for (const std::string& note : findings.notes) text += wrapped(clipped(printable(note), 200), 2);
     text += missing_text(findings.only_a, "A", 5) + missing_text(findings.only_b, "B", 5);
@@ -245,13 +216,13 @@ std::string terminal_report(const DiffFindings& findings, const DiffOptions& opt
         text += steps_table(findings, options, color) + tensors_table(findings, options, color) + "\n" +
                 classes_text(total) + worst_text(findings, options);
     }
-    for (const DiffGateResult& g : judge(findings, options))
+    for (const DiffGateResult& g : judge(findings, options.gates))
         text +=
             fmt::format("{}: gate {} ({})\n", g.holds ? "holds" : "DOES NOT HOLD", g.gate.text, figure_text(g.value));
     return text;
 }
 
-std::string json_report(const DiffFindings& findings, const DiffOptions& options) {
+std::string json_report(const DiffFindings& findings, const DiffToolOptions& options) {
     Json json = {{"schema_version", 1},
                  {"tool", "amp-diff"},
                  {"version", AMPSCOPE_VERSION},
@@ -282,12 +253,12 @@ std::string json_report(const DiffFindings& findings, const DiffOptions& options
     json["tensors"] = Json::array();
     for (const PairedTensor& pair : findings.pairs) json["tensors"].push_back(json_of(pair));
     json["gates"] = Json::array();
-    for (const DiffGateResult& g : judge(findings, options))
+    for (const DiffGateResult& g : judge(findings, options.gates))
         json["gates"].push_back({{"gate", g.gate.text}, {"value", number(g.value)}, {"holds", g.holds}});
     return json_text(json);
 }
 
-std::string svg_report(const DiffFindings& findings, const DiffOptions& options) {
+std::string svg_report(const DiffFindings& findings, const DiffToolOptions& options) {
     std::vector<Figure> figures;
     const std::string title = options.a.filename().string() + " and " + options.b.filename().string();
     if (findings.steps.size() > 1 && findings.steps.front().step) {
@@ -305,7 +276,7 @@ std::string svg_report(const DiffFindings& findings, const DiffOptions& options)
         for (const StepDiff& s : findings.steps) {
             const auto x = static_cast<double>(s.step.value_or(0));
             gradients.points.emplace_back(x, log2(s.diff.relative_norm()));
-            if (s.origin != Origin::unknown) state.points.emplace_back(x, log2(s.state_distance));
+            if (s.origin != DiffOrigin::unknown) state.points.emplace_back(x, log2(s.state_distance));
         }
         lines.panels.front().series.push_back(gradients);
         if (!state.points.empty()) lines.panels.front().series.push_back(state);

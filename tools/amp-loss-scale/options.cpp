@@ -18,15 +18,13 @@ constexpr const char* examples = R"(Examples:
 A scaler is a row (torch, apex, deepspeed, megatron, keras3 ...; constant, none), then any key=value that differs:
 init, growth, backoff, interval, hysteresis, min, max. Numbers may be 2^13.)";
 
-NamedScaler named(const std::string& name) { return {name, scaler_options(name)}; }
-
 struct Words {
     std::vector<std::string> paths, scalers;
     std::string format = "fp16", recorded_under = "torch";
 };
 
 /// What says where things are in a log: nothing without a log, and a column is one thing.
-void check_columns(const CLI::App& app, const LossScaleOptions& options) {
+void check_columns(const CLI::App& app, const LossScaleToolOptions& options) {
     const auto is_recording = [](const std::filesystem::path& path) {
         std::error_code none;
         return is_tensor_file(path) || std::filesystem::is_directory(path, none);
@@ -45,22 +43,20 @@ void check_columns(const CLI::App& app, const LossScaleOptions& options) {
         throw std::invalid_argument("the column '" + *twice + "' cannot be two things");
 }
 
-void interpret(const CLI::App& app, const Words& words, LossScaleOptions& options) {
+void interpret(const CLI::App& app, const Words& words, LossScaleToolOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
     check_columns(app, options);
     options.format = format(words.format);
     if (options.format.is_scale())
         throw std::invalid_argument("--format: '" + words.format + "' holds scales, not gradients");
-    options.recorded_under = named(words.recorded_under);
-    for (const std::string& name : words.scalers) options.scalers.push_back(named(name));
-    if (words.scalers.empty())
-        for (const LossScalerRow& row : loss_scalers)
-            if (row.options.scaling == LossScaling::dynamic) options.scalers.push_back(named(std::string(row.name)));
+    options.recorded_under = named_scaler(words.recorded_under);
+    for (const std::string& name : words.scalers) options.scalers.push_back(named_scaler(name));
+    if (words.scalers.empty()) options.scalers = standard_loss_scale_options().scalers;
 }
 
 } // namespace
 
-std::optional<int> parse_command_line(int argc, char** argv, LossScaleOptions& options) {
+std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOptions& options) {
     Words words;
     CommandLine app("amp-loss-scale",
                     "What other loss scalers would have done with a recorded run: skipped steps, scales, underflow.",

@@ -1,7 +1,7 @@
 // Runs side by side: those of one network on the same data are a group, those that differ in the seed alone a row.
 #pragma once
 
-#include <ampscope/tools/amp-adam/collect.h>
+#include <ampscope/sim/findings/adam.h>
 #include <ampscope/tools/amp-report/run.h>
 
 namespace amp::report_tool {
@@ -44,8 +44,8 @@ struct Group {
     double bound = 0;                      ///< by which a final loss may exceed the reference's and still hold
     std::string bound_basis;               ///< where that is from, in words
     const RecordedRun* evidence = nullptr; ///< whose gradients the group is judged by: the widest format, then most
-    std::optional<adam_tool::AdamFindings> adam; ///< of the evidence's last recorded gradients
-    std::vector<std::string> notes;              ///< what differs between its runs besides precision and seed
+    std::optional<AdamFindings> adam;      ///< of the evidence's last recorded gradients
+    std::vector<std::string> notes;        ///< what differs between its runs besides precision and seed
 };
 
 /// Takes out runs that come twice: a folder that is named twice, or beside one that it is in, its copy, or a copy of an

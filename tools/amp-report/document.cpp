@@ -114,11 +114,10 @@ class Writer {
         if (!group.adam) return;
         heading("Adam: eps and the formats of m and v", 3);
         const AdamFindings& f = *group.adam;
-        const bool exact = f.basis == AdamBasis::recorded || f.basis == AdamBasis::contiguous;
         paragraph(fmt::format("Of {}{}: {}.", f.name, f.step ? fmt::format(", step {}", *f.step) : "",
-                              exact ? "exact, from the recorded state or gradients"
-                                    : "an estimate, which takes gradients to stay between recorded steps"));
-        paragraph(advice(f));
+                              f.is_exact() ? "exact, from the recorded state or gradients"
+                                           : "an estimate, which takes gradients to stay between recorded steps"));
+        paragraph(f.advice);
         document_.blocks.emplace_back(FigureBlock{ratio_figure(f), ""});
         document_.blocks.emplace_back(FigureBlock{sweep_figure(f), ""});
     }

@@ -1,7 +1,6 @@
 #include <ampscope/tools/amp-report/report.h>
 
 #include <ampscope/sim/base/text.h>
-#include <ampscope/tools/amp-adam/report.h>
 #include <ampscope/tools/output.h>
 
 #include <cmath>
@@ -9,8 +8,6 @@
 namespace amp::report_tool {
 
 namespace {
-
-using namespace adam_tool;
 
 using Json = nlohmann::ordered_json;
 
@@ -128,7 +125,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
         g["gradients"] =
             group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);
         g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
-                                      {"advice", advice(*group.adam)},
+                                      {"advice", group.adam->advice},
                                       {"warnings", group.adam->warnings}}
                                : Json(nullptr);
         json["groups"].push_back(g);

@@ -13,7 +13,6 @@ namespace {
 
 using namespace amp;
 using namespace amp::report_tool;
-using namespace amp::adam_tool;
 namespace fs = std::filesystem;
 
 /// A folder that is gone with this object.
@@ -64,10 +63,10 @@ void read(const fs::path& path, const fs::path& base, const ReportOptions& optio
 
 void ask_adam(Group& group, const ReportOptions& options) {
     if (group.evidence == nullptr) return;
-    AdamToolOptions asked = standard_question();
+    AdamOptions asked = standard_adam_options();
     asked.threads = options.threads;
     try {
-        group.adam = collect(group.evidence->path, asked);
+        group.adam = adam_findings(group.evidence->path, asked, progress_bars());
         group.adam->name = group.evidence->name;
         std::ranges::copy_if(group.adam->errors, std::back_inserter(group.adam->warnings), [&](const std::string& e) {
             return std::ranges::find(group.evidence->errors, e) == group.evidence->errors.end(); // that is said

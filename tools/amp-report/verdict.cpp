@@ -14,8 +14,6 @@ namespace amp::report_tool {
 
 namespace {
 
-using namespace adam_tool;
-
 /// "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& words) {
     if (words.size() < 2) return words.empty() ? "" : words.front();

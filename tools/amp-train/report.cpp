@@ -21,12 +21,6 @@ std::string rate(const RoundingCounts& c) {
     return percent(static_cast<std::uint64_t>(c.underflow), static_cast<std::uint64_t>(c.nonzero));
 }
 
-std::string scale_text(double scale) {
-    int exponent = 0;
-    if (scale > 0 && std::frexp(scale, &exponent) == 0.5) return power_of_two(exponent - 1);
-    return fmt::format("{:.4g}", scale);
-}
-
 /// Lines of columns, each as wide as its widest cell; the first to the left, the others to the right.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
     std::vector<std::size_t> widths(rows.front().size());

@@ -1,11 +1,12 @@
-#include <ampscope/tools/amp-loss-scale/collect.h>
+#include <ampscope/sim/findings/gradient_log.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/text_file.h>
-#include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
 
@@ -13,7 +14,7 @@
 #include <cmath>
 #include <map>
 
-namespace amp::loss_scale_tool {
+namespace amp {
 
 namespace {
 
@@ -109,14 +110,14 @@ void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
     }
 }
 
-void read_histograms(const fs::path& folder, GradientLog& log, ProgressBar& bar) {
+void read_histograms(const fs::path& folder, GradientLog& log, const Progress& progress) {
     std::map<std::int64_t, double> most;
     const auto add = [&](const RecordedMagnitudes& h) {
         const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
         if (at != log.steps.end() && at->step == h.step) add_histogram(*at, h, most[at->step], log);
     };
     try {
-        read_histogram_log(folder / "histograms.jsonl", add, log.warnings, [&](std::uint64_t n) { bar.add(n); });
+        read_histogram_log(folder / "histograms.jsonl", add, log.warnings, progress);
     } catch (const FileError& error) {
         log.errors.emplace_back(error.what());
     }
@@ -130,7 +131,7 @@ void note_scales(const std::vector<StepMetrics>& steps, GradientLog& log) {
     }
 }
 
-GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
+GradientLog read_log(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
     GradientLog log;
     log.name = path.string();
     std::error_code none;
@@ -139,8 +140,9 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
     const auto size_of = [&](const fs::path& file) {
         return fs::is_regular_file(file, none) ? fs::file_size(file, none) : 0;
     };
-    ProgressBar bar(folder ? size_of(path / "metrics.jsonl") + size_of(path / "histograms.jsonl") : size_of(path));
-    StepLog read = read_step_log(path, options.columns, [&](std::uint64_t n) { bar.add(n); });
+    const Progress progress =
+        begin(watch, folder ? size_of(path / "metrics.jsonl") + size_of(path / "histograms.jsonl") : size_of(path));
+    StepLog read = read_step_log(path, options.columns, progress);
     log.warnings = std::move(read.warnings);
     log.recorded = described(run);
     const bool has_inf = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.found_inf.has_value(); });
@@ -157,13 +159,13 @@ GradientLog read_log(const fs::path& path, const LossScaleOptions& options) {
                                            "magnitudes still contain the scale (--amax-scaled)?",
                                            log.name, found->step, found->amax));
     note_scales(read.steps, log);
-    if (folder) read_histograms(path, log, bar);
+    if (folder) read_histograms(path, log, progress);
     add_hidden(read.hidden, log);
     return log;
 }
 
 /// Gradients in files: everything is measured.
-GradientLog read_recording(const fs::path& path, const LossScaleOptions& options) {
+GradientLog read_recording(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
     GradientLog log;
     log.name = path.string();
     log.recorded = "gradients in files";
@@ -172,14 +174,13 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
     log.errors = recording.errors;
     std::uint64_t bytes = 0;
     for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
-    ProgressBar bar(bytes);
+    const Progress progress = begin(watch, bytes);
     std::map<std::int64_t, GradientStep> steps;
     std::unique_ptr<TensorFile> file;
     for (const RecordedTensor& t : recording.tensors) {
         try {
             if (!file || file->path() != t.file) file = open_tensor_file(t.file);
-            const MagnitudeStatistics m = measure_divided(*file, t.index, t.recorded_scale, options.threads,
-                                                          [&](std::uint64_t n) { bar.add(n); });
+            const MagnitudeStatistics m = measure_divided(*file, t.index, t.recorded_scale, options.threads, progress);
             GradientStep& step = steps[t.step.value_or(0)];
             step.step = t.step.value_or(0);
             step.magnitudes.merge(m.histogram);
@@ -205,13 +206,40 @@ GradientLog read_recording(const fs::path& path, const LossScaleOptions& options
 
 } // namespace
 
-GradientLog read_gradient_log(const fs::path& path, const LossScaleOptions& options) {
+NamedScaler named_scaler(const std::string& text) { return {text, scaler_options(text)}; }
+
+std::size_t GradientLog::measured_steps() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(steps, [](const GradientStep& s) { return s.magnitudes.nonzero() > 0; }));
+}
+
+GradientLog read_gradient_log(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
+    const FloatEnvironment environment;
     require_there(path);
     const std::string extension = path.extension();
     const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
                       extension == ".ndjson" || is_pipe(path);
-    if (text || is_there(path / "metrics.jsonl")) return read_log(path, options);
-    return read_recording(path, options);
+    if (text || is_there(path / "metrics.jsonl")) return read_log(path, options, watch);
+    return read_recording(path, options, watch);
 }
 
-} // namespace amp::loss_scale_tool
+std::vector<fs::path> logged_runs(const fs::path& path, std::vector<std::string>& errors) {
+    std::vector<fs::path> runs;
+    const auto visit = [&](const fs::path& below, bool is_folder) {
+        std::error_code denied;
+        const bool is_run = fs::exists(fs::symlink_status(below / "metrics.jsonl", denied));
+        if (is_folder && denied == std::errc::permission_denied)
+            errors.push_back(below.string() + ": cannot be searched: " + denied.message());
+        else if (is_folder && is_run) runs.push_back(below);
+        return false;
+    };
+    std::error_code none;
+    if (fs::is_directory(path, none) && !is_there(path / "metrics.jsonl")) {
+        std::vector<std::string> unlisted; // which reading the folder itself will say
+        walk_folder(path, visit, unlisted);
+    }
+    if (runs.empty()) runs.push_back(path);
+    return runs;
+}
+
+} // namespace amp

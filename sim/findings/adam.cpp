@@ -1,12 +1,14 @@
-#include <ampscope/tools/amp-adam/collect.h>
+#include <ampscope/sim/findings/adam.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/formats/policy.h>
-#include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/findings/detail/adam_advice.h>
+#include <ampscope/sim/findings/detail/adam_source.h>
+#include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
-#include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
 
@@ -14,17 +16,17 @@
 #include <map>
 #include <mutex>
 
-#include <sys/resource.h>
-
-namespace amp::adam_tool {
+namespace amp {
 
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+using detail::AdamSource;
+using detail::TensorPlace;
 
 /// The optimizer of a run, as far as run.json says.
-OptimizerOptions optimizer_of(const Json& run, const AdamToolOptions& options) {
+OptimizerOptions optimizer_of(const Json& run, const AdamOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
     const Json recorded = run.is_object() ? run.value("optimizer", Json()) : Json();
     const auto number = [&](const char* key, double& value) {
@@ -51,87 +53,6 @@ OptimizerOptions optimizer_of(const Json& run, const AdamToolOptions& options) {
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// The files of a recording, for any thread. A file of thousands of tensors must not be opened for each of them, nor
-/// thousands of files at once: as many as a process may stay open, the others are opened when they are needed.
-class OpenFiles {
-  public:
-    std::shared_ptr<const TensorFile> operator()(const fs::path& path) {
-        {
-            const std::lock_guard lock(mutex_);
-            if (const auto found = files_.find(path); found != files_.end()) return found->second;
-        }
-        std::shared_ptr<const TensorFile> file = open_tensor_file(path);
-        const std::lock_guard lock(mutex_);
-        if (files_.size() < most_) files_.emplace(path, file);
-        return file;
-    }
-
-  private:
-    /// A part of the descriptors that the process may have; others need some, too.
-    static std::size_t most_open() {
-        rlimit limit{};
-        const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
-        return known ? static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur / 16, 64)) : 0;
-    }
-
-    std::mutex mutex_;
-    std::map<fs::path, std::shared_ptr<const TensorFile>> files_;
-    std::size_t most_ = most_open();
-};
-
-/// A tensor of a file.
-struct Place {
-    fs::path file;
-    std::size_t tensor;
-    double scale = 1; ///< that its values contain
-
-    [[nodiscard]] std::vector<float> read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {
-        const auto opened = open(file);
-        std::vector<float> values;
-        for (const StoredNumber& n : NumberReader(*opened, tensor).read(begin, end))
-            values.push_back(static_cast<float>(n.value() / scale));
-        return values;
-    }
-};
-
-/// Where the history of one parameter is read from.
-struct Source {
-    std::vector<Place> gradients;
-    std::vector<std::int64_t> repeats;
-    std::optional<Place> weight, m, v;
-    std::int64_t first = 1;
-
-    /// How many elements are worked on at a time, so that all their gradients fit into memory; a compressed file is
-    /// read in one go.
-    [[nodiscard]] std::uint64_t block(OpenFiles& open, std::uint64_t numbers) const {
-        const auto is_stream = [&](const Place& p) { return !open(p.file)->random_access(p.tensor); };
-        if (std::ranges::any_of(gradients, is_stream)) return std::max<std::uint64_t>(numbers, 1);
-        constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24;
-        return std::clamp(room / gradients.size() / least * least, least, most);
-    }
-};
-
-/// "h.0.weight" of "h.0.weight.grad".
-std::string parameter_of(const std::string& gradient) {
-    return gradient.ends_with(".grad") ? gradient.substr(0, gradient.size() - 5) : gradient;
-}
-
-/// The state before a step: weight, m and v of one parameter, where the folder has them.
-void find_state(OpenFiles& open, const fs::path& folder, std::int64_t step, const std::string& parameter,
-                std::uint64_t count, Source& source) {
-    const fs::path path = folder / fmt::format("state/step_{:06}.safetensors", step);
-    const auto file = open(path);
-    const auto place = [&](const std::string& name) -> std::optional<Place> {
-        const auto found = std::ranges::find(file->tensors(), name, &TensorEntry::name);
-        if (found == file->tensors().end() || found->count != count) return std::nullopt;
-        return Place{path, static_cast<std::size_t>(found - file->tensors().begin())};
-    };
-    source.weight = place(parameter);
-    source.m = place(parameter + ".m");
-    source.v = place(parameter + ".v");
-    if (!source.m || !source.v) throw FileError(path, "holds no state of " + parameter);
-}
-
 /// Steps of a run that its loss scaler skipped, by its log; none where there is no log.
 std::vector<std::int64_t> skipped_steps(const fs::path& path) {
     std::vector<std::int64_t> steps;
@@ -143,7 +64,9 @@ std::vector<std::int64_t> skipped_steps(const fs::path& path) {
 
 class Collector {
   public:
-    Collector(const fs::path& path, const AdamToolOptions& options) : path_(path), options_(options) {
+    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
+        if (options.eps.empty() || options.states.empty())
+            throw std::invalid_argument("[adam] expected an eps and a format of the state at least");
         findings_.name = path.string();
         const Json run = read_run_configuration(path);
         OptimizerOptions o = optimizer_of(run, options);
@@ -159,7 +82,7 @@ class Collector {
         findings_.question.usual_eps = static_cast<std::size_t>(std::ranges::find(eps, o.eps) - eps.begin());
     }
 
-    AdamFindings run() {
+    AdamFindings run(const Watch& watch) {
         const Recording recording = find_tensors({path_});
         findings_.warnings.insert(findings_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
         findings_.errors = recording.errors;
@@ -176,15 +99,16 @@ class Collector {
         judge(by_name);
         std::uint64_t work = 0;
         for (const auto& [name, series] : by_name) work += series.back()->entry.count;
-        ProgressBar bar(work);
+        const Progress progress = begin(watch, work);
         for (const std::string& name : names) {
             try {
-                measure(name, by_name[name], bar);
+                measure(name, by_name[name], progress);
             } catch (const FileError& error) {
                 add_error(findings_.errors, error);
             }
         }
         if (findings_.tensors.empty()) throw RecordingError(findings_.errors);
+        detail::advise(findings_);
         return std::move(findings_);
     }
 
@@ -206,8 +130,7 @@ class Collector {
         };
         const bool one = std::ranges::all_of(by_name, [](const auto& item) { return item.second.size() == 1; });
         std::error_code none;
-        if (last >= 0 && fs::exists(path_ / fmt::format("state/step_{:06}.safetensors", last), none))
-            findings_.basis = AdamBasis::recorded;
+        if (last >= 0 && fs::exists(detail::recorded_state(path_, last), none)) findings_.basis = AdamBasis::recorded;
         else if (std::ranges::all_of(by_name, whole)) findings_.basis = AdamBasis::contiguous;
         else findings_.basis = one ? AdamBasis::stationary : AdamBasis::held;
     }
@@ -225,8 +148,8 @@ class Collector {
         return step && next ? updates(*step, *next) : 1;
     }
 
-    Source find(const std::string& name, const Series& series) {
-        Source source;
+    AdamSource find(const std::string& name, const Series& series) {
+        AdamSource source;
         const bool recorded = findings_.basis == AdamBasis::recorded;
         const RecordedTensor& last = *series.back();
         if (recorded && last.step != findings_.step)
@@ -240,47 +163,40 @@ class Collector {
         }
         if (!recorded) return source;
         source.first = updates(0, *findings_.step) + 1;
-        find_state(open_, path_, *findings_.step, parameter_of(name), last.entry.count, source);
+        detail::find_state(open_, detail::recorded_state(path_, *findings_.step), name, last.entry.count, source);
         return source;
     }
 
-    void measure(const std::string& name, const Series& series, ProgressBar& bar) {
-        const Source source = find(name, series);
+    void measure(const std::string& name, const Series& series, const Progress& progress) {
+        const AdamSource source = find(name, series);
         const TensorEntry& entry = series.back()->entry;
         const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
         const std::uint64_t block = source.block(open_, numbers);
         std::vector<AdamEffects> parts((numbers + block - 1) / block);
+        std::mutex telling;
         for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
-            const auto read = [&](const std::optional<Place>& place) {
-                return place ? place->read(open_, begin, end) : std::vector<float>();
-            };
-            AdamHistory h{.weight = read(source.weight),
-                          .m = read(source.m),
-                          .v = read(source.v),
-                          .first = source.first,
-                          .gradients = {},
-                          .repeats = source.repeats};
-            for (const Place& place : source.gradients) h.gradients.push_back(place.read(open_, begin, end));
-            parts[begin / block] = adam_effects(findings_.question, h);
-            bar.add(end - begin);
+            parts[begin / block] = adam_effects(findings_.question, source.read(open_, begin, end));
+            if (!progress) return;
+            const std::lock_guard lock(telling);
+            progress(end - begin);
         });
         AdamHistory nothing; // a tensor without elements has no part, but its effects too are of every state and eps
         nothing.gradients.emplace_back();
         nothing.repeats.push_back(1);
-        AdamTensor tensor{name, adam_effects(findings_.question, nothing)};
+        AdamTensor tensor{.name = name, .effects = adam_effects(findings_.question, nothing), .muted_from = {}};
         for (const AdamEffects& part : parts) tensor.effects.merge(part);
         findings_.total.merge(tensor.effects);
-        if (options_.json.empty())
+        if (!options_.tensor_ratios)
             for (StateEffects& state : tensor.effects.states)
                 for (EpsEffects& eps : state.eps) eps.ratio = {};
         findings_.tensors.push_back(std::move(tensor));
     }
 
     fs::path path_;
-    const AdamToolOptions& options_;
+    const AdamOptions& options_;
     std::vector<std::int64_t> skipped_; ///< ascending
     AdamFindings findings_;
-    OpenFiles open_;
+    detail::OpenFiles open_;
 };
 
 } // namespace
@@ -290,9 +206,17 @@ std::string_view name_of(AdamBasis basis) {
     return names[static_cast<std::size_t>(basis)];
 }
 
-AdamFindings collect(const fs::path& path, const AdamToolOptions& options) {
-    require_there(path);
-    return Collector(path, options).run();
+AdamOptions standard_adam_options() {
+    AdamOptions options;
+    for (int k = 4; k <= 15; ++k) options.eps.push_back(std::stod("1e-" + std::to_string(k)));
+    options.states = options.weights = {format("fp32"), format("bf16"), format("fp16")};
+    return options;
 }
 
-} // namespace amp::adam_tool
+AdamFindings adam_findings(const fs::path& path, const AdamOptions& options, const Watch& watch) {
+    const FloatEnvironment environment;
+    require_there(path);
+    return Collector(path, options).run(watch);
+}
+
+} // namespace amp

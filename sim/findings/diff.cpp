@@ -1,10 +1,11 @@
-#include <ampscope/tools/amp-diff/collect.h>
+#include <ampscope/sim/findings/diff.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/train/configuration.h>
-#include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
 
@@ -13,7 +14,7 @@
 #include <map>
 #include <tuple>
 
-namespace amp::diff_tool {
+namespace amp {
 
 namespace {
 
@@ -21,6 +22,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t listed_differences = 8; // of configurations
+
+/// What is compared.
+struct Paths {
+    const fs::path &a, &b;
+};
 
 /// The files of one recording, opened one at a time.
 class OpenFile {
@@ -42,35 +48,35 @@ using Pair = std::pair<const RecordedTensor*, const RecordedTensor*>;
 
 /// Takes from both those of one key, key(tensor, folder or file that it was found in), that is there once on each side.
 template <class Key>
-void pair_by(std::vector<const RecordedTensor*>& a, std::vector<const RecordedTensor*>& b, const DiffOptions& options,
+void pair_by(const Paths& paths, std::vector<const RecordedTensor*>& a, std::vector<const RecordedTensor*>& b,
              std::vector<Pair>& pairs, const Key& key) {
-    std::map<decltype(key(*a.front(), options.a)),
+    std::map<decltype(key(*a.front(), paths.a)),
              std::pair<std::vector<const RecordedTensor*>, std::vector<const RecordedTensor*>>>
         by;
-    for (const RecordedTensor* t : a) by[key(*t, options.a)].first.push_back(t);
-    for (const RecordedTensor* t : b) by[key(*t, options.b)].second.push_back(t);
+    for (const RecordedTensor* t : a) by[key(*t, paths.a)].first.push_back(t);
+    for (const RecordedTensor* t : b) by[key(*t, paths.b)].second.push_back(t);
     const auto pair_of = [&](const RecordedTensor* t, const fs::path& root) -> std::optional<Pair> {
         const auto& [x, y] = by[key(*t, root)];
         return x.size() == 1 && y.size() == 1 ? std::optional(Pair{x.front(), y.front()}) : std::nullopt;
     };
     for (const RecordedTensor* t : a)
-        if (const std::optional<Pair> pair = pair_of(t, options.a)) pairs.push_back(*pair);
-    std::erase_if(a, [&](const RecordedTensor* t) { return pair_of(t, options.a).has_value(); });
-    std::erase_if(b, [&](const RecordedTensor* t) { return pair_of(t, options.b).has_value(); });
+        if (const std::optional<Pair> pair = pair_of(t, paths.a)) pairs.push_back(*pair);
+    std::erase_if(a, [&](const RecordedTensor* t) { return pair_of(t, paths.a).has_value(); });
+    std::erase_if(b, [&](const RecordedTensor* t) { return pair_of(t, paths.b).has_value(); });
 }
 
-std::vector<Pair> pair_up(const Recording& a, const Recording& b, const DiffOptions& options, DiffFindings& findings) {
+std::vector<Pair> pair_up(const Paths& paths, const Recording& a, const Recording& b, DiffFindings& findings) {
     std::vector<const RecordedTensor*> left, right;
     for (const RecordedTensor& t : a.tensors) left.push_back(&t);
     for (const RecordedTensor& t : b.tensors) right.push_back(&t);
     std::vector<Pair> pairs;
     if (left.size() == 1 && right.size() == 1) return {{left.front(), right.front()}};
-    pair_by(left, right, options, pairs, [](const RecordedTensor& t, const fs::path& root) {
+    pair_by(paths, left, right, pairs, [](const RecordedTensor& t, const fs::path& root) {
         return std::tuple(t.file.lexically_relative(root).string(), t.entry.name, t.step);
     });
-    pair_by(left, right, options, pairs,
+    pair_by(paths, left, right, pairs,
             [](const RecordedTensor& t, const fs::path&) { return std::pair(t.entry.name, t.step); });
-    pair_by(left, right, options, pairs, [](const RecordedTensor& t, const fs::path&) { return t.entry.name; });
+    pair_by(paths, left, right, pairs, [](const RecordedTensor& t, const fs::path&) { return t.entry.name; });
     for (const RecordedTensor* t : left) findings.only_a.push_back(described(*t));
     for (const RecordedTensor* t : right) findings.only_b.push_back(described(*t));
     std::ranges::stable_sort(pairs, {}, [](const Pair& p) { return p.first->step; });
@@ -85,12 +91,11 @@ Recording read(const fs::path& path, const DiffOptions& options, DiffFindings& f
     return recording;
 }
 
-void compare(const std::vector<Pair>& pairs, const DiffOptions& options, DiffFindings& findings) {
+void compare(const std::vector<Pair>& pairs, const DiffOptions& options, const Watch& watch, DiffFindings& findings) {
     std::uint64_t numbers = 0;
     for (const auto& [a, b] : pairs) numbers += a->entry.count;
-    ProgressBar bar(numbers);
+    const Progress progress = begin(watch, numbers);
     OpenFile open_a, open_b;
-    const std::size_t keep = options.worst == 0 ? 100 : options.worst;
     for (const auto& [a, b] : pairs) {
         try {
             const DiffSide x{open_a(a->file, options.open), a->index, options.a_scale.value_or(a->recorded_scale)};
@@ -101,8 +106,7 @@ void compare(const std::vector<Pair>& pairs, const DiffOptions& options, DiffFin
                               .a_dtype = std::string(info(a->entry.dtype).name),
                               .b_dtype = std::string(info(b->entry.dtype).name),
                               .shape = a->entry.shape,
-                              .diff =
-                                  compare_tensors(x, y, keep, options.threads, [&](std::uint64_t n) { bar.add(n); })};
+                              .diff = compare_tensors(x, y, options.worst, options.threads, progress)};
             if (a->entry.shape != b->entry.shape)
                 findings.warnings.push_back(pair.name + ": shapes differ; compared element by element");
             findings.pairs.push_back(std::move(pair));
@@ -113,22 +117,25 @@ void compare(const std::vector<Pair>& pairs, const DiffOptions& options, DiffFin
 }
 
 /// The state before a step, compared tensor by tensor; none where one of the runs did not record it.
-std::optional<TensorDiff> state_diff(const DiffOptions& options, std::int64_t step) {
-    const std::string name = fmt::format("state/step_{:06}.safetensors", step);
+std::optional<TensorDiff> state_diff(const Paths& paths, std::int64_t step, int threads, const Watch& watch) {
+    const fs::path at_a = detail::recorded_state(paths.a, step), at_b = detail::recorded_state(paths.b, step);
     std::error_code none;
-    if (!fs::exists(options.a / name, none) || !fs::exists(options.b / name, none)) return std::nullopt;
-    const auto a = open_tensor_file(options.a / name), b = open_tensor_file(options.b / name);
+    if (!fs::exists(at_a, none) || !fs::exists(at_b, none)) return std::nullopt;
+    const auto a = open_tensor_file(at_a), b = open_tensor_file(at_b);
+    std::uint64_t numbers = 0;
+    for (const TensorEntry& t : a->tensors()) numbers += t.count;
+    const Progress progress = begin(watch, numbers);
     TensorDiff total;
     for (std::size_t i = 0; i < a->tensors().size(); ++i) {
         const auto other = std::ranges::find(b->tensors(), a->tensors()[i].name, &TensorEntry::name);
         if (other == b->tensors().end()) continue; // another optimizer's
         const auto j = static_cast<std::size_t>(other - b->tensors().begin());
-        total.merge(compare_tensors({*a, i}, {*b, j}, 0, options.threads), 0);
+        total.merge(compare_tensors({*a, i}, {*b, j}, 0, threads, progress), 0);
     }
     return total;
 }
 
-void sum_up_steps(const DiffOptions& options, DiffFindings& findings) {
+void sum_up_steps(const Paths& paths, int threads, const Watch& watch, DiffFindings& findings) {
     for (const PairedTensor& pair : findings.pairs) {
         if (findings.steps.empty() || findings.steps.back().step != pair.step)
             findings.steps.push_back({.step = pair.step, .diff = {}});
@@ -141,9 +148,9 @@ void sum_up_steps(const DiffOptions& options, DiffFindings& findings) {
     for (StepDiff& step : findings.steps) {
         if (!step.step) continue;
         try {
-            const std::optional<TensorDiff> state = state_diff(options, *step.step);
+            const std::optional<TensorDiff> state = state_diff(paths, *step.step, threads, watch);
             if (!state) continue;
-            step.origin = state->differing() == 0 ? Origin::local : Origin::drift;
+            step.origin = state->differing() == 0 ? DiffOrigin::local : DiffOrigin::drift;
             step.state_distance = state->relative_norm();
         } catch (const FileError& error) {
             add_error(findings.errors, error);
@@ -151,10 +158,8 @@ void sum_up_steps(const DiffOptions& options, DiffFindings& findings) {
     }
 }
 
-/// Where run.json and metrics.jsonl of two run folders differ.
-void compare_runs(const DiffOptions& options, DiffFindings& findings) {
-    const Json a = read_run_configuration(options.a), b = read_run_configuration(options.b);
-    if (a.is_null() || b.is_null()) return;
+/// Where two run.json differ.
+void compare_configurations(const Json& a, const Json& b, DiffFindings& findings) {
     std::size_t different = 0;
     for_each_difference(a, b, [&](const std::string& at, const Json* x, const Json* y) {
         const auto text = [](const Json* value) {
@@ -167,7 +172,10 @@ void compare_runs(const DiffOptions& options, DiffFindings& findings) {
     });
     if (different > listed_differences)
         findings.notes.push_back(fmt::format("run.json: {} further differences", different - listed_differences));
-    const StepLog x = read_step_log(options.a), y = read_step_log(options.b);
+}
+
+/// From which step on two metrics.jsonl differ.
+void compare_logs(const StepLog& x, const StepLog& y, DiffFindings& findings) {
     findings.warnings.insert(findings.warnings.end(), x.warnings.begin(), x.warnings.end());
     findings.warnings.insert(findings.warnings.end(), y.warnings.begin(), y.warnings.end());
     const auto is_nan = [](const auto& value) { return value && std::isnan(static_cast<double>(*value)); };
@@ -190,9 +198,18 @@ void compare_runs(const DiffOptions& options, DiffFindings& findings) {
     });
 }
 
+/// Where the files of two run folders differ that hold no tensors.
+void compare_runs(const Paths& paths, DiffFindings& findings) {
+    const Json a = read_run_configuration(paths.a), b = read_run_configuration(paths.b);
+    if (a.is_null() || b.is_null()) return;
+    compare_configurations(a, b, findings);
+    const StepLog x = read_step_log(paths.a), y = read_step_log(paths.b);
+    compare_logs(x, y, findings);
+}
+
 } // namespace
 
-std::string_view name_of(Origin origin) {
+std::string_view name_of(DiffOrigin origin) {
     constexpr std::array<std::string_view, 3> names = {"unknown", "local", "drift"};
     return names[static_cast<std::size_t>(origin)];
 }
@@ -202,25 +219,26 @@ const PairedTensor* DiffFindings::first() const {
     return found == pairs.end() ? nullptr : &*found;
 }
 
-DiffFindings collect(const DiffOptions& options) {
+DiffFindings diff_findings(const fs::path& a, const fs::path& b, const DiffOptions& options, const Watch& watch) {
+    const FloatEnvironment environment;
     DiffFindings findings;
-    Recording a = read(options.a, options, findings), b = read(options.b, options, findings);
-    const std::vector<std::string> unneeded = unneeded_options(options.open, {&a, &b});
+    const Paths paths{a, b};
+    Recording x = read(a, options, findings), y = read(b, options, findings);
+    const std::vector<std::string> unneeded = unneeded_options(options.open, {&x, &y});
     findings.warnings.insert(findings.warnings.end(), unneeded.begin(), unneeded.end());
-    for (Recording* recording : {&a, &b})
+    for (Recording* recording : {&x, &y})
         std::erase_if(recording->tensors,
                       [&](const RecordedTensor& t) { return !matches(options.tensor, t.entry.name); });
-    compare(pair_up(a, b, options, findings), options, findings);
-    sum_up_steps(options, findings);
+    compare(pair_up(paths, x, y, findings), options, watch, findings);
+    sum_up_steps(paths, options.threads, watch, findings);
     try {
-        compare_runs(options, findings);
+        compare_runs(paths, findings);
     } catch (const FileError& error) {
         add_error(findings.errors, error);
     }
     if (findings.pairs.empty() && findings.errors.empty())
-        findings.errors.push_back(
-            fmt::format("{} and {} have no tensor of one name and step", options.a.string(), options.b.string()));
+        findings.errors.push_back(fmt::format("{} and {} have no tensor of one name and step", a.string(), b.string()));
     return findings;
 }
 
-} // namespace amp::diff_tool
+} // namespace amp

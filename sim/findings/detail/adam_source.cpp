@@ -1,0 +1,75 @@
+#include <ampscope/sim/findings/detail/adam_source.h>
+
+#include <ampscope/sim/analysis/number_reader.h>
+
+#include <algorithm>
+
+#include <sys/resource.h>
+
+namespace amp::detail {
+
+namespace fs = std::filesystem;
+
+std::shared_ptr<const TensorFile> OpenFiles::operator()(const fs::path& path) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = files_.find(path); found != files_.end()) return found->second;
+    }
+    std::shared_ptr<const TensorFile> file = open_tensor_file(path);
+    const std::lock_guard lock(mutex_);
+    if (files_.size() < most_) files_.emplace(path, file);
+    return file;
+}
+
+std::size_t OpenFiles::most_open() {
+    rlimit limit{};
+    const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+    return known ? static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur / 16, 64)) : 0;
+}
+
+std::vector<float> TensorPlace::read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {
+    const auto opened = open(file);
+    std::vector<float> values;
+    for (const StoredNumber& n : NumberReader(*opened, tensor).read(begin, end))
+        values.push_back(static_cast<float>(n.value() / scale));
+    return values;
+}
+
+std::uint64_t AdamSource::block(OpenFiles& open, std::uint64_t numbers) const {
+    const auto is_stream = [&](const TensorPlace& p) { return !open(p.file)->random_access(p.tensor); };
+    if (std::ranges::any_of(gradients, is_stream)) return std::max<std::uint64_t>(numbers, 1);
+    constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24;
+    return std::clamp(room / gradients.size() / least * least, least, most);
+}
+
+AdamHistory AdamSource::read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {
+    const auto numbers = [&](const std::optional<TensorPlace>& place) {
+        return place ? place->read(open, begin, end) : std::vector<float>();
+    };
+    AdamHistory history{.weight = numbers(weight),
+                        .m = numbers(m),
+                        .v = numbers(v),
+                        .first = first,
+                        .gradients = {},
+                        .repeats = repeats};
+    for (const TensorPlace& place : gradients) history.gradients.push_back(place.read(open, begin, end));
+    return history;
+}
+
+void find_state(OpenFiles& open, const fs::path& file, const std::string& gradient, std::uint64_t count,
+                AdamSource& source) {
+    // "h.0.weight" of "h.0.weight.grad"
+    const std::string parameter = gradient.ends_with(".grad") ? gradient.substr(0, gradient.size() - 5) : gradient;
+    const auto opened = open(file);
+    const auto place = [&](const std::string& name) -> std::optional<TensorPlace> {
+        const auto found = std::ranges::find(opened->tensors(), name, &TensorEntry::name);
+        if (found == opened->tensors().end() || found->count != count) return std::nullopt;
+        return TensorPlace{file, static_cast<std::size_t>(found - opened->tensors().begin())};
+    };
+    source.weight = place(parameter);
+    source.m = place(parameter + ".m");
+    source.v = place(parameter + ".v");
+    if (!source.m || !source.v) throw FileError(file, "holds no state of " + parameter);
+}
+
+} // namespace amp::detail

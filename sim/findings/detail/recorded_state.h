@@ -1,0 +1,12 @@
+// Where a run folder holds the state before a step.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace amp::detail {
+
+/// state/step_000100.safetensors, which is there only if the state was recorded.
+std::filesystem::path recorded_state(const std::filesystem::path& run, std::int64_t step);
+
+} // namespace amp::detail

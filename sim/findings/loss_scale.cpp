@@ -1,0 +1,136 @@
+#include <ampscope/sim/findings/loss_scale.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/text.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace amp {
+
+namespace {
+
+std::uint64_t count(std::int64_t n) { return static_cast<std::uint64_t>(n); }
+
+/// Which scale to start at, or why none.
+std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
+    const Recommendation& r = f.recommendation;
+    const bool measured = f.log.measured_steps() > 0;
+    const std::string format = options.format.name, limit = percent(options.recommendation.limit);
+    const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
+    if (measured && !r.window)
+        return fmt::format(
+            "No scale holds these gradients in {}: above {} some overflow, below {} more than {} of the "
+            "non-zero ones underflow. A format with more range (bf16) or unequal scales are the way out.",
+            format, highest, lowest, limit);
+    if (measured && r.log2_scale == 0)
+        return fmt::format("These gradients need no loss scaling in {}: at scale 1 less than {} of the non-zero ones "
+                           "underflow, and none overflows.",
+                           format, limit);
+    if (r.highest_safe < 0)
+        return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
+    const int start =
+        measured && r.log2_scale ? *r.log2_scale : std::max(0, r.highest_safe - options.recommendation.margin);
+    const std::string text = fmt::format(
+        "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start), highest,
+        measured ? fmt::format(", and from {} on less than {} of the non-zero gradients underflow", lowest, limit)
+                 : std::string());
+    if (measured) return text;
+    return text + " How much underflows is not known: record gradients or their histograms.";
+}
+
+/// What the scalers cost.
+std::string about_scalers(const LossScaleFindings& f) {
+    const auto by_skips = [](const ScalerReplay& a, const ScalerReplay& b) { return a.replay.skips < b.replay.skips; };
+    const auto [least, most] = std::ranges::minmax_element(f.replays, by_skips);
+    std::string text;
+    if (most->replay.skips > least->replay.skips)
+        text += fmt::format(" Of these scalers {} skips most ({}), {} least ({}).", most->name,
+                            plural(count(most->replay.skips), "step"), least->name, least->replay.skips);
+    if (!f.swept.empty()) text += fmt::format(" Least is lost by {}.", f.swept.front().name);
+    return text;
+}
+
+std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& options) {
+    const bool measured = f.log.measured_steps() > 0;
+    if (!measured && std::ranges::all_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0; }))
+        return "Advice: the log holds no magnitudes, so overflow is known only under the scales that were in force; "
+               "log the largest gradient of each step (amax), or record histograms.";
+    const bool overflowed =
+        std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0 && !s.hidden; });
+    return "Advice: " + about_start(f, options) +
+           (overflowed && measured ? " Some steps have no finite magnitude." : "") + about_scalers(f) +
+           " Once settled, a dynamic scaler skips about one step in each growth interval: it tries the next scale.";
+}
+
+} // namespace
+
+LossScaleOptions standard_loss_scale_options() {
+    LossScaleOptions options;
+    for (const LossScalerRow& row : loss_scalers)
+        if (row.options.scaling == LossScaling::dynamic) options.scalers.push_back(named_scaler(std::string(row.name)));
+    return options;
+}
+
+LossScaleFindings loss_scale_findings(const std::filesystem::path& path, const LossScaleOptions& options,
+                                      const Watch& watch) {
+    return loss_scale_findings(read_gradient_log(path, options, watch), options);
+}
+
+LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& options) {
+    const FloatEnvironment environment;
+    if (options.scalers.empty() || log.steps.empty())
+        throw std::invalid_argument("[loss scale] expected a scaler and a step at least");
+    LossScaleFindings result{.log = std::move(log), .replays = {}, .swept = {}, .recommendation = {}, .advice = {}};
+    const std::span<const GradientStep> steps = result.log.steps;
+    if (steps.back().step - steps.front().step >= longest_run)
+        throw FileError(result.log.name,
+                        fmt::format("more than {} steps to replay ({} to {}): is one of the two wrong?", longest_run,
+                                    steps.front().step, steps.back().step));
+    for (const auto& [name, scaler] : options.scalers)
+        result.replays.push_back({name, scaler, replay_scaler(scaler, steps, options.format)});
+    if (options.sweep) result.swept = sweep_scalers(steps, options.format);
+    MagnitudeHistogram all;
+    for (const GradientStep& s : steps) {
+        all.merge(s.magnitudes);
+        if (s.amax > 0) all.add(unpack(s.amax)); // what was not measured still must not overflow
+    }
+    result.recommendation = recommend(all, options.format, options.recommendation);
+    result.advice = advice_of(result, options);
+    return result;
+}
+
+std::string alarm_text(const Alarm& alarm, const LossScalerOptions& o) {
+    switch (alarm.kind) {
+    case AlarmKind::zero_scale:
+        return fmt::format(
+            "reaches scale 0 in step {}: gradients are 0 / 0 = NaN from then on, and every step is skipped; "
+            "a minimum prevents it",
+            alarm.step);
+    case AlarmKind::below_one:
+        return fmt::format(
+            "falls below 1 in step {}: the gradients themselves leave the format, or are not finite at any "
+            "scale",
+            alarm.step);
+    case AlarmKind::stuck_at_minimum:
+        return fmt::format("overflows at its minimum of {} from step {} on", scale_text(o.min_scale), alarm.step);
+    case AlarmKind::never_grows: return "never grows: no growth interval passes without an overflow";
+    case AlarmKind::shorter_than_interval:
+        return fmt::format("cannot grow: there are fewer steps than its growth interval of {}", o.growth_interval);
+    case AlarmKind::aborts: return fmt::format("ends the run in step {}: an overflow at its minimum", alarm.step);
+    case AlarmKind::poisons: return fmt::format("lets what overflows reach the weights, in step {} first", alarm.step);
+    }
+    return "";
+}
+
+std::vector<std::pair<std::string, std::int64_t>> overflow_causes(const Replay& replay) {
+    std::map<std::string, std::int64_t> counts;
+    for (const SkippedStep& s : replay.skipped) ++counts[s.tensor.empty() ? "not recorded" : s.tensor];
+    std::vector<std::pair<std::string, std::int64_t>> causes(counts.begin(), counts.end());
+    std::ranges::stable_sort(causes, [](const auto& a, const auto& b) { return a.second > b.second; });
+    return causes;
+}
+
+} // namespace amp

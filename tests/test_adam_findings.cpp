@@ -1,0 +1,217 @@
+// What a recording says of Adam: against the formulas of Adam in double, element by element.
+#include "recorded_files.h"
+
+#include <ampscope/sim/findings/adam.h>
+#include <ampscope/sim/io/recording.h>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+constexpr double beta1 = 0.9, beta2 = 0.999;
+
+AdamOptions asked(std::vector<double> eps = {1e-2, 1e-4, 1e-6, 1e-8}) {
+    AdamOptions options = standard_adam_options();
+    options.eps = std::move(eps);
+    return options;
+}
+
+std::uint64_t below(const std::vector<double>& roots, double eps) {
+    return static_cast<std::uint64_t>(std::ranges::count_if(roots, [&](double x) { return x < eps; }));
+}
+
+/// m and v of one element, and how many updates led to them.
+struct Moments {
+    double m = 0, v = 0;
+    int updates = 0;
+
+    void update(double g) {
+        m = beta1 * m + (1 - beta1) * g;
+        v = beta2 * v + (1 - beta2) * g * g;
+        ++updates;
+    }
+    [[nodiscard]] double root() const { return std::sqrt(v / (1 - std::pow(beta2, updates))); }
+};
+
+/// Gradients of a parameter in one step, over sixty binades; no two steps have the same.
+std::vector<float> gradients(int step, int count) {
+    std::vector<float> values;
+    for (int i = 0; i < count; ++i)
+        values.push_back(std::ldexp(1 + static_cast<float>((7 * i + 3 * step) % 16) / 16, -(i * 11 + step) % 60));
+    return values;
+}
+
+std::string step_name(int step) {
+    std::string digits = std::to_string(step);
+    return "step_" + std::string(6 - digits.size(), '0') + digits + ".safetensors";
+}
+
+constexpr int steps = 12, elements = 200, skipped = 4;
+
+/// A run of steps without gaps, of which one was skipped, with all gradients and the state before the last step.
+void write_run(const fs::path& run, std::vector<Moments>& moments) {
+    fs::create_directories(run);
+    write_file(run / "run.json",
+               R"({"schema_version":2,"optimizer":{"kind":"adam","order":"torch","lr":0.001,"beta1":0.9,)"
+               R"("beta2":0.999,"eps":1e-6,"weight_decay":0}})");
+    std::string log;
+    moments.assign(elements, {});
+    for (int step = 0; step < steps; ++step) {
+        const std::vector<float> g = gradients(step, elements);
+        save(run / "gradients" / step_name(step), {{"w.grad", g}, {"w.out.grad", {1}}});
+        log += R"({"step":)" + std::to_string(step) + R"(,"loss":1,"scale":1,"found_inf":)" +
+               (step == skipped ? "true" : "false") + "}\n";
+        if (step == steps - 1) {
+            std::vector<float> m, v;
+            for (const Moments& x : moments) {
+                m.push_back(static_cast<float>(x.m));
+                v.push_back(static_cast<float>(x.v));
+            }
+            save(run / "state" / step_name(step), {{"w", std::vector<float>(elements, 1)}, {"w.m", m}, {"w.v", v}});
+        }
+        if (step == skipped) continue;
+        for (int i = 0; i < elements; ++i) moments[static_cast<std::size_t>(i)].update(g[static_cast<std::size_t>(i)]);
+    }
+    write_file(run / "metrics.jsonl", log);
+}
+
+} // namespace
+
+TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magnitude without the loss scale") {
+    const Scratch scratch;
+    std::vector<float> small, large;
+    std::vector<double> magnitudes;
+    for (int k = 0; k < 10; ++k) {
+        small.push_back(std::ldexp(-1.5F, 10 - 20 - k)); // under a loss scale of 2^10
+        large.push_back(std::ldexp(1.5F, 10 - k));
+        magnitudes.push_back(std::ldexp(1.5, -20 - k));
+        magnitudes.push_back(std::ldexp(1.5, -k));
+    }
+    large.push_back(0);
+    const fs::path file =
+        save(scratch / "step_000007.safetensors",
+             {{"a.weight.grad", small}, {"b.weight.grad", large}, {"b.out.grad", {1, 2, 3}}}, {{"loss_scale", "1024"}});
+    const AdamFindings f = adam_findings(file, asked());
+    CHECK(f.basis == AdamBasis::stationary);
+    CHECK(!f.is_exact());
+    CHECK(f.step == 7);
+    CHECK(f.usual_eps() == 1e-8);
+    CHECK(f.total.elements == 21); // without those of the activation
+    CHECK(f.total.nonzero == 20);
+    REQUIRE(f.tensors.size() == 2);
+    CHECK(f.tensors[0].name == "a.weight.grad");
+    for (std::size_t i = 0; i < f.question.eps.size(); ++i)
+        CHECK(f.total.states[0].eps[i].dominated == below(magnitudes, f.question.eps[i]));
+    CHECK(f.tensors[0].muted_from == 1e-6); // nine of ten lie below it, the first is 1.43e-6
+    CHECK(f.tensors[1].muted_from == std::nullopt);
+    CHECK(f.muted_from == 1e-2); // of 1e-4 half lie below, not more
+    CHECK(f.total.lost.empty());
+    CHECK(f.advice.starts_with("Advice: eps 1e-08 decides 10.0 % of the steps.")); // 1.5 times 2^-28 and 2^-29
+
+    AdamOptions options = asked();
+    options.tensor = "^b";
+    options.tensor_ratios = true;
+    options.usual_eps = 1e-5;
+    const AdamFindings some = adam_findings(file, options);
+    CHECK(some.tensors.size() == 1);
+    CHECK(some.question.eps == std::vector<double>{1e-2, 1e-4, 1e-5, 1e-6, 1e-8});
+    CHECK(some.usual_eps() == 1e-5);
+    CHECK(some.tensors[0].effects.states[0].eps[0].ratio.count() == 10);
+    CHECK(f.tensors[0].effects.states[0].eps[0].ratio.count() == 0);
+    CHECK(f.total.states[0].eps[0].ratio.count() == 20);
+}
+
+TEST_CASE("a run: exact from its state or from all its gradients, without the steps that were skipped") {
+    const Scratch scratch;
+    const fs::path run = scratch / "run";
+    std::vector<Moments> moments;
+    write_run(run, moments);
+    std::vector<double> roots;
+    for (const Moments& x : moments) roots.push_back(x.root());
+    const auto check = [&](const AdamFindings& f) {
+        CHECK(f.is_exact());
+        CHECK(f.step == steps - 1);
+        CHECK(f.usual_eps() == 1e-6); // as run.json has it
+        CHECK(f.question.options.kind == OptimizerKind::adam);
+        CHECK(f.total.elements == elements);
+        for (std::size_t i = 0; i < f.question.eps.size(); ++i) {
+            CAPTURE(f.question.eps[i]);
+            CHECK(below(roots, f.question.eps[i]) > 0);
+            CHECK(f.total.states[0].eps[i].dominated == below(roots, f.question.eps[i]));
+        }
+    };
+    const AdamFindings recorded = adam_findings(run, asked());
+    CHECK(recorded.basis == AdamBasis::recorded);
+    check(recorded);
+    // Gradients are positive, so that a weight of 1 shrinks; below 1 half an ulp is 2^-25, 2^-9 or 2^-12.
+    CHECK(recorded.total.updated == elements);
+    for (const auto& [name, half] : {std::pair("fp32", 0x1p-25), {"bf16", 0x1p-9}, {"fp16", 0x1p-12}}) {
+        std::uint64_t lost = 0;
+        for (const Moments& x : moments) {
+            const double m_hat = x.m / (1 - std::pow(beta1, x.updates)), move = 1e-3 * m_hat / (x.root() + 1e-6);
+            CHECK(std::fabs(move / half - 1) > 1e-4);
+            lost += move < half;
+        }
+        const auto& formats = recorded.question.weights;
+        const auto at = std::ranges::find(formats, format(name)) - formats.begin();
+        CHECK(recorded.total.lost[static_cast<std::size_t>(at)] == lost);
+        CHECK(lost > 0);
+    }
+
+    fs::remove_all(run / "state");
+    const AdamFindings contiguous = adam_findings(run, asked());
+    CHECK(contiguous.basis == AdamBasis::contiguous);
+    check(contiguous);
+    CHECK(contiguous.total.updated == 0); // the weights are not known
+    fs::remove(run / "gradients" / step_name(3));
+    CHECK(adam_findings(run, asked()).basis == AdamBasis::held);
+    AdamOptions early = asked();
+    early.step = 2;
+    CHECK(adam_findings(run, early).basis == AdamBasis::contiguous);
+    CHECK(adam_findings(run, early).step == 2);
+}
+
+TEST_CASE("what cannot be said is thrown, what is left out is told") {
+    const Scratch scratch;
+    CHECK_THROWS_AS(adam_findings(scratch / "none", asked()), FileError);
+    save(scratch / "all/step_000001.safetensors", {{"w.grad", {1}}});
+    write_file(scratch / "all/step_000002.safetensors", "cut");
+    const AdamFindings f = adam_findings(scratch / "all", asked());
+    CHECK(f.tensors.size() == 1);
+    CHECK(f.errors.size() == 1);
+    AdamOptions none = asked();
+    none.tensor = "nothing";
+    CHECK_THROWS_AS(adam_findings(scratch / "all/step_000001.safetensors", none), FileError);
+    CHECK_THROWS_AS(adam_findings(scratch / "all", none), RecordingError);
+    CHECK_THROWS_AS(adam_findings(scratch / "all", asked({})), std::invalid_argument);
+    AdamOptions wrong = asked();
+    wrong.beta2 = 1;
+    CHECK_THROWS_AS(adam_findings(scratch / "all", wrong), std::invalid_argument);
+    save(scratch / "sgd/gradients/step_000000.safetensors", {{"w.grad", {1}}});
+    write_file(scratch / "sgd/run.json", R"({"optimizer":{"kind":"sgd","order":"torch","lr":0.1}})");
+    CHECK_THROWS_AS(adam_findings(scratch / "sgd", asked()), std::invalid_argument);
+}
+
+TEST_CASE("a watch sees every element and may end the work; threads change nothing") {
+    const Scratch scratch;
+    const fs::path file = save(scratch / "step_000000.safetensors",
+                               {{"a.grad", gradients(0, 200'000)}, {"b.grad", gradients(1, 70'000)}});
+    Watched watched;
+    AdamOptions one = asked(), many = asked();
+    one.threads = 1;
+    many.threads = 3;
+    const AdamFindings a = adam_findings(file, one, watched.watch()), b = adam_findings(file, many);
+    CHECK(watched.total == 270'000);
+    CHECK(watched.done == 270'000);
+    CHECK(a.total.rate.bins == b.total.rate.bins);
+    CHECK(a.advice == b.advice);
+    for (std::size_t i = 0; i < a.question.eps.size(); ++i)
+        CHECK(a.total.states[2].eps[i].nonfinite == b.total.states[2].eps[i].nonfinite);
+    CHECK_THROWS_AS(adam_findings(file, many, interrupting()), Interrupted);
+}

@@ -1,0 +1,236 @@
+// What a run says of loss scalers: by hand, and against counts over its elements one by one.
+#include "recorded_files.h"
+
+#include <ampscope/sim/analysis/number_reader.h>
+#include <ampscope/sim/findings/loss_scale.h>
+#include <ampscope/sim/io/recording.h>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+LossScaleOptions asked(std::initializer_list<const char*> scalers) {
+    LossScaleOptions options;
+    for (const char* name : scalers) options.scalers.push_back(named_scaler(name));
+    return options;
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+/// All numbers of a recording, without its loss scale.
+std::vector<double> numbers_of(const fs::path& path) {
+    std::vector<double> numbers;
+    for (const RecordedTensor& t : find_tensors({path}).tensors) {
+        const auto file = open_tensor_file(t.file);
+        for (const StoredNumber& n : NumberReader(*file, t.index).read(0, t.entry.count))
+            numbers.push_back(std::fabs(n.value()) / t.recorded_scale);
+    }
+    return numbers;
+}
+
+constexpr double fp16_overflow = 65520, fp16_underflow = 0x1p-25; ///< from the first on, and up to the second
+
+std::uint64_t underflowing(const std::vector<double>& numbers, double scale) {
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(numbers, [&](double x) { return x > 0 && x * scale <= fp16_underflow; }));
+}
+
+std::uint64_t nonzero(const std::vector<double>& numbers) {
+    return static_cast<std::uint64_t>(std::ranges::count_if(numbers, [](double x) { return x > 0; }));
+}
+
+} // namespace
+
+TEST_CASE("a log of the largest gradients: what overflows under a constant scale, and under torch's") {
+    const Scratch scratch;
+    std::vector<double> amax;
+    std::string csv = "step,amax\n";
+    for (int i = 0; i < 60; ++i) {
+        amax.push_back(std::ldexp(1.25, i % 20 - 10));
+        csv += std::to_string(i) + "," + std::to_string(amax.back()) + "\n";
+    }
+    const fs::path path = write_file(scratch / "log.csv", csv);
+    const LossScaleFindings f =
+        loss_scale_findings(path, asked({"constant,init=2^8", "torch,init=2^12,interval=4", "none"}));
+    CHECK(f.log.name == path.string());
+    CHECK(f.log.recorded_steps == 60);
+    CHECK(f.log.measured_steps() == 0);
+    REQUIRE(f.log.warnings.size() == 2); // no scale: torch's is assumed; under it some of these would have overflowed
+    CHECK(contains(f.log.warnings[0], "taken for that of torch"));
+    CHECK(contains(f.log.warnings[1], "times the scale overflows, but the step did not"));
+    REQUIRE(f.replays.size() == 3);
+    CHECK(f.replays[1].name == "torch,init=2^12,interval=4");
+
+    std::vector<std::int64_t> overflows;
+    for (std::int64_t i = 0; i < 60; ++i)
+        if (std::stod(std::to_string(amax[static_cast<std::size_t>(i)])) * 256 >= fp16_overflow) overflows.push_back(i);
+    CHECK(!overflows.empty());
+    CHECK(f.replays[0].replay.skips == static_cast<std::int64_t>(overflows.size()));
+    std::vector<std::int64_t> skipped;
+    for (const SkippedStep& s : f.replays[0].replay.skipped) skipped.push_back(s.step);
+    CHECK(skipped == overflows);
+
+    double scale = 4096; // torch's: half of it after an overflow, twice after four steps without
+    std::int64_t good = 0, skips = 0;
+    for (const double x : amax) {
+        const bool overflow = std::stod(std::to_string(x)) * scale >= fp16_overflow;
+        skips += overflow;
+        good = overflow ? 0 : good + 1;
+        if (overflow) scale /= 2;
+        if (good == 4) {
+            scale *= 2;
+            good = 0;
+        }
+    }
+    CHECK(f.replays[1].replay.skips == skips);
+    CHECK(f.replays[1].replay.final_scale == scale);
+    CHECK(f.recommendation.highest_safe == 6); // 1.25 * 2^9 * 2^6 = 40960, and twice that overflows
+    CHECK(contains(f.advice, "Start at 2^4: nothing recorded overflows up to 2^6."));
+    CHECK(contains(f.advice, "How much underflows is not known"));
+    CHECK(f.swept.empty());
+}
+
+TEST_CASE("recorded gradients: underflow and the recommended scale, element by element") {
+    const fs::path sample = fs::path(AMPSCOPE_TEST_DATA) / "../../notebooks/data/gradients/deep_tanh";
+    LossScaleOptions options = asked({"constant,init=2^10", "torch"});
+    options.sweep = true;
+    const LossScaleFindings f = loss_scale_findings(sample, options);
+    const std::vector<double> numbers = numbers_of(sample);
+    CHECK(f.log.measured_steps() == 2);
+    CHECK(f.log.recorded_steps == 2);
+    CHECK(f.replays[0].replay.nonzero == nonzero(numbers));
+    CHECK(f.replays[0].replay.underflow == underflowing(numbers, 1024));
+    CHECK(f.replays[0].replay.underflow > 0);
+    CHECK(f.replays[0].replay.steps == 51); // from 0 to 50
+    CHECK(f.replays[0].replay.known[static_cast<std::size_t>(Known::unknown)] == 49);
+
+    const double largest = *std::ranges::max_element(numbers);
+    int highest = -200, lowest = 200;
+    for (int k = -200; k <= 200; ++k) {
+        if (std::ldexp(largest, k) < fp16_overflow) highest = k;
+        const auto lost = static_cast<double>(underflowing(numbers, std::ldexp(1, k)));
+        if (lost < options.recommendation.limit * static_cast<double>(nonzero(numbers))) lowest = std::min(lowest, k);
+    }
+    CHECK(f.recommendation.highest_safe == highest);
+    CHECK(f.recommendation.lowest_enough == lowest);
+    REQUIRE(!f.swept.empty());
+    for (const ScalerReplay& s : f.swept) CHECK(s.lost() >= f.swept.front().lost());
+    CHECK(contains(f.advice, "Least is lost by " + f.swept.front().name));
+}
+
+TEST_CASE("a run folder: what its log, its configuration and its histograms say") {
+    const Scratch scratch;
+    const fs::path run = scratch / "runs/a";
+    fs::create_directories(run);
+    write_file(run / "run.json",
+               R"({"schema_version":2,"precision":{"name":"amp-fp16","formats":{"gradients":"fp16"}},)"
+               R"("loss_scaler":{"name":"torch"}})");
+    std::string log;
+    for (int i = 0; i < 10; ++i)
+        log += R"({"step":)" + std::to_string(i) + R"(,"scale":)" + (i <= 3 ? "2048" : "1024") + R"(,"found_inf":)" +
+               (i == 3 ? "true" : "false") + R"(,"amax":{"weight":20,"activation":30}})" + "\n";
+    write_file(run / "metrics.jsonl", log);
+    write_file(run / "histograms.jsonl", "no JSON\n");
+    const GradientLog g = read_gradient_log(run, {});
+    CHECK(g.recorded == "amp-fp16, loss scaler torch");
+    CHECK(g.skipped == std::vector<std::int64_t>{3});
+    REQUIRE(g.scales.size() == 2);
+    CHECK(g.scales[1].step == 4);
+    CHECK(g.scales[1].scale == 1024);
+    CHECK(g.steps[2].amax == 30);
+    CHECK(g.steps[2].largest == "activations' gradients");
+    CHECK(g.steps[2].clean_scale == 2048);
+    CHECK(g.steps[3].overflow_scale == 2048);
+    CHECK(g.errors.size() == 1); // the histograms
+
+    const LossScaleFindings f = loss_scale_findings(g, asked({"constant,init=2^11", "constant,init=2^12", "torch"}));
+    CHECK(f.replays[0].replay.skips == 1); // 30 * 2048 = 61440 fits, but the log has an overflow in step 3
+    CHECK(f.replays[1].replay.skips == 10);
+    CHECK(
+        contains(f.advice, "Of these scalers constant,init=2^12 skips most (10 steps), constant,init=2^11 least (1)"));
+    const auto causes = overflow_causes(f.replays[1].replay);
+    REQUIRE(!causes.empty());
+    CHECK(causes[0] == std::pair<std::string, std::int64_t>("activations' gradients", 10));
+
+    std::vector<std::string> errors;
+    fs::copy(run, scratch / "runs/b");
+    fs::create_directories(scratch / "runs/empty");
+    CHECK(logged_runs(scratch / "runs", errors) == std::vector<fs::path>{run, scratch / "runs/b"});
+    CHECK(logged_runs(run, errors) == std::vector<fs::path>{run});
+    CHECK(logged_runs(scratch / "runs/empty", errors) == std::vector<fs::path>{scratch / "runs/empty"});
+    CHECK(logged_runs(scratch / "none", errors) == std::vector<fs::path>{scratch / "none"});
+    CHECK(errors.empty());
+}
+
+TEST_CASE("alarms in words") {
+    std::vector<GradientStep> steps;
+    for (int i = 0; i < 40; ++i) {
+        GradientStep step;
+        step.step = i;
+        step.overflow_scale = 0x1p-30; // whatever the scale, it overflows
+        steps.push_back(step);
+    }
+    GradientLog log;
+    log.name = "hopeless";
+    log.steps = steps;
+    const LossScaleFindings f = loss_scale_findings(log, asked({"torch,init=2^4", "torch,init=2^4,min=4"}));
+    const auto text_of = [&](std::size_t scaler, AlarmKind kind) {
+        for (const Alarm& alarm : f.replays[scaler].replay.alarms)
+            if (alarm.kind == kind) return alarm_text(alarm, f.replays[scaler].options);
+        return std::string();
+    };
+    CHECK(contains(text_of(0, AlarmKind::below_one), "falls below 1 in step 4:")); // 16, 8, 4, 2, 1, a half
+    CHECK(contains(text_of(1, AlarmKind::stuck_at_minimum), "overflows at its minimum of 2^2 from step 2 on"));
+    CHECK(contains(text_of(0, AlarmKind::shorter_than_interval), "growth interval of 2000"));
+}
+
+TEST_CASE("what cannot be said is thrown, what is left out is told") {
+    const Scratch scratch;
+    CHECK_THROWS_AS(loss_scale_findings(scratch / "none", asked({"torch"})), FileError);
+    fs::create_directories(scratch / "empty");
+    CHECK_THROWS_AS(loss_scale_findings(scratch / "empty", asked({"torch"})), RecordingError);
+    save(scratch / "cut/step_000002.safetensors", {{"w.grad", {1}}});
+    write_file(scratch / "cut/step_000003.safetensors", "cut");
+    const LossScaleFindings f = loss_scale_findings(scratch / "cut", asked({"torch"}));
+    CHECK(f.log.errors.size() == 1);
+    CHECK(f.log.steps.size() == 1);
+    fs::remove(scratch / "cut/step_000002.safetensors");
+    CHECK_THROWS_AS(loss_scale_findings(scratch / "cut", asked({"torch"})), RecordingError);
+    CHECK_THROWS_AS(loss_scale_findings(GradientLog(), asked({"torch"})), std::invalid_argument);
+    CHECK_THROWS_AS(loss_scale_findings(f.log, asked({})), std::invalid_argument);
+    CHECK_THROWS_AS(named_scaler("torch,x=1"), std::invalid_argument);
+    GradientLog apart = f.log;
+    apart.steps.push_back(apart.steps[0]);
+    apart.steps.back().step += longest_run;
+    CHECK_THROWS_AS(loss_scale_findings(apart, asked({"torch"})), FileError);
+    CHECK(standard_loss_scale_options().scalers.size() > 5);
+}
+
+TEST_CASE("a watch sees every byte and may end the work; threads change nothing") {
+    const Scratch scratch;
+    std::vector<float> values;
+    for (int i = 0; i < 300'000; ++i) values.push_back(std::ldexp(1.0F, -(i % 40)));
+    const fs::path file = save(scratch / "step_000000.safetensors", {{"a.grad", values}, {"b.grad", {1, 2}}});
+    Watched watched;
+    LossScaleOptions one = asked({"torch"}), many = one;
+    one.threads = 1;
+    many.threads = 3;
+    const LossScaleFindings a = loss_scale_findings(file, one, watched.watch()), b = loss_scale_findings(file, many);
+    CHECK(watched.total == 300'002 * sizeof(float));
+    CHECK(watched.done == watched.total);
+    CHECK(a.log.steps[0].magnitudes == b.log.steps[0].magnitudes);
+    CHECK(a.advice == b.advice);
+    CHECK_THROWS_AS(loss_scale_findings(file, many, interrupting()), Interrupted);
+    const fs::path log = write_file(scratch / "log.csv", "step,amax\n0,1\n1,2\n");
+    Watched bytes;
+    loss_scale_findings(log, one, bytes.watch());
+    CHECK(bytes.total == fs::file_size(log));
+    CHECK(bytes.done == bytes.total);
+    CHECK_THROWS_AS(loss_scale_findings(log, one, interrupting()), Interrupted);
+}
