@@ -1,6 +1,8 @@
 // Reports read for --merge: those that this tool wrote come back, lies and damage are refused in one line.
 #include "io_golden.h"
 
+#include <ampscope/sim/findings/detail/histogram_summary.h>
+#include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/tools/amp-histogram/document.h>
 
 using namespace amp;
@@ -29,7 +31,7 @@ std::string report_of(bool everything) {
 
 std::string error_of(const fs::path& path, const HistogramOptions& options) {
     try {
-        const std::vector<Entry> entries = read_report(path, options);
+        const std::vector<HistogramEntry> entries = read_histogram_report(path, options);
         return entries.empty() ? "no tensors" : "";
     } catch (const FileError& error) {
         return error.what();
@@ -38,7 +40,7 @@ std::string error_of(const fs::path& path, const HistogramOptions& options) {
 
 } // namespace
 
-std::string json_of(const Findings& findings, const HistogramOptions& options) {
+std::string json_of(const HistogramFindings& findings, const HistogramOptions& options) {
     std::string text;
     write_json(findings, options, [&](std::string_view piece) { text += piece; });
     return text;
@@ -48,13 +50,13 @@ TEST_CASE("a report is read as it was written") {
     const Scratch scratch;
     for (const bool everything : {false, true}) {
         const HistogramOptions options = options_of(everything);
-        Findings findings;
-        findings.tensors = read_report(write_file(scratch / "a.json", report_of(everything)), options);
+        HistogramFindings findings;
+        findings.tensors = read_histogram_report(write_file(scratch / "a.json", report_of(everything)), options);
         REQUIRE(findings.tensors.size() == 2);
         CHECK(findings.tensors[0].magnitudes.histogram.count() == 4);
-        findings.total = total_of(findings.tensors);
+        detail::summarize(findings, {}, options);
         const std::string written = json_of(findings, options);
-        findings.tensors = read_report(write_file(scratch / "b.json", written), options);
+        findings.tensors = read_histogram_report(write_file(scratch / "b.json", written), options);
         CHECK(json_of(findings, options) == written);
         CHECK(!error_of(scratch / "b.json", options_of(!everything)).empty()); // counted otherwise
     }

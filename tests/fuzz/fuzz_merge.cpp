@@ -1,12 +1,14 @@
 #include "harness.h"
 
+#include <ampscope/sim/findings/detail/histogram_summary.h>
+#include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/tools/amp-histogram/document.h>
 
 // A report of amp-histogram, as --merge reads it. The bits of the first byte choose the options, which the report must
 // share; what is read must be written so that it can be read again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
-    amp::histogram_tool::HistogramOptions options;
+    amp::HistogramOptions options;
     options.formats = {amp::format("fp16")};
     if ((data[0] & 1) != 0) {
         options.error = true;
@@ -14,16 +16,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         options.policy.rounding = amp::Rounding::up;
         options.scales = {3.5};
     }
-    amp::histogram_tool::Findings findings;
+    amp::HistogramFindings findings;
     try {
-        findings.tensors = amp::histogram_tool::read_report(amp::fuzz::memory_file(data + 1, size - 1), options);
+        findings.tensors = amp::read_histogram_report(amp::fuzz::memory_file(data + 1, size - 1), options);
     } catch (const amp::FileError&) {
         return 0;
     }
-    findings.total = amp::histogram_tool::total_of(findings.tensors);
+    amp::detail::summarize(findings, {"report.json"}, options);
     std::string text;
     amp::histogram_tool::write_json(findings, options, [&](std::string_view piece) { text += piece; });
-    amp::histogram_tool::read_report(
+    amp::read_histogram_report(
         amp::fuzz::memory_file(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()), options);
     return 0;
 }

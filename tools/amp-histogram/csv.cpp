@@ -9,7 +9,7 @@ namespace amp::histogram_tool {
 
 namespace {
 
-void add_rows(std::string& out, const Entry& entry, bool group, const HistogramOptions& options) {
+void add_rows(std::string& out, const HistogramEntry& entry, bool group, const HistogramOptions& options) {
     const std::string subject =
         fmt::format("{},{},{},{}", csv_cell(entry.file), csv_cell(entry.name),
                     entry.step ? std::to_string(*entry.step) : "", group ? "" : name_of(entry.kind));
@@ -20,7 +20,7 @@ void add_rows(std::string& out, const Entry& entry, bool group, const HistogramO
     row("", "", "inf", entry.magnitudes.histogram.inf);
     row("", "", "zero", entry.magnitudes.histogram.zero);
     for (const FormatSpec& format : options.formats)
-        for (const auto& [scale, counts] : format_result(entry, format, options).scales) {
+        for (const auto& [scale, counts] : format_counts(entry, format, options).scales) {
             const std::string at = fmt::format("{}", scale);
             row(format.name, at, "underflow", counts.underflow);
             row(format.name, at, "subnormal", counts.subnormal);
@@ -31,10 +31,11 @@ void add_rows(std::string& out, const Entry& entry, bool group, const HistogramO
 
 } // namespace
 
-std::string csv_document(const Findings& findings, const HistogramOptions& options) {
+std::string csv_document(const HistogramFindings& findings, const HistogramOptions& options) {
     std::string out = "file,tensor,step,kind,format,scale,class,count\r\n";
     const bool groups = options.by != Grouping::tensor;
-    for (const Entry& entry : groups ? findings.groups : findings.tensors) add_rows(out, entry, groups, options);
+    for (const HistogramEntry& entry : groups ? findings.groups : findings.tensors)
+        add_rows(out, entry, groups, options);
     return out;
 }
 

@@ -1,6 +1,5 @@
 // amp-histogram: which recorded gradients underflow, turn subnormal or overflow in which number format, and which loss
 // scale saves them. Build and run: tools/demo, or amp-histogram --help.
-#include <ampscope/tools/amp-histogram/collect.h>
 #include <ampscope/tools/amp-histogram/report.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
@@ -14,9 +13,10 @@ using namespace amp::histogram_tool;
 
 constexpr Complain complain{"amp-histogram"};
 
-int run(const HistogramOptions& options) {
+int run(const HistogramToolOptions& options) {
     if (options.sample) complain("no PATH given: reading the sample gradients in " + options.paths.front().string());
-    const Findings findings = collect(options);
+    const HistogramFindings findings = options.merge ? merged_histogram_findings(options.paths, options)
+                                                     : histogram_findings(options.paths, options, progress_bars());
     for (const std::string& warning : findings.warnings) complain("warning: " + warning);
     for (const std::string& error : findings.errors) complain(error);
 
@@ -41,7 +41,7 @@ int run(const HistogramOptions& options) {
 
 int main(int argc, char** argv) {
     return exit_code(complain, [&] {
-        HistogramOptions options;
+        HistogramToolOptions options;
         if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
         return run(options);
     });

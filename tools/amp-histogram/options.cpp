@@ -28,8 +28,6 @@ constexpr const char* examples = R"(Examples:
 A negative LO needs '=': --scale=-8:16. Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an
 integer without % and / is a number of elements; a share of no elements does not hold.)";
 
-constexpr std::array<std::string_view, 5> groupings = {"tensor", "layer", "step", "file", "all"};
-
 template <class T>
 T parse_whole(const char* option, std::string_view text) {
     T value{};
@@ -116,7 +114,7 @@ struct Words {
     bool flush_subnormals = false;
 };
 
-void interpret(const Words& words, HistogramOptions& options) {
+void interpret(const Words& words, HistogramToolOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
     if (options.paths.empty() && !options.merge) {
         options.sample = true;
@@ -130,7 +128,7 @@ void interpret(const Words& words, HistogramOptions& options) {
     options.policy.rounding = parse_name<Rounding>("--rounding", rounding_names, words.rounding);
     options.policy.overflow = parse_name<Overflow>("--overflow", overflow_names, words.overflow);
     if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
-    options.by = parse_name<Grouping>("--by", groupings, words.by);
+    options.by = parse_name<Grouping>("--by", grouping_names, words.by);
     if (!words.step.empty()) options.steps = parse_steps(words.step);
     options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
@@ -141,11 +139,7 @@ void interpret(const Words& words, HistogramOptions& options) {
 
 } // namespace
 
-bool HistogramOptions::from_histogram(double scale) const {
-    return policy.rounding != Rounding::stochastic && exact_log2(scale).has_value();
-}
-
-std::optional<int> parse_command_line(int argc, char** argv, HistogramOptions& options) {
+std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOptions& options) {
     Words words;
     CommandLine app(
         "amp-histogram",

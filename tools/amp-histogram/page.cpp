@@ -19,20 +19,20 @@ namespace {
 /// Expectations are shown as whole elements.
 Cell count(double n) { return {grouped(static_cast<std::uint64_t>(std::llround(n))), n}; }
 
-TableBlock format_table(const Findings& findings, const HistogramOptions& options) {
+TableBlock format_table(const HistogramFindings& findings, const HistogramOptions& options) {
     const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
     TableBlock table{.caption =
                          fmt::format("Of the {} non-zero elements; * marks the recommended scale.", grouped(nonzero)),
                      .header = {"format", "scale", "underflow", "of non-zero", "subnormal", "of non-zero", "overflow",
                                 "of non-zero"},
                      .rows = {}};
-    for (const FormatSpec& format : options.formats) {
-        const FormatResult result = format_result(findings.total, format, options);
+    for (std::size_t i = 0; i < options.formats.size(); ++i) {
+        const FormatCounts& result = findings.formats[i];
         for (const auto& [scale, counts] : result.scales) {
             const std::optional<int> log2 = exact_log2(scale);
             const bool recommended = log2 && result.recommendation.log2_scale == log2;
             table.rows.push_back(
-                {{format.name},
+                {{options.formats[i].name},
                  {(log2 ? power_of_two(*log2) : fmt::format("{:g}", scale)) + (recommended ? " *" : ""),
                   std::log2(scale)},
                  count(counts.underflow),
@@ -46,8 +46,8 @@ TableBlock format_table(const Findings& findings, const HistogramOptions& option
     return table;
 }
 
-TableBlock tensor_table(const Findings& findings, const HistogramOptions& options) {
-    const std::vector<const Entry*> ranked = worst_first(findings.tensors, options);
+TableBlock tensor_table(const HistogramFindings& findings, const HistogramToolOptions& options) {
+    const std::vector<const HistogramEntry*> ranked = worst_first(findings.tensors);
     const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
     TableBlock table{.caption =
                          fmt::format("Non-zero elements that become zero at scale 1; {} of {} tensors, the worst by "
@@ -57,7 +57,7 @@ TableBlock tensor_table(const Findings& findings, const HistogramOptions& option
                      .rows = {}};
     for (const FormatSpec& format : options.formats) table.header.emplace_back(format.name);
     for (std::size_t i = 0; i < shown; ++i) {
-        const Entry& entry = *ranked[i];
+        const HistogramEntry& entry = *ranked[i];
         const std::uint64_t nonzero = entry.magnitudes.histogram.nonzero();
         const double largest = entry.magnitudes.max;
         table.rows.push_back(
@@ -65,20 +65,20 @@ TableBlock tensor_table(const Findings& findings, const HistogramOptions& option
              entry.step ? Cell{std::to_string(*entry.step), static_cast<double>(*entry.step)} : no_value(),
              count_cell(nonzero),
              largest > 0 ? Cell{fmt::format("2^{:.1f}", std::log2(largest)), largest} : no_value()});
-        for (const FormatSpec& format : options.formats)
-            table.rows.back().push_back(share_cell(counts_at(entry, format, 1, options).underflow, nonzero));
+        for (const CastCounts& counts : entry.unscaled)
+            table.rows.back().push_back(share_cell(counts.underflow, nonzero));
     }
     return table;
 }
 
-TableBlock file_table(const Findings& findings) {
+TableBlock file_table(const HistogramFindings& findings) {
     TableBlock table{.caption = "SHA-256, as sha256sum prints it.",
                      .header = {"file", "SHA-256", "bytes"},
                      .rows = {},
                      .text_columns = 2,
                      .folded = true};
     std::set<std::string> files;
-    for (const Entry& entry : findings.tensors) {
+    for (const HistogramEntry& entry : findings.tensors) {
         std::error_code none;
         if (!files.insert(entry.file).second || !std::filesystem::is_regular_file(entry.file, none)) continue;
         const SourceFile file = hashed(entry.file, entry.file);
@@ -89,7 +89,7 @@ TableBlock file_table(const Findings& findings) {
 
 } // namespace
 
-std::string html_report(const Findings& findings, const HistogramOptions& options) {
+std::string html_report(const HistogramFindings& findings, const HistogramToolOptions& options) {
     const MagnitudeHistogram& all = findings.total.magnitudes.histogram;
     Document document{.title = "What number formats do to recorded gradients",
                       .subtitle = fmt::format("{}, {}: {} zero, {} NaN, {} infinite. Made by ampscope {}.",
@@ -98,8 +98,7 @@ std::string html_report(const Findings& findings, const HistogramOptions& option
                       .blocks = {}};
     std::vector<Block>& blocks = document.blocks;
     blocks.emplace_back(Heading{"Verdict"});
-    for (const FormatSpec& format : options.formats)
-        blocks.emplace_back(Paragraph{advice(findings, format, options), true});
+    for (const std::string& advice : findings.advice) blocks.emplace_back(Paragraph{advice, true});
     Bullets trouble{findings.errors};
     trouble.items.insert(trouble.items.end(), findings.warnings.begin(), findings.warnings.end());
     for (const GateResult& gate : findings.gates)

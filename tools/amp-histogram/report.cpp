@@ -27,11 +27,11 @@ std::string share(double n, std::uint64_t whole) { return whole == 0 ? "-" : per
 
 std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})", x, std::log2(x)) : "none"; }
 
-std::string heading(const Findings& findings, const HistogramOptions& options, bool color) {
-    const Entry& total = findings.total;
+std::string heading(const HistogramFindings& findings, const HistogramToolOptions& options, bool color) {
+    const HistogramEntry& total = findings.total;
     const MagnitudeHistogram& histogram = total.magnitudes.histogram;
     std::set<std::string> files;
-    for (const Entry& tensor : findings.tensors) files.insert(tensor.file);
+    for (const HistogramEntry& tensor : findings.tensors) files.insert(tensor.file);
     const std::uint64_t all = histogram.count();
     std::string out = inked(fmt::format("{} in {}: {}", plural(total.tensors, "tensor"), plural(files.size(), "file"),
                                         plural(all, "element")),
@@ -49,16 +49,16 @@ std::string heading(const Findings& findings, const HistogramOptions& options, b
 }
 
 /// A row for each format and scale of the total. Counts are shortened if the lines would not fit.
-std::string format_table(const Findings& findings, const HistogramOptions& options, bool color) {
+std::string format_table(const HistogramFindings& findings, const HistogramOptions& options, bool color) {
     const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
     const auto build = [&](std::string (*count)(std::uint64_t)) {
         Table table({"format", "scale", "underflow", "", "subnormal", "", "overflow", ""});
-        for (const FormatSpec& format : options.formats) {
-            const FormatResult result = format_result(findings.total, format, options);
+        for (std::size_t i = 0; i < options.formats.size(); ++i) {
+            const FormatCounts& result = findings.formats[i];
             for (const auto& [scale, counts] : result.scales) {
                 const bool recommended =
                     result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
-                table.add({&scale == &result.scales.front().scale ? format.name : "",
+                table.add({&scale == &result.scales.front().scale ? options.formats[i].name : "",
                            scale_text(scale) + (recommended ? "*" : " "), count(rounded(counts.underflow)),
                            share(counts.underflow, nonzero), count(rounded(counts.subnormal)),
                            share(counts.subnormal, nonzero), count(rounded(counts.overflow)),
@@ -77,24 +77,25 @@ std::string format_table(const Findings& findings, const HistogramOptions& optio
 }
 
 /// "name" or, where that leaves tensors of several steps apart, "name @step".
-std::string label_of(const Entry& entry, bool with_step) {
+std::string label_of(const HistogramEntry& entry, bool with_step) {
     return printable(entry.name) + (with_step && entry.step ? fmt::format(" @{}", *entry.step) : "");
 }
 
 constexpr std::size_t formats_per_table = 4;
 
-/// Rates and counts of one class at scale 1, a column for each of some formats.
-std::string entry_table(const std::vector<const Entry*>& entries, std::span<const FormatSpec> columns,
+/// Rates and counts of one class at scale 1, a column for each format from `first` on.
+std::string entry_table(const std::vector<const HistogramEntry*>& entries, std::size_t first,
                         const HistogramOptions& options, std::string_view noun, bool with_step,
                         double CastCounts::*part, bool color) {
+    const std::size_t last = std::min(first + formats_per_table, options.formats.size());
     std::vector<std::string> header = {std::string(noun), "nonzero"};
-    for (const FormatSpec& format : columns) header.emplace_back(format.name);
+    for (std::size_t f = first; f < last; ++f) header.emplace_back(options.formats[f].name);
     Table table(header);
-    for (const Entry* entry : entries) {
+    for (const HistogramEntry* entry : entries) {
         const std::uint64_t nonzero = entry->magnitudes.histogram.nonzero();
         std::vector<std::string> row = {label_of(*entry, with_step), short_count(nonzero)};
-        for (const FormatSpec& format : columns) {
-            const double n = counts_at(*entry, format, 1, options).*part;
+        for (std::size_t f = first; f < last; ++f) {
+            const double n = entry->unscaled[f].*part;
             row.push_back(n == 0 ? "0" : fmt::format("{} {:>5}", share(n, nonzero), short_count(rounded(n))));
         }
         table.add(std::move(row));
@@ -102,18 +103,17 @@ std::string entry_table(const std::vector<const Entry*>& entries, std::span<cons
     return table.text(color);
 }
 
-std::string entry_tables(const Findings& findings, const HistogramOptions& options, bool color) {
-    const std::vector<Entry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
-    constexpr std::array nouns = {"tensor", "layer", "step", "file", "all"};
-    const std::string noun = nouns[static_cast<std::size_t>(options.by)];
-    std::vector<const Entry*> ranked = worst_first(entries, options);
+std::string entry_tables(const HistogramFindings& findings, const HistogramToolOptions& options, bool color) {
+    const std::vector<HistogramEntry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
+    const std::string_view noun = grouping_names[static_cast<std::size_t>(options.by)];
+    std::vector<const HistogramEntry*> ranked = worst_first(entries);
     const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
     const std::size_t hidden = ranked.size() - shown;
     ranked.resize(shown);
 
-    const bool several_steps = options.by == Grouping::tensor && std::ranges::any_of(entries, [&](const Entry& entry) {
-                                   return entry.step != entries.front().step;
-                               });
+    const bool several_steps =
+        options.by == Grouping::tensor &&
+        std::ranges::any_of(entries, [&](const HistogramEntry& entry) { return entry.step != entries.front().step; });
 
     struct Part {
         std::string_view title;
@@ -122,19 +122,15 @@ std::string entry_tables(const Findings& findings, const HistogramOptions& optio
     std::string out;
     for (const Part& part : {Part{"Non-zero elements that become zero", &CastCounts::underflow},
                              Part{"Non-zero elements that overflow", &CastCounts::overflow}}) {
-        const bool any = std::ranges::any_of(ranked, [&](const Entry* entry) {
-            return std::ranges::any_of(options.formats, [&](const FormatSpec& f) {
-                return counts_at(*entry, f, 1, options).*part.member > 0;
-            });
+        const bool any = std::ranges::any_of(ranked, [&](const HistogramEntry* entry) {
+            return std::ranges::any_of(entry->unscaled, [&](const CastCounts& n) { return n.*part.member > 0; });
         });
         if (!any) continue;
         const std::string title = fmt::format("{} at scale 1: worst {}s by {}{}", part.title, noun,
                                               options.formats.front().name, several_steps ? " (@step)" : "");
         out += "\n" + inked(title, Ink::bold, color) + "\n";
-        for (std::size_t i = 0; i < options.formats.size(); i += formats_per_table)
-            out += entry_table(
-                ranked, std::span(options.formats).subspan(i, std::min(formats_per_table, options.formats.size() - i)),
-                options, noun, several_steps, part.member, color);
+        for (std::size_t first = 0; first < options.formats.size(); first += formats_per_table)
+            out += entry_table(ranked, first, options, noun, several_steps, part.member, color);
         if (hidden > 0)
             out += fmt::format("... and {} more: --worst 0 shows them, --json and --csv hold all\n", grouped(hidden));
     }
@@ -142,10 +138,11 @@ std::string entry_tables(const Findings& findings, const HistogramOptions& optio
 }
 
 /// Where NaN and infinities are, in order of appearance: the first step that has them is the one to look at.
-std::string nonfinite_table(const std::vector<Entry>& tensors, const HistogramOptions& options, bool color) {
+std::string nonfinite_table(const std::vector<HistogramEntry>& tensors, const HistogramToolOptions& options,
+                            bool color) {
     Table table({"tensor", "NaN", "infinite", "elements"});
     std::size_t rows = 0, hidden = 0;
-    for (const Entry& tensor : tensors) {
+    for (const HistogramEntry& tensor : tensors) {
         const MagnitudeHistogram& histogram = tensor.magnitudes.histogram;
         if (histogram.nan + histogram.inf == 0) continue;
         if (options.worst != 0 && rows == options.worst) {
@@ -160,7 +157,7 @@ std::string nonfinite_table(const std::vector<Entry>& tensors, const HistogramOp
            (hidden > 0 ? fmt::format("... and {} more: --worst 0 shows them\n", grouped(hidden)) : "");
 }
 
-std::string error_table(const Entry& total, const HistogramOptions& options, bool color) {
+std::string error_table(const HistogramEntry& total, const HistogramOptions& options, bool color) {
     Table table({"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"});
     for (const FormatSpec& format : options.formats)
         for (const auto& [key, error] : total.errors) {
@@ -177,7 +174,7 @@ std::string error_table(const Entry& total, const HistogramOptions& options, boo
            table.text(color);
 }
 
-std::string block_table(const Entry& total, const HistogramOptions& options, bool color) {
+std::string block_table(const HistogramEntry& total, const HistogramOptions& options, bool color) {
     const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
     const auto cell = [&](const ClassCounts& counts) {
         return percent(counts.underflow, nonzero) + ", " + percent(counts.overflow, nonzero);
@@ -207,7 +204,7 @@ std::string measured(const GateResult& result) {
                        grouped(result.whole));
 }
 
-std::string gate_lines(const Findings& findings, bool color) {
+std::string gate_lines(const HistogramFindings& findings, bool color) {
     std::string out;
     for (const GateResult& result : findings.gates)
         out += wrapped(fmt::format("gate {}: {}; {}", result.gate.text,
@@ -233,11 +230,11 @@ std::string footnotes(const HistogramOptions& options) {
 }
 
 /// The scales to draw: from where nothing of the widest data survives at either end, within reason.
-std::pair<int, int> scale_range(const Findings& findings, const HistogramOptions& options) {
+std::pair<int, int> scale_range(const HistogramFindings& findings, const HistogramOptions& options) {
     int low = 0, high = 0;
-    for (const FormatSpec& format : options.formats) {
-        const Recommendation advice = recommendation(findings.total, format, options);
-        if (format.exponent_bits >= 8 && advice.window && advice.log2_scale == 0)
+    for (std::size_t i = 0; i < options.formats.size(); ++i) {
+        const Recommendation& advice = findings.formats[i].recommendation;
+        if (options.formats[i].exponent_bits >= 8 && advice.window && advice.log2_scale == 0)
             continue; // wide formats would stretch the picture
         low = std::min({low, advice.lowest_enough, advice.highest_safe});
         high = std::max({high, advice.lowest_enough, advice.highest_safe});
@@ -245,22 +242,9 @@ std::pair<int, int> scale_range(const Findings& findings, const HistogramOptions
     return {std::max(low - 8, -140), std::min(high + 8, 140)};
 }
 
-/// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
-/// how large it is.
-std::vector<double> badness(const Entry& entry, const HistogramOptions& options) {
-    std::vector<double> rates;
-    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
-    for (const FormatSpec& format : options.formats) {
-        const CastCounts counts = counts_at(entry, format, 1, options);
-        rates.push_back((counts.underflow + counts.overflow) / nonzero);
-    }
-    rates.push_back(nonzero);
-    return rates;
-}
-
 } // namespace
 
-MagnitudeFigure magnitude_figure(const Findings& findings, const HistogramOptions& options) {
+MagnitudeFigure magnitude_figure(const HistogramFindings& findings, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
     MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"),
                            {},
@@ -274,22 +258,12 @@ MagnitudeFigure magnitude_figure(const Findings& findings, const HistogramOption
     return figure;
 }
 
-std::vector<const Entry*> worst_first(const std::vector<Entry>& entries, const HistogramOptions& options) {
-    std::vector<std::pair<std::vector<double>, const Entry*>> ranked;
-    for (const Entry& entry : entries) ranked.emplace_back(badness(entry, options), &entry);
-    std::ranges::stable_sort(
-        ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
-    std::vector<const Entry*> out;
-    for (const auto& item : ranked) out.push_back(item.second);
-    return out;
-}
-
-std::string terminal_report(const Findings& findings, const HistogramOptions& options, bool color) {
+std::string terminal_report(const HistogramFindings& findings, const HistogramToolOptions& options, bool color) {
     std::string out = heading(findings, options, color) + "\n";
     if (findings.total.magnitudes.histogram.count() == 0) return out + "No elements.\n" + gate_lines(findings, color);
     out += magnitude_text(magnitude_figure(findings, options), color) + "\n";
     out += format_table(findings, options, color) + "\n";
-    for (const FormatSpec& format : options.formats) out += wrapped(advice(findings, format, options), 2);
+    for (const std::string& advice : findings.advice) out += wrapped(advice, 2);
     out += nonfinite_table(findings.tensors, options, color);
     out += entry_tables(findings, options, color);
     if (options.error) out += error_table(findings.total, options, color);
@@ -298,7 +272,7 @@ std::string terminal_report(const Findings& findings, const HistogramOptions& op
     return out + "\n" + footnotes(options);
 }
 
-RateFigure rate_figure(const Findings& findings, const HistogramOptions& options) {
+RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
     const auto [low, high] = scale_range(findings, options);
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(histogram.nonzero(), 1));
@@ -307,8 +281,9 @@ RateFigure rate_figure(const Findings& findings, const HistogramOptions& options
         title += fmt::format(" ({}{}{})", name_of(rule.rounding), rule.flush ? ", subnormals flushed" : "",
                              rule.rounding == Rounding::stochastic ? ", the worst the random bits can do" : "");
     RateFigure rates{title, low, options.recommendation.limit, {}};
-    for (const FormatSpec& format : options.formats) {
-        const Recommendation advice = recommendation(findings.total, format, options);
+    for (std::size_t i = 0; i < options.formats.size(); ++i) {
+        const FormatSpec& format = options.formats[i];
+        const Recommendation& advice = findings.formats[i].recommendation;
         RateCurve curve{format, {}, {}, std::nullopt, advice.log2_scale};
         if (advice.window) curve.window = {advice.window->low, advice.window->high};
         for (int k = low; k <= high; ++k) {
@@ -321,7 +296,7 @@ RateFigure rate_figure(const Findings& findings, const HistogramOptions& options
     return rates;
 }
 
-std::string svg_report(const Findings& findings, const HistogramOptions& options) {
+std::string svg_report(const HistogramFindings& findings, const HistogramOptions& options) {
     return svg_document({magnitude_figure(findings, options), rate_figure(findings, options)});
 }
 

@@ -1,6 +1,6 @@
 // Reports of earlier runs, for --merge. They come from anywhere, so nothing in them is believed unchecked.
+#include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/json_reader.h>
-#include <ampscope/tools/amp-histogram/json.h>
 
 #include <fmt/format.h>
 
@@ -9,9 +9,11 @@
 #include <cmath>
 #include <limits>
 
-namespace amp::histogram_tool {
+namespace amp {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 /// nlohmann's get() would turn -1 and 0.5 into integers without a word.
 std::uint64_t whole(const Json& json) {
@@ -114,8 +116,8 @@ MagnitudeHistogram parse_state(const Json& json) {
     return histogram;
 }
 
-Entry parse_tensor(const Json& json, const HistogramOptions& options) {
-    Entry entry;
+HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
+    HistogramEntry entry;
     entry.file = json.at("file").get<std::string>();
     entry.name = json.at("name").get<std::string>();
     entry.layer = json.at("layer").get<std::string>();
@@ -162,22 +164,22 @@ Entry parse_tensor(const Json& json, const HistogramOptions& options) {
 }
 
 void check_counting(const Json& report, const HistogramOptions& options) {
-    if (report.at("counting") != counting_options(options))
+    if (report.at("counting") != counting_json(options))
         throw std::invalid_argument(
             "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
 }
 
 void check_kind(const Json& report) {
     if (!report.is_object() || !report.contains("tool") || report.at("tool") != "amp-histogram" ||
-        report.at("schema_version") != schema_version)
+        report.at("schema_version") != histogram_report_version)
         throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
 }
 
 } // namespace
 
-std::vector<Entry> read_report(const std::filesystem::path& path, const HistogramOptions& options) {
+std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& path, const HistogramOptions& options) {
     constexpr std::size_t most_rows = 4'000'000; // of all states: about 1 GB
-    std::vector<Entry> entries;
+    std::vector<HistogramEntry> entries;
     std::size_t rows = 0;
     std::string place;
     const auto take = [&](std::string_view array, const Json& element, const Json& before) {
@@ -204,4 +206,4 @@ std::vector<Entry> read_report(const std::filesystem::path& path, const Histogra
     }
 }
 
-} // namespace amp::histogram_tool
+} // namespace amp

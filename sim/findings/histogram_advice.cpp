@@ -1,4 +1,4 @@
-#include <ampscope/tools/amp-histogram/report.h>
+#include <ampscope/sim/findings/detail/histogram_summary.h>
 
 #include <ampscope/sim/base/text.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <tuple>
 
-namespace amp::histogram_tool {
+namespace amp {
 
 namespace {
 
@@ -19,14 +19,14 @@ struct PerTensor {
     std::uint64_t with_window = 0, counted = 0;
 };
 
-PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const Recommendation& total,
+PerTensor per_tensor(const HistogramFindings& findings, const FormatSpec& format, const Recommendation& total,
                      const HistogramOptions& options) {
     PerTensor result;
     std::optional<int> lowest_end;
     std::uint64_t most = 0;
-    for (const Entry& tensor : findings.tensors) {
+    for (const HistogramEntry& tensor : findings.tensors) {
         if (tensor.magnitudes.histogram.nonzero() == 0) continue;
-        const Recommendation own = recommendation(tensor, format, options);
+        const Recommendation own = recommendation_of(tensor, format, options);
         ++result.counted;
         result.with_window += own.window ? 1 : 0;
         const std::string name = printable(tensor.name);
@@ -43,9 +43,8 @@ PerTensor per_tensor(const Findings& findings, const FormatSpec& format, const R
     return result;
 }
 
-std::string unscaled(const Entry& total, const FormatSpec& format, const HistogramOptions& options) {
-    const CastCounts counts = counts_at(total, format, 1, options);
-    const auto nonzero = static_cast<double>(total.magnitudes.histogram.nonzero());
+std::string unscaled_text(const CastCounts& counts, std::uint64_t elements) {
+    const auto nonzero = static_cast<double>(elements);
     if (counts.underflow + counts.overflow == 0) return "nothing becomes zero or overflows unscaled";
     constexpr std::string_view of = " of non-zero gradients";
     std::string text;
@@ -62,11 +61,10 @@ std::string window_text(const Window& window) {
                : fmt::format("{} ... {} lose", power_of_two(window.low), power_of_two(window.high));
 }
 
-} // namespace
-
-std::string advice(const Findings& findings, const FormatSpec& format, const HistogramOptions& options) {
+std::string advice(const HistogramFindings& findings, std::size_t index, const HistogramOptions& options) {
     constexpr std::size_t name_width = 30;
-    const Entry& all = findings.total;
+    const HistogramEntry& all = findings.total;
+    const FormatSpec& format = options.formats[index];
     const std::string name = upper_case(format.name);
     const std::uint64_t nonzero = all.magnitudes.histogram.nonzero();
     if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
@@ -74,8 +72,8 @@ std::string advice(const Findings& findings, const FormatSpec& format, const His
     // Under stochastic rounding the first sentence holds expectations; what follows holds whatever the random bits.
     const bool random = options.policy.rounding == Rounding::stochastic;
     const std::string whatever = random ? " whatever the random bits" : "", up_to = random ? "up to " : "";
-    const Recommendation total = recommendation(all, format, options);
-    const std::string start = name + ": " + unscaled(all, format, options);
+    const Recommendation& total = findings.formats[index].recommendation;
+    const std::string start = name + ": " + unscaled_text(all.unscaled[index], nonzero);
     const std::string limit = fmt::format("{:g} %", 100 * options.recommendation.limit);
     if (total.window && total.window->low <= 0 && 0 <= total.window->high)
         return start + (lost_at(0) > 0 ? ", under the limit of " + limit + whatever : "") + "; no loss scale needed.";
@@ -109,4 +107,12 @@ std::string advice(const Findings& findings, const FormatSpec& format, const His
     return text;
 }
 
-} // namespace amp::histogram_tool
+} // namespace
+
+std::vector<std::string> detail::histogram_advice(const HistogramFindings& findings, const HistogramOptions& options) {
+    std::vector<std::string> lines;
+    for (std::size_t i = 0; i < options.formats.size(); ++i) lines.push_back(advice(findings, i, options));
+    return lines;
+}
+
+} // namespace amp

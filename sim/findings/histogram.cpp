@@ -1,0 +1,96 @@
+#include <ampscope/sim/findings/histogram.h>
+
+#include <ampscope/sim/findings/detail/histogram_summary.h>
+#include <ampscope/sim/findings/selection.h>
+#include <ampscope/sim/io/failure.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+namespace amp {
+
+namespace {
+
+HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& options) {
+    HistogramEntry entry;
+    entry.file = tensor.file.string();
+    entry.name = tensor.entry.name;
+    entry.layer = tensor.layer;
+    entry.step = tensor.step;
+    entry.kind = tensor.kind;
+    entry.dtype = info(tensor.entry.dtype).name;
+    entry.shape = tensor.entry.shape;
+    entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
+    return entry;
+}
+
+/// What the options ask of one tensor: one pass for its magnitudes, and one each for what does not follow from them.
+void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options,
+           const Progress& progress) {
+    entry.magnitudes = measure_divided(file, tensor, *entry.recorded_scale, options.threads, progress);
+    if (is_directed(options.policy.rounding))
+        entry.directed =
+            measure_directed(file, tensor, *entry.recorded_scale, options.policy.rounding, options.threads);
+    std::vector<Cast> own, all;
+    for (const auto& [format, scale] : wanted_counts(options)) {
+        all.push_back({format, options.policy, scale, *entry.recorded_scale});
+        if (!options.from_histogram(scale)) own.push_back(all.back());
+    }
+    if (!own.empty()) {
+        const std::vector<CastCounts> counts = count_casts(file, tensor, own, options.threads);
+        for (std::size_t i = 0; i < own.size(); ++i) entry.own[{own[i].format.name, own[i].scale}] = counts[i];
+    }
+    if (options.error) {
+        const std::vector<CastError> errors = measure_errors(file, tensor, all, options.threads);
+        for (std::size_t i = 0; i < all.size(); ++i) entry.errors[{all[i].format.name, all[i].scale}] = errors[i];
+    }
+    if (options.block != 0)
+        entry.blocks =
+            measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale, options.threads);
+}
+
+/// Counts the tensors of one file; all of them or, if it turns out broken, none.
+void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions& options, const Progress& progress,
+                HistogramFindings& findings) {
+    std::vector<HistogramEntry> entries;
+    try {
+        const auto file = open_tensor_file(tensors.front().file, options.open);
+        for (const RecordedTensor& tensor : tensors) {
+            entries.push_back(describe(tensor, options));
+            count(entries.back(), *file, tensor.index, options, progress);
+        }
+    } catch (const std::exception&) { // what else a watch throws ends the work
+        findings.errors.push_back(failure_text(tensors.front().file));
+        return;
+    }
+    std::ranges::move(entries, std::back_inserter(findings.tensors));
+}
+
+} // namespace
+
+HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& paths, const HistogramOptions& options,
+                                     const Watch& watch) {
+    HistogramFindings findings;
+    Recording recording = find_tensors(paths, options.open);
+    findings.warnings = unneeded_options(options.open, {&recording});
+    findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
+    findings.errors = std::move(recording.errors);
+    std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !options.selects(t.entry.name, t.step); });
+    std::uint64_t bytes = 0;
+    for (const RecordedTensor& tensor : recording.tensors) bytes += tensor.entry.bytes;
+    const Progress progress = begin(watch, bytes);
+    const std::span<const RecordedTensor> all = recording.tensors;
+    for (std::size_t first = 0; first < all.size();) {
+        std::size_t last = first + 1;
+        while (last < all.size() && all[last].file == all[first].file) ++last;
+        count_file(all.subspan(first, last - first), options, progress, findings);
+        first = last;
+    }
+    detail::summarize(findings, paths, options);
+    return findings;
+}
+
+} // namespace amp

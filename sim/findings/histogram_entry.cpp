@@ -1,0 +1,199 @@
+#include <ampscope/sim/findings/detail/histogram_summary.h>
+#include <ampscope/sim/findings/selection.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+std::string group_name(const HistogramEntry& entry, Grouping by) {
+    switch (by) {
+    case Grouping::tensor: break;
+    case Grouping::layer: return entry.layer;
+    case Grouping::step: return entry.step ? "step " + std::to_string(*entry.step) : "no step";
+    case Grouping::file: return entry.file;
+    case Grouping::all: return "all";
+    }
+    return entry.name;
+}
+
+/// Adds `other` to `sum`: histograms, extremes, own counts; what differs in dtype and recorded scale becomes unknown.
+void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
+    if (sum.tensors == 0) {
+        sum.dtype = other.dtype;
+        sum.recorded_scale = other.recorded_scale;
+        sum.kind = other.kind;
+    }
+    if (sum.dtype != other.dtype) sum.dtype.clear();
+    if (sum.recorded_scale != other.recorded_scale) sum.recorded_scale.reset();
+    sum.tensors += other.tensors;
+    sum.magnitudes.merge(other.magnitudes);
+    sum.directed.merge(other.directed);
+    for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
+    for (const auto& [key, error] : other.errors) sum.errors[key].merge(error);
+    sum.blocks.merge(other.blocks);
+}
+
+/// Entries grouped, in order of first appearance; the name of a group is its layer, step or file.
+std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors, Grouping by) {
+    std::vector<HistogramEntry> groups;
+    std::map<std::string, std::size_t> index;
+    for (const HistogramEntry& tensor : tensors) {
+        const std::string name = group_name(tensor, by);
+        const auto [it, fresh] = index.try_emplace(name, groups.size());
+        if (fresh) {
+            groups.emplace_back();
+            groups.back().name = name;
+            groups.back().tensors = 0;
+            if (by == Grouping::step) groups.back().step = tensor.step;
+            if (by == Grouping::file) groups.back().file = tensor.file;
+            if (by == Grouping::layer) groups.back().layer = tensor.layer;
+        }
+        merge_into(groups[it->second], tensor);
+    }
+    for (HistogramEntry& group : groups) group.shape = {group.magnitudes.histogram.count()};
+    return groups;
+}
+
+/// All of them as one, with shape {count}.
+HistogramEntry total_of(const std::vector<HistogramEntry>& tensors) {
+    HistogramEntry total;
+    total.tensors = 0;
+    for (const HistogramEntry& tensor : tensors) merge_into(total, tensor);
+    total.name = "all";
+    total.shape = {total.magnitudes.histogram.count()};
+    return total;
+}
+
+GateResult judge(const Gate& gate, const HistogramEntry& total, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = total.magnitudes.histogram;
+    const CastCounts counts = counts_at(total, format(gate.format), gate.scale, options);
+    const auto count = [](std::uint64_t n) { return static_cast<double>(n); };
+    GateResult result{gate, 0, 0, false};
+    switch (gate.number_class) {
+    case NumberClass::underflow: result.part = counts.underflow; break;
+    case NumberClass::subnormal: result.part = counts.subnormal; break;
+    case NumberClass::normal: result.part = counts.normal; break;
+    case NumberClass::overflow: result.part = counts.overflow; break;
+    case NumberClass::zero: result.part = count(histogram.zero); break;
+    case NumberClass::nan: result.part = count(histogram.nan); break;
+    case NumberClass::inf: result.part = count(histogram.inf); break;
+    }
+    if (gate.denominator == Denominator::all) result.whole = histogram.count();
+    if (gate.denominator == Denominator::nonzero) result.whole = histogram.nonzero();
+    const double integer = std::floor(result.part);
+    result.holds = holds(gate, static_cast<std::uint64_t>(integer), result.whole, result.part - integer);
+    return result;
+}
+
+std::vector<CastCounts> unscaled_counts(const HistogramEntry& entry, const HistogramOptions& options) {
+    std::vector<CastCounts> counts;
+    for (const FormatSpec& format : options.formats) counts.push_back(counts_at(entry, format, 1, options));
+    return counts;
+}
+
+/// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
+/// how large it is.
+std::vector<double> badness(const HistogramEntry& entry) {
+    std::vector<double> rates;
+    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
+    for (const CastCounts& counts : entry.unscaled) rates.push_back((counts.underflow + counts.overflow) / nonzero);
+    rates.push_back(nonzero);
+    return rates;
+}
+
+} // namespace
+
+bool HistogramOptions::from_histogram(double scale) const {
+    return policy.rounding != Rounding::stochastic && exact_log2(scale).has_value();
+}
+
+bool HistogramOptions::selects(const std::string& name, const std::optional<std::int64_t>& step) const {
+    if (steps && (!step || *step < steps->first || *step > steps->second)) return false;
+    return matches(tensor, name);
+}
+
+std::vector<FormatSpec> usual_formats() { return {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")}; }
+
+ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, int log2_scale,
+                       const HistogramOptions& options) {
+    return classify(entry.magnitudes.histogram, entry.directed, format, log2_scale, options.rule());
+}
+
+Recommendation recommendation_of(const HistogramEntry& entry, const FormatSpec& format,
+                                 const HistogramOptions& options) {
+    return recommend(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation);
+}
+
+CastCounts counts_at(const HistogramEntry& entry, const FormatSpec& format, double scale,
+                     const HistogramOptions& options) {
+    if (!options.from_histogram(scale)) return entry.own.at({format.name, scale});
+    const ClassCounts n = classes_at(entry, format, *exact_log2(scale), options);
+    const auto count = [](std::uint64_t x) { return static_cast<double>(x); };
+    return {count(n.underflow), count(n.subnormal), count(n.normal), count(n.overflow)};
+}
+
+bool knows(const HistogramEntry& entry, const FormatSpec& format, double scale, const HistogramOptions& options) {
+    return options.from_histogram(scale) || entry.own.contains({format.name, scale});
+}
+
+std::vector<std::pair<FormatSpec, double>> wanted_counts(const HistogramOptions& options) {
+    std::vector<std::pair<FormatSpec, double>> wanted;
+    const auto want = [&](const FormatSpec& format, double scale) {
+        if (std::ranges::find(wanted, std::pair(format, scale)) == wanted.end()) wanted.emplace_back(format, scale);
+    };
+    for (const FormatSpec& f : options.formats) {
+        want(f, 1);
+        for (const double scale : options.scales) want(f, scale);
+    }
+    for (const Gate& gate : options.gates) want(format(gate.format), gate.scale);
+    return wanted;
+}
+
+FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options) {
+    FormatCounts result{{}, recommendation_of(entry, format, options)};
+    std::vector<double> scales = options.scales;
+    scales.push_back(1);
+    if (const auto& log2 = result.recommendation.log2_scale) scales.push_back(std::ldexp(1.0, *log2));
+    std::ranges::sort(scales);
+    scales.erase(std::unique(scales.begin(), scales.end()), scales.end());
+    for (const double scale : scales)
+        if (knows(entry, format, scale, options))
+            result.scales.push_back({scale, counts_at(entry, format, scale, options)});
+    return result;
+}
+
+std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries) {
+    std::vector<std::pair<std::vector<double>, const HistogramEntry*>> ranked;
+    for (const HistogramEntry& entry : entries) ranked.emplace_back(badness(entry), &entry);
+    std::ranges::stable_sort(
+        ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
+    std::vector<const HistogramEntry*> out;
+    for (const auto& item : ranked) out.push_back(item.second);
+    return out;
+}
+
+void detail::summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,
+                       const HistogramOptions& options) {
+    findings.total = total_of(findings.tensors);
+    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by);
+    findings.total.unscaled = unscaled_counts(findings.total, options);
+    for (std::vector<HistogramEntry>* const entries : {&findings.tensors, &findings.groups})
+        for (HistogramEntry& entry : *entries) entry.unscaled = unscaled_counts(entry, options);
+    for (const FormatSpec& format : options.formats)
+        findings.formats.push_back(format_counts(findings.total, format, options));
+    findings.advice = histogram_advice(findings, options);
+    if (!findings.tensors.empty()) {
+        for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
+    } else if (findings.errors.empty()) {
+        findings.errors.push_back(
+            fmt::format("{}{}: no tensor that --tensor and --step select", paths.front().string(),
+                        paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1)));
+    }
+}
+
+} // namespace amp

@@ -1,0 +1,89 @@
+// Reports of amp-histogram, merged in whatever order they are named.
+#include <ampscope/sim/findings/detail/histogram_summary.h>
+#include <ampscope/sim/findings/histogram_report.h>
+#include <ampscope/sim/io/failure.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace amp {
+
+namespace {
+
+/// A tensor of a report.
+struct Reported {
+    HistogramEntry entry;
+    std::size_t report = 0, place = 0; ///< which report, and where in it
+};
+
+/// Whether two reports hold the same tensor: the same file, name and step, and the same counts.
+bool repeats(const HistogramEntry& a, const HistogramEntry& b) {
+    return a.file == b.file && a.name == b.name && a.step == b.step && a.magnitudes.histogram == b.magnitudes.histogram;
+}
+
+/// An order that does not depend on which report is named first: by file, as recordings are read, then by the place in
+/// the report, then, for reports of several machines, by all that a report says of the tensor.
+bool precedes(const Reported& x, const Reported& y, const HistogramOptions& options) {
+    const std::filesystem::path a = x.entry.file, b = y.entry.file;
+    if (a != b) return a < b;
+    if (x.place != y.place) return x.place < y.place;
+    return tensor_json(x.entry, options).dump() < tensor_json(y.entry, options).dump();
+}
+
+/// Leaves out what is in several reports. Within one report nothing repeats: two names may differ only in bytes that
+/// JSON cannot hold. So what stays of tensors that are alike is as many as the report with most of them has.
+void keep_distinct(std::vector<Reported> all, const HistogramOptions& options, HistogramFindings& findings,
+                   std::vector<std::uint64_t>& repeated) {
+    struct Alike {
+        std::size_t kept;                          ///< one of them, among the findings
+        std::size_t count = 0;                     ///< that stay
+        std::map<std::size_t, std::size_t> seen{}; ///< by report
+    };
+    std::multimap<std::string, Alike> by_name;
+    std::ranges::stable_sort(all, [&](const auto& x, const auto& y) { return precedes(x, y, options); });
+    for (Reported& r : all) {
+        const auto [first, last] = by_name.equal_range(r.entry.name);
+        auto alike = std::find_if(
+            first, last, [&](const auto& item) { return repeats(findings.tensors[item.second.kept], r.entry); });
+        if (alike == last) alike = by_name.emplace(r.entry.name, Alike{findings.tensors.size()});
+        if (++alike->second.seen[r.report] <= alike->second.count) {
+            ++repeated[r.report];
+            continue;
+        }
+        ++alike->second.count;
+        findings.tensors.push_back(std::move(r.entry));
+    }
+}
+
+} // namespace
+
+HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
+                                            const HistogramOptions& options) {
+    HistogramFindings findings;
+    std::vector<std::filesystem::path> paths = reports;
+    std::ranges::sort(paths);
+    std::vector<Reported> all;
+    for (std::size_t report = 0; report < paths.size(); ++report) {
+        try {
+            std::size_t place = 0;
+            for (HistogramEntry& entry : read_histogram_report(paths[report], options)) {
+                ++place;
+                if (options.selects(entry.name, entry.step)) all.push_back({std::move(entry), report, place});
+            }
+        } catch (...) {
+            findings.errors.push_back(failure_text(paths[report]));
+        }
+    }
+    std::vector<std::uint64_t> repeated(paths.size());
+    keep_distinct(std::move(all), options, findings, repeated);
+    for (std::size_t report = 0; report < paths.size(); ++report)
+        if (repeated[report] > 0)
+            findings.warnings.push_back(fmt::format("{}: {} of its tensors are in another report, too; counted once",
+                                                    paths[report].string(), repeated[report]));
+    detail::summarize(findings, reports, options);
+    return findings;
+}
+
+} // namespace amp

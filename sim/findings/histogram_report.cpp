@@ -1,0 +1,180 @@
+#include <ampscope/sim/findings/histogram_report.h>
+
+#include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/base/text.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A number without ".0" where it is an integer.
+Json number(double x) {
+    if (x == std::floor(x) && std::abs(x) < 9007199254740992.0) return static_cast<std::int64_t>(x);
+    return x;
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
+
+/// A sum that went beyond FP64 is no JSON number.
+Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+Json state_of(const HistogramEntry& entry, const HistogramOptions& options) {
+    Json json = {{"mantissa_classes", mantissa_classes}, {"rows", rows_of(entry.magnitudes.histogram)}};
+    if (is_directed(options.policy.rounding)) {
+        json["toward"] = rows_of(entry.directed.toward);
+        json["away"] = rows_of(entry.directed.away);
+    }
+    return json;
+}
+
+/// Why a sum is null, or less than it should be; empty if it is neither.
+std::string note_on(const MagnitudeStatistics& magnitudes) {
+    if (!std::isfinite(magnitudes.sums.absolute))
+        return "sum_absolute and sum_squares are null: beyond FP64's largest value";
+    if (!std::isfinite(magnitudes.sums.squares)) return "sum_squares is null: beyond FP64's largest value";
+    // A square below 2^-1022 loses bits or becomes zero, which is nothing beside a sum of 2^-970 or more.
+    const auto& rows = magnitudes.histogram.rows;
+    if (rows.empty() || rows.rbegin()->first >= -485) return {};
+    return "sum_squares is too small or 0: the squares of magnitudes below 2^-511 are below FP64's smallest normal "
+           "value";
+}
+
+/// A number, or hexadecimal text with an exponent of any size where no normal double is near it.
+Json sum_json(const SquareSum& sum) {
+    const double value = sum.value();
+    if (std::isnan(value)) return nullptr;
+    return std::isnormal(value) || sum.is_zero() ? Json(value) : Json(sum.text());
+}
+
+Json error_json(const CastError& error) {
+    const auto rate = error.nonzero == 0 ? Json(nullptr) : Json(error.mean_relative());
+    return {{"sqnr_db", finite_or_null(error.sqnr())},
+            {"mean_relative", rate},
+            {"max_relative", error.max_relative},
+            {"compared", error.compared},
+            {"excluded", error.excluded},
+            {"nonzero", error.nonzero},
+            {"signal", sum_json(error.signal)},
+            {"noise", sum_json(error.noise)},
+            {"sum_relative", finite_or_null(error.sum_relative)}};
+}
+
+Json scale_json(const HistogramEntry& entry, const FormatSpec& format, const ScaleCounts& at) {
+    Json json = {{"scale", number(at.scale)},
+                 {"log2", or_null(exact_log2(at.scale))},
+                 {"underflow", number(at.counts.underflow)},
+                 {"subnormal", number(at.counts.subnormal)},
+                 {"normal", number(at.counts.normal)},
+                 {"overflow", number(at.counts.overflow)}};
+    if (const auto it = entry.errors.find({format.name, at.scale}); it != entry.errors.end())
+        json["error"] = error_json(it->second);
+    return json;
+}
+
+Json counts_json(const ClassCounts& counts) {
+    return {{"underflow", counts.underflow},
+            {"subnormal", counts.subnormal},
+            {"normal", counts.normal},
+            {"overflow", counts.overflow}};
+}
+
+Json blocks_json(const BlockStatistics& blocks, std::uint64_t size) {
+    Json exponents = Json::object(), by_format = Json::object();
+    for (const auto& [exponent, n] : blocks.amax_exponents) exponents[std::to_string(exponent)] = n;
+    for (const BlockCounts& f : blocks.formats)
+        by_format[f.format.name] = {
+            {"mx", counts_json(f.mx)}, {"amax", counts_json(f.amax)}, {"tensor", counts_json(f.tensor)}};
+    return {{"size", size},
+            {"count", blocks.blocks},
+            {"zero", blocks.zero_blocks},
+            {"amax_exponents", std::move(exponents)},
+            {"formats", std::move(by_format)}};
+}
+
+Json format_json(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options) {
+    const FormatCounts result = format_counts(entry, format, options);
+    Json scales = Json::array();
+    for (const ScaleCounts& at : result.scales) scales.push_back(scale_json(entry, format, at));
+    const Recommendation& advice = result.recommendation;
+    Json json = {{"scales", std::move(scales)},
+                 {"recommended_log2_scale", or_null(advice.log2_scale)},
+                 {"window_log2", advice.window ? Json{advice.window->low, advice.window->high} : Json(nullptr)}};
+    if (options.policy.rounding == Rounding::stochastic && advice.log2_scale) {
+        const ClassCounts worst = classes_at(entry, format, *advice.log2_scale, options);
+        json["recommended_at_most"] = {{"underflow", worst.underflow}, {"overflow", worst.overflow}};
+    }
+    return json;
+}
+
+} // namespace
+
+void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = entry.magnitudes.histogram;
+    const bool any = histogram.nonzero() > 0;
+    json["dtype"] = entry.dtype.empty() ? Json(nullptr) : Json(entry.dtype);
+    json["shape"] = entry.shape;
+    json["recorded_scale"] = entry.recorded_scale ? number(*entry.recorded_scale) : Json(nullptr);
+    json["count"] = histogram.count();
+    json["zero"] = histogram.zero;
+    json["nan"] = histogram.nan;
+    json["inf"] = histogram.inf;
+    json["min_nonzero"] = any ? Json(entry.magnitudes.min_nonzero) : Json(nullptr);
+    json["max"] = any ? Json(entry.magnitudes.max) : Json(nullptr);
+    json["sum_absolute"] = finite_or_null(entry.magnitudes.sums.absolute);
+    json["sum_squares"] = finite_or_null(entry.magnitudes.sums.squares);
+    if (const std::string note = note_on(entry.magnitudes); !note.empty()) json["sums_note"] = note;
+    Json exponents = Json::object();
+    for (const auto& [exponent, row] : histogram.rows) {
+        std::uint64_t sum = 0;
+        for (const std::uint64_t n : row) sum += n;
+        exponents[std::to_string(exponent)] = sum;
+    }
+    json["exponents"] = std::move(exponents);
+    json["state"] = state_of(entry, options);
+    Json by_format = Json::object();
+    for (const FormatSpec& format : options.formats) by_format[format.name] = format_json(entry, format, options);
+    json["formats"] = std::move(by_format);
+    if (options.block != 0) json["blocks"] = blocks_json(entry.blocks, options.block);
+}
+
+Json tensor_json(const HistogramEntry& entry, const HistogramOptions& options) {
+    Json json = {{"file", printable(entry.file)},
+                 {"name", printable(entry.name)},
+                 {"step", or_null(entry.step)},
+                 {"kind", name_of(entry.kind)}};
+    add_counts(json, entry, options);
+    json["layer"] = printable(entry.layer);
+    return json;
+}
+
+Json counting_json(const HistogramOptions& options) {
+    Json json = {{"rounding", name_of(options.policy.rounding)}, {"flush_subnormals", options.policy.flushes_output()}};
+    if (options.error) json["overflow"] = name_of(options.policy.overflow);
+    if (options.block != 0) json["block"] = options.block;
+    return json;
+}
+
+Json gate_json(const GateResult& result) {
+    const Gate& gate = result.gate;
+    Json json = {{"gate", gate.text},
+                 {"format", gate.format},
+                 {"scale", number(gate.scale)},
+                 {"class", name_of(gate.number_class)},
+                 {"count", number(result.part)}};
+    json["of"] = gate.denominator == Denominator::none ? Json(nullptr) : Json(result.whole);
+    json["holds"] = result.holds;
+    if (result.empty()) json["why"] = "there are no elements to take a share of";
+    return json;
+}
+
+} // namespace amp

@@ -1,0 +1,197 @@
+// What formats make of recorded gradients: against thresholds of the formats, element by element, in double.
+#include "recorded_files.h"
+
+#include <ampscope/sim/findings/histogram.h>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// Where a format changes, in magnitudes before rounding to nearest even: as the standards print it, ties included.
+struct Edges {
+    double last_underflow;  ///< the largest magnitude that becomes zero
+    double first_normal;    ///< the smallest that becomes a normal value
+    double last_finite;     ///< no smaller one overflows
+    bool last_finite_stays; ///< and it itself does not
+};
+
+const std::map<std::string, Edges> edges = {{"fp16", {0x1p-25, 0x1p-14 - 0x1p-25, 65520, false}},
+                                            {"bf16", {0x1p-134, 0x1p-126 - 0x1p-134, 0x1.ffp127, false}},
+                                            {"e4m3", {0x1p-10, 0x1p-6 - 0x1p-10, 464, true}},
+                                            {"e5m2", {0x1p-17, 0x1p-14 - 0x1p-17, 61440, false}}};
+
+struct Counted {
+    double underflow = 0, subnormal = 0, normal = 0, overflow = 0;
+};
+
+Counted count(const std::vector<float>& values, const std::string& name, double scale) {
+    const Edges& e = edges.at(name);
+    Counted n;
+    for (const float x : values) {
+        const double y = std::abs(static_cast<double>(x)) * scale; // exact: the exponents stay far from FP64's ends
+        if (y == 0 || !std::isfinite(y)) continue;
+        if (y <= e.last_underflow) ++n.underflow;
+        else if (y < e.first_normal) ++n.subnormal;
+        else if (e.last_finite_stays ? y <= e.last_finite : y < e.last_finite) ++n.normal;
+        else ++n.overflow;
+    }
+    return n;
+}
+
+void check(const CastCounts& got, const Counted& want) {
+    CHECK(got.underflow == want.underflow);
+    CHECK(got.subnormal == want.subnormal);
+    CHECK(got.normal == want.normal);
+    CHECK(got.overflow == want.overflow);
+}
+
+/// Numbers over `binades` binades below 2^top, every edge of every format and its neighbours among them.
+std::vector<float> numbers(int top, int binades, int seed) {
+    std::vector<float> values = {0.0F, -0.0F};
+    for (int i = 0; i < 4000; ++i)
+        values.push_back(std::ldexp(1 + static_cast<float>((i * 7919 + seed) % 8192) / 8192, top - i % binades) *
+                         (i % 2 == 0 ? 1.0F : -1.0F));
+    for (const auto& [name, e] : edges)
+        for (const double edge : {e.last_underflow, e.first_normal, e.last_finite}) {
+            const auto x = static_cast<float>(edge);
+            if (std::abs(std::ilogb(edge) - top) < binades)
+                values.insert(values.end(), {x, std::nextafter(x, 0.0F), std::nextafter(x, HUGE_VALF)});
+        }
+    return values;
+}
+
+HistogramOptions asked() {
+    HistogramOptions options;
+    options.formats = usual_formats();
+    options.scales = {0.25, 3, 0x1p12};
+    return options;
+}
+
+/// Two layers, one of them in two files.
+struct Recorded {
+    Scratch scratch;
+    std::map<std::string, std::vector<float>> tensors = {{"a.weight.grad", numbers(4, 30, 1)},
+                                                         {"a.bias.grad", numbers(18, 50, 2)},
+                                                         {"b.weight.grad", numbers(-10, 60, 3)}};
+
+    Recorded() {
+        save(scratch / "1.safetensors", {{"a.weight.grad", tensors["a.weight.grad"]}});
+        save(scratch / "2.safetensors",
+             {{"a.bias.grad", tensors["a.bias.grad"]}, {"b.weight.grad", tensors["b.weight.grad"]}});
+    }
+    [[nodiscard]] std::vector<float> all(const std::string& layer = "") const {
+        std::vector<float> values;
+        for (const auto& [name, x] : tensors)
+            if (name.starts_with(layer)) values.insert(values.end(), x.begin(), x.end());
+        return values;
+    }
+};
+
+void check(const HistogramEntry& entry, const std::vector<float>& values, const HistogramOptions& options) {
+    for (std::size_t f = 0; f < options.formats.size(); ++f) {
+        const FormatSpec& format = options.formats[f];
+        CAPTURE(entry.name);
+        CAPTURE(format.name);
+        check(entry.unscaled.at(f), count(values, format.name, 1));
+        const FormatCounts counts = format_counts(entry, format, options);
+        CHECK(counts.scales.size() >= options.scales.size() + 1);
+        for (const ScaleCounts& at : counts.scales) {
+            CAPTURE(at.scale);
+            check(at.counts, count(values, format.name, at.scale));
+        }
+    }
+    CHECK(entry.magnitudes.histogram.count() == values.size());
+    CHECK(entry.magnitudes.histogram.zero == static_cast<std::uint64_t>(std::ranges::count(values, 0.0F)));
+}
+
+} // namespace
+
+TEST_CASE("tensors, layers and the total are counted element by element, at every scale") {
+    const Recorded recorded;
+    HistogramOptions options = asked();
+    options.by = Grouping::layer;
+    const HistogramFindings findings = histogram_findings({recorded.scratch / ""}, options);
+    CHECK(findings.errors.empty());
+    REQUIRE(findings.tensors.size() == 3);
+    for (const HistogramEntry& tensor : findings.tensors) check(tensor, recorded.tensors.at(tensor.name), options);
+    REQUIRE(findings.groups.size() == 2);
+    for (const HistogramEntry& layer : findings.groups) check(layer, recorded.all(layer.name + "."), options);
+    check(findings.total, recorded.all(), options);
+    REQUIRE(findings.formats.size() == options.formats.size());
+    REQUIRE(findings.advice.size() == options.formats.size());
+}
+
+TEST_CASE("the window holds every scale at which nothing overflows and little underflows, and no other") {
+    const Recorded recorded;
+    HistogramOptions options = asked();
+    options.recommendation.limit = 0.02;
+    const std::vector<float>& values = recorded.tensors.at("b.weight.grad");
+    options.tensor = std::regex("^b");
+    const HistogramFindings findings = histogram_findings({recorded.scratch / ""}, options);
+    REQUIRE(findings.tensors.size() == 1);
+    const auto nonzero = static_cast<double>(findings.total.magnitudes.histogram.nonzero());
+    int windows = 0;
+    for (std::size_t f = 0; f < options.formats.size(); ++f) {
+        const std::optional<Window>& window = findings.formats[f].recommendation.window;
+        for (int k = -100; k <= 100; ++k) {
+            const Counted n = count(values, options.formats[f].name, std::ldexp(1.0, k));
+            const bool safe = n.overflow == 0 && n.underflow / nonzero < options.recommendation.limit;
+            CAPTURE(options.formats[f].name);
+            CAPTURE(k);
+            CHECK(safe == (window && window->low <= k && k <= window->high));
+            windows += safe ? 1 : 0;
+        }
+    }
+    CHECK(windows > 100); // BF16 alone
+}
+
+TEST_CASE("gates are judged on the total, and a share of nothing does not hold") {
+    const Recorded recorded;
+    HistogramOptions options = asked();
+    const double lost = count(recorded.all(), "fp16", 1).underflow;
+    for (const double limit : {lost, lost + 1})
+        options.gates.push_back(parse_gate("fp16.underflow<" + std::to_string(static_cast<int>(limit))));
+    const HistogramFindings findings = histogram_findings({recorded.scratch / ""}, options);
+    REQUIRE(findings.gates.size() == 2);
+    CHECK(findings.gates[0].part == lost);
+    CHECK(!findings.gates[0].holds);
+    CHECK(findings.gates[1].holds);
+
+    save(recorded.scratch / "zeros/1.safetensors", {{"z.grad", {0, 0}}});
+    options.gates = {parse_gate("fp16.underflow/nonzero<=100%")};
+    const HistogramFindings none = histogram_findings({recorded.scratch / "zeros"}, options);
+    REQUIRE(none.gates.size() == 1);
+    CHECK(none.gates[0].empty());
+    CHECK(!none.gates[0].holds);
+}
+
+TEST_CASE("a damaged file is an error, of which nothing is counted; the others are") {
+    const Recorded recorded;
+    write_file(recorded.scratch / "0.safetensors", "damaged");
+    const HistogramFindings findings = histogram_findings({recorded.scratch / ""}, asked());
+    REQUIRE(findings.errors.size() == 1);
+    CHECK(findings.errors[0].find("0.safetensors") != std::string::npos);
+    check(findings.total, recorded.all(), asked());
+
+    HistogramOptions options = asked();
+    options.tensor = std::regex("no such name");
+    const HistogramFindings nothing = histogram_findings({recorded.scratch / "1.safetensors"}, options);
+    REQUIRE(nothing.errors.size() == 1);
+    CHECK(nothing.errors[0].find("no tensor that --tensor and --step select") != std::string::npos);
+}
+
+TEST_CASE("who watches is told of every byte, and may end the work") {
+    const Recorded recorded;
+    Watched watched;
+    histogram_findings({recorded.scratch / ""}, asked(), watched.watch());
+    CHECK(watched.total == recorded.all().size() * sizeof(float));
+    CHECK(watched.done == watched.total);
+    CHECK_THROWS_AS(histogram_findings({recorded.scratch / ""}, asked(), interrupting()), Interrupted);
+}
