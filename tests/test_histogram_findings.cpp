@@ -69,7 +69,7 @@ std::vector<float> numbers(int top, int binades, int seed) {
 
 HistogramOptions asked() {
     HistogramOptions options;
-    options.formats = usual_formats();
+    for (const std::string_view name : usual_formats) options.formats.push_back(format(name));
     options.scales = {0.25, 3, 0x1p12};
     return options;
 }

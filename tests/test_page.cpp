@@ -1,8 +1,8 @@
 // Pages: text that stays text, in HTML and in Markdown; heat maps that show each cell in its shade; hashes.
 #include "io_files.h"
 
+#include <ampscope/sim/io/provenance.h>
 #include <ampscope/tools/document/document.h>
-#include <ampscope/tools/document/provenance.h>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // amp-report as a user runs it: real runs of two seeds, gradients without runs, and inputs that went wrong.
 #include "tool.h"
 
-#include <ampscope/tools/amp-report/run.h>
+#include <ampscope/sim/findings/recorded_run.h>
 
 #include <cmath>
 #include <fstream>
@@ -9,7 +9,6 @@
 #include <random>
 
 using namespace amp;
-using namespace amp::report_tool;
 using namespace amp::test;
 
 namespace {

@@ -1,8 +1,8 @@
 // What all tools share at their surface, asserted for each in the list of tools: streams that cannot be written, exit
-// codes, wrong usage. A new tool gets a row in
-// Inputs::prints.
+// codes, wrong usage. A new tool gets a row in Inputs::prints.
 #include "surface.h"
 
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/tools/output.h>
 
 #include <nlohmann/json.hpp>

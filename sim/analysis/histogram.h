@@ -95,6 +95,9 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
                      int log2_scale, const CastRule& rule);
 
 /// Binary exponents of loss scales, both ends included.
+/// Formats that people ask about first: those of tables and pictures where nobody asks for others.
+inline constexpr std::array<std::string_view, 4> usual_formats = {"fp16", "bf16", "e4m3", "e5m2"};
+
 struct Window {
     int low = 0, high = 0;
     bool operator==(const Window&) const = default;

@@ -48,9 +48,6 @@ struct HistogramOptions {
     [[nodiscard]] bool selects(const std::string& name, const std::optional<std::int64_t>& step) const;
 };
 
-/// FP16, BF16, E4M3 and E5M2: the formats that people ask about first.
-std::vector<FormatSpec> usual_formats();
-
 /// One tensor, or several merged. Magnitudes are those of the recorded values divided by the recorded scale.
 struct HistogramEntry {
     std::string file, name, layer;

@@ -117,8 +117,6 @@ bool HistogramOptions::selects(const std::string& name, const std::optional<std:
     return matches(tensor, name);
 }
 
-std::vector<FormatSpec> usual_formats() { return {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")}; }
-
 ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, int log2_scale,
                        const HistogramOptions& options) {
     return classify(entry.magnitudes.histogram, entry.directed, format, log2_scale, options.rule());

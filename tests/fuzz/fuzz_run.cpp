@@ -32,15 +32,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const amp::report_tool::ReportOptions options;
     amp::report_tool::Report report;
     try {
-        for (const char* name : {"run", "other"}) report.runs.push_back(amp::report_tool::read_run(folder, name, 1));
+        for (const char* name : {"run", "other"}) report.findings.runs.push_back(amp::read_run(folder, name, 1));
     } catch (const amp::FileError&) {
         return 0;
     } catch (const amp::RecordingError&) {
         return 0;
     }
-    report.runs.back().label = "fp32";
-    if (report.runs.back().configuration.is_object()) report.runs.back().configuration["precision"] = "fp32";
-    report.groups = amp::report_tool::compare(report.runs);
+    report.findings.runs.back().label = "fp32";
+    if (report.findings.runs.back().configuration.is_object())
+        report.findings.runs.back().configuration["precision"] = "fp32";
+    amp::compare(report.findings, {});
     const amp::Document document = amp::report_tool::document_of(report, options);
     amp::html_of(document);
     amp::markdown_of(document);

@@ -108,7 +108,7 @@ fs::path sample_folder() {
 
 /// The words of the command line, before they mean anything.
 struct Words {
-    std::vector<std::string> paths, formats = {"fp16", "bf16", "e4m3", "e5m2"}, scales, gates;
+    std::vector<std::string> paths, formats{usual_formats.begin(), usual_formats.end()}, scales, gates;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
                                               shape, as;
     bool flush_subnormals = false;

@@ -3,8 +3,8 @@
 
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/provenance.h>
 #include <ampscope/tools/document/document.h>
-#include <ampscope/tools/document/provenance.h>
 
 #include <fmt/format.h>
 

@@ -21,17 +21,17 @@ class Writer {
     Writer(const Report& report, const ReportOptions& options) : report_(report), options_(options) {
         document_.title = "Precision comparison";
         std::vector<std::string> names;
-        for (const Group& g : report.groups) names.push_back(g.name);
+        for (const ComparisonGroup& g : report.findings.groups) names.push_back(g.name);
         document_.subtitle = fmt::format("{}; {}. Made by ampscope {}.", fmt::join(names, ", "),
-                                         plural(report.runs.size(), "recorded run"), AMPSCOPE_VERSION);
+                                         plural(report.findings.runs.size(), "recorded run"), AMPSCOPE_VERSION);
     }
 
     Document write() {
         heading("Verdict");
-        for (const std::string& sentence : verdict(report_.groups, options_.recommendation))
+        for (const std::string& sentence : report_.findings.verdict)
             document_.blocks.emplace_back(Paragraph{sentence, true});
         trouble();
-        for (const Group& group : report_.groups) write(group);
+        for (const ComparisonGroup& group : report_.findings.groups) write(group);
         formats_section();
         definitions();
         provenance();
@@ -51,15 +51,15 @@ class Writer {
     }
 
     void trouble() {
-        Bullets list{report_.errors};
-        for (const RecordedRun& run : report_.runs)
+        Bullets list{report_.findings.errors};
+        for (const RecordedRun& run : report_.findings.runs)
             list.items.insert(list.items.end(), run.warnings.begin(), run.warnings.end());
-        for (const Group& group : report_.groups)
+        for (const ComparisonGroup& group : report_.findings.groups)
             if (group.adam)
                 list.items.insert(list.items.end(), group.adam->warnings.begin(), group.adam->warnings.end());
         section("What could not be read, or is missing", std::move(list));
         Bullets remarks;
-        for (const RecordedRun& run : report_.runs)
+        for (const RecordedRun& run : report_.findings.runs)
             remarks.items.insert(remarks.items.end(), run.remarks.begin(), run.remarks.end());
         section("What is wrong with the training loop", std::move(remarks));
     }
@@ -75,9 +75,9 @@ class Writer {
         document_.blocks.emplace_back(std::move(list));
     }
 
-    void write(const Group& group) {
+    void write(const ComparisonGroup& group) {
         const bool trains =
-            std::ranges::any_of(group.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
+            std::ranges::any_of(group.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
         heading(group.name);
         if (trains) {
             document_.blocks.emplace_back(comparison_table(group, options_));
@@ -92,7 +92,7 @@ class Writer {
         if (group.evidence != nullptr) gradients(*group.evidence);
         else paragraph("No gradients were recorded: what formats do to them is not known.");
         adam(group);
-        for (const Row& row : group.rows)
+        for (const ComparisonRow& row : group.rows)
             if (!row.runs.front()->formats.empty()) scaled_casts(*row.runs.front());
     }
 
@@ -110,7 +110,7 @@ class Writer {
         document_.blocks.emplace_back(worst_tensor_table(run, options_));
     }
 
-    void adam(const Group& group) {
+    void adam(const ComparisonGroup& group) {
         if (!group.adam) return;
         heading("Adam: eps and the formats of m and v", 3);
         const AdamFindings& f = *group.adam;
@@ -192,7 +192,7 @@ class Writer {
                          .rows = {},
                          .text_columns = 2,
                          .folded = true};
-        for (const RecordedRun& run : report_.runs) {
+        for (const RecordedRun& run : report_.findings.runs) {
             const nlohmann::ordered_json& c = run.configuration;
             const std::optional<double> seed = number_at(c, "/seed"), lr = number_at(c, "/optimizer/lr"),
                                         eps = number_at(c, "/optimizer/eps");

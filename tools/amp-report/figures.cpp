@@ -68,7 +68,7 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, GradientKind kind) {
     MagnitudeFigure figure{.title = kind == GradientKind::weight ? "Gradients of weights" : "Gradients of activations",
                            .exponents = {},
                            .formats = {}};
-    for (const std::string_view name : gradient_formats) figure.formats.push_back(format(name));
+    for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
     GradientCounts all;
     for (const TensorRecord& t : run.tensors)
         if (t.kind == kind) all.merge(t.counts);
@@ -143,7 +143,7 @@ HeatFigure zeroed_figure(const RecordedRun& run, std::vector<LayerRow> rows, std
 }
 
 /// Means of stretches of steps, so that curves can be told apart.
-LineSeries loss_series(const Row& row, std::int64_t stretch) {
+LineSeries loss_series(const ComparisonRow& row, std::int64_t stretch) {
     LineSeries series{.name = row.label, .points = {}};
     const RecordedRun& run = *row.runs.front();
     for (std::size_t i = 0; i < run.steps.size();) {
@@ -179,9 +179,9 @@ void use_log_axis(LineFigure& figure) {
 
 } // namespace
 
-std::optional<FigureBlock> loss_figure(const Group& group) {
+std::optional<FigureBlock> loss_figure(const ComparisonGroup& group) {
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
-    for (const Row& row : group.rows) {
+    for (const ComparisonRow& row : group.rows) {
         if (row.runs.front()->steps.empty()) continue;
         first = std::min(first, row.runs.front()->steps.front().step);
         last = std::max(last, row.runs.front()->steps.back().step);
@@ -197,7 +197,7 @@ std::optional<FigureBlock> loss_figure(const Group& group) {
                       .last = static_cast<double>(last),
                       .panel_height = 230,
                       .panels = {{.name = "loss", .note = {}, .series = {}}}};
-    for (const Row& row : group.rows)
+    for (const ComparisonRow& row : group.rows)
         if (LineSeries series = loss_series(row, stretch); !series.points.empty()) {
             if (!series.marks.empty()) figure.marks = "not finite from here on";
             figure.panels.front().series.push_back(std::move(series));
@@ -207,7 +207,7 @@ std::optional<FigureBlock> loss_figure(const Group& group) {
     return FigureBlock{figure, "Curves that lie on each other train alike; a curve that ends lost its loss to NaN."};
 }
 
-std::optional<FigureBlock> scale_figure(const Group& group) {
+std::optional<FigureBlock> scale_figure(const ComparisonGroup& group) {
     LineFigure figure{.title = "Loss scale: " + group.name,
                       .subtitle = "as recorded, of the first seed of each run that scales its loss",
                       .x_label = "step",
@@ -215,7 +215,7 @@ std::optional<FigureBlock> scale_figure(const Group& group) {
                       .log2_y = true,
                       .panels = {}};
     bool first = true;
-    for (const Row& row : group.rows) {
+    for (const ComparisonRow& row : group.rows) {
         const RecordedRun& run = *row.runs.front();
         LineSeries series{.name = "scale", .points = {}, .marks = {}, .holds = true};
         for (const StepMetrics& m : run.steps) {
@@ -265,7 +265,7 @@ FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& opt
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(all.nonzero(), 1));
     int low = -4, high = 8;
     RateFigure figure{.title = "What a loss scale loses and saves", .limit = options.limit, .curves = {}};
-    for (const std::string_view name : gradient_formats) {
+    for (const std::string_view name : usual_formats) {
         const FormatSpec spec = format(name);
         const Recommendation r = recommend(all, spec, options);
         figure.curves.push_back({spec, {}, {}, std::nullopt, r.log2_scale});

@@ -50,7 +50,7 @@ Json json_of(const RecordedRun& run) {
     return json;
 }
 
-Json json_of(const Row& row) {
+Json json_of(const ComparisonRow& row) {
     Json json = {{"precision", row.label},
                  {"standing", standing_names[static_cast<std::size_t>(row.standing)]},
                  {"final_loss", json_of(row.loss)},
@@ -82,7 +82,7 @@ Json json_of(const MagnitudeHistogram& all, const FormatSpec& spec, const Recomm
 Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) {
     Json json = {
         {"run", run.name}, {"flushed", run.flushed()}, {"formats", Json::object()}, {"tensors", Json::array()}};
-    for (const std::string_view name : gradient_formats)
+    for (const std::string_view name : usual_formats)
         json["formats"][name] = json_of(run.magnitudes, format(name), options);
     json["columns"] = Json::array(); // of steps: the first recorded one of each
     for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(step ? Json(*step) : Json());
@@ -93,8 +93,8 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
                        {"zero", t.counts.binades.zero},
                        {"nan", t.counts.nan},
                        {"inf", t.counts.binades.infinite}};
-        for (std::size_t f = 0; f < gradient_formats.size(); ++f)
-            tensor["underflow"][gradient_formats[f]] = t.counts.underflow[f];
+        for (std::size_t f = 0; f < usual_formats.size(); ++f)
+            tensor["underflow"][usual_formats[f]] = t.counts.underflow[f];
         for (std::size_t f = 0; f < followed_formats.size(); ++f)
             for (const Share& s : t.zeroed[f])
                 tensor["underflow_by_column"][std::string(followed_formats[f])].push_back({s.part, s.whole});
@@ -110,18 +110,18 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                  {"tool", "amp-report"},
                  {"version", AMPSCOPE_VERSION},
                  {"command", options.command},
-                 {"verdict", verdict(report.groups, options.recommendation)},
-                 {"errors", report.errors},
+                 {"verdict", report.findings.verdict},
+                 {"errors", report.findings.errors},
                  {"groups", Json::array()},
                  {"trained_by", report.commands},
                  {"files", Json::array()}};
-    for (const Group& group : report.groups) {
+    for (const ComparisonGroup& group : report.findings.groups) {
         Json g = {{"name", group.name},
                   {"bound", group.reference != nullptr ? Json(group.bound) : Json(nullptr)},
                   {"bound_basis", group.bound_basis},
                   {"notes", group.notes},
                   {"rows", Json::array()}};
-        for (const Row& row : group.rows) g["rows"].push_back(json_of(row));
+        for (const ComparisonRow& row : group.rows) g["rows"].push_back(json_of(row));
         g["gradients"] =
             group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);
         g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
@@ -130,7 +130,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                                : Json(nullptr);
         json["groups"].push_back(g);
     }
-    for (const RecordedRun& run : report.runs)
+    for (const RecordedRun& run : report.findings.runs)
         for (const SourceFile& file : run.files)
             json["files"].push_back({{"file", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
     return json_text(json);

@@ -1,17 +1,15 @@
 // The precision comparison report: one document, as HTML, Markdown or JSON.
 #pragma once
 
-#include <ampscope/tools/amp-report/comparison.h>
+#include <ampscope/sim/findings/comparison.h>
 #include <ampscope/tools/amp-report/options.h>
 #include <ampscope/tools/document/document.h>
 
 namespace amp::report_tool {
 
 struct Report {
-    std::vector<RecordedRun> runs;
-    std::vector<Group> groups;         ///< of these runs
-    std::vector<std::string> commands; ///< that trained them, where they are known
-    std::vector<std::string> errors;   ///< of inputs and files that could not be read
+    ComparisonFindings findings;
+    std::vector<std::string> commands; ///< that trained the runs, where they are known
 };
 
 Document document_of(const Report& report, const ReportOptions& options);
@@ -20,14 +18,14 @@ Document document_of(const Report& report, const ReportOptions& options);
 std::string json_report(const Report& report, const ReportOptions& options);
 
 /// The tables of a group's section; those of which nothing is known are left out.
-TableBlock comparison_table(const Group& group, const ReportOptions& options);
-std::optional<TableBlock> departure_table(const Group& group);
+TableBlock comparison_table(const ComparisonGroup& group, const ReportOptions& options);
+std::optional<TableBlock> departure_table(const ComparisonGroup& group);
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);
 
 /// Its pictures, likewise.
-std::optional<FigureBlock> loss_figure(const Group& group);
-std::optional<FigureBlock> scale_figure(const Group& group);
+std::optional<FigureBlock> loss_figure(const ComparisonGroup& group);
+std::optional<FigureBlock> scale_figure(const ComparisonGroup& group);
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run);
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options);

@@ -20,7 +20,7 @@ Cell spread(const std::optional<Spread>& s, Tone tone) {
     return {s->count < 2 ? mean : fmt::format("{} ± {:.2g}", mean, s->deviation), s->mean, tone};
 }
 
-Tone tone_of(const Row& row) {
+Tone tone_of(const ComparisonRow& row) {
     switch (row.standing) {
     case Standing::holds: return Tone::good;
     case Standing::worse:
@@ -33,23 +33,24 @@ Tone tone_of(const Row& row) {
 struct Columns {
     bool accuracy, validation, underflow, updates, memory, distance, scale;
 
-    explicit Columns(const Group& g)
-        : accuracy(any(g, [](const Row& r) { return r.accuracy.has_value(); })),
-          validation(any(g, [](const Row& r) { return r.validation.has_value(); })),
-          underflow(any(g, [](const Row& r) { return r.underflow.has_value(); })),
-          updates(any(g, [](const Row& r) { return r.lost_updates.whole > 0; })),
-          memory(any(g, [](const Row& r) { return r.bytes_per_parameter.has_value(); })),
-          distance(any(g, [](const Row& r) { return r.distance.has_value(); })),
-          scale(any(g, [](const Row& r) { return r.scales_loss || r.skipped > 0; })) {}
+    explicit Columns(const ComparisonGroup& g)
+        : accuracy(any(g, [](const ComparisonRow& r) { return r.accuracy.has_value(); })),
+          validation(any(g, [](const ComparisonRow& r) { return r.validation.has_value(); })),
+          underflow(any(g, [](const ComparisonRow& r) { return r.underflow.has_value(); })),
+          updates(any(g, [](const ComparisonRow& r) { return r.lost_updates.whole > 0; })),
+          memory(any(g, [](const ComparisonRow& r) { return r.bytes_per_parameter.has_value(); })),
+          distance(any(g, [](const ComparisonRow& r) { return r.distance.has_value(); })),
+          scale(any(g, [](const ComparisonRow& r) { return r.scales_loss || r.skipped > 0; })) {}
 
   private:
     template <class Has>
-    static bool any(const Group& g, const Has& has) {
+    static bool any(const ComparisonGroup& g, const Has& has) {
         return std::ranges::any_of(g.rows, has);
     }
 };
 
-std::vector<Cell> cells_of(const Row& row, const Columns& columns, const Group& group, double limit) {
+std::vector<Cell> cells_of(const ComparisonRow& row, const Columns& columns, const ComparisonGroup& group,
+                           double limit) {
     const bool logged = row.runs.front()->final_loss().has_value();
     std::vector<Cell> cells = {{row.label}};
     cells.push_back(logged ? spread(row.loss, tone_of(row)) : no_value());
@@ -76,7 +77,7 @@ std::vector<Cell> cells_of(const Row& row, const Columns& columns, const Group& 
 
 } // namespace
 
-TableBlock comparison_table(const Group& group, const ReportOptions& options) {
+TableBlock comparison_table(const ComparisonGroup& group, const ReportOptions& options) {
     const double limit = options.recommendation.limit;
     const Columns columns(group);
     TableBlock table{.caption = {}, .header = {"precision", "final loss"}, .rows = {}};
@@ -89,7 +90,7 @@ TableBlock comparison_table(const Group& group, const ReportOptions& options) {
     if (columns.memory) table.header.emplace_back("bytes per parameter");
     if (columns.distance) table.header.emplace_back("off FP32");
     std::size_t seeds = 0;
-    for (const Row& row : group.rows) {
+    for (const ComparisonRow& row : group.rows) {
         table.rows.push_back(cells_of(row, columns, group, limit));
         seeds = std::max(seeds, row.runs.size());
     }
@@ -110,7 +111,7 @@ TableBlock comparison_table(const Group& group, const ReportOptions& options) {
     return table;
 }
 
-std::optional<TableBlock> departure_table(const Group& group) {
+std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
     TableBlock table{.caption =
                          "The first tensor, in the order of the ops of a step, that is far from FP32's in the same "
                          "step, infinite, NaN, or a gradient of zeros where FP32's is not. error: |x - y| / |y|, "
@@ -118,7 +119,7 @@ std::optional<TableBlock> departure_table(const Group& group) {
                      .header = {"precision", "what", "tensor", "op", "step", "error"},
                      .rows = {},
                      .text_columns = 4};
-    for (const Row& row : group.rows) {
+    for (const ComparisonRow& row : group.rows) {
         const Json& result = row.runs.front()->result;
         const Json departures = result.is_object() ? result.value("departures", Json()) : Json();
         if (!departures.is_object()) continue;
@@ -142,13 +143,12 @@ TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& optio
     std::ranges::stable_sort(tensors, std::greater<>(),
                              [](const TensorRecord* t) { return t->counts.zeroed(0).rate(); });
     TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
-    for (const std::string_view name : gradient_formats) table.header.emplace_back(name);
+    for (const std::string_view name : usual_formats) table.header.emplace_back(name);
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i) {
         const TensorRecord& t = *tensors[i];
         table.rows.push_back({{t.name}, count_cell(t.counts.nonzero), {t.counts.range()}});
-        for (std::size_t f = 0; f < gradient_formats.size(); ++f)
-            table.rows.back().push_back(share(t.counts.zeroed(f)));
+        for (std::size_t f = 0; f < usual_formats.size(); ++f) table.rows.back().push_back(share(t.counts.zeroed(f)));
     }
     table.caption =
         fmt::format("Non-zero elements that become zero unscaled, over all recorded steps; {} of {} tensors, "

@@ -5,8 +5,8 @@
 
 namespace amp::detail {
 
-/// Fills in total, groups, counts, advice and gates from the tensors. Where there are none, gates are not judged, and it
-/// is an error, unless there is one already, that the options selected nothing of these paths.
+/// Fills in total, groups, counts, advice and gates from the tensors. Where there are none, gates are not judged, and
+/// it is an error, unless there is one already, that the options selected nothing of these paths.
 void summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,
                const HistogramOptions& options);
 

@@ -1,4 +1,4 @@
-#include <ampscope/tools/document/provenance.h>
+#include <ampscope/sim/io/provenance.h>
 
 #include <ampscope/sim/io/byte_file.h>
 

@@ -1,31 +1,26 @@
-#include <ampscope/tools/amp-report/comparison.h>
+#include <ampscope/sim/findings/detail/comparison.h>
 
 #include <ampscope/formats/spec.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/sim/train/configuration.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <set>
+#include <iterator>
 #include <tuple>
 
-namespace amp::report_tool {
+namespace amp {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+using detail::configuration_key, detail::is_same, detail::seed_of, detail::without;
 
 // A final loss may exceed the reference's by so many deviations between the reference's seeds, and by that share of it.
 constexpr double deviations = 2, least_share = 0.01, share_of_one_seed = 0.02;
-
-Json without(Json configuration, std::initializer_list<const char*> keys) {
-    if (configuration.is_object())
-        for (const char* key : keys) configuration.erase(key);
-    return configuration;
-}
 
 /// Runs of the same key train the same network on the same data.
 std::string group_key(const RecordedRun& run) {
@@ -40,20 +35,6 @@ std::string group_name(const RecordedRun& run) {
     if (run.steps.empty() && run.configuration.is_null()) return run.name;
     if (model.empty()) return "runs";
     return data.empty() ? model : model + " on " + data;
-}
-
-/// Runs of the same key differ in the seed only.
-std::string row_key(const RecordedRun& run) {
-    const Json same = without(run.configuration, {"seed", "tool", "version", "schema_version", "recording"});
-    return run.configuration.is_object() ? same.dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
-}
-
-/// Of the file of a run's steps; of its gradients if it has none.
-std::string fingerprint_of(const RecordedRun& run) {
-    std::string all;
-    for (const SourceFile& file : run.files)
-        if (run.steps.empty() || file.name.ends_with("metrics.jsonl")) all += '\n' + file.sha256;
-    return all;
 }
 
 int bits_of(const std::string& name) {
@@ -75,12 +56,10 @@ bool scales_loss(const Json& c) {
     return !scaler.empty() && scaler != "none";
 }
 
-std::optional<double> seed_of(const RecordedRun& run) { return number_at(run.configuration, "/seed"); }
-
 /// Between seeds: runs of one seed that differ all the same (on other machines, say) count as their mean. A run that
 /// does not tell its seed is taken for one of its own.
 template <class Value>
-std::optional<Spread> spread_over(const Row& row, const Value& value) {
+std::optional<Spread> spread_over(const ComparisonRow& row, const Value& value) {
     std::vector<std::pair<std::optional<double>, std::vector<double>>> seeds;
     for (const RecordedRun* run : row.runs) {
         const std::optional<double> x = value(*run), seed = seed_of(*run);
@@ -94,7 +73,7 @@ std::optional<Spread> spread_over(const Row& row, const Value& value) {
     return spread_of(values);
 }
 
-void summarize(Row& row) {
+void summarize(ComparisonRow& row) {
     row.loss = spread_over(row, [](const RecordedRun& r) { return r.final_loss(); });
     row.validation = spread_over(row, [](const RecordedRun& r) { return number_at(r.result, "/validation_loss"); });
     row.accuracy = spread_over(row, [](const RecordedRun& r) { return number_at(r.result, "/accuracy"); });
@@ -115,7 +94,7 @@ void summarize(Row& row) {
 }
 
 /// The mean difference to the reference's runs of the same seeds; without any, of the means.
-double excess_of(const Row& row, const Row& reference) {
+double excess_of(const ComparisonRow& row, const ComparisonRow& reference) {
     double sum = 0;
     int pairs = 0;
     for (const RecordedRun* run : row.runs)
@@ -127,15 +106,15 @@ double excess_of(const Row& row, const Row& reference) {
     return pairs > 0 ? sum / pairs : row.loss->mean - reference.loss->mean;
 }
 
-bool is_broken(const Row& row) {
+bool is_broken(const ComparisonRow& row) {
     return std::ranges::any_of(row.runs, [](const RecordedRun* r) {
         const std::optional<double> loss = r->final_loss();
         return loss && !std::isfinite(*loss);
     });
 }
 
-void judge(Group& group) {
-    const auto is_fp32 = [](const Row& r) { return r.label == "fp32" && r.loss; };
+void judge(ComparisonGroup& group) {
+    const auto is_fp32 = [](const ComparisonRow& r) { return r.label == "fp32" && r.loss; };
     std::stable_partition(group.rows.begin(), group.rows.end(), is_fp32);
     const auto reference = std::ranges::find_if(group.rows, is_fp32);
     if (reference != group.rows.end()) {
@@ -152,7 +131,7 @@ void judge(Group& group) {
                 : fmt::format("{:g} % of FP32's final loss: with one seed the spread is not known",
                               100 * share_of_one_seed);
     }
-    for (Row& row : group.rows) {
+    for (ComparisonRow& row : group.rows) {
         if (is_broken(row)) row.standing = Standing::broken;
         if (group.reference == nullptr || !row.loss) continue;
         if (row.runs.front()->steps.back().step != group.reference->runs.front()->steps.back().step) {
@@ -169,45 +148,27 @@ void judge(Group& group) {
 }
 
 /// The run whose gradients tell most: of FP32's range, not gone wrong, with most elements.
-const RecordedRun* evidence_of(const Group& group) {
+const RecordedRun* evidence_of(const ComparisonGroup& group) {
     const RecordedRun* best = nullptr;
     const auto rank = [](const RecordedRun& r) {
         const MagnitudeHistogram& all = r.magnitudes;
         return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32", ~all.count());
     };
-    for (const Row& row : group.rows)
+    for (const ComparisonRow& row : group.rows)
         for (const RecordedRun* run : row.runs)
             if (!run->tensors.empty() && (best == nullptr || rank(*run) < rank(*best))) best = run;
     return best;
 }
 
-void note_differences(Group& group) {
-    const auto rest = [](const Row& row) {
+void note_differences(ComparisonGroup& group) {
+    const auto rest = [](const ComparisonRow& row) {
         return without(row.runs.front()->configuration,
                        {"seed", "tool", "version", "schema_version", "recording", "precision", "loss_scaler"});
     };
-    for (const Row& row : group.rows)
+    for (const ComparisonRow& row : group.rows)
         if (const std::string where = difference(rest(group.rows.front()), rest(row)); !where.empty())
             group.notes.push_back(
                 fmt::format("{} differs from {} in {} also", row.label, group.rows.front().label, where));
-}
-
-bool is_same(const std::optional<double>& a, const std::optional<double>& b) {
-    return a == b || (a && b && std::isnan(*a) && std::isnan(*b));
-}
-
-bool is_same(const StepMetrics& a, const StepMetrics& b) {
-    return a.step == b.step && is_same(a.loss, b.loss) && is_same(a.scale, b.scale) && a.found_inf == b.found_inf &&
-           is_same(a.amax_weight, b.amax_weight) && is_same(a.amax_activation, b.amax_activation);
-}
-
-/// Whether the log of the second run has every step of the first, and tells the same of each.
-bool has_steps_of(const std::vector<StepMetrics>& part, const std::vector<StepMetrics>& whole) {
-    auto at = whole.begin();
-    return std::ranges::all_of(part, [&](const StepMetrics& step) {
-        at = std::ranges::lower_bound(at, whole.end(), step.step, {}, &StepMetrics::step);
-        return at != whole.end() && is_same(*at, step);
-    });
 }
 
 bool have_same_losses(const RecordedRun& a, const RecordedRun& b) {
@@ -217,8 +178,8 @@ bool have_same_losses(const RecordedRun& a, const RecordedRun& b) {
 }
 
 /// Runs of one precision and seed that came out differently.
-void note_seeds(Group& group) {
-    for (const Row& row : group.rows)
+void note_seeds(ComparisonGroup& group) {
+    for (const ComparisonRow& row : group.rows)
         for (std::size_t i = 0; i < row.runs.size(); ++i)
             for (std::size_t j = 0; j < i; ++j)
                 if (const auto seed = seed_of(*row.runs[i]); seed && seed == seed_of(*row.runs[j])) {
@@ -232,69 +193,81 @@ void note_seeds(Group& group) {
 }
 
 /// Runs that their loss scaler ended.
-void note_stops(Group& group) {
-    for (const Row& row : group.rows)
+void note_stops(ComparisonGroup& group) {
+    for (const ComparisonRow& row : group.rows)
         for (const RecordedRun* run : row.runs)
             if (const std::string why = text_at(run->result, "/stopped"); !why.empty())
                 group.notes.push_back(fmt::format("{} stopped at {}", run->name, why));
 }
 
 /// Rows of the same precision that differ in something else are told apart by their paths.
-void make_labels_unique(Group& group) {
-    for (Row& row : group.rows) {
-        const auto same = [&](const Row& r) { return r.runs.front()->label == row.runs.front()->label; };
+void make_labels_unique(ComparisonGroup& group) {
+    for (ComparisonRow& row : group.rows) {
+        const auto same = [&](const ComparisonRow& r) { return r.runs.front()->label == row.runs.front()->label; };
         if (std::ranges::count_if(group.rows, same) > 1)
             row.label = fmt::format("{} ({})", row.label, row.runs.front()->name);
     }
 }
 
-/// What tells whether two runs are one.
-struct Identity {
-    RecordedRun* run;
-    std::string configuration, fingerprint;
-    bool has_losses = false, losses_vary = false;      ///< finite ones, of which no two seeds log the same
-    std::tuple<std::size_t, bool, std::uint64_t> rank; ///< of runs that are one, the first in this counts
-
-    explicit Identity(RecordedRun& of)
-        : run(&of), configuration(of.configuration.is_object() ? row_key(of) : ""), fingerprint(fingerprint_of(of)),
-          rank(of.steps.size(), !of.result.is_null(), of.magnitudes.count()) {
-        std::optional<double> first;
-        for (const StepMetrics& m : run->steps) {
-            has_losses = has_losses || m.loss;
-            if (!m.loss || !std::isfinite(*m.loss)) continue;
-            losses_vary = losses_vary || m.loss != first.value_or(*m.loss);
-            first = m.loss;
+/// Groups of runs, in the order of their appearance.
+std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs) {
+    std::vector<ComparisonGroup> groups;
+    std::vector<std::string> group_keys;
+    std::vector<std::vector<std::string>> row_keys;
+    for (const RecordedRun& run : runs) {
+        const std::string key = group_key(run);
+        const auto g = static_cast<std::size_t>(std::ranges::find(group_keys, key) - group_keys.begin());
+        if (g == groups.size()) {
+            groups.emplace_back().name = group_name(run);
+            group_keys.push_back(key);
+            row_keys.emplace_back();
         }
+        const std::string same = configuration_key(run);
+        const auto r = static_cast<std::size_t>(std::ranges::find(row_keys[g], same) - row_keys[g].begin());
+        if (r == row_keys[g].size()) {
+            groups[g].rows.emplace_back().label = run.label;
+            row_keys[g].push_back(same);
+        }
+        groups[g].rows[r].runs.push_back(&run);
     }
-
-    /// Whether the other, of no lesser rank, is the same run. Equal files are: a copy proves nothing, whatever seed it
-    /// says. Equal steps are, too, where they are no chance: two seeds begin with one loss if the last layer begins at
-    /// zero, and may both be NaN ever after. Logs of unknown configurations may begin alike, in few digits.
-    [[nodiscard]] bool is_part_of(const Identity& other) const {
-        if (configuration != other.configuration) return false;
-        if (fingerprint == other.fingerprint) return true;
-        const std::optional<double> seed = seed_of(*run);
-        const bool one_seed = seed && seed == seed_of(*other.run);
-        const bool whole = run->steps.size() == other.run->steps.size();
-        return (one_seed ? has_losses : losses_vary) && (whole || !configuration.empty()) &&
-               has_steps_of(run->steps, other.run->steps);
+    for (ComparisonGroup& group : groups) {
+        std::ranges::for_each(group.rows, summarize);
+        make_labels_unique(group);
+        judge(group);
+        note_differences(group);
+        note_seeds(group);
+        note_stops(group);
+        group.evidence = evidence_of(group);
     }
-};
+    return groups;
+}
 
-/// That a run is left out, since it is another one.
-std::string repeat_text(const RecordedRun& run, const RecordedRun& kept) {
-    if (run.name == kept.name) return run.name + ": is given twice; counted once";
-    const auto named = [](const RecordedRun& r) {
-        const auto seed = seed_of(r);
-        return r.name + (seed ? fmt::format(" (seed {:g})", *seed) : "");
-    };
-    const std::size_t steps = run.steps.size(), all = kept.steps.size();
-    std::string how = ": their steps are the same";
-    if (steps == 0) how = ": their gradients are the same, byte for byte";
-    else if (steps < all && run.steps.back().step == kept.steps[steps - 1].step)
-        how = fmt::format(", {} after step {}", run.result.is_null() ? "cut off" : "ended", run.steps.back().step);
-    else if (steps < all) how = fmt::format(", with {} of its {} steps", steps, all);
-    return fmt::format("{} is the same run as {}{}; counted once", named(run), named(kept), how);
+/// What Adam does to the gradients that a group is judged by.
+void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Watch& watch) {
+    if (group.evidence == nullptr) return;
+    AdamOptions asked = standard_adam_options();
+    asked.threads = options.threads;
+    try {
+        group.adam = adam_findings(group.evidence->path, asked, watch);
+        group.adam->name = group.evidence->name;
+        std::ranges::copy_if(group.adam->errors, std::back_inserter(group.adam->warnings), [&](const std::string& e) {
+            return std::ranges::find(group.evidence->errors, e) == group.evidence->errors.end(); // that is said
+        });
+    } catch (const std::exception&) { // what else a watch throws ends the work
+        group.notes.push_back("Adam is left out: " + failure_text());
+    }
+}
+
+/// body(path), whose errors are added to the others.
+template <class Body>
+void attempt(const std::filesystem::path& path, std::vector<std::string>& errors, const Body& body) {
+    try {
+        body(path);
+    } catch (const RecordingError& error) {
+        errors.insert(errors.end(), error.lines().begin(), error.lines().end());
+    } catch (const std::exception&) { // what else a watch throws ends the work
+        errors.push_back(failure_text(path));
+    }
 }
 
 } // namespace
@@ -307,60 +280,31 @@ Spread spread_of(const std::vector<double>& values) {
     return s;
 }
 
-std::vector<std::string> drop_repeats(std::vector<RecordedRun>& runs) {
-    std::vector<Identity> all;
-    for (RecordedRun& run : runs) all.emplace_back(run);
-    std::ranges::stable_sort(all, std::ranges::greater(), &Identity::rank); // so that a beginning finds its whole
-    std::vector<const Identity*> kept;
-    std::vector<std::string> warnings;
-    std::set<const RecordedRun*> repeats;
-    for (const Identity& one : all) {
-        const auto same = std::ranges::find_if(kept, [&](const Identity* other) { return one.is_part_of(*other); });
-        if (same == kept.end()) {
-            kept.push_back(&one);
-            continue;
-        }
-        warnings.push_back(repeat_text(*one.run, *(*same)->run));
-        (*same)->run->warnings.push_back(warnings.back());
-        repeats.insert(one.run);
-    }
-    std::vector<RecordedRun> rest;
-    for (RecordedRun& run : runs)
-        if (!repeats.contains(&run)) rest.push_back(std::move(run));
-    runs = std::move(rest);
-    return warnings;
+void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch) {
+    findings.groups = groups_of(findings.runs);
+    for (ComparisonGroup& group : findings.groups) ask_adam(group, options, watch);
+    findings.verdict = detail::verdict(findings.groups, options.recommendation);
 }
 
-std::vector<Group> compare(const std::vector<RecordedRun>& runs) {
-    std::vector<Group> groups;
-    std::vector<std::string> group_keys;
-    std::vector<std::vector<std::string>> row_keys;
-    for (const RecordedRun& run : runs) {
-        const std::string key = group_key(run);
-        const auto g = static_cast<std::size_t>(std::ranges::find(group_keys, key) - group_keys.begin());
-        if (g == groups.size()) {
-            groups.emplace_back().name = group_name(run);
-            group_keys.push_back(key);
-            row_keys.emplace_back();
-        }
-        const std::string same = row_key(run);
-        const auto r = static_cast<std::size_t>(std::ranges::find(row_keys[g], same) - row_keys[g].begin());
-        if (r == row_keys[g].size()) {
-            groups[g].rows.emplace_back().label = run.label;
-            row_keys[g].push_back(same);
-        }
-        groups[g].rows[r].runs.push_back(&run);
-    }
-    for (Group& group : groups) {
-        std::ranges::for_each(group.rows, summarize);
-        make_labels_unique(group);
-        judge(group);
-        note_differences(group);
-        note_seeds(group);
-        note_stops(group);
-        group.evidence = evidence_of(group);
-    }
-    return groups;
+ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>& paths,
+                                       const ComparisonOptions& options, const Watch& watch) {
+    ComparisonFindings findings;
+    const auto read = [&](const std::filesystem::path& run) {
+        const std::string name = options.base.empty() ? run : run.lexically_relative(options.base);
+        findings.runs.push_back(read_run(run, name, options.threads, watch));
+        const RecordedRun& last = findings.runs.back();
+        findings.warnings.insert(findings.warnings.end(), last.warnings.begin(), last.warnings.end());
+        findings.errors.insert(findings.errors.end(), last.errors.begin(), last.errors.end());
+    };
+    for (const std::filesystem::path& path : paths)
+        attempt(path, findings.errors, [&](const std::filesystem::path& below) {
+            for (const std::filesystem::path& run : find_runs(below, findings.errors))
+                attempt(run, findings.errors, read);
+        });
+    const std::vector<std::string> repeats = detail::drop_repeats(findings.runs);
+    findings.warnings.insert(findings.warnings.end(), repeats.begin(), repeats.end());
+    compare(findings, options, watch);
+    return findings;
 }
 
-} // namespace amp::report_tool
+} // namespace amp

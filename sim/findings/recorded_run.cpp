@@ -1,11 +1,9 @@
-#include <ampscope/tools/amp-report/run.h>
+#include <ampscope/sim/findings/recorded_run.h>
 
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/failure.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
-#include <ampscope/tools/chart/terminal.h>
-#include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
 
@@ -15,7 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace amp::report_tool {
+namespace amp {
 
 namespace {
 
@@ -48,14 +46,14 @@ double real_at(const Json& json, const char* key) {
 
 class RunReader {
   public:
-    RunReader(const fs::path& path, const std::string& name, int threads) : path_(path), threads_(threads) {
+    RunReader(const fs::path& path, const std::string& name, int threads, const Watch& watch)
+        : path_(path), threads_(threads), watch_(watch) {
         run_.path = path;
         run_.name = name;
     }
 
     RecordedRun read_folder() {
-        ProgressBar bar(size_of(path_ / "metrics.jsonl") + size_of(path_ / "histograms.jsonl"));
-        const auto progress = [&](std::uint64_t n) { bar.add(n); };
+        const Progress progress = begin(watch_, size_of(path_ / "metrics.jsonl") + size_of(path_ / "histograms.jsonl"));
         attempt([&] { run_.configuration = read_run_configuration(path_); });
         run_.label = text_at(run_.configuration, "/precision/name");
         if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
@@ -87,7 +85,7 @@ class RunReader {
     void attempt(const Body& body) {
         try {
             body();
-        } catch (...) {
+        } catch (const std::exception&) { // what else a watch throws ends the work
             run_.errors.push_back(failure_text(path_));
         }
     }
@@ -105,7 +103,7 @@ class RunReader {
                 if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
     }
 
-    void read_steps(const std::function<void(std::uint64_t)>& progress) {
+    void read_steps(const Progress& progress) {
         if (!is_there(path_ / "metrics.jsonl")) {
             run_.warnings.push_back((path_ / "metrics.jsonl").string() + ": does not exist");
             return;
@@ -223,8 +221,7 @@ class RunReader {
             const auto [first, last] = std::ranges::minmax(recording.tensors, {}, step);
             run_.columns = {step(first), step(last)};
         }
-        ProgressBar bar(bytes);
-        measure_gradients(recording, threads_, sink(), run_.errors, [&](std::uint64_t n) { bar.add(n); });
+        measure_gradients(recording, threads_, sink(), run_.errors, begin(watch_, bytes));
         fs::path last;
         for (const RecordedTensor& t : recording.tensors) {
             if (t.file == last) continue;
@@ -236,6 +233,7 @@ class RunReader {
 
     fs::path path_;
     int threads_;
+    const Watch& watch_;
     RecordedRun run_;
     bool scale_is_odd_ = false; ///< a histogram was left out
     std::unordered_map<std::string, std::size_t> index_, scaled_index_;
@@ -252,7 +250,7 @@ void GradientCounts::add(const MagnitudeHistogram& magnitudes) {
     nonzero += magnitudes.nonzero();
     nan += magnitudes.nan;
     for (std::size_t f = 0; f < underflow.size(); ++f)
-        underflow[f] += magnitudes.classify(format(gradient_formats[f]), 0).underflow;
+        underflow[f] += magnitudes.classify(format(usual_formats[f]), 0).underflow;
 }
 
 void GradientCounts::merge(const GradientCounts& other) {
@@ -328,10 +326,10 @@ std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& 
     return {path};
 }
 
-RecordedRun read_run(const fs::path& path, const std::string& name, int threads) {
-    RunReader reader(path, name, threads);
+RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch) {
+    RunReader reader(path, name, threads, watch);
     const bool folder = is_there(path / "run.json") || is_there(path / "metrics.jsonl");
     return folder ? reader.read_folder() : reader.read_gradients();
 }
 
-} // namespace amp::report_tool
+} // namespace amp

@@ -1,19 +1,18 @@
-// What a report needs of one recorded run, or of gradients in files: read once, in memory that does not grow with the
-// number of recorded tensors times steps.
+// What a comparison needs of one recorded run, or of gradients in files: read once, in memory that does not grow with
+// the number of recorded tensors times steps.
 #pragma once
 
 #include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/adam_effects.h>
+#include <ampscope/sim/io/provenance.h>
 #include <ampscope/sim/io/step_log.h>
-#include <ampscope/tools/document/provenance.h>
 
 #include <array>
 #include <limits>
 
-namespace amp::report_tool {
+namespace amp {
 
-/// Formats of gradients that a report tells of.
-inline constexpr std::array<std::string_view, 4> gradient_formats = {"fp16", "bf16", "e4m3", "e5m2"};
 /// Formats whose underflow, unscaled, is followed over the steps.
 inline constexpr std::array<std::string_view, 2> followed_formats = {"fp16", "e5m2"};
 
@@ -45,11 +44,11 @@ struct StepColumns {
 struct GradientCounts {
     BinadeCounts binades{}; ///< floor(log2|x|)
     std::uint64_t nonzero = 0, nan = 0;
-    std::array<std::uint64_t, gradient_formats.size()> underflow{}; ///< by format, at scale 1
+    std::array<std::uint64_t, usual_formats.size()> underflow{}; ///< by format, at scale 1
 
     void add(const MagnitudeHistogram& magnitudes);
     void merge(const GradientCounts& other);
-    /// Of its non-zero elements those that become zero in gradient_formats[f].
+    /// Of its non-zero elements those that become zero in usual_formats[f].
     [[nodiscard]] Share zeroed(std::size_t f) const { return {underflow[f], nonzero}; }
     [[nodiscard]] std::string range() const; ///< "2^-20 to 2^3"; "-" where all are zero
 };
@@ -77,7 +76,7 @@ struct ScaledTensor {
 
 struct RecordedRun {
     std::filesystem::path path;
-    std::string name;                             ///< how the report calls it
+    std::string name;                             ///< how findings call it
     std::string label;                            ///< its precision; of no run folder the name
     nlohmann::ordered_json configuration, result; ///< run.json, result.json; null where there is none
     std::vector<StepMetrics> steps;               ///< empty for gradients without a log
@@ -110,8 +109,9 @@ std::optional<double> number_at(const nlohmann::ordered_json& json, const std::s
 /// cannot be listed adds a line to `errors`. Throws FileError for a path that does not exist.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, std::vector<std::string>& errors);
 
-/// `name`: how the report calls it. Throws FileError or RecordingError for an input of which nothing can be read;
-/// parts that cannot be read become errors or warnings.
-RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads);
+/// Reads a run folder, or gradients in files; `name` is how findings call it. The watch is told of bytes. Parts that
+/// cannot be read become errors or warnings. Throws FileError or RecordingError for an input of which nothing can be
+/// read.
+RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads, const Watch& watch = {});
 
-} // namespace amp::report_tool
+} // namespace amp

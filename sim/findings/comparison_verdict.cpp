@@ -1,4 +1,4 @@
-#include <ampscope/tools/amp-report/comparison.h>
+#include <ampscope/sim/findings/detail/comparison.h>
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
@@ -10,7 +10,7 @@
 #include <map>
 #include <tuple>
 
-namespace amp::report_tool {
+namespace amp {
 
 namespace {
 
@@ -24,7 +24,7 @@ std::string listed(const std::vector<std::string>& words) {
 /// One precision in all groups that have it.
 struct Candidate {
     std::string label;
-    std::vector<std::pair<const Group*, const Row*>> rows;
+    std::vector<std::pair<const ComparisonGroup*, const ComparisonRow*>> rows;
 
     [[nodiscard]] bool all(Standing standing) const {
         return std::ranges::all_of(rows, [&](const auto& item) { return item.second->standing == standing; });
@@ -32,13 +32,13 @@ struct Candidate {
     [[nodiscard]] bool any(Standing standing) const {
         return std::ranges::any_of(rows, [&](const auto& item) { return item.second->standing == standing; });
     }
-    [[nodiscard]] const Row& first() const { return *rows.front().second; }
+    [[nodiscard]] const ComparisonRow& first() const { return *rows.front().second; }
 };
 
-std::vector<Candidate> candidates_of(const std::vector<Group>& groups) {
+std::vector<Candidate> candidates_of(const std::vector<ComparisonGroup>& groups) {
     std::vector<Candidate> candidates;
-    for (const Group& group : groups)
-        for (const Row& row : group.rows) {
+    for (const ComparisonGroup& group : groups)
+        for (const ComparisonRow& row : group.rows) {
             if (row.standing == Standing::reference) continue;
             auto found = std::ranges::find(candidates, row.label, &Candidate::label);
             if (found == candidates.end()) found = candidates.insert(found, {row.label, {}});
@@ -49,7 +49,7 @@ std::vector<Candidate> candidates_of(const std::vector<Group>& groups) {
 
 /// 16 bits before fewer, which need scales and hardware for them; then no loss scaling, then memory.
 auto rank(const Candidate& c) {
-    const Row& row = c.first();
+    const ComparisonRow& row = c.first();
     return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
 }
 
@@ -75,9 +75,9 @@ std::string fault_of(const Candidate& c) {
     return "";
 }
 
-MagnitudeHistogram evidence(const std::vector<Group>& groups) {
+MagnitudeHistogram evidence(const std::vector<ComparisonGroup>& groups) {
     MagnitudeHistogram all;
-    for (const Group& group : groups)
+    for (const ComparisonGroup& group : groups)
         if (group.evidence != nullptr) all.merge(group.evidence->magnitudes);
     return all;
 }
@@ -99,13 +99,13 @@ std::string about_range(const MagnitudeHistogram& all, const RecommendationOptio
                        fmt::join(parts, ", "));
 }
 
-std::string about_format(const std::vector<Group>& groups, const RecommendationOptions& options) {
+std::string about_format(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
     const std::vector<Candidate> candidates = candidates_of(groups);
-    const auto trains = [](const Group& g) {
-        return std::ranges::any_of(g.rows, [](const Row& r) { return !r.runs.front()->steps.empty(); });
+    const auto trains = [](const ComparisonGroup& g) {
+        return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
     };
     if (std::ranges::none_of(groups, trains)) return about_range(evidence(groups), options);
-    if (std::ranges::none_of(groups, [](const Group& g) { return g.reference != nullptr; })) {
+    if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; })) {
         const bool failed = std::ranges::any_of(
             candidates, [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
         return failed
@@ -135,10 +135,10 @@ std::string about_format(const std::vector<Group>& groups, const RecommendationO
     return text + ".";
 }
 
-std::string about_scale(const std::vector<Group>& groups, const RecommendationOptions& options) {
+std::string about_scale(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
     const MagnitudeHistogram all = evidence(groups);
-    const bool flushed =
-        std::ranges::any_of(groups, [](const Group& g) { return g.evidence != nullptr && g.evidence->flushed(); });
+    const bool flushed = std::ranges::any_of(
+        groups, [](const ComparisonGroup& g) { return g.evidence != nullptr && g.evidence->flushed(); });
     if (all.nonzero() == 0) return "Loss scale: no gradients were recorded, so what it must be is not known.";
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation r = recommend(all, fp16, options);
@@ -168,11 +168,11 @@ std::string about_scale(const std::vector<Group>& groups, const RecommendationOp
     return "Loss scale: " + text;
 }
 
-std::string about_adam(const std::vector<Group>& groups) {
+std::string about_adam(const std::vector<ComparisonGroup>& groups) {
     constexpr double few = 0.01;
     AdamEffects all;
     const AdamFindings* asked = nullptr;
-    for (const Group& group : groups) {
+    for (const ComparisonGroup& group : groups) {
         if (!group.adam || (asked != nullptr && group.adam->question.eps != asked->question.eps)) continue;
         asked = &*group.adam;
         all.merge(group.adam->total);
@@ -213,8 +213,9 @@ std::string about_adam(const std::vector<Group>& groups) {
 
 } // namespace
 
-std::vector<std::string> verdict(const std::vector<Group>& groups, const RecommendationOptions& options) {
+std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups,
+                                         const RecommendationOptions& options) {
     return {about_format(groups, options), about_scale(groups, options), about_adam(groups)};
 }
 
-} // namespace amp::report_tool
+} // namespace amp
