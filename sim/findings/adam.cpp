@@ -172,19 +172,17 @@ class Collector {
         const TensorEntry& entry = series.back()->entry;
         const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
         const std::uint64_t block = source.block(open_, numbers);
-        std::vector<AdamEffects> parts((numbers + block - 1) / block);
-        std::mutex telling;
-        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
-            parts[begin / block] = adam_effects(findings_.question, source.read(open_, begin, end));
-            if (!progress) return;
-            const std::lock_guard lock(telling);
-            progress(end - begin);
-        });
         AdamHistory nothing; // a tensor without elements has no part, but its effects too are of every state and eps
         nothing.gradients.emplace_back();
         nothing.repeats.push_back(1);
         AdamTensor tensor{.name = name, .effects = adam_effects(findings_.question, nothing), .muted_from = {}};
-        for (const AdamEffects& part : parts) tensor.effects.merge(part);
+        std::mutex adding; // in any order: all are counts
+        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
+            const AdamEffects part = adam_effects(findings_.question, source.read(open_, begin, end));
+            const std::lock_guard lock(adding);
+            tensor.effects.merge(part);
+            if (progress) progress(end - begin);
+        });
         findings_.total.merge(tensor.effects);
         if (!options_.tensor_ratios)
             for (StateEffects& state : tensor.effects.states)
