@@ -158,8 +158,8 @@ TEST_CASE("a run: exact from its state or from all its gradients, without the st
             CHECK(std::fabs(move / half - 1) > 1e-4);
             lost += move < half;
         }
-        const auto& formats = recorded.question.weights;
-        const auto at = std::ranges::find(formats, format(name)) - formats.begin();
+        const auto& weights = recorded.question.weights;
+        const auto at = std::ranges::find(weights, format(name)) - weights.begin();
         CHECK(recorded.total.lost[static_cast<std::size_t>(at)] == lost);
         CHECK(lost > 0);
     }

@@ -9,12 +9,13 @@ using namespace amp;
 using namespace amp::adam_tool;
 
 int run(const AdamToolOptions& options, const Complain& complain) {
-    const auto [inputs, errors] = ask(options, complain, progress_bars());
+    const AdamAnswer answer = ask(options, complain, progress_bars());
+    const std::vector<AdamFindings>& inputs = answer.inputs;
     if (!options.json.empty())
-        write_report(options.json, [&](const TextSink& sink) { write_json(inputs, errors, sink); });
+        write_report(options.json, [&](const TextSink& sink) { write_json(inputs, answer.errors, sink); });
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
     if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));
-    return errors.empty() ? 0 : 1;
+    return answer.errors.empty() ? 0 : 1;
 }
 
 } // namespace

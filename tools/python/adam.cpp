@@ -17,9 +17,9 @@ Said amp_adam(const Words& words) {
     return interruptible([&](const Watch& watch) {
         Said said;
         const auto tell = [&](const std::string& line) { said.second.push_back("amp-adam: " + line); };
-        const auto [inputs, errors] = ask(options, tell, watch);
-        if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
-        write_json(inputs, errors, [&](std::string_view piece) { said.first += piece; });
+        const AdamAnswer answer = ask(options, tell, watch);
+        if (!options.svg.empty() && !answer.inputs.empty()) write_report(options.svg, svg_report(answer.inputs));
+        write_json(answer.inputs, answer.errors, [&](std::string_view piece) { said.first += piece; });
         return said;
     });
 }
