@@ -50,6 +50,16 @@ OptimizerOptions optimizer_of(const Json& run, const AdamOptions& options) {
     return o;
 }
 
+AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) {
+    AdamQuestion question{.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
+    if (std::ranges::find(question.eps, o.eps) == question.eps.end()) question.eps.push_back(o.eps);
+    std::ranges::sort(question.eps, std::greater<>());
+    question.usual_eps = static_cast<std::size_t>(std::ranges::find(question.eps, o.eps) - question.eps.begin());
+    std::erase(question.states, format("fp32")); // what the others are measured by is always there
+    question.states.insert(question.states.begin(), format("fp32"));
+    return question;
+}
+
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
@@ -65,8 +75,7 @@ std::vector<std::int64_t> skipped_steps(const fs::path& path) {
 class Collector {
   public:
     Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
-        if (options.eps.empty() || options.states.empty())
-            throw std::invalid_argument("[adam] expected an eps and a format of the state at least");
+        if (options.eps.empty()) throw std::invalid_argument("[adam] expected an eps at least");
         findings_.name = path.string();
         const Json run = read_run_configuration(path);
         OptimizerOptions o = optimizer_of(run, options);
@@ -75,11 +84,7 @@ class Collector {
             o.weight_decay = 0;
         }
         skipped_ = skipped_steps(path);
-        findings_.question = {.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
-        std::vector<double>& eps = findings_.question.eps;
-        if (std::ranges::find(eps, o.eps) == eps.end())
-            eps.insert(std::ranges::upper_bound(eps, o.eps, std::greater<>()), o.eps);
-        findings_.question.usual_eps = static_cast<std::size_t>(std::ranges::find(eps, o.eps) - eps.begin());
+        findings_.question = question_of(o, options);
     }
 
     AdamFindings run(const Watch& watch) {
