@@ -3,6 +3,7 @@
 // Inputs::prints.
 #include "surface.h"
 
+#include <ampscope/sim/io/failure.h>
 #include <ampscope/tools/output.h>
 
 #include <nlohmann/json.hpp>
