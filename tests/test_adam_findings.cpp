@@ -114,7 +114,8 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
     CHECK(f.total.lost.empty());
     CHECK(f.advice.starts_with("Advice: eps 1e-08 decides 10.0 % of the steps.")); // 1.5 times 2^-28 and 2^-29
 
-    AdamOptions options = asked();
+    AdamOptions options = asked({1e-8, 1e-2, 1e-6, 1e-4}); // in any order, and FP32 is always there
+    options.states = {format("bf16")};
     options.tensor = "^b";
     options.tensor_ratios = true;
     options.usual_eps = 1e-5;
@@ -122,6 +123,7 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
     CHECK(some.tensors.size() == 1);
     CHECK(some.question.eps == std::vector<double>{1e-2, 1e-4, 1e-5, 1e-6, 1e-8});
     CHECK(some.usual_eps() == 1e-5);
+    CHECK(some.question.states == std::vector<FormatSpec>{format("fp32"), format("bf16")});
     CHECK(some.tensors[0].effects.states[0].eps[0].ratio.count() == 10);
     CHECK(f.tensors[0].effects.states[0].eps[0].ratio.count() == 0);
     CHECK(f.total.states[0].eps[0].ratio.count() == 20);
@@ -158,8 +160,8 @@ TEST_CASE("a run: exact from its state or from all its gradients, without the st
             CHECK(std::fabs(move / half - 1) > 1e-4);
             lost += move < half;
         }
-        const auto& formats = recorded.question.weights;
-        const auto at = std::ranges::find(formats, format(name)) - formats.begin();
+        const auto& weights = recorded.question.weights;
+        const auto at = std::ranges::find(weights, format(name)) - weights.begin();
         CHECK(recorded.total.lost[static_cast<std::size_t>(at)] == lost);
         CHECK(lost > 0);
     }

@@ -103,15 +103,19 @@ TEST_CASE("gates: a limit on each figure") {
     const Scratch scratch;
     const fs::path a = save(scratch / "a.safetensors", {{"x", {1, 1, 0, -2}}, {"y", {1}}});
     const DiffFindings f = diff_findings(a, save(scratch / "b.safetensors", {{"x", {1, one_and(2), 1, 2}}}), {});
-    const std::vector<std::pair<const char*, bool>> gates = {
+    struct Row {
+        const char* gate;
+        bool holds;
+    };
+    const std::vector<Row> rows = {
         {"differ<=75%", true},     {"differ<0.75", false}, {"sign<=1", true},     {"sign<1", false},
         {"zero<=1", true},         {"zero<1", false},      {"nan<=0", true},      {"inf<1", true},
         {"missing<=1", true},      {"missing<1", false},   {"max-ulps<1", false}, {"max-relative<=2", true},
         {"max-relative<2", false},
     };
-    for (const auto& [text, holds] : gates) {
-        CAPTURE(text);
-        CHECK(judge(f, {parse_diff_gate(text)}).at(0).holds == holds);
+    for (const Row& row : rows) {
+        CAPTURE(row.gate);
+        CHECK(judge(f, {parse_diff_gate(row.gate)}).at(0).holds == row.holds);
     }
     CHECK(judge(f, {parse_diff_gate("differ<1%")})[0].value == 0.75);
     const DiffFindings odd = diff_findings(save(scratch / "c.safetensors", {{"x", {NAN}}}),

@@ -1,5 +1,5 @@
 // Analyses in a process that rounds in another direction, or flushes subnormals.
-#include "computations_analysis.h"
+#include "computations_findings.h"
 #include "environments.h"
 
 #include <ampscope/sim/analysis/gate.h>
@@ -75,6 +75,7 @@ void add_small(std::vector<Computation>& all) {
 TEST_CASE("analyses in every environment") {
     std::vector<Computation> all;
     add_analysis(all);
+    add_findings(all);
     add_small(all);
     check_in_every_environment(all);
 }

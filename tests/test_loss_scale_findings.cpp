@@ -212,7 +212,7 @@ TEST_CASE("what cannot be said is thrown, what is left out is told") {
     CHECK(standard_loss_scale_options().scalers.size() > 5);
 }
 
-TEST_CASE("a watch sees every byte and may end the work; threads change nothing") {
+TEST_CASE("a watch sees every byte and every replay, and may end the work; threads change nothing") {
     const Scratch scratch;
     std::vector<float> values;
     for (int i = 0; i < 300'000; ++i) values.push_back(std::ldexp(1.0F, -(i % 40)));
@@ -222,7 +222,7 @@ TEST_CASE("a watch sees every byte and may end the work; threads change nothing"
     one.threads = 1;
     many.threads = 3;
     const LossScaleFindings a = loss_scale_findings(file, one, watched.watch()), b = loss_scale_findings(file, many);
-    CHECK(watched.total == 300'002 * sizeof(float));
+    CHECK(watched.total == 300'002 * sizeof(float) + 1);
     CHECK(watched.done == watched.total);
     CHECK(a.log.steps[0].magnitudes == b.log.steps[0].magnitudes);
     CHECK(a.advice == b.advice);
@@ -230,7 +230,8 @@ TEST_CASE("a watch sees every byte and may end the work; threads change nothing"
     const fs::path log = write_file(scratch / "log.csv", "step,amax\n0,1\n1,2\n");
     Watched bytes;
     loss_scale_findings(log, one, bytes.watch());
-    CHECK(bytes.total == fs::file_size(log));
+    CHECK(bytes.total == fs::file_size(log) + 1);
     CHECK(bytes.done == bytes.total);
+    CHECK_THROWS_AS(loss_scale_findings(a.log, one, interrupting()), Interrupted);
     CHECK_THROWS_AS(loss_scale_findings(log, one, interrupting()), Interrupted);
 }

@@ -1,5 +1,5 @@
 // What is told of tensors in files: the same bits with any number of threads, of tensors of any size.
-#include "computations_analysis.h"
+#include "computations_findings.h"
 
 #include <doctest/doctest.h>
 
@@ -8,5 +8,6 @@ using namespace amp::test;
 TEST_CASE("analyses of tensors have the same bits for any number of threads") {
     std::vector<Computation> all;
     add_analysis(all);
+    add_findings(all);
     check_threads(all);
 }

@@ -162,18 +162,18 @@ void Complain::operator()(const std::string& line) const {
     print_error(std::string(tool) + ": " + printable(line) + "\n");
 }
 
-std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, const Complain& complain,
+std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, const Tell& tell,
                                         const std::function<void(const fs::path&)>& body) {
     std::vector<std::string> errors;
     for (const fs::path& path : paths) {
         try {
             body(path);
         } catch (const RecordingError& error) {
-            std::ranges::for_each(error.lines(), complain);
+            std::ranges::for_each(error.lines(), tell);
             errors.insert(errors.end(), error.lines().begin(), error.lines().end());
-        } catch (...) {
+        } catch (const std::exception&) {
             errors.push_back(failure_text(path));
-            complain(errors.back());
+            tell(errors.back());
         }
     }
     return errors;

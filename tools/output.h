@@ -67,8 +67,12 @@ struct Complain {
     void operator()(const std::string& line) const;
 };
 
-/// body(path) for every input. What it throws is told to the user, and returned as lines; the others go on.
-std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Complain& complain,
+/// Takes a line for the user: a Complain, or whoever collects them.
+using Tell = std::function<void(const std::string& line)>;
+
+/// body(path) for every input. The std::exception that it throws is told to the user, and returned as lines; the others
+/// go on. Whatever else it throws ends the work.
+std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Tell& tell,
                                         const std::function<void(const std::filesystem::path&)>& body);
 
 /// The whole of a tool, in a FloatEnvironment: the exit code of run(); 1 after a line with what it throws or

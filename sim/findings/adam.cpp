@@ -50,6 +50,16 @@ OptimizerOptions optimizer_of(const Json& run, const AdamOptions& options) {
     return o;
 }
 
+AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) {
+    AdamQuestion question{.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
+    if (std::ranges::find(question.eps, o.eps) == question.eps.end()) question.eps.push_back(o.eps);
+    std::ranges::sort(question.eps, std::greater<>());
+    question.usual_eps = static_cast<std::size_t>(std::ranges::find(question.eps, o.eps) - question.eps.begin());
+    std::erase(question.states, format("fp32")); // what the others are measured by is always there
+    question.states.insert(question.states.begin(), format("fp32"));
+    return question;
+}
+
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
@@ -65,8 +75,7 @@ std::vector<std::int64_t> skipped_steps(const fs::path& path) {
 class Collector {
   public:
     Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
-        if (options.eps.empty() || options.states.empty())
-            throw std::invalid_argument("[adam] expected an eps and a format of the state at least");
+        if (options.eps.empty()) throw std::invalid_argument("[adam] expected an eps at least");
         findings_.name = path.string();
         const Json run = read_run_configuration(path);
         OptimizerOptions o = optimizer_of(run, options);
@@ -75,11 +84,7 @@ class Collector {
             o.weight_decay = 0;
         }
         skipped_ = skipped_steps(path);
-        findings_.question = {.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
-        std::vector<double>& eps = findings_.question.eps;
-        if (std::ranges::find(eps, o.eps) == eps.end())
-            eps.insert(std::ranges::upper_bound(eps, o.eps, std::greater<>()), o.eps);
-        findings_.question.usual_eps = static_cast<std::size_t>(std::ranges::find(eps, o.eps) - eps.begin());
+        findings_.question = question_of(o, options);
     }
 
     AdamFindings run(const Watch& watch) {
@@ -172,19 +177,17 @@ class Collector {
         const TensorEntry& entry = series.back()->entry;
         const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
         const std::uint64_t block = source.block(open_, numbers);
-        std::vector<AdamEffects> parts((numbers + block - 1) / block);
-        std::mutex telling;
-        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
-            parts[begin / block] = adam_effects(findings_.question, source.read(open_, begin, end));
-            if (!progress) return;
-            const std::lock_guard lock(telling);
-            progress(end - begin);
-        });
         AdamHistory nothing; // a tensor without elements has no part, but its effects too are of every state and eps
         nothing.gradients.emplace_back();
         nothing.repeats.push_back(1);
         AdamTensor tensor{.name = name, .effects = adam_effects(findings_.question, nothing), .muted_from = {}};
-        for (const AdamEffects& part : parts) tensor.effects.merge(part);
+        std::mutex adding; // in any order: all are counts
+        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
+            const AdamEffects part = adam_effects(findings_.question, source.read(open_, begin, end));
+            const std::lock_guard lock(adding);
+            tensor.effects.merge(part);
+            if (progress) progress(end - begin);
+        });
         findings_.total.merge(tensor.effects);
         if (!options_.tensor_ratios)
             for (StateEffects& state : tensor.effects.states)

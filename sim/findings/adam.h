@@ -13,10 +13,10 @@ namespace amp {
 
 /// What is asked of a recording. The defaults are what amp-adam asks, but for the lists: see standard_adam_options().
 struct AdamOptions {
-    std::vector<double> eps;         ///< the sweep, descending; the run's own eps is added where it is not among them
-    std::vector<FormatSpec> states;  ///< formats of m and v; the first is FP32, which the others are measured by
-    std::vector<FormatSpec> weights; ///< formats of the weights, in which updates may be lost
-    std::optional<OptimizerOptions> optimizer;         ///< none: as run.json says, else AdamW
+    std::vector<double> eps;                   ///< the sweep; the run's own eps is added where it is not among them
+    std::vector<FormatSpec> states;            ///< formats of m and v; FP32, which the others are measured by, is added
+    std::vector<FormatSpec> weights;           ///< formats of the weights, in which updates may be lost
+    std::optional<OptimizerOptions> optimizer; ///< none: as run.json says, else AdamW
     std::optional<double> learning_rate, beta1, beta2; ///< none: as run.json says, else the optimizer's
     std::optional<double> usual_eps;  ///< the eps that advice is about; none: as run.json says, else the optimizer's
     std::optional<std::int64_t> step; ///< the step that is asked about; none: the last one recorded
@@ -50,7 +50,7 @@ struct AdamFindings {
     std::string name; ///< the path, as it was given
     AdamBasis basis = AdamBasis::stationary;
     std::optional<std::int64_t> step; ///< the step that is asked about; none: the gradients do not say
-    AdamQuestion question;            ///< optimizer, sweep and formats, as options and run.json have them
+    AdamQuestion question;            ///< optimizer, sweep (descending) and formats (FP32 is the first of the states)
     std::vector<AdamTensor> tensors;  ///< in the order of the recording
     AdamEffects total;                ///< of all tensors
     std::optional<double> muted_from; ///< the same of all tensors together
@@ -70,7 +70,7 @@ struct AdamFindings {
 /// is told of elements.
 ///
 /// Throws FileError, or RecordingError with a line for each file, where no tensor can be read or selected;
-/// std::invalid_argument for options outside their ranges, no eps or no state, and for a run of SGD, which has no eps.
+/// std::invalid_argument for options outside their ranges, no eps, and for a run of SGD, which has no eps.
 AdamFindings adam_findings(const std::filesystem::path& path, const AdamOptions& options, const Watch& watch = {});
 
 } // namespace amp

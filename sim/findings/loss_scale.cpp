@@ -76,10 +76,10 @@ LossScaleOptions standard_loss_scale_options() {
 
 LossScaleFindings loss_scale_findings(const std::filesystem::path& path, const LossScaleOptions& options,
                                       const Watch& watch) {
-    return loss_scale_findings(read_gradient_log(path, options, watch), options);
+    return loss_scale_findings(read_gradient_log(path, options, watch), options, watch);
 }
 
-LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& options) {
+LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& options, const Watch& watch) {
     const FloatEnvironment environment;
     if (options.scalers.empty() || log.steps.empty())
         throw std::invalid_argument("[loss scale] expected a scaler and a step at least");
@@ -89,9 +89,12 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
         throw FileError(result.log.name,
                         fmt::format("more than {} steps to replay ({} to {}): is one of the two wrong?", longest_run,
                                     steps.front().step, steps.back().step));
-    for (const auto& [name, scaler] : options.scalers)
+    const Progress progress = begin(watch, options.scalers.size());
+    for (const auto& [name, scaler] : options.scalers) {
         result.replays.push_back({name, scaler, replay_scaler(scaler, steps, options.format)});
-    if (options.sweep) result.swept = sweep_scalers(steps, options.format);
+        if (progress) progress(1);
+    }
+    if (options.sweep) result.swept = sweep_scalers(steps, options.format, watch);
     MagnitudeHistogram all;
     for (const GradientStep& s : steps) {
         all.merge(s.magnitudes);

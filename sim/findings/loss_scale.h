@@ -26,13 +26,14 @@ struct LossScaleFindings {
     std::string advice;                ///< where to start, and what the scalers cost, in a few sentences
 };
 
-/// Reads the run and replays it; the watch is told of bytes. Throws as the next and as read_gradient_log().
+/// Reads the run and replays it; the watch is told of bytes, then of replays. Throws as the next and as
+/// read_gradient_log().
 LossScaleFindings loss_scale_findings(const std::filesystem::path& path, const LossScaleOptions& options,
                                       const Watch& watch = {});
 
 /// The same of a run that is known. Throws std::invalid_argument for options outside their ranges, no scaler or no
 /// step; FileError where the last step is longest_run away from the first.
-LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& options);
+LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& options, const Watch& watch = {});
 
 /// What is wrong, in words that follow the name of the scaler: "reaches scale 0 in step 12: ...".
 std::string alarm_text(const Alarm& alarm, const LossScalerOptions& options);

@@ -37,9 +37,9 @@ void count_underflow(const GradientStep& step, double scale, const FormatSpec& f
 }
 
 /// What a run of the machine shows that is wrong with it.
-class Watch {
+class AlarmWatch {
   public:
-    Watch(const LossScalerOptions& options, Replay& replay) : options_(options), replay_(replay) {}
+    AlarmWatch(const LossScalerOptions& options, Replay& replay) : options_(options), replay_(replay) {}
 
     void see(std::int64_t step, const LossScalerState& before, bool found_inf, const LossScalerUpdate& update) {
         if (update.verdict == ScalerVerdict::abort) raise(AlarmKind::aborts, step);
@@ -159,7 +159,7 @@ class Walk {
     std::size_t listed_;
     LossScalerState state_;
     Replay replay_{};
-    Watch watch_{options_, replay_};
+    AlarmWatch watch_{options_, replay_};
     double listed_scale_ = std::nan("");
     bool aborted_ = false;
 };
@@ -201,7 +201,8 @@ Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientS
     return walk.end(steps.front().step);
 }
 
-std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format) {
+std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format,
+                                        const Watch& watch) {
     std::vector<std::string> names;
     for (int log2 = 0; log2 <= 32; ++log2) names.push_back(fmt::format("constant,init=2^{}", log2));
     for (int log2 = 0; log2 <= 32; log2 += 4)
@@ -209,9 +210,11 @@ std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, con
             for (const char* backoff : {"0.5", "0.25"})
                 names.push_back(fmt::format("torch,init=2^{},interval={},backoff={}", log2, interval, backoff));
     std::vector<ScalerReplay> swept;
+    const Progress progress = begin(watch, names.size());
     for (const std::string& name : names) {
         const LossScalerOptions options = scaler_options(name);
         swept.push_back({name, options, replay_scaler(options, steps, format, 0)});
+        if (progress) progress(1);
     }
     std::ranges::stable_sort(swept, [](const ScalerReplay& a, const ScalerReplay& b) {
         return a.lost() != b.lost() ? a.lost() < b.lost() : a.replay.final_scale > b.replay.final_scale;

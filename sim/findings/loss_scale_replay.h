@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
+#include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/optim/loss_scaler.h>
 
 #include <limits>
@@ -109,8 +110,9 @@ struct ScalerReplay {
 };
 
 /// Constant scales and settings of torch's machine, by what they lose, then by their final scale, largest first;
-/// of those that come out alike the first.
-std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format);
+/// of those that come out alike the first. The watch is told of settings.
+std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format,
+                                        const Watch& watch = {});
 
 /// A row's name with changes: "torch,interval=100,min=2^7". Keys: init, growth, backoff (factors), interval,
 /// hysteresis, min, max. Throws std::invalid_argument.

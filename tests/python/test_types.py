@@ -27,6 +27,10 @@ total: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.add(1, 2, fo
 name: str = ampscope.autocast("matmul", "fp32", "fp32")
 lost: int = ampscope.Optimizer([1.0]).step([0.5])["lost"]
 same: bool = f == "e4m3"
+found: ampscope.AdamFindings = ampscope.adam_findings("run/", eps=[1e-8])
+stuck: list[int] = [state.v_stuck for state in found.total.states]
+skips: int = ampscope.loss_scale_findings("run/").replays[0].replay.skips
+ulps: float = ampscope.diff_findings("a.npy", "b.npy").total.max_ulps
 '''
 
 

@@ -2,7 +2,6 @@
 #include <ampscope/tools/amp-adam/options.h>
 #include <ampscope/tools/command_line.h>
 
-#include <algorithm>
 #include <limits>
 
 namespace amp::adam_tool {
@@ -37,14 +36,11 @@ void interpret(const Words& words, AdamToolOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
     options.states = formats_of("--state", words.states);
     options.weights = formats_of("--weights", words.weights);
-    std::erase(options.states, format("fp32")); // what the others are compared with is always there
-    options.states.insert(options.states.begin(), format("fp32"));
     if (!words.optimizer.empty()) {
         options.optimizer = optimizer(words.optimizer).options;
         if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
     }
     if (options.eps.empty()) options.eps = standard_adam_options().eps;
-    std::ranges::sort(options.eps, std::greater<>());
     options.tensor = tensor_pattern(words.tensor);
     options.tensor_ratios = !options.json.empty(); // nothing else shows them
 }

@@ -49,13 +49,7 @@ nb::dict classes(const MagnitudeHistogram& h, const FormatOrName& f, int log2_sc
 }
 
 nb::dict recommended(const MagnitudeHistogram& h, const FormatOrName& f, int margin, double limit) {
-    const Recommendation r = recommend(h, format_of(f), {.margin = margin, .limit = limit});
-    nb::dict d;
-    d["log2_scale"] = r.log2_scale;
-    d["window"] = r.window ? nb::cast(std::pair(r.window->low, r.window->high)) : nb::none();
-    d["lowest_enough"] = r.lowest_enough;
-    d["highest_safe"] = r.highest_safe;
-    return d;
+    return recommendation_dict(recommend(h, format_of(f), {.margin = margin, .limit = limit}));
 }
 
 std::map<int, std::uint64_t> exponents_of(const MagnitudeHistogram& h) {
@@ -164,6 +158,15 @@ void bind_scaler(nb::module_& m) {
 }
 
 } // namespace
+
+nb::dict recommendation_dict(const Recommendation& r) {
+    nb::dict d;
+    d["log2_scale"] = r.log2_scale;
+    d["window"] = r.window ? nb::cast(std::pair(r.window->low, r.window->high)) : nb::none();
+    d["lowest_enough"] = r.lowest_enough;
+    d["highest_safe"] = r.highest_safe;
+    return d;
+}
 
 void bind_analysis(nb::module_& m) {
     bind_histogram(m);

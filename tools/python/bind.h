@@ -3,6 +3,7 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/analysis/histogram.h>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -62,8 +63,14 @@ Result<T> filled(const Like& like, const Fill& fill) {
 /// Python's own objects from JSON text.
 inline nb::object from_json(const std::string& text) { return nb::module_::import_("json").attr("loads")(text); }
 
+/// A recommended loss scale: log2_scale, window, lowest_enough, highest_safe (exponents of two).
+nb::dict recommendation_dict(const Recommendation& recommendation);
+
 void bind_formats(nb::module_& m);
+void bind_adam(nb::module_& m);
 void bind_analysis(nb::module_& m);
+void bind_diff(nb::module_& m);
+void bind_loss_scale(nb::module_& m);
 void bind_optimizer(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_teaching(nb::module_& m);

@@ -2,7 +2,10 @@
 // kind into those that are taken here.
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/io/recording.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 NB_MODULE(_ampscope, m) {
     using namespace amp::python;
@@ -12,10 +15,15 @@ NB_MODULE(_ampscope, m) {
             std::rethrow_exception(p);
         } catch (const amp::FileError& error) {
             PyErr_SetString(PyExc_OSError, error.what());
+        } catch (const amp::RecordingError& error) { // a line for each file
+            PyErr_SetString(PyExc_OSError, fmt::format("{}", fmt::join(error.lines(), "\n")).c_str());
         }
     });
     bind_formats(m);
     bind_analysis(m);
+    bind_adam(m);
+    bind_diff(m);
+    bind_loss_scale(m);
     bind_optimizer(m);
     bind_recording(m);
     bind_teaching(m);

@@ -3,6 +3,7 @@
 #include <ampscope/sim/analysis/number_reader.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <sys/resource.h>
 
@@ -38,8 +39,10 @@ std::vector<float> TensorPlace::read(OpenFiles& open, std::uint64_t begin, std::
 std::uint64_t AdamSource::block(OpenFiles& open, std::uint64_t numbers) const {
     const auto is_stream = [&](const TensorPlace& p) { return !open(p.file)->random_access(p.tensor); };
     if (std::ranges::any_of(gradients, is_stream)) return std::max<std::uint64_t>(numbers, 1);
-    constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24;
-    return std::clamp(room / gradients.size() / least * least, least, most);
+    constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24, updates = 1 << 24;
+    const std::uint64_t fitting = std::clamp(room / gradients.size() / least * least, least, most);
+    const auto steps = static_cast<std::uint64_t>(std::reduce(repeats.begin(), repeats.end()));
+    return std::clamp<std::uint64_t>(updates * gradients.size() / std::max<std::uint64_t>(steps, 1), 1, fitting);
 }
 
 AdamHistory AdamSource::read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {

@@ -41,8 +41,8 @@ struct AdamSource {
     std::optional<TensorPlace> weight, m, v;
     std::int64_t first = 1;
 
-    /// How many elements are worked on at a time, so that all their gradients fit into memory; a compressed file is
-    /// read in one go.
+    /// How many elements are worked on at a time, so that all their gradients fit into memory, and each that is read
+    /// is worked on for less than a second; a compressed file is read in one go.
     [[nodiscard]] std::uint64_t block(OpenFiles& open, std::uint64_t numbers) const;
     /// The elements [begin, end).
     [[nodiscard]] AdamHistory read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const;

@@ -7,12 +7,13 @@ the loss scalers of the frameworks, and a reference trainer: the names are those
 >>> ampscope.quantize(np.float32([0.1, 300.0, 1e-9]), "e4m3")
 array([1.015625e-01, 2.880000e+02, 0.000000e+00], dtype=float32)
 """
-from ._ampscope import (Format, Histogram, LossScaler, __version__, autocast_ops, format, formats,  # noqa: A004
-                        loss_scalers, optimizers, precisions, profiles)
+from ._ampscope import (AdamFindings, DiffFindings, Format, Histogram, LossScaleFindings, LossScaler,  # noqa: A004
+                        __version__, autocast_ops, format, formats, loss_scalers, optimizers, precisions, profiles)
 from ._autocast import autocast, autocast_rule
 from ._chart import Picture, lines
 from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, sub
 from ._display import facts
+from ._findings import adam_findings, diff_findings, loss_scale_findings
 from ._optimizer import Optimizer
 from ._runs import Run, read_tensors
 from ._tools import Answer, Table, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
@@ -27,8 +28,9 @@ def __getattr__(name):
     raise AttributeError(f"module 'ampscope' has no attribute {name!r}")
 
 
-__all__ = ["Answer", "Format", "Histogram", "LossScaler", "Optimizer", "Picture", "Run", "Table", "__version__",
-           "add", "amp_adam", "amp_diff", "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops",
-           "autocast_rule", "decode", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram",
-           "lines", "loss_scalers", "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "sqrt",
-           "sub", "train"]
+__all__ = ["AdamFindings", "Answer", "DiffFindings", "Format", "Histogram", "LossScaleFindings", "LossScaler",
+           "Optimizer", "Picture", "Run", "Table", "__version__", "adam_findings", "add", "amp_adam", "amp_diff",
+           "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "decode",
+           "diff_findings", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram", "lines",
+           "loss_scale_findings", "loss_scalers", "mul", "optimizers", "precisions", "profiles", "quantize",
+           "read_tensors", "sqrt", "sub", "train"]

@@ -1,4 +1,4 @@
-"""The command-line tools from Python: the same options, and what their --json says."""
+"""The tools from Python: the same options, and what their --json says."""
 from __future__ import annotations
 
 import html
@@ -10,6 +10,8 @@ import subprocess
 import sysconfig
 import tempfile
 from typing import Any
+
+from . import _ampscope
 
 
 class Table(list):  # type: ignore[type-arg]
@@ -64,6 +66,20 @@ def words_of(options):
     return words
 
 
+def command_of(paths, options):
+    """A command line as the module takes it: names of files may be any bytes."""
+    return [os.fsencode(word) for word in [*map(str, paths), *words_of(options)]]
+
+
+def _ask(tool, paths, options):
+    """What a tool says that is part of the module. Ctrl-C ends it."""
+    text, lines = tool(command_of(paths, options))
+    answer = Answer(json.loads(text))
+    if answer["errors"] and not answer.rows():
+        raise OSError("\n".join(lines))
+    return answer
+
+
 def _run(tool, paths, options):
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     command = shutil.which(tool, path=path)
@@ -92,18 +108,18 @@ def amp_histogram(*paths: str | os.PathLike[str], **options: Any) -> Answer:
 def amp_loss_scale(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-loss-scale says: recorded runs under other loss scalers; amp_loss_scale("run/", scaler=["torch",
     "megatron"]). rows(): a scaler each. Raises as amp_histogram."""
-    return _run("amp-loss-scale", paths, options)
+    return _ask(_ampscope.amp_loss_scale, paths, options)
 
 
 def amp_adam(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-adam says: what eps and the formats of its state do to Adam on recorded gradients; amp_adam("run/",
     eps="1e-8,1e-6"). rows(): format of the state and eps. Raises as amp_histogram."""
-    return _run("amp-adam", paths, options)
+    return _ask(_ampscope.amp_adam, paths, options)
 
 
 def amp_diff(a: str | os.PathLike[str], b: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-diff says: where two recordings part. rows(): a tensor each. Raises as amp_histogram."""
-    return _run("amp-diff", (a, b), options)
+    return _ask(_ampscope.amp_diff, (a, b), options)
 
 
 def amp_report(*paths: str | os.PathLike[str], **options: Any) -> Answer:

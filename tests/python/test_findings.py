@@ -1,0 +1,137 @@
+"""What recordings say, as objects: the fields are what the tools' --json says, and nothing starts a process."""
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import ampscope
+
+GRADIENTS = pathlib.Path(__file__).parents[2] / "notebooks/data/gradients"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("findings") / "runs"
+    ampscope.train(model="mlp", steps=30, precision=["fp32", "amp-fp16"], record=folder, record_every=10,
+                   record_state=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_process(monkeypatch):
+    def started(*_, **__):
+        raise AssertionError("a process was started")
+    monkeypatch.setattr(subprocess, "Popen", started)
+
+
+def test_adam(runs):
+    f = ampscope.adam_findings(runs / "amp-fp16", eps="1e-8,1e-6")
+    said = ampscope.amp_adam(runs / "amp-fp16", eps="1e-8,1e-6")["inputs"][0]
+    assert (f.name, f.basis, f.is_exact, f.step) == (str(runs / "amp-fp16"), "recorded", True, 20)
+    assert f.question.eps == [1e-6, 1e-8] and f.usual_eps == said["eps"] and f.question.options.kind == said["kind"]
+    assert f.advice == said["advice"] and f.warnings == said["warnings"] == [] and f.errors == []
+    for effects, total in [(f.total, said["total"]), *((t.effects, s) for t, s in zip(f.tensors, said["tensors"]))]:
+        assert (effects.elements, effects.nonzero, effects.updated) == (
+            total["elements"], total["nonzero"], total["updated"])
+        assert dict(zip(map(str, f.question.weights), effects.lost)) == total["lost"]
+        for state, expected in zip(effects.states, total["states"]):
+            assert (state.v_underflow, state.v_stuck) == (expected["v_underflow"], expected["v_stuck"])
+            for eps, at in zip(state.eps, expected["eps"]):
+                assert (eps.dominated, eps.nonfinite) == (at["dominated"], at["nonfinite"])
+                assert {str(b): n for b, n in eps.ratio.bins} == at["ratio"]["bins"]
+    assert [t.muted_from for t in f.tensors] == [t["muted_from_eps"] for t in said["tensors"]]
+    rows = [{key: row[key] for key in row if key != "run"} for row in ampscope.amp_adam(
+        runs / "amp-fp16", eps="1e-8,1e-6").rows()]
+    assert f.frame().to_dict("records") == rows and f._repr_html_().count("<tr>") == len(rows) + 1
+
+
+def test_loss_scale(runs):
+    f = ampscope.loss_scale_findings(runs / "amp-fp16", scaler=["torch", "torch,init=2^24"], sweep=True)
+    said = ampscope.amp_loss_scale(runs / "amp-fp16", scaler=["torch", "torch,init=2^24"], sweep=True)["inputs"][0]
+    assert f.log.recorded_steps == len(f.log.steps) == 30 and f.log.measured_steps == said["steps_with_magnitudes"]
+    assert f.recommendation["highest_safe"] == said["highest_safe_log2"] and f.advice == said["advice"]
+    for ours, theirs in zip(f.replays, said["replays"]):
+        r = ours.replay
+        assert (ours.name, r.steps, r.skips, r.final_scale, r.first_good) == (
+            theirs["scaler"], theirs["steps"], theirs["skipped"], theirs["final_scale"], theirs["first_good_step"])
+        assert r.known == theirs["known"] and ours.alarms == [a["text"] for a in theirs["alarms"]]
+        assert [(s.step, s.scale) for s in r.scales] == [(s["step"], s["scale"]) for s in theirs["scales"]]
+        assert [(s.step, s.known) for s in r.skipped] == [(s["step"], s["known"]) for s in theirs["skipped_steps"]]
+        assert [a.kind for a in r.alarms] == [a["kind"] for a in theirs["alarms"]]
+    assert [s.lost for s in f.swept] == [s["lost"] for s in said["sweep"]]
+    whole = sum((step.magnitudes for step in f.log.steps), ampscope.Histogram())
+    assert whole.count > 0 and len(f.frame()) == len(f.replays) + len(f.swept)
+
+
+def test_diff(runs):
+    f = ampscope.diff_findings(runs / "fp32", runs / "amp-fp16")
+    said = ampscope.amp_diff(runs / "fp32", runs / "amp-fp16")
+    assert [s.origin for s in f.steps] == ["local", "drift", "drift"] == [s["origin"] for s in said["steps"]]
+    assert f.notes == said["notes"] and f.only_a == f.only_b == []
+    for p, expected in zip(f.pairs, said["tensors"]):
+        assert (p.name, p.step, p.kind, p.shape) == tuple(expected[key] for key in ("tensor", "step", "kind", "shape"))
+        assert p.diff.counts == expected["classes"] and p.diff.max_ulps == expected["max_ulps"]
+        assert (p.diff.first is None) == (expected["first"] is None)
+    assert f.first.name == said["first"]["tensor"] and f.first.diff.first.index == said["first"]["index"]
+    assert list(f.frame()["differing"]) == [t["differing"] for t in said["tensors"]]
+    a, b = np.ones(4, np.float32), np.float32([1, 1 + 2**-22, np.nan, -1])
+    assert (a != b).sum() == 3
+    for name, x in (("a", a), ("b", b)):
+        np.save(runs / f"{name}.npy", x)
+    total = ampscope.diff_findings(runs / "a.npy", runs / "b.npy").total
+    assert total.counts["nan"] == total.counts["sign"] == total.counts["finite"] == 1 and total.differing == 3
+
+
+def test_what_is_refused(tmp_path):
+    for asked in (ampscope.adam_findings, ampscope.loss_scale_findings):
+        with pytest.raises(OSError, match="nonexistent"):
+            asked("/nonexistent")
+        with pytest.raises(ValueError, match="--frmat"):
+            asked(GRADIENTS / "deep_tanh", frmat="fp16")
+        with pytest.raises(ValueError, match="json"):
+            asked(GRADIENTS / "deep_tanh", json="-")
+        (tmp_path / "x.npy").write_text("no array")
+        (tmp_path / "y.npy").write_text("no array")
+        with pytest.raises(OSError, match=r"x.npy: .*\n.*y.npy: "):
+            asked(tmp_path)
+    assert "nonexistent" in ampscope.diff_findings("/nonexistent", GRADIENTS).errors[0]
+    with pytest.raises(OSError, match="amp-diff: .*nonexistent"):
+        ampscope.amp_diff("/nonexistent", GRADIENTS)
+    with pytest.raises(ValueError, match="FIGURE<LIMIT"):
+        ampscope.amp_diff(GRADIENTS, GRADIENTS, gate="nan")
+
+
+def large(folder):
+    for name, value in (("a", 1e-3), ("b", 2e-3)):
+        np.save(folder / f"{name}.npy", np.full(30_000_000, value, np.float32))
+    (folder / "log.csv").write_text("step,amax\n" + "".join(f"{i},0.5\n" for i in range(500_000)))
+    return {"adam": lambda: ampscope.adam_findings(folder / "a.npy", assume_steps=100_000),
+            "amp_adam": lambda: ampscope.amp_adam(folder / "a.npy", folder / "b.npy", assume_steps=100_000),
+            "loss_scale": lambda: ampscope.loss_scale_findings(folder / "log.csv", sweep=True),
+            "diff": lambda: ampscope.diff_findings(folder / "a.npy", folder / "b.npy", threads=1)}
+
+
+def test_ctrl_c_ends_it_and_other_threads_go_on(tmp_path):
+    for name, ask in large(tmp_path).items():
+        counted, ended = [0], threading.Event()
+
+        def count(counted=counted, ended=ended):
+            while not ended.is_set():
+                counted[0] += 1
+                time.sleep(0.001)
+        threads = [threading.Thread(target=count), threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))]
+        began = time.monotonic()
+        try:
+            for thread in threads:
+                thread.start()
+            with pytest.raises(KeyboardInterrupt):
+                ask()
+            assert 0.2 < time.monotonic() - began < 5, name
+        finally:
+            ended.set()
+        assert counted[0] > 30, name  # in 0.3 s: Python's lock was free
