@@ -150,8 +150,8 @@ inline constexpr std::array hardware_rows = {
     HardwareRow{"hopper-wgmma-fp8", "e4m3 e5m2", 32, 13, Evidence::recorded, "stated", "e8m13", false,
                 "recordings begin at zero: that the sum so far is cut off alike is stated; zero terms as in Ada's FP8"},
     HardwareRow{"hopper-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::inferred, "recorded", "fp32", true,
-                "mma.sync converts to FP16, multiplies twice and adds: 24 to 26 bits fit the recordings; with an FP32 "
-                "accumulator those of a B200"},
+                "mma.sync converts to FP16, multiplies twice and adds: 24 to 26 bits fit the recordings; inferred for "
+                "the FP32 accumulator from those of a B200"},
     HardwareRow{"blackwell-fp16", "fp16", 16, 25, Evidence::recorded, "recorded", "fp32", false, b200_note},
     HardwareRow{"blackwell-bf16", "bf16", 16, 25, Evidence::recorded, "", "fp32", false, b200_note},
     HardwareRow{"blackwell-tf32", "tf32", 8, 25, Evidence::recorded, "", "fp32", false,

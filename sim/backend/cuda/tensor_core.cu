@@ -34,9 +34,10 @@ std::string row_of(const Multiplication& kind, bool warpgroup, int capability) {
                               : capability < 90  ? "ada"
                               : capability < 100 ? "hopper"
                                                  : "blackwell";
+    // Only Hopper has wgmma. Its mma.sync, and that of a B200, converts FP8 to FP16 first; RTX Blackwell's does not.
     const bool fp8 = kind.mma >= Mma::e4m3_e4m3;
-    if (warpgroup) instruction += "-wgmma";                                      // of which only Hopper has rows
-    else if (fp8 && capability >= 90 && capability < 120) instruction += "-mma"; // converts to FP16, as RTX does not
+    if (warpgroup) instruction += "-wgmma";
+    else if (fp8 && capability >= 90 && capability < 120) instruction += "-mma";
     for (const HardwareRow& row : hardware_rows) {
         if (row.instruction() != instruction || !row.multiplies(format(kind.a)) || !row.multiplies(format(kind.b)))
             continue;
