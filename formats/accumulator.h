@@ -91,7 +91,15 @@ struct Accumulator {
     [[nodiscard]] constexpr Operand find_operand(const FormatSpec& operand) const;
 };
 
-/// A row of the table of matrix hardware.
+/// Takes the first word off a text of words with one space between them.
+constexpr std::string_view take_word(std::string_view& words) {
+    const std::string_view first = words.substr(0, words.find(' '));
+    words.remove_prefix(std::min(first.size() + 1, words.size()));
+    return first;
+}
+
+/// A row of the table of matrix hardware. It is named after the generation of GPUs, the instruction where a generation
+/// has several that add differently, and the operands: "hopper-wgmma-fp8".
 struct HardwareRow {
     std::string_view name, operands;
     int products, fraction_bits;
@@ -101,11 +109,25 @@ struct HardwareRow {
     bool interleaved = false;
     std::string_view note = "";
     bool scales_products = false;
+
+    /// "hopper"
+    [[nodiscard]] constexpr std::string_view generation() const { return name.substr(0, name.find('-')); }
+    /// "hopper-wgmma"
+    [[nodiscard]] constexpr std::string_view instruction() const { return name.substr(0, name.rfind('-')); }
+    /// Whether that format is one of the operands.
+    [[nodiscard]] constexpr bool multiplies(const FormatSpec& operand) const {
+        for (std::string_view rest = operands; !rest.empty();)
+            if (take_word(rest) == std::string_view(operand.name)) return true;
+        return false;
+    }
 };
 
 inline constexpr std::string_view fp8_note =
     "zero terms have no exponent: those that MMA-Sim states (-132, -133; FP16 -21, -133) cut off no bit of an FP8 "
     "product";
+// Rows of Blackwell were compared with what north-numerical-computing/MATLAB-tensor-core (commit b12b5a7) recorded on a
+// B200: 5,000 products of each format and accumulator, through wmma and, in FP8, mma.sync.
+inline constexpr std::string_view b200_note = "outputs of a B200 that MATLAB-tensor-core published";
 
 inline constexpr std::array hardware_rows = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
@@ -125,15 +147,32 @@ inline constexpr std::array hardware_rows = {
     HardwareRow{"hopper-wgmma-fp16", "fp16", 16, 25, Evidence::stated, "stated"},
     HardwareRow{"hopper-wgmma-bf16", "bf16", 16, 25, Evidence::stated},
     HardwareRow{"hopper-wgmma-tf32", "tf32", 8, 25, Evidence::stated},
-    HardwareRow{"hopper-wgmma-fp8", "e4m3 e5m2", 32, 13, Evidence::recorded, "stated", "e8m13", false, fp8_note},
+    HardwareRow{"hopper-wgmma-fp8", "e4m3 e5m2", 32, 13, Evidence::recorded, "stated", "e8m13", false,
+                "recordings begin at zero: that the sum so far is cut off alike is stated; zero terms as in Ada's FP8"},
     HardwareRow{"hopper-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::inferred, "recorded", "fp32", true,
-                "mma.sync converts to FP16, multiplies twice and adds: 24 to 26 bits fit the recordings"},
-    HardwareRow{"blackwell-fp16", "fp16", 16, 25, Evidence::recorded, "recorded"},
-    HardwareRow{"blackwell-bf16", "bf16", 16, 25, Evidence::recorded},
-    HardwareRow{"blackwell-tf32", "tf32", 8, 25, Evidence::recorded},
+                "mma.sync converts to FP16, multiplies twice and adds: 24 to 26 bits fit the recordings; inferred for "
+                "the FP32 accumulator from those of a B200"},
+    HardwareRow{"blackwell-fp16", "fp16", 16, 25, Evidence::recorded, "recorded", "fp32", false, b200_note},
+    HardwareRow{"blackwell-bf16", "bf16", 16, 25, Evidence::recorded, "", "fp32", false, b200_note},
+    HardwareRow{"blackwell-tf32", "tf32", 8, 25, Evidence::recorded, "", "fp32", false,
+                "outputs of a B200 that MATLAB-tensor-core published, of four products: that a step takes eight is "
+                "stated"},
+    HardwareRow{"blackwell-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::recorded, "recorded", "fp32", true,
+                "mma.sync as on Hopper: outputs of a B200 that MATLAB-tensor-core published"},
     HardwareRow{"blackwell-fp8", "e4m3 e5m2 e3m2 e2m3 e2m1", 32, 25, Evidence::stated, "stated", "fp32", false,
-                "tcgen05, and its mxf8f6f4 with scales; mma.sync of that generation adds as hopper-mma-fp8 does", true},
+                "tcgen05, and its mxf8f6f4 with scales; a B200's mma.sync is blackwell-mma-fp8", true},
 };
+
+/// Whether an instruction of that generation of GPUs ("hopper") multiplies numbers of the one format by numbers of the
+/// other. Formats of at most 8 bits mix: PTX names one for each operand (PTX ISA 9.0, section 9.7.14).
+constexpr bool multiplies(std::string_view generation, const FormatSpec& a, const FormatSpec& b) {
+    const auto has = [&](const FormatSpec& operand) {
+        return std::ranges::any_of(hardware_rows, [&](const HardwareRow& row) {
+            return row.generation() == generation && row.multiplies(operand);
+        });
+    };
+    return has(a) && has(b) && (a == b || (a.bits() <= 8 && b.bits() <= 8));
+}
 
 namespace detail {
 
@@ -229,8 +268,7 @@ constexpr Accumulator::Operand Accumulator::find_operand(const FormatSpec& opera
     if (operands.empty()) return {true, operand};
     Operand result{false, operand};
     for (std::string_view rest = operands; !rest.empty();) {
-        const std::string_view item = rest.substr(0, rest.find(' '));
-        rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+        const std::string_view item = take_word(rest);
         const FormatSpec f = format(item);
         const bool holds = operand.fraction_bits <= f.fraction_bits && operand.max_exponent() <= f.max_exponent() &&
                            operand.min_subnormal_exponent() >= f.min_subnormal_exponent();

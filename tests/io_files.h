@@ -1,6 +1,8 @@
 // Small things the tests of sim/io share: a scratch folder, whole files, whole tensors.
 #pragma once
 
+#include "needs.h"
+
 #include <ampscope/sim/io/tensor_file.h>
 
 #include <cstdlib>
@@ -104,12 +106,18 @@ inline std::string little_endian(std::uint64_t value, int bytes) {
 
 inline fs::path golden(const std::string& name) { return fs::path(AMPSCOPE_TEST_DATA) / "io" / name; }
 
-/// A folder of the material beside the project ($AMPSCOPE_SHARED, else ../shared), or an empty path where it is not.
-inline fs::path shared_folder(const char* name) {
-    const char* shared = std::getenv("AMPSCOPE_SHARED");
-    const fs::path folder =
-        (shared != nullptr ? fs::path(shared) : fs::path(AMPSCOPE_TEST_DATA) / "../../../shared") / name;
-    return fs::is_directory(folder) ? folder : fs::path();
+/// A file or folder of the material beside the project ($AMPSCOPE_SHARED, else ../shared). Where it is not, the test is
+/// skipped: an empty path.
+inline fs::path shared(const std::string& name, const std::string& what) {
+    const char* folder = std::getenv("AMPSCOPE_SHARED");
+    const fs::path path =
+        (folder != nullptr ? fs::path(folder) : fs::path(AMPSCOPE_TEST_DATA) / "../../../shared") / name;
+    if (fs::exists(path)) return path;
+    skip(what + " (" + name + " in the folder ../shared, or in that of the environment variable AMPSCOPE_SHARED)");
+    return {};
 }
+
+/// Gradients that PyTorch wrote; an empty path where they are not.
+inline fs::path real_recordings() { return shared("recorded", "gradients of three runs, as PyTorch wrote them"); }
 
 } // namespace amp::test

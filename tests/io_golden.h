@@ -117,9 +117,10 @@ inline void check_lies(const std::string& extension, const std::vector<Lie>& lie
 /// Every recorded file of that extension (where the recordings are at hand) holds the tensors of the safetensors file
 /// of the same step.
 inline void check_recordings(const char* extension) {
-    if (shared_folder("recorded").empty()) return;
+    const fs::path folder = real_recordings();
+    if (folder.empty()) return;
     std::size_t tensors = 0;
-    for (const fs::directory_entry& item : fs::recursive_directory_iterator(shared_folder("recorded"))) {
+    for (const fs::directory_entry& item : fs::recursive_directory_iterator(folder)) {
         if (item.path().extension() != extension) continue;
         const auto file = open_tensor_file(item.path()),
                    other = open_tensor_file(fs::path(item.path()).replace_extension(".safetensors"));

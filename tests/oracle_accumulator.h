@@ -49,8 +49,10 @@ inline std::vector<Matrix> matrices() {
                 all.push_back({name, a, b, products, 13, "22", 1});
                 all.push_back({name + "-acc16", a, b, products, 13, "fp16", 1});
             }
-            all.push_back({"hopper-mma-fp8", a, b, 16, 25, "fp32", -133, true});
-            all.push_back({"hopper-mma-fp8-acc16", a, b, 16, 25, "fp16", -21, true});
+            for (const std::string arch : {"hopper", "blackwell"}) {
+                all.push_back({arch + "-mma-fp8", a, b, 16, 25, "fp32", -133, true});
+                all.push_back({arch + "-mma-fp8-acc16", a, b, 16, 25, "fp16", -21, true});
+            }
         }
     for (const std::string a : {"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}) {
         all.push_back({"blackwell-fp8", a, "e4m3", 32, 25, "fp32", -133});

@@ -1,7 +1,7 @@
 // Conversions and arithmetic of the processor itself: F16C (all floats), AVX512_BF16 (all floats) and AVX512_FP16
-// (all pairs); FP16 and FP32 arithmetic with flags on hard operands. Each is used only where the processor has it;
-// elsewhere a line says so.
+// (all pairs); FP16 and FP32 arithmetic with flags on hard operands. What the processor lacks is skipped.
 #include "cases.h"
+#include "needs.h"
 
 #include <doctest/doctest.h>
 
@@ -50,6 +50,7 @@ std::uint32_t one_nan(const FormatSpec& f, std::uint32_t code) {
 
 #ifdef AMPSCOPE_FP16_INTRINSICS
 bool has_avx512_fp16() { return has_leaf7(0, 3, 23); }
+constexpr const char* no_avx512_fp16 = "this processor has no AVX512_FP16 (Sapphire Rapids of 2023 and later have it)";
 
 template <Op op>
 __attribute__((target("avx512fp16,avx512vl"))) std::uint32_t fp16_op(std::uint32_t a, std::uint32_t b,
@@ -159,11 +160,8 @@ void prove_flags(std::string_view name, Op op, auto machine) {
 
 } // namespace
 
-TEST_CASE("F16C") {
-    if (!has_f16c()) {
-        fmt::print("skipped: this processor has no F16C\n");
-        return;
-    }
+TEST_CASE("F16C" * doctest::test_suite("f16c")) {
+    if (!has_f16c()) return skip("this processor has no F16C (Ivy Bridge of 2012 and later have it)");
     prove_f16c<_MM_FROUND_TO_NEAREST_INT>(Rounding::nearest_even, shard());
     const Shard part{shard().first, shard().count * 61};
     prove_f16c<_MM_FROUND_TO_ZERO>(Rounding::toward_zero, part);
@@ -176,11 +174,9 @@ TEST_CASE("F16C") {
     });
 }
 
-TEST_CASE("AVX512_BF16") {
-    if (!has_avx512_bf16()) {
-        fmt::print("skipped: this processor has no AVX512_BF16\n");
-        return;
-    }
+TEST_CASE("AVX512_BF16" * doctest::test_suite("avx512_bf16")) {
+    if (!has_avx512_bf16())
+        return skip("this processor has no AVX512_BF16 (Cooper Lake of 2020, Zen 4 and later have it)");
     const Policy policy = profile("vcvtneps2bf16").policy;
     prove(
         "float to bf16 against VCVTNEPS2BF16", all,
@@ -193,11 +189,8 @@ TEST_CASE("AVX512_BF16") {
 
 #ifdef AMPSCOPE_FP16_INTRINSICS
 
-TEST_CASE("AVX512_FP16, all pairs") {
-    if (!has_avx512_fp16()) {
-        fmt::print("skipped: this processor has no AVX512_FP16\n");
-        return;
-    }
+TEST_CASE("AVX512_FP16, all pairs" * doctest::test_suite("avx512_fp16")) {
+    if (!has_avx512_fp16()) return skip(no_avx512_fp16);
     prove_fp16_pairs<Op::add>(all, shard());
     prove_fp16_pairs<Op::sub>(all, shard());
     prove_fp16_pairs<Op::mul>(all, shard());
@@ -206,8 +199,8 @@ TEST_CASE("AVX512_FP16, all pairs") {
     prove_fp16_pairs<Op::fma>(all, shard()); // all pairs of factors, each with one addend
 }
 
-TEST_CASE("AVX512_FP16 with flags") {
-    if (!has_avx512_fp16()) return;
+TEST_CASE("AVX512_FP16 with flags" * doctest::test_suite("avx512_fp16")) {
+    if (!has_avx512_fp16()) return skip(no_avx512_fp16);
     prove_flags("fp16", Op::add, fp16_op<Op::add>);
     prove_flags("fp16", Op::sub, fp16_op<Op::sub>);
     prove_flags("fp16", Op::mul, fp16_op<Op::mul>);
@@ -218,7 +211,9 @@ TEST_CASE("AVX512_FP16 with flags") {
 
 #else
 
-TEST_CASE("AVX512_FP16") { fmt::print("skipped: this compiler has no AVX512_FP16 intrinsics\n"); }
+TEST_CASE("AVX512_FP16" * doctest::test_suite("avx512_fp16")) {
+    skip("this compiler has no AVX512_FP16 intrinsics (g++ 12, clang 16 and later have them)");
+}
 
 #endif
 
@@ -228,11 +223,15 @@ TEST_CASE("float arithmetic with flags") {
     prove_flags("fp32", Op::mul, fp32_op<Op::mul>);
     prove_flags("fp32", Op::div, fp32_op<Op::div>);
     prove_flags("fp32", Op::sqrt, fp32_op<Op::sqrt>);
-    if (__builtin_cpu_supports("fma")) prove_flags("fp32", Op::fma, fp32_op<Op::fma>);
+}
+
+TEST_CASE("fused multiply-add of floats with flags" * doctest::test_suite("fma")) {
+    if (!__builtin_cpu_supports("fma")) return skip("this processor has no FMA (Haswell of 2013 and later have it)");
+    prove_flags("fp32", Op::fma, fp32_op<Op::fma>);
 }
 
 #else
 
-TEST_CASE("hardware") { fmt::print("skipped: no F16C, AVX512_BF16 or AVX512_FP16 on this processor family\n"); }
+TEST_CASE("hardware") { skip("F16C, AVX512_BF16 and AVX512_FP16 are instructions of x86-64"); }
 
 #endif

@@ -43,11 +43,11 @@ std::vector<float> sparse(const std::string& format, const std::string& text, st
 
 std::string format_name(const std::string& word) { return word == "f16" ? "fp16" : word; }
 
-/// The rows that a published vector of that instruction is about, of one generation.
+/// The rows that a vector of that instruction is about, of one generation.
 std::vector<std::string> rows_of(const std::string& generation, const std::string& instruction,
                                  const std::string& format) {
     if (instruction.starts_with("wgmma_fp8")) return {"hopper-wgmma-fp8"};
-    if (instruction.starts_with("mma.sync")) return {"hopper-mma-fp8"};
+    if (instruction.starts_with("mma.sync")) return {"hopper-mma-fp8", "blackwell-mma-fp8"};
     if (generation == "volta") return {"volta-" + format};
     if (generation == "hopper") return {"hopper-" + format, "hopper-wgmma-" + format, "blackwell-" + format};
     std::vector<std::string> rows = {"ampere-" + format, "ada-" + format};
@@ -88,7 +88,7 @@ void check_chain(const std::string& text, Tally& tally) {
 
 } // namespace
 
-TEST_CASE("published vectors") {
+TEST_CASE("vectors of published probes") {
     Tally tally;
     std::istringstream in(
 #include <ampscope/tools/amp-crosscheck/vectors.inc>
@@ -306,6 +306,8 @@ TEST_CASE("names") {
     CHECK(accumulator("hopper-wgmma-fp8-acc16").evidence == Evidence::stated);
     CHECK(accumulator("hopper-mma-fp8").evidence == Evidence::inferred);
     CHECK(accumulator("hopper-mma-fp8-acc16").evidence == Evidence::recorded);
+    CHECK(accumulator("blackwell-mma-fp8").evidence == Evidence::recorded);
+    CHECK(accumulator("blackwell-fp8").evidence == Evidence::stated);
     CHECK(accumulator("bf16").evidence == Evidence::definition);
     CHECK(accumulator("e6m9").sum == format("e6m9"));
     for (const char* wrong :
@@ -313,6 +315,19 @@ TEST_CASE("names") {
           "hopper-mma-fp8-promote16", "fp32-promote0", "fp32-promote-8", "fp32-promote99999999999", "e99m1",
           "exact-acc16", "a-name-that-is-far-too-long-to-be-the-name-of-anything-at-all"})
         CHECK_THROWS_AS(accumulator(wrong), std::invalid_argument);
+}
+
+TEST_CASE("formats that a generation of GPUs multiplies by each other") {
+    const FormatSpec fp16 = format("fp16"), bf16 = format("bf16"), e4m3 = format("e4m3"), e5m2 = format("e5m2");
+    CHECK(multiplies("volta", fp16, fp16));
+    CHECK_FALSE(multiplies("volta", bf16, bf16));
+    CHECK_FALSE(multiplies("ampere", e4m3, e4m3));
+    CHECK_FALSE(multiplies("hopper", fp16, bf16)); // one type names both operands
+    CHECK_FALSE(multiplies("hopper", e4m3, fp16));
+    CHECK_FALSE(multiplies("hopper", format("fp32"), format("fp32")));
+    CHECK_FALSE(multiplies("hopper", e4m3, format("e2m1")));
+    for (const char* generation : {"ada", "hopper", "blackwell"}) CHECK(multiplies(generation, e4m3, e5m2));
+    CHECK(multiplies("blackwell", e5m2, format("e2m1")));
 }
 
 TEST_CASE("operands that a row reads") {

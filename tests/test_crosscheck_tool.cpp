@@ -64,12 +64,35 @@ oracle::Matrix matrix(const std::string& name) {
     return found.back();
 }
 
+/// Recordings of one GPU and format, and the row of matrix hardware that they are compared with.
+struct Row {
+    const char *row, *file;
+};
+
+/// Every output of every file is what its row gives: `outputs` of them, if the files are here.
+void check_recorded(std::size_t outputs, const std::vector<Row>& rows) {
+    std::size_t compared = 0;
+    for (const Row& r : rows) {
+        const fs::path file = shared(fmt::format("hardware/{}.npz", r.file),
+                                     "dot products recorded on GPUs: tests/data/matlab_tensor_core.py gets them");
+        if (file.empty()) return;
+        for (const RecordedComparison& c : compare_recorded(file, {.accumulator = r.row})) {
+            CAPTURE(r.file);
+            CHECK(c.cases == 5000);
+            report(fmt::format("{} {} on {}", c.accumulator.name, c.output, r.file),
+                   {.cases = c.cases, .mismatches = c.mismatches});
+            ++compared;
+        }
+    }
+    CHECK(compared == outputs);
+}
+
 } // namespace
 
 TEST_CASE("a file that agrees, and one of which one bit does not") {
     const Scratch scratch;
-    for (const char* name :
-         {"ampere-fp16", "ampere-fp16-acc16", "hopper-bf16", "ada-tf32", "hopper-wgmma-fp8", "hopper-mma-fp8-acc16"}) {
+    for (const char* name : {"ampere-fp16", "ampere-fp16-acc16", "hopper-bf16", "ada-tf32", "hopper-wgmma-fp8",
+                             "hopper-mma-fp8-acc16", "blackwell-mma-fp8"}) {
         CAPTURE(name);
         const oracle::Matrix m = matrix(name);
         const std::string output = m.result == "fp16" ? "d_fp16" : "d_fp32";
@@ -128,31 +151,18 @@ TEST_CASE("bad input is named") {
     fails("ampere-fp16 " + (scratch / "short.safetensors").string(), 1, "short.safetensors");
 }
 
-TEST_CASE("outputs recorded on GPUs") {
-    const fs::path folder = shared_folder("hardware");
-    if (folder.empty()) {
-        MESSAGE("skipped: no recordings ($AMPSCOPE_SHARED/hardware)");
-        return;
-    }
-    struct Row {
-        const char *row, *file;
-    };
-    std::size_t outputs = 0;
-    for (const Row& r :
-         {Row{"volta-fp16", "V100_fp16"}, Row{"ampere-fp16", "A100_fp16"}, Row{"ampere-bf16", "A100_bf16"},
-          Row{"ampere-tf32", "A100_tf32"}, Row{"ada-fp16", "Ada_fp16"}, Row{"ada-bf16", "Ada_bf16"},
-          Row{"ada-tf32", "Ada_tf32"}, Row{"ada-e4m3", "Ada_e4m3"}, Row{"ada-e5m2", "Ada_e5m2"},
-          Row{"hopper-fp16", "H100_fp16"}, Row{"hopper-bf16", "H100_bf16"}, Row{"hopper-tf32", "H100_tf32"},
-          Row{"hopper-wgmma-fp8", "H100_e4m3"}, Row{"hopper-wgmma-fp8", "H100_e5m2"},
-          Row{"hopper-mma-fp8", "H100mma_e4m3"}, Row{"hopper-mma-fp8", "H100mma_e5m2"}}) {
-        for (const RecordedComparison& c :
-             compare_recorded(folder / (std::string(r.file) + ".npz"), {.accumulator = r.row})) {
-            CAPTURE(r.file);
-            CHECK(c.cases == 5000);
-            Tally tally{.cases = c.cases, .mismatches = c.mismatches};
-            report(fmt::format("{} {} on {}", c.accumulator.name, c.output, r.file), tally);
-            ++outputs;
-        }
-    }
-    CHECK(outputs == 22);
+TEST_CASE("outputs recorded on GPUs" * doctest::test_suite("recordings_of_gpus")) {
+    check_recorded(22,
+                   {Row{"volta-fp16", "V100_fp16"}, Row{"ampere-fp16", "A100_fp16"}, Row{"ampere-bf16", "A100_bf16"},
+                    Row{"ampere-tf32", "A100_tf32"}, Row{"ada-fp16", "Ada_fp16"}, Row{"ada-bf16", "Ada_bf16"},
+                    Row{"ada-tf32", "Ada_tf32"}, Row{"ada-e4m3", "Ada_e4m3"}, Row{"ada-e5m2", "Ada_e5m2"},
+                    Row{"hopper-fp16", "H100_fp16"}, Row{"hopper-bf16", "H100_bf16"}, Row{"hopper-tf32", "H100_tf32"},
+                    Row{"hopper-wgmma-fp8", "H100_e4m3"}, Row{"hopper-wgmma-fp8", "H100_e5m2"},
+                    Row{"hopper-mma-fp8", "H100mma_e4m3"}, Row{"hopper-mma-fp8", "H100mma_e5m2"}});
+}
+
+TEST_CASE("outputs recorded on a B200" * doctest::test_suite("recordings_of_a_b200")) {
+    check_recorded(8, {Row{"blackwell-fp16", "B200_fp16"}, Row{"blackwell-bf16", "B200_bf16"},
+                       Row{"blackwell-tf32", "B200_tf32"}, Row{"blackwell-mma-fp8", "B200_e4m3"},
+                       Row{"blackwell-mma-fp8", "B200_e5m2"}});
 }

@@ -119,6 +119,7 @@ TEST_CASE("two members of one name are refused") {
     CHECK(!error_of(write_file(scratch / "twins.npz", bytes)).empty());
 }
 
-TEST_CASE("the recorded npz files hold the tensors of the safetensors files of the same step") {
+TEST_CASE("the recorded npz files hold the tensors of the safetensors files of the same step" *
+          doctest::test_suite("real_recordings")) {
     check_recordings(".npz");
 }

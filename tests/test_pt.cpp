@@ -162,6 +162,7 @@ TEST_CASE("pickles that are broken or want the reader's memory and time are refu
     check_refused(pickled(long_names + "0"), "too often");
 }
 
-TEST_CASE("the recorded pt files of PyTorch 1.13 hold the tensors of the safetensors files of the same step") {
+TEST_CASE("the recorded pt files of PyTorch 1.13 hold the tensors of the safetensors files of the same step" *
+          doctest::test_suite("real_recordings")) {
     check_recordings(".pt");
 }

@@ -216,9 +216,10 @@ TEST_CASE("raw files take part where a dtype is given") {
     CHECK(find_tensors({scratch.folder()}, floats).tensors.at(0).step == 5);
 }
 
-TEST_CASE("the real recordings") {
-    if (shared_folder("recorded").empty()) return;
-    const Recording found = find_tensors({shared_folder("recorded")});
+TEST_CASE("the real recordings" * doctest::test_suite("real_recordings")) {
+    const fs::path folder = real_recordings();
+    if (folder.empty()) return;
+    const Recording found = find_tensors({folder});
     CHECK(found.errors.empty());
     std::size_t elements = 0, activations = 0;
     for (const RecordedTensor& tensor : found.tensors) {

@@ -57,6 +57,14 @@ TEST_CASE("the plan of a step says what decides each format") {
     const Outcome off = train("--explain --model gpt --depth 1 --precision amp-fp16 --autocast-off h.0.attn");
     CHECK(contains(off.out, "autocast off here"));
     CHECK(!contains(o.out, "autocast off here"));
+    // Its backward multiplies gradients in E5M2 by weights and activations in E4M3.
+    const Outcome fp8 = train("--explain --model mlp --precision fp8-delayed");
+    CHECK(contains(fp8.out, "from h.1.linear.grad:e5m2 e5m2 64x128\n      from h.1.weight:e4m3 e4m3 128x128\n"));
+    CHECK(!contains(fp8.out, "tensor cores: no"));
+    int fp8_products = 0;
+    for (const std::string& line : lines_of(fp8.out))
+        fp8_products += contains(line, "cores: Ada, Hopper, Blackwell;") ? 1 : 0;
+    CHECK(fp8_products == 5); // two of forward, three of backward: the network's input has no gradient
 }
 
 TEST_CASE("the memory of a run, beside the published figures") {

@@ -1,6 +1,7 @@
 #include <ampscope/sim/train/plan.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -33,11 +34,11 @@ std::string accumulator_of(const Op& op) {
         op);
 }
 
-/// The format that a product multiplies in: its operands', or that of its mode.
-FormatSpec multiplied_format(const Program& p, const op::Matmul& m) {
-    const FormatSpec a = p[m.a].format, b = p[m.b].format;
-    if (m.arithmetic.operands != format("fp32")) return m.arithmetic.operands;
-    return a == b ? a : format("fp32");
+/// The formats that a product multiplies in: its operands', or that of its mode.
+std::pair<FormatSpec, FormatSpec> multiplied_formats(const Program& p, const op::Matmul& m) {
+    const FormatSpec& mode = m.arithmetic.operands;
+    if (mode != format("fp32")) return {mode, mode};
+    return {p[m.a].format, p[m.b].format};
 }
 
 void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view name, const Tape& tape) {
@@ -62,7 +63,8 @@ void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view nam
             if (m->arithmetic.operands != format("fp32"))
                 line.rule += fmt::format(", operands read as {} ({})", m->arithmetic.operands.name,
                                          name_of(m->arithmetic.operand_rounding));
-            line.tensor_cores = tensor_core_use(*m, multiplied_format(p, *m));
+            const auto [a, b] = multiplied_formats(p, *m);
+            line.tensor_cores = tensor_core_use(*m, a, b);
         }
         plan.push_back(std::move(line));
     }
@@ -80,24 +82,20 @@ std::vector<PlannedOp> plan_of(const TrainingProgram& t) {
     return plan;
 }
 
-std::string tensor_core_use(const op::Matmul& op, const FormatSpec& f) {
+std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const FormatSpec& b) {
+    std::vector<std::string> usable;
+    for (const HardwareRow& row : hardware_rows) {
+        if (!multiplies(row.generation(), a, b)) continue;
+        std::string name(row.generation());
+        name[0] = static_cast<char>(std::toupper(name[0]));
+        if (usable.empty() || usable.back() != name) usable.push_back(std::move(name));
+    }
+    if (usable.empty())
+        return a == b ? fmt::format("no ({} is not an operand format)", a.name)
+                      : fmt::format("no ({} and {} are not multiplied by each other)", a.name, b.name);
     // NVIDIA, "Matrix Multiplication Background User's Guide" (DU-09799-001), section "Requirements to use Tensor
     // Cores": since cuBLAS 11 any dimensions may use them; best where each is a multiple of 16 bytes (128 on A100).
-    struct Generation {
-        std::string_view name;
-        std::string_view formats;
-    };
-    constexpr Generation generations[] = {{"Volta", " fp16 "},
-                                          {"Turing", " fp16 "},
-                                          {"Ampere", " fp16 bf16 tf32 "},
-                                          {"Ada", " fp16 bf16 tf32 e4m3 e5m2 "},
-                                          {"Hopper", " fp16 bf16 tf32 e4m3 e5m2 "},
-                                          {"Blackwell", " fp16 bf16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 "}};
-    std::vector<std::string_view> usable;
-    for (const Generation& g : generations)
-        if (g.formats.find(fmt::format(" {} ", f.name)) != std::string_view::npos) usable.push_back(g.name);
-    if (usable.empty()) return fmt::format("no ({} is not an operand format)", f.name);
-    const std::int64_t bits = f == format("tf32") ? 32 : f.bits(), multiple = 128 / bits;
+    const std::int64_t bits = a == format("tf32") ? 32 : std::min(a.bits(), b.bits()), multiple = 128 / bits;
     std::vector<std::string> off;
     for (const auto& [name, extent] : {std::pair{"m", op.m}, std::pair{"n", op.n}, std::pair{"k", op.k}})
         if (extent % multiple != 0) off.push_back(fmt::format("{}={}", name, extent));

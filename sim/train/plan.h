@@ -18,8 +18,9 @@ struct PlannedOp {
 
 std::vector<PlannedOp> plan_of(const TrainingProgram& training);
 
-/// Whether a product of such shape and formats can run on tensor cores, by generation.
-std::string tensor_core_use(const op::Matmul& op, const FormatSpec& operands);
+/// Whether a product of such a shape, of numbers in format a by numbers in format b, can run on tensor cores: of which
+/// generations, as the table of matrix hardware (accumulator.h) has them.
+std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const FormatSpec& b);
 
 /// Bits that a run keeps, by purpose; of all parameters together.
 struct MemoryAccount {

@@ -41,8 +41,9 @@ CudaDevices cuda_devices() {
     CudaDevices found;
     int count = 0, driver = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess) return {.devices = {}, .reason = cudaGetErrorString(error)};
-    cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    static_cast<void>(cudaDriverGetVersion(&driver)); // 0 where there is none
+    if (error != cudaSuccess)
+        return {.devices = {}, .reason = driver == 0 ? "no NVIDIA driver is installed" : cudaGetErrorString(error)};
     for (int i = 0; i < count; ++i) {
         cudaDeviceProp p{};
         cuda::check(cudaGetDeviceProperties(&p, i), "cudaGetDeviceProperties");

@@ -11,39 +11,40 @@ namespace {
 
 struct Multiplication {
     Mma mma;
-    std::string_view a, b, row; ///< the last part of the row's name
+    std::string_view a, b;
 };
 
-constexpr Multiplication multiplications[] = {{Mma::f16, "fp16", "fp16", "fp16"},
-                                              {Mma::f16_acc16, "fp16", "fp16", "fp16-acc16"},
-                                              {Mma::bf16, "bf16", "bf16", "bf16"},
-                                              {Mma::tf32, "tf32", "tf32", "tf32"},
-                                              {Mma::e4m3_e4m3, "e4m3", "e4m3", "fp8"},
-                                              {Mma::e4m3_e5m2, "e4m3", "e5m2", "fp8"},
-                                              {Mma::e5m2_e4m3, "e5m2", "e4m3", "fp8"},
-                                              {Mma::e5m2_e5m2, "e5m2", "e5m2", "fp8"},
-                                              {Mma::e4m3_e4m3_acc16, "e4m3", "e4m3", "fp8-acc16"},
-                                              {Mma::e4m3_e5m2_acc16, "e4m3", "e5m2", "fp8-acc16"},
-                                              {Mma::e5m2_e4m3_acc16, "e5m2", "e4m3", "fp8-acc16"},
-                                              {Mma::e5m2_e5m2_acc16, "e5m2", "e5m2", "fp8-acc16"}};
+constexpr Multiplication multiplications[] = {{Mma::f16, "fp16", "fp16"},
+                                              {Mma::f16_acc16, "fp16", "fp16"},
+                                              {Mma::bf16, "bf16", "bf16"},
+                                              {Mma::tf32, "tf32", "tf32"},
+                                              {Mma::e4m3_e4m3, "e4m3", "e4m3"},
+                                              {Mma::e4m3_e5m2, "e4m3", "e5m2"},
+                                              {Mma::e5m2_e4m3, "e5m2", "e4m3"},
+                                              {Mma::e5m2_e5m2, "e5m2", "e5m2"},
+                                              {Mma::e4m3_e4m3_acc16, "e4m3", "e4m3"},
+                                              {Mma::e4m3_e5m2_acc16, "e4m3", "e5m2"},
+                                              {Mma::e5m2_e4m3_acc16, "e5m2", "e4m3"},
+                                              {Mma::e5m2_e5m2_acc16, "e5m2", "e5m2"}};
 
-bool is_fp8(Mma mma) { return mma >= Mma::e4m3_e4m3; }
-
-/// The row of accumulator.h that an instruction adds up as; empty where the device lacks it.
+/// The row of accumulator.h that an instruction adds up as; empty where the device lacks it, and for FP8 of two formats
+/// on Ada, which has a row for each and none for both.
 std::string row_of(const Multiplication& kind, bool warpgroup, int capability) {
-    const std::string rest(kind.row);
-    if (warpgroup) return capability == 90 ? "hopper-wgmma-" + rest : "";
-    if (!is_fp8(kind.mma)) {
-        const char* const family = capability < 89    ? "ampere-"
-                                   : capability < 90  ? "ada-"
-                                   : capability < 100 ? "hopper-"
-                                                      : "blackwell-";
-        return family + rest;
+    std::string instruction = capability < 89    ? "ampere"
+                              : capability < 90  ? "ada"
+                              : capability < 100 ? "hopper"
+                                                 : "blackwell";
+    // Only Hopper has wgmma. Its mma.sync, and that of a B200, converts FP8 to FP16 first; RTX Blackwell's does not.
+    const bool fp8 = kind.mma >= Mma::e4m3_e4m3;
+    if (warpgroup) instruction += "-wgmma";
+    else if (fp8 && capability >= 90 && capability < 120) instruction += "-mma";
+    for (const HardwareRow& row : hardware_rows) {
+        if (row.instruction() != instruction || !row.multiplies(format(kind.a)) || !row.multiplies(format(kind.b)))
+            continue;
+        if (!adds_in_fp16(kind.mma)) return std::string(row.name);
+        return row.acc16.empty() ? "" : std::string(row.name) + "-acc16";
     }
-    if (capability < 89) return "";
-    // Ada has a row for each format, and none for two at once.
-    if (capability < 90) return kind.a == kind.b ? "ada-" + std::string(kind.a) + rest.substr(3) : "";
-    return (capability < 120 ? "hopper-mma-" : "blackwell-") + rest; // data centre Blackwell converts as Hopper does
+    return "";
 }
 
 } // namespace
