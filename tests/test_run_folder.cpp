@@ -343,7 +343,7 @@ TEST_CASE("runs begin again only where they cannot have had a checkpoint in comm
 
 TEST_CASE("memory that is short is no damage of a checkpoint, and a log that is refused is closed") {
     const Scratch scratch;
-    Trainer trainer({.model = {.name = "mlp", .width = 4}, .loss_scaler = "none", .batch = 8}, regression_data(0), 1);
+    Trainer trainer({.model = {.name = "mlp", .width = 4}, .batch = 8}, regression_data(0), 1);
     RunFolder folder(scratch / "run", Json::object(), false);
     folder.begin();
     folder.checkpoint(trainer, "notes", 1, 1);

@@ -47,7 +47,6 @@ struct OptimizerOptions {
     double momentum = 0, dampening = 0; ///< SGD
     bool nesterov = false;
     bool contract = false; ///< a * b + c with one rounding where the order is torch's, as its AVX2 kernels do
-    UpdateRounding rounding = UpdateRounding::nearest;
 
     constexpr bool operator==(const OptimizerOptions&) const = default;
 };

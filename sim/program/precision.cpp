@@ -1,7 +1,6 @@
 #include <ampscope/sim/program/precision.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/optim/loss_scaler.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,7 +16,7 @@ namespace {
 Precision amp_with(std::string_view low) {
     Precision p;
     p.autocast = {.enabled = true, .low = format(low)};
-    if (low == "fp16") p.loss_scaler = "torch";
+    if (low == "fp16") p.loss_scaler = loss_scaler("torch");
     return p;
 }
 
@@ -40,7 +39,7 @@ Precision tf32(Rounding rounding) {
 Precision with_master(std::string_view name) {
     Precision p;
     p.weights = p.activations = p.gradients = format(name);
-    if (name == "fp16") p.loss_scaler = "megatron";
+    if (name == "fp16") p.loss_scaler = loss_scaler("megatron");
     return p;
 }
 
@@ -191,7 +190,7 @@ void set(Precision& p, std::string_view key, std::string_view value) {
     }
     if (key.starts_with("scaling-")) return set_scaling(p, key.substr(std::string_view("scaling-").size()), value);
     if (key == "scaler") {
-        p.loss_scaler = loss_scaler(value).name;
+        p.loss_scaler = loss_scaler(value);
         return;
     }
     if (key.starts_with("accumulate")) {

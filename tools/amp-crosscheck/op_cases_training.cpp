@@ -63,12 +63,12 @@ void update_cases(Cases& cases) {
                     b.context().update = 4;
                     b.context().learning_rate = 0.01;
                     OptimizerOptions options = row.options;
-                    options.rounding = rounding;
                     options.contract = contract;
                     options.weight_decay = 0.1;
                     if (options.kind == OptimizerKind::sgd) options.momentum = 0.9;
                     op::Update op;
                     op.options = options;
+                    op.rounding = rounding;
                     op.weight = b.tensor({600}, f, Fill::finite);
                     op.gradient = b.tensor({600}, "fp32", Fill::edges);
                     op.stream = 5;

@@ -81,15 +81,20 @@ std::vector<std::string> with_accumulators(std::vector<std::string> names, const
     return names;
 }
 
-LossScalerOptions scaling_of(const Words& w, std::string_view name) {
-    LossScalerOptions o = loss_scaler(name).options;
+/// The loss scaler of a precision, unless another one is wanted; none stays none.
+LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, const LossScalerRow& own) {
+    const bool named = precision_text.find("scaler=") != std::string_view::npos;
+    if (own.options.scaling == LossScaling::off) return own;
+    LossScalerRow row = named || w.loss_scale.empty() ? own : loss_scaler(w.loss_scale);
+    if (row.options.scaling == LossScaling::off) return row;
+    LossScalerOptions& o = row.options;
     if (w.init_scale) o.init_scale = *w.init_scale;
     if (w.growth_factor) o.growth_factor = *w.growth_factor;
     if (w.backoff_factor) o.backoff_factor = *w.backoff_factor;
     if (w.growth_interval) o.growth_interval = *w.growth_interval;
     if (w.hysteresis) o.hysteresis = *w.hysteresis;
     o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.deepspeed_fault;
-    return o.scaling == LossScaling::off ? loss_scaler(name).options : o;
+    return row;
 }
 
 AllReduceOptions all_reduce_of(const Words& w) {
@@ -157,12 +162,9 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         o.precision.autocast_off = w.autocast_off;
         o.precision.unscaled = w.scaling_off;
         o.optimizer = optimizer_of(w);
-        o.optimizer.rounding = o.precision.update;
-        const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
-        o.loss_scaler = scales && !w.loss_scale.empty() ? loss_scaler(w.loss_scale).name : o.precision.loss_scaler;
-        o.scaling = scaling_of(w, o.loss_scaler);
+        o.precision.loss_scaler = loss_scaler_of(w, name, o.precision.loss_scaler);
         o.all_reduce = all_reduce_of(w);
-        check(o.scaling);
+        check(o.precision.loss_scaler.options);
         check(o.optimizer);
         options.runs.push_back(o);
     }

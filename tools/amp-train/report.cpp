@@ -141,7 +141,7 @@ std::string progress_line(const Experiment& experiment, std::int64_t of, std::st
     std::string text = fmt::format("{}/{} {}", experiment.steps(), of, speed);
     for (const Run& run : experiment.runs()) {
         text += fmt::format("  {} {:.4g}", run.precision().name, run.last.loss);
-        if (run.trainer->options().scaling.scaling != LossScaling::off)
+        if (run.precision().loss_scaler.options.scaling != LossScaling::off)
             text += fmt::format(" {} {} skipped", scale_text(run.last.scale), run.skipped);
     }
     return text;
@@ -157,7 +157,7 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
     if (compares) rows[0].insert(rows[0].end(), {"gradient error", "from " + reference});
     for (const Outcome& o : outcomes) {
         const Run& run = *o.run;
-        const bool scales = run.trainer->options().scaling.scaling != LossScaling::off;
+        const bool scales = run.precision().loss_scaler.options.scaling != LossScaling::off;
         std::vector<std::string> row = {run.precision().name, fmt::format("{:.4f}", run.final_loss()),
                                         fmt::format("{:.4f}", o.validation.loss)};
         if (classifies) row.push_back(percent(o.validation.accuracy.value_or(0)));

@@ -86,7 +86,8 @@ void op::run(Cpu& cpu, const Update& op) {
          .m = data(op.m),
          .v = data(op.v),
          .compensation = data(op.compensation),
-         .scaled = scaled_state(cpu.program(), op)});
+         .scaled = scaled_state(cpu.program(), op),
+         .rounding = op.rounding});
     cpu.updates += counts;
 }
 

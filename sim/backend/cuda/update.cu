@@ -80,7 +80,8 @@ void run(Cuda& cuda, const Update& op) {
                                .m = data(op.m),
                                .v = data(op.v),
                                .compensation = data(op.compensation),
-                               .scaled = scaled_state(cuda.program(), op)};
+                               .scaled = scaled_state(cuda.program(), op),
+                               .rounding = op.rounding};
     const OptimizerOptions options = op.options;
     const kernels::Factors factors = kernels::factors_of(options, step.t);
     const DeviceArray<UpdateCounts> counts(cuda.device(), 1);

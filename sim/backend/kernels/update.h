@@ -72,7 +72,7 @@ template <class Arithmetic>
 constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) {
     const FormatSpec& f = b.state.weight_format;
     float* const w = b.weight();
-    if (b.options.rounding == UpdateRounding::kahan) {
+    if (b.state.rounding == UpdateRounding::kahan) {
         float* const lost = b.state.compensation.data() + b.begin;
         typename Arithmetic::Block before, kept;
         b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, with what was lost before
@@ -87,7 +87,7 @@ constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) 
         return;
     }
     b.arithmetic.add(w, w, change, b.count);
-    if (b.options.rounding == UpdateRounding::nearest) return b.round(f, w);
+    if (b.state.rounding == UpdateRounding::nearest) return b.round(f, w);
     b.arithmetic.round_at_random(f, w, b.count, b.step.key, b.begin);
 }
 
@@ -116,7 +116,8 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
             std::copy_n(m, b.count, g);
         }
     }
-    if (o.rounding == UpdateRounding::nearest) return b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
+    if (b.state.rounding == UpdateRounding::nearest)
+        return b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
     b.arithmetic.multiply(change, g, single(-b.step.learning_rate), b.count);
     add_update(b, change);
 }
@@ -196,7 +197,7 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     const BlockState<Arithmetic> b{options, step, state, arithmetic, begin, n};
     typename Arithmetic::Block before, kept;
     std::copy_n(b.weight(), n, before);
-    const bool kahan = options.rounding == UpdateRounding::kahan;
+    const bool kahan = state.rounding == UpdateRounding::kahan;
     float* const compensation = kahan ? state.compensation.data() + begin : nullptr;
     if (kahan) std::copy_n(compensation, n, kept);
     if (options.kind == OptimizerKind::sgd) sgd(b);
