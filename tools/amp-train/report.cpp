@@ -46,8 +46,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 
 /// PyTorch's optimizers take eps in the type of v.
 bool eps_is_zero(const TrainOptions& o) {
-    const bool rounds = o.optimizer.order == OptimizerOrder::torch || o.optimizer.order == OptimizerOrder::torch_1;
-    return rounds && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
+    return facts_of(o.optimizer.order).rounds_each && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
            quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 

@@ -123,9 +123,12 @@ void run(Cpu& cpu, const Unscale& op) {
     const float* const x = cpu[op.gradient].data();
     const double scale = cpu.context.unscale_by;
     if (scale == 1) return;
-    if (op.rule == UnscaleRule::divide)
-        cpu::map<WideQuotientKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    else cpu::map<WideProductKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    switch (op.rule) {
+    case UnscaleRule::divide:
+        return cpu::map<WideQuotientKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    case UnscaleRule::reciprocal:
+        return cpu::map<WideProductKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    }
 }
 
 void run(Cpu& cpu, const GlobalNorm& op) {

@@ -99,9 +99,12 @@ void run(Cuda& cuda, const Unscale& op) {
     const double scale = cuda.context.unscale_by;
     if (scale == 1) return;
     const float* const x = cuda.in(op.gradient);
-    if (op.rule == UnscaleRule::divide)
-        cuda::map<WideQuotientKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    else cuda::map<WideProductKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    switch (op.rule) {
+    case UnscaleRule::divide:
+        return cuda::map<WideQuotientKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    case UnscaleRule::reciprocal:
+        return cuda::map<WideProductKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    }
 }
 
 /// A thread a lane of lane_sum(); the norms' squares are added up in the order of the gradients.
