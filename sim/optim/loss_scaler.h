@@ -8,7 +8,7 @@
 //     state = u.state;
 //
 // What a machine does with non-finite gradients in several optimizers or replicas is the caller's: found_inf here is
-// their disjunction, as it is in every framework. torch's rules of use are in grad_scaler_protocol.h.
+// their disjunction, as it is in every framework.
 //
 // Versions read: PyTorch torch/amp/grad_scaler.py, AmpKernels.cu and AmpGradScalerKernels.cpp (2026), FSDP
 // sharded_grad_scaler.py, Apex apex/amp/scaler.py (last before its removal) and csrc/update_scale_hysteresis.cu,
