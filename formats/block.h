@@ -69,14 +69,7 @@ inline constexpr std::array block_formats = {
 };
 
 /// The block format of that name. Throws std::invalid_argument, naming those that there are.
-constexpr const BlockSpec& block_format(std::string_view name) {
-    std::string known;
-    for (const BlockSpec& b : block_formats) {
-        if (b.name == name) return b;
-        known += (known.empty() ? "" : ", ") + std::string(b.name);
-    }
-    throw std::invalid_argument("unknown block format '" + std::string(name) + "'; known: " + known);
-}
+constexpr const BlockSpec& block_format(std::string_view name) { return find_row("block format", block_formats, name); }
 
 /// q = round(x * encode), or round(x / decode) if it divides; x ~ q * decode.
 struct BlockScale {

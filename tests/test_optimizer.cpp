@@ -221,6 +221,8 @@ TEST_CASE("state formats are apart: only v in BF16") {
 }
 
 TEST_CASE("names and ranges") {
+    CHECK(optimizer_order_names ==
+          std::array<std::string_view, 5>{"torch", "torch-1", "torch-fused", "apex", "ms-amp"});
     CHECK(optimizer("adamw").options.weight_decay == 0.01);
     CHECK_THROWS_WITH_AS(optimizer("lion"), doctest::Contains("adamw"), std::invalid_argument);
     std::set<std::string_view> names;

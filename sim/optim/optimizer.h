@@ -6,6 +6,7 @@
 // everywhere.
 #pragma once
 
+#include <ampscope/formats/names.h>
 #include <ampscope/formats/spec.h>
 
 #include <array>
@@ -48,16 +49,7 @@ constexpr OrderFacts facts_of(OptimizerOrder order) {
     return {};
 }
 
-inline constexpr auto optimizer_order_names = [] {
-    constexpr std::size_t count = [] {
-        std::size_t n = 0;
-        while (!facts_of(static_cast<OptimizerOrder>(n)).name.empty()) ++n;
-        return n;
-    }();
-    std::array<std::string_view, count> names{};
-    for (std::size_t i = 0; i < count; ++i) names[i] = facts_of(static_cast<OptimizerOrder>(i)).name;
-    return names;
-}();
+inline constexpr auto optimizer_order_names = names_by([](std::size_t i) { return facts_of(OptimizerOrder(i)).name; });
 
 /// How the new weight gets into its format.
 enum class UpdateRounding : std::uint8_t {

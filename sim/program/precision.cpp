@@ -200,19 +200,13 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         if (where.empty() || where == "-forward" || where == "-backward") return;
     }
     if (set_state(p, key, value)) return;
-    const auto* const known = std::ranges::find(format_keys, key, &FormatKey::name);
-    if (known == std::end(format_keys)) {
-        std::vector<std::string_view> names = {"master", "m", "v"};
-        for (const FormatKey& k : format_keys) names.push_back(k.name);
-        throw std::invalid_argument(
-            fmt::format("precision: unknown key '{}'; known: {}, accumulate, accumulate-forward, accumulate-backward, "
-                        "scaling, scaling-..., update, scaler",
-                        key, fmt::join(names, ", ")));
-    }
+    const FormatKey& known = find_row("key of a precision", format_keys, key,
+                                      ", master, m, v, accumulate, accumulate-forward, accumulate-backward, scaling, "
+                                      "scaling-..., update, scaler");
     const FormatSpec f = tensor_format(key, value);
     if (p.autocast.enabled && (key == "weights" || key == "activations" || key == "gradients" || key == "loss"))
         throw std::invalid_argument(fmt::format("precision: autocast decides about {}: leave it out", key));
-    known->field(p) = f;
+    known.field(p) = f;
 }
 
 } // namespace
@@ -277,14 +271,9 @@ Precision precision(std::string_view text) {
             set(p, key, item.substr(equals + 1));
             continue;
         }
-        const auto* const row = std::ranges::find(rows, item, &PrecisionRow::name);
-        if (!first || row == std::end(rows)) {
-            std::vector<std::string_view> names;
-            for (const PrecisionRow& r : rows) names.push_back(r.name);
-            throw std::invalid_argument(fmt::format("unknown precision '{}'; known: {}, or [PRESET,]key=format,...",
-                                                    item, fmt::join(names, ", ")));
-        }
-        p = row->make();
+        constexpr std::string_view others = ", or [PRESET,]key=format,...";
+        if (!first) throw_unknown("precision", item, names_of_rows(rows) + std::string(others));
+        p = find_row("precision", rows, item, others).make();
     }
     p.name = text;
     return p;

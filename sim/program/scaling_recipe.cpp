@@ -1,11 +1,5 @@
 #include <ampscope/sim/program/scaling_recipe.h>
 
-#include <algorithm>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <stdexcept>
-#include <vector>
-
 namespace amp {
 
 namespace {
@@ -80,12 +74,6 @@ constexpr ScalingRecipe rows[] = {
 
 std::span<const ScalingRecipe> scaling_recipes() { return rows; }
 
-const ScalingRecipe& scaling_recipe(std::string_view name) {
-    const auto* const row = std::ranges::find(rows, name, &ScalingRecipe::name);
-    if (row != std::end(rows)) return *row;
-    std::vector<std::string_view> names;
-    for (const ScalingRecipe& r : rows) names.push_back(r.name);
-    throw std::invalid_argument(fmt::format("unknown scaling recipe '{}'; known: {}", name, fmt::join(names, ", ")));
-}
+const ScalingRecipe& scaling_recipe(std::string_view name) { return find_row("scaling recipe", rows, name); }
 
 } // namespace amp

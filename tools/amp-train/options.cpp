@@ -98,10 +98,8 @@ LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, co
 }
 
 AllReduceOptions all_reduce_of(const Words& w) {
-    const bool scaled = w.all_reduce_scaling == "ms-amp";
-    if (!scaled && w.all_reduce_scaling != "none")
-        throw std::invalid_argument(
-            fmt::format("--all-reduce-scaling: '{}' is none of none, ms-amp", w.all_reduce_scaling));
+    constexpr std::array<std::string_view, 2> scalings = {"none", "ms-amp"};
+    const auto scaled = parse_name<bool>("--all-reduce-scaling", scalings, w.all_reduce_scaling);
     const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
     return {.order = parse_name<op::AllReduceOrder>("--all-reduce", op::all_reduce_order_names, w.all_reduce),
             .division = parse_name<op::AllReduceDivision>("--divide", op::all_reduce_division_names, w.divide),
