@@ -6,6 +6,7 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/base/fingerprint.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/configuration.h>
 
@@ -62,7 +63,6 @@ void append_values(TensorWriter& writer, DType dtype, std::span<const float> val
 }
 
 /// A number, or null where JSON has none.
-Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 constexpr const char* broken_state = "its state cannot be read"; // what a checkpoint says besides its tensors
 

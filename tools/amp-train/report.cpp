@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-train/report.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/chart/text.h>
 #include <ampscope/tools/output.h>
@@ -72,8 +73,6 @@ Json json_of(const RoundingCounts& c) {
     return {{"elements", c.elements}, {"nonzero", c.nonzero}, {"underflow", c.underflow}, {"overflow", c.overflow}};
 }
 
-Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
 Json outcome_of(const Outcome& o) {
     const Run& run = *o.run;
     Json departures = Json::object();
@@ -84,7 +83,7 @@ Json outcome_of(const Outcome& o) {
     return {{"precision", run.precision().name},
             {"final_loss", finite_or_null(run.final_loss())},
             {"validation_loss", finite_or_null(o.validation.loss)},
-            {"accuracy", o.validation.accuracy ? Json(*o.validation.accuracy) : Json(nullptr)},
+            {"accuracy", or_null(o.validation.accuracy)},
             {"skipped", run.skipped},
             {"scale", run.trainer->state().scaler.scale},
             {"roundings",
@@ -93,8 +92,8 @@ Json outcome_of(const Outcome& o) {
               {"weights", json_of(run.weights)}}},
             {"updates",
              {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
-            {"gradient_error", run.gradient_error ? finite_or_null(*run.gradient_error) : Json(nullptr)},
-            {"distance_from_reference", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
+            {"gradient_error", or_null(run.gradient_error)},
+            {"distance_from_reference", or_null(o.distance)},
             {"departures", departures},
             {"stopped", run.stopped},
             {"fingerprint", fingerprint_of(*run.trainer)}};
@@ -216,7 +215,7 @@ std::string served_json(const std::filesystem::path& run, std::span<const Served
         json["served"].push_back({{"narrow", r.name},
                                   {"loss", finite_or_null(r.validation.loss)},
                                   {"perplexity", finite_or_null(std::exp(r.validation.loss))},
-                                  {"accuracy", r.validation.accuracy ? Json(*r.validation.accuracy) : Json(nullptr)},
+                                  {"accuracy", or_null(r.validation.accuracy)},
                                   {"weight_bytes", r.weight_bytes},
                                   {"kv_bytes_per_token", r.kv_bytes_per_token}});
     return json_text(json);

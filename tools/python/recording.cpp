@@ -134,6 +134,12 @@ nb::list read_json_lines(const std::string& path) {
 } // namespace
 
 void bind_recording(nb::module_& m) {
+    nb::list types; // name, format, NumPy's kind and size, torch's name, bits
+    for (const DTypeInfo& d : dtypes)
+        types.append(nb::make_tuple(std::string(d.name),
+                                    std::string(d.kind == NumberKind::format ? d.format : std::string_view()),
+                                    std::string(d.numpy), std::string(d.torch), d.bits));
+    m.attr("dtypes") = types;
     m.def("read_tensors", &read_tensors, nb::arg("path"), InEnvironment());
     m.def("read_json", &read_json, nb::arg("path"), InEnvironment());
     m.def("read_json_lines", &read_json_lines, nb::arg("path"), InEnvironment());

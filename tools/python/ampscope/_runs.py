@@ -12,8 +12,7 @@ from . import _ampscope
 from ._conversions import decode
 
 #: Element types that NumPy lacks, by their names in safetensors files.
-_DECODED = {"BF16": "bf16", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz",
-            "F8_E5M2FNUZ": "e5m2fnuz", "F8_E8M0": "e8m0"}
+_DECODED = {name: format for name, format, numpy, _, bits in _ampscope.dtypes if format and not numpy and bits >= 8}
 
 
 class Run:
