@@ -1,4 +1,6 @@
 #include <ampscope/tools/amp-train/options.h>
+
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -395,7 +397,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
 }
 
 nlohmann::ordered_json origin() {
-    return {{"schema_version", 1}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
+    return {{"schema_version", run_layout::schema_version}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
 }
 
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
