@@ -212,7 +212,11 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->group(group);
     app.add_option("--heads", w.heads, "Of attention")->transform(whole_number(1, 1024))->group(group);
     app.add_option("--dropout", w.model.dropout, "Probability")->transform(fraction())->group(group);
-    app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
+    app.add_option("--activation", w.activation,
+                   fmt::format("{} or {}",
+                               fmt::join(op::activation_names.begin(), op::activation_names.end() - 1, ", "),
+                               op::activation_names.back()))
+        ->group(group);
     app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
     app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
     app.add_option("--context", options.context, "Characters that it sees; default 64")
