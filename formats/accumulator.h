@@ -235,12 +235,11 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
     const bool custom =
         row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' && name[2] == 'm';
     if ((row != nullptr && !row->is_scale()) || custom) return {.sum = format(name)};
-    std::string known;
-    for (const HardwareRow& h : hardware_rows) known += std::string(h.name) + ", ";
-    throw std::invalid_argument("unknown accumulator '" + std::string(full) + "'; known: " + known +
-                                "exact, pairwise, kahan, or a format (fp32, bf16, e6m9 ...) for a chain of fused "
-                                "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
-                                "add sums of N products in FP32");
+    throw_unknown("accumulator", full,
+                  names_of_rows(hardware_rows) +
+                      ", exact, pairwise, kahan, or a format (fp32, bf16, e6m9 ...) for a chain of fused "
+                      "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
+                      "add sums of N products in FP32");
 }
 
 } // namespace detail

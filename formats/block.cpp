@@ -10,18 +10,18 @@ namespace {
 /// visit(block, first, count) for every run of numbers of one row in one block.
 template <class Visit>
 void for_runs(const BlockScaling& s, std::int64_t rows, std::int64_t columns, const Visit& visit) {
-    const std::int64_t height = s.block_rows(rows), width = s.block_columns(columns), across = s.scale_columns(columns);
+    const BlockGrid grid = s.grid(rows, columns);
     for (std::int64_t i = 0; i < rows; ++i)
-        for (std::int64_t j = 0; j < columns; j += width)
-            visit(static_cast<std::size_t>(i / height * across + j / width), static_cast<std::size_t>(i * columns + j),
-                  static_cast<std::size_t>(std::min(width, columns - j)));
+        for (std::int64_t j = 0; j < columns; j += grid.width)
+            visit(static_cast<std::size_t>(grid.at(i, j)), static_cast<std::size_t>(i * columns + j),
+                  static_cast<std::size_t>(std::min(grid.width, columns - j)));
 }
 
 } // namespace
 
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns) {
-    std::vector<float> amax(static_cast<std::size_t>(scaling.scale_rows(rows) * scaling.scale_columns(columns)));
+    std::vector<float> amax(static_cast<std::size_t>(scaling.grid(rows, columns).count()));
     const bool keeps_nan = amax_keeps_nan(scaling.rule);
     for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
         // Magnitudes order as their bits do; a NaN's are the largest.

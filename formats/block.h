@@ -9,6 +9,7 @@
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/dot.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -69,14 +70,7 @@ inline constexpr std::array block_formats = {
 };
 
 /// The block format of that name. Throws std::invalid_argument, naming those that there are.
-constexpr const BlockSpec& block_format(std::string_view name) {
-    std::string known;
-    for (const BlockSpec& b : block_formats) {
-        if (b.name == name) return b;
-        known += (known.empty() ? "" : ", ") + std::string(b.name);
-    }
-    throw std::invalid_argument("unknown block format '" + std::string(name) + "'; known: " + known);
-}
+constexpr const BlockSpec& block_format(std::string_view name) { return find_row("block format", block_formats, name); }
 
 /// q = round(x * encode), or round(x / decode) if it divides; x ~ q * decode.
 struct BlockScale {
@@ -269,26 +263,45 @@ constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, c
     return scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);
 }
 
+/// The blocks of a tensor of so many columns in C order: their height and width, and how many lie below and beside
+/// each other.
+struct BlockGrid {
+    std::int64_t columns = 1, height = 1, width = 1, down = 1, across = 1;
+
+    [[nodiscard]] constexpr std::int64_t count() const { return down * across; }
+    /// The block of the element of that row and column.
+    [[nodiscard]] constexpr std::int64_t at(std::int64_t row, std::int64_t column) const {
+        return row / height * across + column / width;
+    }
+    /// The block of that element of the tensor.
+    [[nodiscard]] constexpr std::int64_t of(std::int64_t element) const {
+        return at(element / columns, element % columns);
+    }
+};
+
 /// How a tensor of rows x columns is scaled: blocks in any direction, 0 for as many as there are.
 struct BlockScaling {
     FormatSpec element = format("e4m3");
     std::int64_t rows = 0, columns = 0;
     ScaleRule rule = ScaleRule::te;
 
-    [[nodiscard]] std::int64_t block_rows(std::int64_t of) const { return rows == 0 ? of : rows; }
-    [[nodiscard]] std::int64_t block_columns(std::int64_t of) const { return columns == 0 ? of : columns; }
-    [[nodiscard]] std::int64_t scale_rows(std::int64_t of) const { return (of + block_rows(of) - 1) / block_rows(of); }
-    [[nodiscard]] std::int64_t scale_columns(std::int64_t of) const {
-        return (of + block_columns(of) - 1) / block_columns(of);
+    [[nodiscard]] constexpr BlockGrid grid(std::int64_t of_rows, std::int64_t of_columns) const {
+        const std::int64_t height = rows == 0 ? std::max<std::int64_t>(of_rows, 1) : rows,
+                           width = columns == 0 ? std::max<std::int64_t>(of_columns, 1) : columns;
+        return {.columns = of_columns,
+                .height = height,
+                .width = width,
+                .down = (of_rows + height - 1) / height,
+                .across = (of_columns + width - 1) / width};
     }
     bool operator==(const BlockScaling&) const = default;
 };
 
-/// The largest magnitude of each block, scale_rows x scale_columns of them.
+/// The largest magnitude of each block of the grid.
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns);
 
-/// out = in, rows x columns in C order, in the scales given (scale_rows x scale_columns): as quantize_scaled does.
+/// out = in, rows x columns in C order, in the scales given, one a block: as quantize_scaled does.
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options = {});
 

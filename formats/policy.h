@@ -2,11 +2,11 @@
 // the table of named combinations ("profiles") that reproduce a standard, a library or an instruction.
 #pragma once
 
+#include <ampscope/formats/names.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 #include <string_view>
 
 namespace amp {
@@ -38,18 +38,6 @@ inline constexpr std::array<std::string_view, 3> overflow_names = {"infinity", "
 
 constexpr std::string_view name_of(Rounding rounding) { return rounding_names[static_cast<std::size_t>(rounding)]; }
 constexpr std::string_view name_of(Overflow overflow) { return overflow_names[static_cast<std::size_t>(overflow)]; }
-
-/// The enumerator called `text`, for enums that count from 0 in the order of `names`. Throws std::invalid_argument that
-/// begins with `what` and lists the names.
-template <class E, std::size_t N>
-constexpr E parse_name(std::string_view what, const std::array<std::string_view, N>& names, std::string_view text) {
-    std::string all;
-    for (std::size_t i = 0; i < N; ++i) {
-        if (text == names[i]) return static_cast<E>(i);
-        all += (i == 0 ? "" : ", ") + std::string(names[i]);
-    }
-    throw std::invalid_argument(std::string(what) + ": '" + std::string(text) + "' is none of " + all);
-}
 
 /// Subnormal values: gradual underflow, or zeros of the same sign instead.
 enum class Subnormals : std::uint8_t {
@@ -134,10 +122,6 @@ inline constexpr std::array profiles = {
 };
 
 /// The profile of that name; throws std::invalid_argument for any other.
-constexpr const Profile& profile(std::string_view name) {
-    for (const Profile& p : profiles)
-        if (p.name == name) return p;
-    throw std::invalid_argument("unknown profile '" + std::string(name) + "'");
-}
+constexpr const Profile& profile(std::string_view name) { return find_row("profile", profiles, name); }
 
 } // namespace amp

@@ -4,6 +4,8 @@
 // ampscope names a particular format outside this table, so a new format is one new row here.
 #pragma once
 
+#include <ampscope/formats/names.h>
+
 #include <array>
 #include <cstdint>
 #include <stdexcept>
@@ -136,12 +138,8 @@ constexpr FormatSpec format(std::string_view name) {
     };
     const int x = take('e');
     const int y = take('m');
-    if (x < 0 || y < 0 || !rest.empty()) {
-        std::string known;
-        for (const FormatSpec& f : formats) known += std::string(f.name) + ", ";
-        throw std::invalid_argument("unknown format '" + std::string(name) + "'; known: " + known +
-                                    "or eXmY, such as e6m9");
-    }
+    if (x < 0 || y < 0 || !rest.empty())
+        throw_unknown("format", name, names_of_rows(formats) + ", or eXmY, such as e6m9");
     if (x < 2 || x > 8 || y < 1 || y > 23)
         throw std::invalid_argument("format '" + std::string(name) +
                                     "' is out of range: eXmY takes 2 <= X <= 8 and 1 <= Y <= 23");

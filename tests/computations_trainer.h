@@ -104,8 +104,6 @@ inline void add_trainings(std::vector<Computation>& all) {
                                o.model.width = c.width;
                                o.model.depth = 1;
                                o.model.dropout = 0.1;
-                               o.loss_scaler = o.precision.loss_scaler;
-                               o.scaling = loss_scaler(o.loss_scaler).options;
                                o.batch = c.batch;
                                o.clip = 1;
                                o.replicas = 2;

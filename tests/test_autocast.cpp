@@ -62,7 +62,7 @@ TEST_CASE("dtypes on the processor are those that PyTorch 1.13 gave") {
     CHECK(tally.cases == 207);
     // PyTorch 1.13 has no public function for these.
     seen.insert({"scaled_dot_product_attention", "rms_norm"});
-    for (const AutocastRow& row : autocast_rows()) CHECK_MESSAGE(seen.contains(std::string(row.op)), row.op);
+    for (const AutocastRow& row : autocast_rows()) CHECK_MESSAGE(seen.contains(std::string(row.name)), row.name);
 }
 
 TEST_CASE("under the CUDA policy products go down, functions that overflow go up, sums come out in FP32") {
@@ -121,7 +121,7 @@ TEST_CASE("what PyTorch refuses is refused, by name") {
 
 TEST_CASE("outside a region nothing is cast") {
     for (const AutocastRow& row : autocast_rows()) {
-        const OpFormats f = op_formats({}, row.op, formats_of({"fp16", "fp16"}));
+        const OpFormats f = op_formats({}, row.name, formats_of({"fp16", "fp16"}));
         CHECK(f.output == format("fp16"));
         CHECK(f.rule == AutocastClass::unlisted);
         for (const FormatSpec& input : f.inputs) CHECK(input == format("fp16"));

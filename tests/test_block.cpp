@@ -184,6 +184,12 @@ TEST_CASE("whole tensors in blocks of any shape") {
     }
 }
 
+TEST_CASE("a tensor without elements has no blocks") {
+    CHECK(BlockScaling{}.grid(0, 0).count() == 0);
+    CHECK(BlockScaling{.rows = 1, .columns = 32}.grid(0, 50).count() == 0);
+    CHECK(block_amax({}, {}, 0, 0).empty());
+}
+
 TEST_CASE("names") {
     for (const BlockSpec& b : block_formats) CHECK(block_format(b.name).name == b.name);
     CHECK_THROWS_AS(block_format("mxfp5"), std::invalid_argument);

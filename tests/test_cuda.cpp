@@ -65,9 +65,6 @@ TEST_CASE("whole steps of training, op by op") {
             o.model.width = o.model.name == "cnn" ? 4 : 32;
             o.model.dropout = 0.1;
             o.precision = row.make();
-            o.loss_scaler = o.precision.loss_scaler;
-            o.scaling = loss_scaler(o.loss_scaler).options;
-            o.optimizer.rounding = o.precision.update;
             o.batch = 4;
             o.micro_batches = 2;
             o.replicas = 2;
@@ -89,8 +86,6 @@ TEST_CASE("a run on the device alone ends in the same bits") {
         o.model = model("mlp").defaults;
         o.model.width = 16;
         o.precision = precision(preset);
-        o.loss_scaler = o.precision.loss_scaler;
-        o.scaling = loss_scaler(o.loss_scaler).options;
         Trainer cpu(o, data, 1), device(o, data, on_device({}));
         for (int i = 0; i < 5; ++i) {
             const StepResult want = cpu.step(), got = device.step();

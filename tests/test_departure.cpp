@@ -14,9 +14,8 @@ DepartureWatch departures(const char* name, double loss_weight, double init_scal
     for (const char* run : {"fp32", name}) {
         TrainOptions o;
         o.precision = precision(run);
-        o.loss_scaler = o.precision.loss_scaler;
-        o.scaling = loss_scaler(o.precision.loss_scaler).options;
-        if (o.scaling.scaling != LossScaling::off) o.scaling.init_scale = init_scale;
+        if (LossScalerOptions& scaler = o.precision.loss_scaler.options; scaler.scaling != LossScaling::off)
+            scaler.init_scale = init_scale;
         o.optimizer = optimizer("adamw").options;
         o.model.width = 16;
         o.model.depth = 1;

@@ -42,8 +42,6 @@ float product_of_ones(const char* name, std::int64_t count) {
 TrainOptions train_options(const char* name, std::uint64_t seed) {
     TrainOptions o;
     o.precision = precision(name);
-    o.loss_scaler = o.precision.loss_scaler;
-    o.scaling = loss_scaler(o.precision.loss_scaler).options;
     o.optimizer = optimizer("adamw").options;
     o.batch = 64;
     o.seed = seed;

@@ -32,7 +32,7 @@ Recorded record(const LossScalerOptions& scaler, double loss_weight, int steps) 
     o.model = model("mlp").defaults;
     o.precision = precision("amp-fp16");
     o.optimizer.learning_rate = 0;
-    o.scaling = scaler;
+    o.precision.loss_scaler.options = scaler;
     o.loss_weight = loss_weight;
     o.batch = 16;
     Trainer trainer(o, data, 1);

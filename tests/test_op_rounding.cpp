@@ -31,7 +31,7 @@ class Bench {
     template <class Op>
     void run(const Op& op, std::initializer_list<TensorId> operands) {
         start(operands);
-        amp::op::run(*cpu_, op);
+        cpu_->run(op);
     }
     void start(std::initializer_list<TensorId> operands) {
         cpu_ = std::make_unique<Cpu>(program_, 1);
@@ -239,8 +239,8 @@ TEST_CASE("losses and their gradients") {
                        g = b.tensor({}, "fp32"), to = b.tensor({7, 11}, result);
         b.start({x, g});
         std::ranges::copy(targets, b.cpu()[t].begin());
-        amp::op::run(b.cpu(), op::CrossEntropy{x, t, out});
-        amp::op::run(b.cpu(), op::CrossEntropyBackward{x, t, g, to});
+        b.cpu().run(op::CrossEntropy{x, t, out});
+        b.cpu().run(op::CrossEntropyBackward{x, t, g, to});
         b.expect(tally, out, {reference::cross_entropy(b.values(x), targets)}, "cross_entropy");
         Reals want = reference::softmax(b.values(x), 11, false);
         for (std::size_t i = 0; i < want.size(); ++i) {
@@ -254,8 +254,8 @@ TEST_CASE("losses and their gradients") {
         const TensorId u = c.tensor({50}, "fp16"), v = c.tensor({50}, "fp16"), mse = c.tensor({}, result),
                        h = c.tensor({}, "fp32"), back = c.tensor({50}, result);
         c.start({u, v, h});
-        amp::op::run(c.cpu(), op::MseLoss{u, v, mse});
-        amp::op::run(c.cpu(), op::MseLossBackward{u, v, h, back});
+        c.cpu().run(op::MseLoss{u, v, mse});
+        c.cpu().run(op::MseLossBackward{u, v, h, back});
         Real sum = 0;
         Reals slopes;
         for (std::size_t i = 0; i < 50; ++i) {

@@ -41,14 +41,16 @@ class Stream {
 struct Subject {
     FormatSpec weight_format, m_format, v_format;
     std::vector<float> weight, m, v, compensation;
+    UpdateRounding rounding = UpdateRounding::nearest;
 
     Subject(std::vector<float> w, std::string_view format_name)
         : weight_format(format(format_name)), m_format(weight_format), v_format(weight_format), weight(std::move(w)),
           m(weight.size()), v(weight.size()), compensation(weight.size()) {}
     UpdateCounts step(const OptimizerOptions& o, std::int64_t t, const std::vector<float>& gradient) {
+        const ScaledState plain;
         return update(
             o, {.t = t, .learning_rate = o.learning_rate, .key = {.seed = 1, .step = static_cast<std::uint32_t>(t)}},
-            {weight_format, m_format, v_format, weight, gradient, m, v, compensation});
+            {weight_format, m_format, v_format, weight, gradient, m, v, compensation, plain, rounding});
     }
 };
 
@@ -167,20 +169,19 @@ TEST_CASE("an update below half a last place is lost, unless Kahan keeps it") {
     CHECK(w.step(sgd, 2, {quantize(w.weight_format, 2e-3F)}).changed == 1);
     CHECK(w.weight[0] == 0.99609375F);
 
-    OptimizerOptions kahan = sgd;
-    kahan.rounding = UpdateRounding::kahan;
     Subject k({1.0F}, "bf16");
-    train(k, kahan, 1, 100, 1e-3F);
+    k.rounding = UpdateRounding::kahan;
+    train(k, sgd, 1, 100, 1e-3F);
     CHECK(k.weight[0] + k.compensation[0] ==
           doctest::Approx(1 - 100 * static_cast<double>(quantize(k.weight_format, 1e-3F))).epsilon(1e-3));
     Subject counted({1.0F}, "bf16");
-    CHECK(counted.step(kahan, 1, {quantize(k.weight_format, 1e-3F)}).lost == 0);
+    counted.rounding = UpdateRounding::kahan;
+    CHECK(counted.step(sgd, 1, {quantize(k.weight_format, 1e-3F)}).lost == 0);
 
-    OptimizerOptions stochastic = sgd;
-    stochastic.rounding = UpdateRounding::stochastic;
     Subject many(std::vector<float>(20000, 1.0F), "bf16");
     const std::vector<float> gradient(20000, quantize(many.weight_format, 1e-3F));
-    many.step(stochastic, 1, gradient);
+    many.rounding = UpdateRounding::stochastic;
+    many.step(sgd, 1, gradient);
     double mean = 0;
     for (const float x : many.weight) mean += x / 20000.0;
     CHECK(mean == doctest::Approx(1 - static_cast<double>(gradient[0])).epsilon(3e-5)); // five deviations
@@ -220,6 +221,8 @@ TEST_CASE("state formats are apart: only v in BF16") {
 }
 
 TEST_CASE("names and ranges") {
+    CHECK(optimizer_order_names ==
+          std::array<std::string_view, 5>{"torch", "torch-1", "torch-fused", "apex", "ms-amp"});
     CHECK(optimizer("adamw").options.weight_decay == 0.01);
     CHECK_THROWS_WITH_AS(optimizer("lion"), doctest::Contains("adamw"), std::invalid_argument);
     std::set<std::string_view> names;

@@ -3,6 +3,7 @@
 #include "tool.h"
 
 #include <ampscope/sim/io/folder_lock.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/train/run_folder.h>
@@ -343,7 +344,7 @@ TEST_CASE("runs begin again only where they cannot have had a checkpoint in comm
 
 TEST_CASE("memory that is short is no damage of a checkpoint, and a log that is refused is closed") {
     const Scratch scratch;
-    Trainer trainer({.model = {.name = "mlp", .width = 4}, .loss_scaler = "none", .batch = 8}, regression_data(0), 1);
+    Trainer trainer({.model = {.name = "mlp", .width = 4}, .batch = 8}, regression_data(0), 1);
     RunFolder folder(scratch / "run", Json::object(), false);
     folder.begin();
     folder.checkpoint(trainer, "notes", 1, 1);
@@ -357,4 +358,13 @@ TEST_CASE("memory that is short is no damage of a checkpoint, and a log that is 
     const auto before = open_files();
     CHECK_THROWS_AS(LineFile(scratch / "short.jsonl", 1), FileError);
     CHECK(open_files() == before);
+}
+
+TEST_CASE("the name of a step's file, and the step of a name") {
+    CHECK(run_layout::step_file(100) == "step_000100.safetensors");
+    for (const std::int64_t step : {0L, 7L, 999'999L, 1'000'000L, 12'345'678L})
+        CHECK(run_layout::step_of(run_layout::step_file(step)) == step);
+    for (const char* other : {"step_7.safetensors", "step_0000007.safetensors", "step_000007.safetensors.1",
+                              "step_000007.npz", "grads_000007.safetensors", "step_.safetensors", ""})
+        CHECK_MESSAGE(!run_layout::step_of(other), other);
 }

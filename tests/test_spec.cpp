@@ -1,11 +1,14 @@
 // spec.h: the published limits of every format as literals, the names, and use at compile time.
-#include <ampscope/formats/codec.h>
+#include <ampscope/formats/block.h>
+#include <ampscope/sim/program/model.h>
+#include <ampscope/sim/program/precision.h>
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <set>
 #include <string>
+#include <tuple>
 
 using namespace amp;
 
@@ -169,7 +172,28 @@ TEST_CASE("other names are errors that say why") {
     CHECK(message("e9m3").find("2 <= X <= 8") != std::string::npos);
     CHECK(message("e4m24").find("1 <= Y <= 23") != std::string::npos);
     CHECK(message("fp8").find("eXmY") != std::string::npos);
-    CHECK_THROWS_AS((void)profile("no such profile"), std::invalid_argument);
+}
+
+TEST_CASE("an unknown name of any table is answered with the names that there are, in one wording") {
+    using Lookup = void (*)(std::string_view);
+    const std::tuple<const char*, const char*, Lookup> tables[] = {
+        {"format", "fp32, tf32, ", [](std::string_view name) { (void)format(name); }},
+        {"profile", "ieee, ocp-saturate, ", [](std::string_view name) { (void)profile(name); }},
+        {"block format", "mxfp8, mxfp8-e5m2, ", [](std::string_view name) { (void)block_format(name); }},
+        {"accumulator", "volta-fp16, ", [](std::string_view name) { (void)accumulator(name); }},
+        {"loss scaler", "torch, torch-sharded, ", [](std::string_view name) { (void)loss_scaler(name); }},
+        {"optimizer", "sgd, adam, ", [](std::string_view name) { (void)optimizer(name); }},
+        {"op of autocast", "matmul, bmm, ", [](std::string_view name) { (void)autocast_row(name); }},
+        {"scaling recipe", "te-delayed, ms-amp, ", [](std::string_view name) { (void)scaling_recipe(name); }},
+        {"model", "linear, mlp, ", [](std::string_view name) { (void)model(name); }},
+        {"precision", "fp32, tf32, ", [](std::string_view name) { (void)precision(name); }},
+        {"key of a precision", "weights, ",
+         [](std::string_view name) { (void)precision(std::string(name) + "=fp16"); }},
+    };
+    for (const auto& [what, first, look_up] : tables) {
+        const std::string begins = std::string("unknown ") + what + " 'nonesuch'; known: " + first;
+        CHECK_THROWS_WITH_AS(look_up("nonesuch"), doctest::Contains(begins.c_str()), std::invalid_argument);
+    }
 }
 
 TEST_CASE("enumerators have the names of their lists, in order") {

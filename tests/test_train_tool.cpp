@@ -1,6 +1,9 @@
 // amp-train as a user runs it: what it prints, what it records, what it says about mistakes.
 #include "tool.h"
 
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/train/trainer.h>
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -44,6 +47,23 @@ TEST_CASE("JSON tells all that the table does, and how to run it again") {
     CHECK(run["configuration"]["precision"]["autocast"]["format"] == "bf16");
     CHECK(run["updates"]["changed"].get<int>() > 0);
     CHECK(run["fingerprint"].get<std::string>().size() == 16);
+}
+
+TEST_CASE("the library trains as the tool does, whatever rounds new weights and scales the loss") {
+    const Json json = train.json("--model mlp --width 8 --batch 8 --steps 3 --precision "
+                                 "fp32,amp-fp16,master-fp16,pure-bf16,pure-bf16-stochastic,pure-bf16-kahan");
+    const Dataset data = digits_data();
+    REQUIRE(json["runs"].size() == 6);
+    for (const Json& run : json["runs"]) {
+        CAPTURE(run["precision"]);
+        TrainOptions o{.precision = precision(run["precision"].get<std::string>()), .batch = 8};
+        o.model = model("mlp").defaults;
+        o.model.width = 8;
+        o.optimizer = optimizer("adamw").options;
+        Trainer trainer(o, data, 1);
+        for (int i = 0; i < 3; ++i) trainer.step();
+        CHECK(run["fingerprint"] == fingerprint_of(trainer));
+    }
 }
 
 TEST_CASE("the plan of a step says what decides each format") {

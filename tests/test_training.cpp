@@ -1,6 +1,7 @@
 // Whole networks: losses and gradients against PyTorch's, and the same bits whatever the machine has.
 #include "sweep.h"
 
+#include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/train/trainer.h>
 
 #include <doctest/doctest.h>
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 using namespace amp;
 using namespace amp::test;
@@ -40,7 +42,6 @@ TrainOptions options_of(const Case& c, std::uint64_t seed, double learning_rate,
     TrainOptions o;
     o.model = c.model;
     o.optimizer = {.kind = OptimizerKind::sgd, .learning_rate = learning_rate};
-    o.scaling = loss_scaler("none").options;
     o.batch = batch;
     o.seed = seed;
     return o;
@@ -118,4 +119,27 @@ TEST_CASE("validation takes every example once, whatever the batch") {
         REQUIRE(e.accuracy);
         CHECK(*e.accuracy == *results[0].accuracy);
     }
+}
+
+TEST_CASE("a precision's text alone decides how new weights are rounded and which loss scaler there is") {
+    const Dataset data = digits_data();
+    std::set<std::string> bits;
+    for (const char* name : {"pure-bf16", "pure-bf16-stochastic", "pure-bf16-kahan"}) {
+        CAPTURE(name);
+        TrainOptions o{.precision = precision(name), .batch = 8};
+        o.model = {.name = "mlp", .width = 8};
+        Trainer trainer(o, data, 1);
+        for (int i = 0; i < 3; ++i) trainer.step();
+        CHECK(bits.insert(fingerprint_of(trainer)).second);
+    }
+    for (const PrecisionRow& row : precisions()) {
+        CAPTURE(row.name);
+        const bool scales = row.name == "amp-fp16" || row.name == "master-fp16";
+        TrainOptions o{.precision = precision(row.name)};
+        o.model = {.name = "mlp", .width = 8};
+        CHECK((Trainer(o, data, 1).step().scale > 1) == scales);
+    }
+    TrainOptions plain; // FP32, and nothing scales its loss
+    plain.model.name = "mlp";
+    CHECK(Trainer(plain, data, 1).step().scale == 1);
 }

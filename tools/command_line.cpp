@@ -1,5 +1,6 @@
 #include <ampscope/tools/command_line.h>
 
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
 #include <ampscope/sim/io/write.h>
@@ -66,8 +67,9 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 /// Whether the path is one of a file below the folder of a kind that tools read from folders.
 bool is_record_in(const fs::path& path, const fs::path& folder) {
     const std::string name = path.filename(), extension = path.extension();
-    return is_below(path, folder) && (is_tensor_file(path) || extension == ".bin" || extension == ".raw" ||
-                                      extension == ".jsonl" || name == "run.json" || name == "result.json");
+    return is_below(path, folder) &&
+           (is_tensor_file(path) || extension == ".bin" || extension == ".raw" || extension == ".jsonl" ||
+            name == run_layout::configuration || name == run_layout::result);
 }
 
 bool is_file(const fs::path& path) {

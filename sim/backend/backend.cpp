@@ -32,9 +32,8 @@ Backend::Backend(const Program& program)
 void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
                   std::span<const BlockScale> scales, std::span<const float> amax) {
     const BlockScaling& s = op.scaling;
-    const std::int64_t columns = backend.info(op.in).shape.back(),
-                       rows = static_cast<std::int64_t>(in.size()) / columns, width = s.block_columns(columns),
-                       height = s.block_rows(rows), across = s.scale_columns(columns);
+    const std::int64_t columns = backend.info(op.in).shape.back();
+    const BlockGrid grid = s.grid(static_cast<std::int64_t>(in.size()) / columns, columns);
     const float max = decode(s.element, s.element.max_code());
     ScalingCounts c;
     for (std::size_t b = 0; b < amax.size(); ++b) {
@@ -48,9 +47,7 @@ void count_scaled(Backend& backend, const op::Quantize& op, std::span<const floa
         c.nonzero += nonzero;
         c.underflow += nonzero && out[i] == 0;
         if (!nonzero || std::fabs(out[i]) != max) continue;
-        const auto at = static_cast<std::int64_t>(i);
-        const BlockScale& scale =
-            scales[static_cast<std::size_t>(at / columns / height * across + at % columns / width)];
+        const BlockScale& scale = scales[static_cast<std::size_t>(grid.of(static_cast<std::int64_t>(i)))];
         const float scaled = scale.divides ? in[i] / scale.decode : in[i] * scale.encode;
         Flags flags;
         encode(s.element, scaled, {}, 0, flags);

@@ -25,6 +25,7 @@ struct ParameterState {
     std::span<float> v;            ///< Adam's second moment
     std::span<float> compensation; ///< Kahan's, in the weight's format
     ScaledState scaled{};
+    UpdateRounding rounding = UpdateRounding::nearest; ///< how a new weight gets into weight_format
 };
 
 struct UpdateCounts {

@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/json_value.h>
 
 #include <fmt/format.h>
 
@@ -19,14 +20,6 @@ Json number(double x) {
     if (x == std::floor(x) && std::abs(x) < 9007199254740992.0) return static_cast<std::int64_t>(x);
     return x;
 }
-
-template <class T>
-Json or_null(const std::optional<T>& value) {
-    return value ? Json(*value) : Json(nullptr);
-}
-
-/// A sum that went beyond FP64 is no JSON number.
-Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 Json state_of(const HistogramEntry& entry, const HistogramOptions& options) {
     Json json = {{"mantissa_classes", mantissa_classes}, {"rows", rows_of(entry.magnitudes.histogram)}};

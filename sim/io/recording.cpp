@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_layout.h>
 
 #include <algorithm>
 #include <charconv>
@@ -59,8 +60,8 @@ std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vecto
         const std::vector<fs::path> found = files_in(below, with_raw, errors);
         files.insert(files.end(), found.begin(), found.end());
     };
-    if (is_there(folder / "run.json")) {
-        const fs::path gradients = folder / "gradients";
+    if (is_there(folder / run_layout::configuration)) {
+        const fs::path gradients = folder / run_layout::gradients;
         if (fs::is_directory(gradients, none)) add_below(gradients);
         else if (is_there(gradients)) errors.push_back(gradients.string() + ": is no folder");
         return files;
@@ -68,7 +69,7 @@ std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vecto
     const auto visit = [&](const fs::path& path, bool is_folder) {
         const bool raw = with_raw && (path.extension() == ".bin" || path.extension() == ".raw");
         if (!is_folder && (raw || is_tensor_file(path))) files.push_back(path);
-        if (!is_folder || fs::is_symlink(path, none) || !is_there(path / "run.json")) return true;
+        if (!is_folder || fs::is_symlink(path, none) || !is_there(path / run_layout::configuration)) return true;
         add_below(path);
         return false;
     };
@@ -101,7 +102,7 @@ class Finder {
         files.insert(files.end(), found.begin(), found.end());
         if (found.empty() && result_.errors.size() == errors)
             result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
-                                     (is_there(path / "histograms.jsonl")
+                                     (is_there(path / run_layout::histograms)
                                           ? "; its histograms.jsonl is for amp-report and amp-loss-scale"
                                           : ""));
     }

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_layout.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-constexpr std::int64_t schema_version = 1; // of run.json and metrics.jsonl
 
 /// The usual names of a column, the first that a log has counts.
 struct ColumnNames {
@@ -209,9 +208,8 @@ class LogReader {
         put_in_order();
         const std::int64_t first = steps_.front().step.step, back = steps_.back().step.step;
         if (back - first >= longest_run)
-            throw FileError(file_,
-                            fmt::format("logs steps {} and {}, more than {} apart: is one of the two wrong?", first,
-                                        back, longest_run));
+            throw FileError(file_, fmt::format("logs steps {} and {}, more than {} apart: is one of the two wrong?",
+                                               first, back, longest_run));
         find_hidden(last, log);
         report(log);
         for (const Line& line : steps_) log.steps.push_back(line.step);
@@ -334,11 +332,11 @@ void note_version(const fs::path& folder, StepLog& log) {
     try {
         const Json run = read_run_configuration(folder);
         const std::optional<double> version = run.is_null() ? std::nullopt : number_in(run, "schema_version");
-        if (version && *version > schema_version)
+        if (version && *version > run_layout::schema_version)
             log.warnings.push_back(
                 fmt::format("{}: schema version {:g} is newer than this program's ({}): what it does "
                             "not know is left out",
-                            (folder / "run.json").string(), *version, schema_version));
+                            (folder / run_layout::configuration).string(), *version, run_layout::schema_version));
     } catch (const FileError& error) {
         log.warnings.emplace_back(error.what());
     }
@@ -348,7 +346,7 @@ void note_version(const fs::path& folder, StepLog& log) {
 
 Json read_run_configuration(const fs::path& folder) {
     const FloatEnvironment environment;
-    const fs::path path = folder / "run.json";
+    const fs::path path = folder / run_layout::configuration;
     if (!is_there(path)) return nullptr;
     return read_json_object(path);
 }
@@ -358,7 +356,7 @@ StepLog read_step_log(const fs::path& path, const LogColumns& columns,
     const FloatEnvironment environment;
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
-    const fs::path file = folder ? path / "metrics.jsonl" : path;
+    const fs::path file = folder ? path / run_layout::metrics : path;
     StepLog log;
     if (folder) note_version(path, log);
     LogReader reader(file, folder ? Pipe::refused : Pipe::accepted, columns);

@@ -14,14 +14,40 @@ namespace amp {
 
 namespace {
 
-bool is_fp64(const LossScalerOptions& o) { return o.arithmetic == ScaleArithmetic::fp64; }
-
 /// A value as the scale's type holds it.
-double stored(const LossScalerOptions& o, double x) { return is_fp64(o) ? x : static_cast<float>(x); }
+double stored(const LossScalerOptions& o, double x) {
+    switch (o.arithmetic) {
+    case ScaleArithmetic::fp64: return x;
+    case ScaleArithmetic::fp32:
+    case ScaleArithmetic::fp32_wide: return static_cast<float>(x);
+    }
+    return x;
+}
 
 /// A factor as the arithmetic takes it.
 double operand(const LossScalerOptions& o, double factor) {
-    return o.arithmetic == ScaleArithmetic::fp32 ? static_cast<float>(factor) : factor;
+    switch (o.arithmetic) {
+    case ScaleArithmetic::fp32: return static_cast<float>(factor);
+    case ScaleArithmetic::fp64:
+    case ScaleArithmetic::fp32_wide: return factor;
+    }
+    return factor;
+}
+
+double lowered(const LossScalerOptions& o, double scale) {
+    switch (o.backoff) {
+    case BackoffRule::multiply: return scale * operand(o, o.backoff_factor);
+    case BackoffRule::divide: return scale / operand(o, o.growth_factor);
+    }
+    return scale;
+}
+
+bool refills(const LossScalerOptions& o, bool grows) {
+    switch (o.hysteresis_refill) {
+    case HysteresisRefill::at_growth: return grows;
+    case HysteresisRefill::each_clean_step: return true;
+    }
+    return false;
 }
 
 // `stored` is the only rounding that shows, under FP32 too: the FP64 product of two FP32 values is exact, and their
@@ -33,9 +59,7 @@ double grown(const LossScalerOptions& o, double scale) {
 }
 
 double backed_off(const LossScalerOptions& o, double scale) {
-    const double lower =
-        o.backoff == BackoffRule::multiply ? scale * operand(o, o.backoff_factor) : scale / operand(o, o.growth_factor);
-    return std::max(stored(o, lower), stored(o, o.min_scale));
+    return std::max(stored(o, lowered(o, scale)), stored(o, o.min_scale));
 }
 
 /// Counts a clean step; true if it is one to grow at.
@@ -75,8 +99,7 @@ LossScalerUpdate after_clean_step(const LossScalerOptions& o, LossScalerState st
     LossScalerUpdate update{.state = state, .unscale_by = state.scale};
     const bool grow = count_clean_step(o, update.state.growth_tracker);
     if (grow) update.state.scale = grown(o, state.scale);
-    if (grow || o.hysteresis_refill == HysteresisRefill::each_clean_step)
-        update.state.hysteresis_tracker = o.hysteresis;
+    if (refills(o, grow)) update.state.hysteresis_tracker = o.hysteresis;
     return update;
 }
 
@@ -88,8 +111,11 @@ LossScalerUpdate after_clean_step(const LossScalerOptions& o, LossScalerState st
 }
 
 [[gnu::noinline]] float unscaled(const LossScalerOptions& o, double scale, float gradient) {
-    if (o.unscale == UnscaleRule::divide) return gradient / static_cast<float>(scale);
-    return gradient * static_cast<float>(1.0 / scale);
+    switch (o.unscale) {
+    case UnscaleRule::divide: return gradient / static_cast<float>(scale);
+    case UnscaleRule::reciprocal: return gradient * static_cast<float>(1.0 / scale);
+    }
+    return gradient;
 }
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[loss_scaler] " + what); }
@@ -128,13 +154,16 @@ LossScalerState initial_state(const LossScalerOptions& options) {
 }
 
 LossScalerUpdate update_scale(const LossScalerOptions& options, const LossScalerState& state, bool found_inf) {
-    if (options.scaling == LossScaling::off) return {.state = state, .unscale_by = state.scale};
-    if (options.scaling == LossScaling::constant)
+    const FloatEnvironment environment;
+    switch (options.scaling) {
+    case LossScaling::dynamic: return next(options, state, found_inf);
+    case LossScaling::constant:
         return {.state = state,
                 .verdict = found_inf ? ScalerVerdict::skip : ScalerVerdict::step,
                 .unscale_by = state.scale};
-    const FloatEnvironment environment;
-    return next(options, state, found_inf);
+    case LossScaling::off: break;
+    }
+    return {.state = state, .unscale_by = state.scale};
 }
 
 float unscale(const LossScalerOptions& options, double scale, float gradient) {

@@ -8,12 +8,14 @@
 //     state = u.state;
 //
 // What a machine does with non-finite gradients in several optimizers or replicas is the caller's: found_inf here is
-// their disjunction, as it is in every framework. torch's rules of use are in grad_scaler_protocol.h.
+// their disjunction, as it is in every framework.
 //
 // Versions read: PyTorch torch/amp/grad_scaler.py, AmpKernels.cu and AmpGradScalerKernels.cpp (2026), FSDP
 // sharded_grad_scaler.py, Apex apex/amp/scaler.py (last before its removal) and csrc/update_scale_hysteresis.cu,
 // DeepSpeed 2025-02, Megatron-LM core 2026-08, Keras 3 2026-08, Keras 2.15, jmp 260e5ba0.
 #pragma once
+
+#include <ampscope/formats/names.h>
 
 #include <array>
 #include <cstdint>
@@ -220,12 +222,7 @@ inline constexpr std::array loss_scalers = {
 
 /// The row of that name; throws std::invalid_argument that lists the names for any other.
 constexpr const LossScalerRow& loss_scaler(std::string_view name) {
-    std::string all;
-    for (const LossScalerRow& row : loss_scalers) {
-        if (row.name == name) return row;
-        all += (all.empty() ? "" : ", ") + std::string(row.name);
-    }
-    throw std::invalid_argument("loss scaler: '" + std::string(name) + "' is none of " + all);
+    return find_row("loss scaler", loss_scalers, name);
 }
 
 } // namespace amp

@@ -1,5 +1,7 @@
 #include <ampscope/sim/optim/optimizer.h>
 
+#include <ampscope/formats/names.h>
+
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -44,13 +46,6 @@ void check(const OptimizerOptions& o) {
 
 std::span<const OptimizerRow> optimizers() { return rows; }
 
-const OptimizerRow& optimizer(std::string_view name) {
-    std::string all;
-    for (const OptimizerRow& row : rows) {
-        if (row.name == name) return row;
-        all += (all.empty() ? "" : ", ") + std::string(row.name);
-    }
-    throw std::invalid_argument("optimizer: '" + std::string(name) + "' is none of " + all);
-}
+const OptimizerRow& optimizer(std::string_view name) { return find_row("optimizer", rows, name); }
 
 } // namespace amp

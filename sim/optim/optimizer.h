@@ -6,6 +6,7 @@
 // everywhere.
 #pragma once
 
+#include <ampscope/formats/names.h>
 #include <ampscope/formats/spec.h>
 
 #include <array>
@@ -26,8 +27,29 @@ enum class OptimizerOrder : std::uint8_t {
     apex,        ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
     ms_amp       ///< MS-AMP's LBAdamW: FP32, betas rounded to it before 1 - beta^t; eps after the division by its root
 };
-inline constexpr std::array<std::string_view, 5> optimizer_order_names = {"torch", "torch-1", "torch-fused", "apex",
-                                                                          "ms-amp"};
+
+/// What tells one order from another, besides the kernels of those that are fused.
+struct OrderFacts {
+    std::string_view name;
+    bool rounds_each = false;    ///< each operation rounds to its tensor's type, and eps to that of v
+    bool lerps = false;          ///< m + (1 - beta1) (g - m) in place of beta1 m + (1 - beta1) g
+    bool rounds_scalars = false; ///< a factor is rounded to the type of the tensor that it multiplies
+    bool single_betas = false;   ///< the betas are FP32 numbers where 1 - beta^t is computed
+};
+
+/// A new order does not compile until it has a case here and in adam() of backend/kernels/update.h.
+constexpr OrderFacts facts_of(OptimizerOrder order) {
+    switch (order) {
+    case OptimizerOrder::torch: return {.name = "torch", .rounds_each = true, .lerps = true};
+    case OptimizerOrder::torch_1: return {.name = "torch-1", .rounds_each = true, .rounds_scalars = true};
+    case OptimizerOrder::torch_fused: return {.name = "torch-fused"};
+    case OptimizerOrder::apex: return {.name = "apex"};
+    case OptimizerOrder::ms_amp: return {.name = "ms-amp", .single_betas = true};
+    }
+    return {};
+}
+
+inline constexpr auto optimizer_order_names = names_by([](std::size_t i) { return facts_of(OptimizerOrder(i)).name; });
 
 /// How the new weight gets into its format.
 enum class UpdateRounding : std::uint8_t {
@@ -47,7 +69,6 @@ struct OptimizerOptions {
     double momentum = 0, dampening = 0; ///< SGD
     bool nesterov = false;
     bool contract = false; ///< a * b + c with one rounding where the order is torch's, as its AVX2 kernels do
-    UpdateRounding rounding = UpdateRounding::nearest;
 
     constexpr bool operator==(const OptimizerOptions&) const = default;
 };

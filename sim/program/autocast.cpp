@@ -80,7 +80,7 @@ void check_equal(const AutocastRow& row, std::span<const FormatSpec> inputs) {
         throw std::invalid_argument(
             fmt::format("{}: operands are {} and {}, but must agree where autocast does not cast "
                         "them: cast one",
-                        row.op, inputs.front().name, other->name));
+                        row.name, inputs.front().name, other->name));
 }
 
 FormatSpec widest_of(const AutocastRow& row, const FormatSpec& low, std::span<const FormatSpec> inputs) {
@@ -89,7 +89,7 @@ FormatSpec widest_of(const AutocastRow& row, const FormatSpec& low, std::span<co
         if (f == single) result = f;
         else if (f != low)
             throw std::invalid_argument(
-                fmt::format("{}: an operand is {}, but autocast's format is {}", row.op, f.name, low.name));
+                fmt::format("{}: an operand is {}, but autocast's format is {}", row.name, f.name, low.name));
     }
     return result;
 }
@@ -98,13 +98,7 @@ FormatSpec widest_of(const AutocastRow& row, const FormatSpec& low, std::span<co
 
 std::span<const AutocastRow> autocast_rows() { return rows; }
 
-const AutocastRow& autocast_row(std::string_view op) {
-    const auto* const row = std::ranges::find(rows, op, &AutocastRow::op);
-    if (row != std::end(rows)) return *row;
-    std::string known;
-    for (const AutocastRow& r : rows) known += fmt::format("{}{}", known.empty() ? "" : ", ", r.op);
-    throw std::invalid_argument(fmt::format("autocast: unknown op \"{}\"; known: {}", op, known));
-}
+const AutocastRow& autocast_row(std::string_view op) { return find_row("op of autocast", rows, op); }
 
 OpFormats op_formats(const Autocast& autocast, std::string_view op, std::span<const FormatSpec> inputs) {
     const AutocastRow& row = autocast_row(op);

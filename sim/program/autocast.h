@@ -26,7 +26,7 @@ inline constexpr std::array<std::string_view, 2> autocast_policy_names = {"cuda"
 
 /// An op of the trainer and its class under either policy.
 struct AutocastRow {
-    std::string_view op;
+    std::string_view name;
     AutocastClass cuda, cpu;
     bool promotes = true; ///< without a cast, operands of different formats meet in the widest; else PyTorch raises
 };

@@ -129,7 +129,8 @@ Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> opera
 op::Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
                                 const BlockScaling& blocks) {
     const TensorInfo from = program_[source];
-    const std::int64_t columns = from.shape.back(), rows = from.count() / columns;
+    const std::int64_t columns = from.shape.back();
+    const BlockGrid grid = blocks.grid(from.count() / columns, columns);
     const TensorRole kind = role == OperandRole::weight     ? TensorRole::weight
                             : role == OperandRole::gradient ? TensorRole::gradient
                                                             : TensorRole::activation;
@@ -138,7 +139,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
     };
     op::Quantize op{.in = source,
                     .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
-                    .scale = tensor(".scale", {blocks.scale_rows(rows), blocks.scale_columns(columns)}, fp32, kind),
+                    .scale = tensor(".scale", {grid.down, grid.across}, fp32, kind),
                     .tensor_scale = {},
                     .delayed = {},
                     .history = {},

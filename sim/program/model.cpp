@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <stdexcept>
 
 namespace amp {
 
@@ -28,13 +26,7 @@ const ModelRow rows[] = {
 
 std::span<const ModelRow> models() { return rows; }
 
-const ModelRow& model(std::string_view name) {
-    const auto* const row = std::ranges::find(rows, name, &ModelRow::name);
-    if (row != std::end(rows)) return *row;
-    std::vector<std::string_view> names;
-    for (const ModelRow& r : rows) names.push_back(r.name);
-    throw std::invalid_argument(fmt::format("unknown model '{}'; known: {}", name, fmt::join(names, ", ")));
-}
+const ModelRow& model(std::string_view name) { return find_row("model", rows, name); }
 
 std::vector<float> initial_values(const Parameter& parameter, std::size_t number, const TensorInfo& info,
                                   std::uint64_t seed) {

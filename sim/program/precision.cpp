@@ -1,7 +1,6 @@
 #include <ampscope/sim/program/precision.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/optim/loss_scaler.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,7 +16,7 @@ namespace {
 Precision amp_with(std::string_view low) {
     Precision p;
     p.autocast = {.enabled = true, .low = format(low)};
-    if (low == "fp16") p.loss_scaler = "torch";
+    if (low == "fp16") p.loss_scaler = loss_scaler("torch");
     return p;
 }
 
@@ -40,7 +39,7 @@ Precision tf32(Rounding rounding) {
 Precision with_master(std::string_view name) {
     Precision p;
     p.weights = p.activations = p.gradients = format(name);
-    if (name == "fp16") p.loss_scaler = "megatron";
+    if (name == "fp16") p.loss_scaler = loss_scaler("megatron");
     return p;
 }
 
@@ -191,7 +190,7 @@ void set(Precision& p, std::string_view key, std::string_view value) {
     }
     if (key.starts_with("scaling-")) return set_scaling(p, key.substr(std::string_view("scaling-").size()), value);
     if (key == "scaler") {
-        p.loss_scaler = loss_scaler(value).name;
+        p.loss_scaler = loss_scaler(value);
         return;
     }
     if (key.starts_with("accumulate")) {
@@ -201,19 +200,13 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         if (where.empty() || where == "-forward" || where == "-backward") return;
     }
     if (set_state(p, key, value)) return;
-    const auto* const known = std::ranges::find(format_keys, key, &FormatKey::name);
-    if (known == std::end(format_keys)) {
-        std::vector<std::string_view> names = {"master", "m", "v"};
-        for (const FormatKey& k : format_keys) names.push_back(k.name);
-        throw std::invalid_argument(
-            fmt::format("precision: unknown key '{}'; known: {}, accumulate, accumulate-forward, accumulate-backward, "
-                        "scaling, scaling-..., update, scaler",
-                        key, fmt::join(names, ", ")));
-    }
+    const FormatKey& known = find_row("key of a precision", format_keys, key,
+                                      ", master, m, v, accumulate, accumulate-forward, accumulate-backward, scaling, "
+                                      "scaling-..., update, scaler");
     const FormatSpec f = tensor_format(key, value);
     if (p.autocast.enabled && (key == "weights" || key == "activations" || key == "gradients" || key == "loss"))
         throw std::invalid_argument(fmt::format("precision: autocast decides about {}: leave it out", key));
-    known->field(p) = f;
+    known.field(p) = f;
 }
 
 } // namespace
@@ -278,14 +271,9 @@ Precision precision(std::string_view text) {
             set(p, key, item.substr(equals + 1));
             continue;
         }
-        const auto* const row = std::ranges::find(rows, item, &PrecisionRow::name);
-        if (!first || row == std::end(rows)) {
-            std::vector<std::string_view> names;
-            for (const PrecisionRow& r : rows) names.push_back(r.name);
-            throw std::invalid_argument(fmt::format("unknown precision '{}'; known: {}, or [PRESET,]key=format,...",
-                                                    item, fmt::join(names, ", ")));
-        }
-        p = row->make();
+        constexpr std::string_view others = ", or [PRESET,]key=format,...";
+        if (!first) throw_unknown("precision", item, names_of_rows(rows) + std::string(others));
+        p = find_row("precision", rows, item, others).make();
     }
     p.name = text;
     return p;

@@ -1,6 +1,7 @@
 // In which formats a network is trained: the presets, and any combination of one's own.
 #pragma once
 
+#include <ampscope/sim/optim/loss_scaler.h>
 #include <ampscope/sim/optim/optimizer.h>
 #include <ampscope/sim/program/autocast.h>
 #include <ampscope/sim/program/ops/matmul.h>
@@ -35,7 +36,7 @@ struct Precision {
     std::vector<std::string> unscaled = {"head"}; ///< modules (and what is in them) whose layers are not
     Serving serving{};                            ///< of networks that are not trained
     UpdateRounding update = UpdateRounding::nearest;
-    std::string_view loss_scaler = "none"; ///< a row of loss_scalers
+    LossScalerRow loss_scaler = amp::loss_scaler("none");
 
     [[nodiscard]] op::MatmulArithmetic product(const FormatSpec& a, const FormatSpec& b, bool backward) const;
     /// Whether layers of that module ("h.0.mlp.up.") stay as they are.

@@ -1,16 +1,31 @@
 #include <ampscope/sim/program/scaling_recipe.h>
 
-#include <algorithm>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <stdexcept>
-#include <vector>
-
 namespace amp {
 
 namespace {
 
-constexpr FormatSpec e5m2 = format("e5m2"), e2m1 = format("e2m1");
+constexpr FormatSpec e5m2 = format("e5m2");
+
+/// An operand in blocks of a row of block_formats, whose columns lie along what a product sums over.
+constexpr OperandScaling in_blocks(std::string_view name) {
+    const BlockSpec& b = block_format(name);
+    return {.element = b.element, .along = b.columns, .across = b.rows, .rule = b.rule};
+}
+constexpr OperandScaling in_blocks(std::string_view name, ScaleRule rule) {
+    OperandScaling operand = in_blocks(name);
+    operand.rule = rule;
+    return operand;
+}
+
+constexpr OperandScaling square(OperandScaling operand) {
+    operand.across = operand.along;
+    return operand;
+}
+constexpr OperandScaling transformed(OperandScaling operand, Rounding rounding = Rounding::nearest_even) {
+    operand.rounding = rounding;
+    operand.hadamard = true;
+    return operand;
+}
 
 constexpr ScalingRecipe rows[] = {
     {.name = "te-delayed",
@@ -27,35 +42,30 @@ constexpr ScalingRecipe rows[] = {
      .gradient = {.element = e5m2}},
     {.name = "te-block",
      .source = "TransformerEngine Float8BlockScaling: 1 x 128, weights 128 x 128, power-of-two scales",
-     .input = {.along = 128, .across = 1, .rule = ScaleRule::te_pow2},
-     .weight = {.along = 128, .across = 128, .rule = ScaleRule::te_pow2},
-     .gradient = {.along = 128, .across = 1, .rule = ScaleRule::te_pow2}},
+     .input = in_blocks("fp8-1x128"),
+     .weight = in_blocks("fp8-128x128"),
+     .gradient = in_blocks("fp8-1x128")},
     {.name = "te-mxfp8",
      .source = "TransformerEngine MXFP8BlockScaling: E4M3 in blocks of 32, scales rounded up",
-     .input = {.along = 32, .across = 1, .rule = ScaleRule::mx_te},
-     .weight = {.along = 32, .across = 1, .rule = ScaleRule::mx_te},
-     .gradient = {.along = 32, .across = 1, .rule = ScaleRule::mx_te}},
+     .input = in_blocks("mxfp8", ScaleRule::mx_te),
+     .weight = in_blocks("mxfp8", ScaleRule::mx_te),
+     .gradient = in_blocks("mxfp8", ScaleRule::mx_te)},
     {.name = "ocp-mxfp8",
      .source = "OCP MX 1.0 scales (torchao's FLOOR) in the same blocks",
-     .input = {.along = 32, .across = 1, .rule = ScaleRule::mx_floor},
-     .weight = {.along = 32, .across = 1, .rule = ScaleRule::mx_floor},
-     .gradient = {.along = 32, .across = 1, .rule = ScaleRule::mx_floor}},
+     .input = in_blocks("mxfp8"),
+     .weight = in_blocks("mxfp8"),
+     .gradient = in_blocks("mxfp8")},
     {.name = "te-nvfp4",
      .source = "TransformerEngine NVFP4BlockScaling: E2M1, weights 16 x 16, gradients rounded stochastically, "
                "Hadamard transforms for weights' gradients",
-     .input = {.element = e2m1, .along = 16, .across = 1, .rule = ScaleRule::nvfp4, .hadamard = true},
-     .weight = {.element = e2m1, .along = 16, .across = 16, .rule = ScaleRule::nvfp4},
-     .gradient = {.element = e2m1,
-                  .along = 16,
-                  .across = 1,
-                  .rule = ScaleRule::nvfp4,
-                  .rounding = Rounding::stochastic,
-                  .hadamard = true}},
+     .input = transformed(in_blocks("nvfp4")),
+     .weight = square(in_blocks("nvfp4")),
+     .gradient = transformed(in_blocks("nvfp4"), Rounding::stochastic)},
     {.name = "deepseek",
      .source = "DeepSeek-V3: E4M3, 1 x 128, weights 128 x 128, x / (amax / 448)",
-     .input = {.along = 128, .across = 1, .rule = ScaleRule::deepseek},
-     .weight = {.along = 128, .across = 128, .rule = ScaleRule::deepseek},
-     .gradient = {.along = 128, .across = 1, .rule = ScaleRule::deepseek}},
+     .input = in_blocks("fp8-1x128", ScaleRule::deepseek),
+     .weight = in_blocks("fp8-128x128", ScaleRule::deepseek),
+     .gradient = in_blocks("fp8-1x128", ScaleRule::deepseek)},
     {.name = "torchao-tensorwise",
      .source = "torchao Float8LinearConfig, tensorwise: gradients in E5M2",
      .input = {.rule = ScaleRule::torchao},
@@ -63,15 +73,15 @@ constexpr ScalingRecipe rows[] = {
      .gradient = {.element = e5m2, .rule = ScaleRule::torchao}},
     {.name = "torchao-rowwise",
      .source = "torchao rowwise: E4M3, a power-of-two scale a row or column",
-     .input = {.across = 1, .rule = ScaleRule::torchao_pow2},
-     .weight = {.across = 1, .rule = ScaleRule::torchao_pow2},
-     .gradient = {.across = 1, .rule = ScaleRule::torchao_pow2}},
+     .input = in_blocks("fp8-row"),
+     .weight = in_blocks("fp8-row"),
+     .gradient = in_blocks("fp8-row")},
     {.name = "torchao-rowwise-gw-hp",
      .source =
          "torchao rowwise_with_gw_hp: weights' gradients from unscaled tensors, weights a scale a tensor backward",
-     .input = {.across = 1, .rule = ScaleRule::torchao_pow2},
-     .weight = {.across = 1, .rule = ScaleRule::torchao_pow2},
-     .gradient = {.across = 1, .rule = ScaleRule::torchao_pow2},
+     .input = in_blocks("fp8-row"),
+     .weight = in_blocks("fp8-row"),
+     .gradient = in_blocks("fp8-row"),
      .weight_in_backward = OperandScaling{.rule = ScaleRule::torchao_pow2},
      .weight_gradient_unscaled = true},
 };
@@ -80,12 +90,6 @@ constexpr ScalingRecipe rows[] = {
 
 std::span<const ScalingRecipe> scaling_recipes() { return rows; }
 
-const ScalingRecipe& scaling_recipe(std::string_view name) {
-    const auto* const row = std::ranges::find(rows, name, &ScalingRecipe::name);
-    if (row != std::end(rows)) return *row;
-    std::vector<std::string_view> names;
-    for (const ScalingRecipe& r : rows) names.push_back(r.name);
-    throw std::invalid_argument(fmt::format("unknown scaling recipe '{}'; known: {}", name, fmt::join(names, ", ")));
-}
+const ScalingRecipe& scaling_recipe(std::string_view name) { return find_row("scaling recipe", rows, name); }
 
 } // namespace amp

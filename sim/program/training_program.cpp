@@ -58,6 +58,7 @@ void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
 op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tensors, std::size_t number) {
     const TensorInfo weight = p[tensors.weight];
     op::Update update{.options = o.optimizer,
+                      .rounding = o.precision.update,
                       .weight = tensors.weight,
                       .gradient = tensors.gradient,
                       .m = {},
@@ -73,7 +74,7 @@ op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& 
     const bool sgd = o.optimizer.kind == OptimizerKind::sgd;
     if (!sgd || o.optimizer.momentum != 0) update.m = state("m", q.m, q.scaled_state.m);
     if (!sgd) update.v = state("v", q.v, q.scaled_state.v);
-    if (o.optimizer.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format, {});
+    if (update.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format, {});
     return update;
 }
 
@@ -83,8 +84,9 @@ void check_options(const TrainOptions& o) {
     if (!(o.clip >= 0)) throw std::invalid_argument("[train] expected a norm to clip at that is not negative");
     if (!(o.loss_weight > 0) || !std::isfinite(o.loss_weight))
         throw std::invalid_argument("[train] expected a loss weight that is positive and finite");
-    check(o.scaling);
-    if (o.scaling.scaling != LossScaling::off && !o.scaling.fp16_gradients && o.precision.master == format("fp16"))
+    const LossScalerOptions& scaler = o.precision.loss_scaler.options;
+    check(scaler);
+    if (scaler.scaling != LossScaling::off && !scaler.fp16_gradients && o.precision.master == format("fp16"))
         throw std::invalid_argument(fmt::format(
             "[train] {}: gradients are FP16, which torch.amp.GradScaler refuses (\"Attempting to unscale FP16 "
             "gradients.\"): keep master weights in FP32, or take another loss scaler such as apex or none",
@@ -170,9 +172,9 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         p.unscale.push_back({norm, "before unscaling"});
         add_clipping(t, p.unscale, o.clip);
     }
-    if (o.scaling.scaling != LossScaling::off)
+    if (const LossScalerOptions& scaler = o.precision.loss_scaler.options; scaler.scaling != LossScaling::off)
         for (const ParameterTensors& q : t.parameters)
-            p.unscale.push_back({op::Unscale{q.gradient, o.scaling.unscale}, "loss scale"});
+            p.unscale.push_back({op::Unscale{q.gradient, scaler.unscale}, "loss scale"});
     p.unscale.push_back({norm, "after unscaling"});
     if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
     for (std::size_t i = 0; i < t.parameters.size(); ++i) {

@@ -1,7 +1,6 @@
 // What a training takes, and the program of a step that follows from it.
 #pragma once
 
-#include <ampscope/sim/optim/loss_scaler.h>
 #include <ampscope/sim/program/model.h>
 
 namespace amp {
@@ -13,12 +12,12 @@ struct AllReduceOptions {
     bool scaled = false; ///< see AllReduce; of weights that layers scale, or of all where no recipe scales
 };
 
+/// A precision's text decides formats, how new weights are rounded and which loss scaler there is: precision() reads
+/// it, and nothing here repeats any of that.
 struct TrainOptions {
     ModelOptions model{};
     Precision precision{};
     OptimizerOptions optimizer{};
-    std::string loss_scaler{};        ///< a row of loss_scalers, for messages
-    LossScalerOptions scaling{};      ///< LossScaling::off for none
     double loss_weight = 1;           ///< of the loss that is differentiated; reports show the loss without it
     double clip = 0;                  ///< largest norm of the gradients; 0: no clipping
     bool clip_before_unscale = false; ///< the wrong order

@@ -72,8 +72,9 @@ Json json_of(const OptimizerOptions& o) {
 }
 
 /// The rest of a scaler's options is its row's.
-Json json_of(std::string_view row, const LossScalerOptions& o) {
-    return {{"name", row},
+Json json_of(const LossScalerRow& row) {
+    const LossScalerOptions& o = row.options;
+    return {{"name", row.name},
             {"init_scale", o.init_scale},
             {"growth_factor", o.growth_factor},
             {"backoff_factor", o.backoff_factor},
@@ -119,7 +120,7 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
             {"precision", json_of(o.precision)},
             {"optimizer", json_of(o.optimizer)},
             {"warmup", o.warmup},
-            {"loss_scaler", json_of(o.loss_scaler, o.scaling)},
+            {"loss_scaler", json_of(o.precision.loss_scaler)},
             {"loss_weight", o.loss_weight},
             {"clip", o.clip},
             {"clip_before_unscale", o.clip_before_unscale},

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/sim/train/configuration.h>
 
 #include <algorithm>
@@ -57,8 +58,7 @@ Json notes_of(const Run& run) {
     Json departures = Json::array();
     for (std::size_t kind = 0; run.departures && kind < departure_names.size(); ++kind)
         if (const auto& d = run.departures->first(static_cast<DepartureKind>(kind)))
-            departures.push_back(
-                {kind, d->step, d->op, d->tensor, std::isfinite(d->error) ? Json(d->error) : Json(nullptr)});
+            departures.push_back({kind, d->step, d->op, d->tensor, finite_or_null(d->error)});
     return {{"losses", losses},
             {"skipped", run.skipped},
             {"roundings", {json_of(run.gradients), json_of(run.activations), json_of(run.weights)}},

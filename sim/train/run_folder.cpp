@@ -6,6 +6,8 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/base/fingerprint.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/json_value.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/configuration.h>
 
@@ -27,14 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-std::string step_file(std::int64_t step) { return fmt::format("step_{:06}.safetensors", step); }
-
-/// The step in a name that step_file() makes; nothing for another name.
-std::optional<std::int64_t> step_of(const std::string& name) {
-    std::int64_t step = 0;
-    if (std::sscanf(name.c_str(), "step_%ld.safetensors", &step) != 1 || name != step_file(step)) return std::nullopt;
-    return step;
-}
+namespace layout = run_layout;
+using layout::step_file;
+using layout::step_of;
 
 /// How a file holds a tensor of that format: its own codes where there is a dtype of whole bytes, else FP32.
 DType dtype_of(const FormatSpec& f) {
@@ -62,7 +59,6 @@ void append_values(TensorWriter& writer, DType dtype, std::span<const float> val
 }
 
 /// A number, or null where JSON has none.
-Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 constexpr const char* broken_state = "its state cannot be read"; // what a checkpoint says besides its tensors
 
@@ -76,8 +72,8 @@ void check_file(const fs::path& file) {
 
 /// Throws FileError where something else lies in the place of what a run writes, or it could not be written.
 void check_places(const fs::path& run) {
-    for (const char* part : {"run.json", "result.json", "metrics.jsonl", "histograms.jsonl"}) check_file(run / part);
-    for (const char* part : {"gradients", "state", "checkpoints"}) {
+    for (const char* part : layout::files) check_file(run / part);
+    for (const char* part : layout::folders) {
         const fs::path folder = run / part;
         std::error_code none;
         if (!is_there(folder)) continue;
@@ -98,7 +94,8 @@ void check_log(const fs::path& log, std::uint64_t bytes) {
 /// What the folder holds of a run though it has no run.json; empty: nothing. Where a program was killed before it had
 /// written run.json, all is empty.
 std::string_view part_of_a_run(const fs::path& path) {
-    for (const char* part : {"metrics.jsonl", "histograms.jsonl", "result.json", "gradients", "state", "checkpoints"})
+    for (const char* part :
+         {layout::metrics, layout::histograms, layout::result, layout::gradients, layout::state, layout::checkpoints})
         if (fs::exists(path / part) && !fs::is_empty(path / part)) return part;
     return {};
 }
@@ -181,31 +178,34 @@ std::uint64_t LineFile::sync() {
 RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
     : path_(std::move(path)), lock_(std::make_unique<FolderLock>(path_)), configuration_(configuration) {
     check_places(path_);
-    begun_ = fs::exists(path_ / "run.json");
+    begun_ = fs::exists(path_ / layout::configuration);
     if (!begun_) {
         if (const std::string_view part = part_of_a_run(path_); !part.empty())
             throw FileError(path_, fmt::format("holds {}, but no run.json; name another folder", part));
         return;
     }
     if (!resume)
-        throw FileError(path_ / "run.json", "holds a run already; name another folder, or go on with it by --resume");
-    if (const std::string where = difference(read_json_object(path_ / "run.json"), configuration); !where.empty())
-        throw FileError(path_ / "run.json", where + " differs from this run's: resume with the options it began with");
+        throw FileError(path_ / layout::configuration,
+                        "holds a run already; name another folder, or go on with it by --resume");
+    if (const std::string where = difference(read_json_object(path_ / layout::configuration), configuration);
+        !where.empty())
+        throw FileError(path_ / layout::configuration,
+                        where + " differs from this run's: resume with the options it began with");
 }
 
 bool RunFolder::ended() const {
     std::error_code none;
-    return begun_ && fs::exists(path_ / "result.json", none);
+    return begun_ && fs::exists(path_ / layout::result, none);
 }
 
 bool RunFolder::holds_steps() const {
     std::error_code none;
-    const std::uintmax_t bytes = fs::file_size(path_ / "metrics.jsonl", none);
+    const std::uintmax_t bytes = fs::file_size(path_ / layout::metrics, none);
     return begun_ && ((!none && bytes > 0) || !checkpoints(path_).empty());
 }
 
 std::int64_t RunFolder::logged_steps() const {
-    const fs::path log = path_ / "metrics.jsonl";
+    const fs::path log = path_ / layout::metrics;
     if (!is_there(log)) return 0;
     TextFile file(log);
     std::int64_t steps = 0;
@@ -215,13 +215,13 @@ std::int64_t RunFolder::logged_steps() const {
 
 void RunFolder::begin() {
     std::error_code error, none;
-    for (const char* part : {"gradients", "checkpoints"})
+    for (const char* part : {layout::gradients, layout::checkpoints})
         if (fs::create_directories(path_ / part, error); error)
             throw FileError(path_ / part, "cannot be made: " + error.message());
     remove_partial_files(path_);
-    if (fs::remove(path_ / "result.json", error); error) // it goes on, and will end otherwise
-        throw FileError(path_ / "result.json", "cannot be removed: " + error.message());
-    for (const char* part : {"gradients", "state"}) // of steps that will be made again, or not at all
+    if (fs::remove(path_ / layout::result, error); error) // it goes on, and will end otherwise
+        throw FileError(path_ / layout::result, "cannot be removed: " + error.message());
+    for (const char* part : {layout::gradients, layout::state}) // of steps that will be made again, or not at all
         for (const fs::directory_entry& entry : fs::directory_iterator(path_ / part, none))
             if (step_of(entry.path().filename()).value_or(-1) >= step_) {
                 fs::remove(entry.path(), error);
@@ -230,15 +230,15 @@ void RunFolder::begin() {
     std::vector<std::int64_t> steps = checkpoints(path_); // a kill may have come before the third last was removed
     std::erase_if(steps, [&](std::int64_t step) { return step > step_; });
     if (steps.size() > 2) remove_checkpoints_before(steps[steps.size() - 2]);
-    metrics_.emplace(path_ / "metrics.jsonl", metrics_bytes_);
-    histograms_.emplace(path_ / "histograms.jsonl", histograms_bytes_);
-    if (!begun_) write_text_file(path_ / "run.json", configuration_.dump(1) + "\n");
+    metrics_.emplace(path_ / layout::metrics, metrics_bytes_);
+    histograms_.emplace(path_ / layout::histograms, histograms_bytes_);
+    if (!begun_) write_text_file(path_ / layout::configuration, configuration_.dump(1) + "\n");
 }
 
 std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
     std::vector<std::int64_t> steps;
     std::error_code none;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path / "checkpoints", none))
+    for (const fs::directory_entry& entry : fs::directory_iterator(path / layout::checkpoints, none))
         if (const auto step = step_of(entry.path().filename())) steps.push_back(*step);
     std::ranges::sort(steps);
     return steps;
@@ -256,7 +256,7 @@ void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step)
         kinds[name] = "activation";
     }
     const std::string scale = fmt::format("{}", step.scale);
-    write_tensors(path_ / "gradients" / step_file(step.step), trainer, tensors,
+    write_tensors(path_ / layout::gradients / step_file(step.step), trainer, tensors,
                   {{"step", std::to_string(step.step)}, {"loss_scale", scale}, {"kinds", kinds.dump()}});
     for (const auto& [name, id] : tensors) {
         MagnitudeCounter counter(DType::f32);
@@ -275,9 +275,9 @@ void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step)
 
 void RunFolder::record_state(const Trainer& trainer) {
     std::error_code error;
-    if (fs::create_directories(path_ / "state", error); error)
-        throw FileError(path_ / "state", "cannot be made: " + error.message());
-    write_tensors(path_ / "state" / step_file(trainer.steps()), trainer, state_of(trainer),
+    if (fs::create_directories(path_ / layout::state, error); error)
+        throw FileError(path_ / layout::state, "cannot be made: " + error.message());
+    write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, state_of(trainer),
                   {{"step", std::to_string(trainer.steps())}});
 }
 
@@ -293,21 +293,22 @@ void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64
                        {"metrics_bytes", metrics_->sync()},
                        {"histograms_bytes", histograms_->sync()},
                        {"notes", notes}};
-    write_tensors(path_ / "checkpoints" / step_file(step), trainer, state_of(trainer), {{"state", text.dump()}}, true);
+    write_tensors(path_ / layout::checkpoints / step_file(step), trainer, state_of(trainer), {{"state", text.dump()}},
+                  true);
     remove_checkpoints_before(oldest);
 }
 
 void RunFolder::remove_checkpoints_before(std::int64_t oldest) const {
     for (const std::int64_t earlier : checkpoints(path_))
-        if (earlier < oldest) fs::remove(path_ / "checkpoints" / step_file(earlier));
+        if (earlier < oldest) fs::remove(path_ / layout::checkpoints / step_file(earlier));
 }
 
 void RunFolder::write_result(const Json& result) const {
-    write_text_file(path_ / "result.json", result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_text_file(path_ / layout::result, result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Checkpoint RunFolder::open_checkpoint(const fs::path& path, std::int64_t step) {
-    const fs::path file = path / "checkpoints" / step_file(step);
+    const fs::path file = path / layout::checkpoints / step_file(step);
     check_seal(file);
     return taken(file, broken_state, [&] {
         Checkpoint checkpoint{.file = open_tensor_file(file), .state = {}};
@@ -337,8 +338,8 @@ void RunFolder::restore(Trainer& trainer, std::int64_t step, const std::function
         }
         metrics_bytes_ = state.at("metrics_bytes");
         histograms_bytes_ = state.at("histograms_bytes");
-        check_log(path_ / "metrics.jsonl", metrics_bytes_);
-        check_log(path_ / "histograms.jsonl", histograms_bytes_);
+        check_log(path_ / layout::metrics, metrics_bytes_);
+        check_log(path_ / layout::histograms, histograms_bytes_);
         Trainer::State to{.step = state.at("step"), .updates = state.at("updates")};
         from_json(nlohmann::json(state.at("scaler")), to.scaler);
         trainer.restore(to);
@@ -348,11 +349,13 @@ void RunFolder::restore(Trainer& trainer, std::int64_t step, const std::function
 }
 
 void remove_partial_files(const fs::path& run) {
-    for (const fs::path& folder : {run, run / "gradients", run / "state", run / "checkpoints"}) {
+    std::vector<fs::path> folders = {run};
+    for (const char* part : layout::folders) folders.push_back(run / part);
+    for (const fs::path& folder : folders) {
         std::error_code none;
         for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
             const std::string target = target_of_partial(entry.path()).filename();
-            const bool of_run = target == "run.json" || target == "result.json";
+            const bool of_run = target == layout::configuration || target == layout::result;
             if (folder == run ? of_run : step_of(target).has_value()) fs::remove(entry.path(), none);
         }
     }

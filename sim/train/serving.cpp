@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/train/run_folder.h>
@@ -21,8 +22,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 Json read_configuration(const fs::path& run) {
-    if (!fs::exists(run / "run.json")) throw FileError(run, "holds no run: no run.json");
-    return read_json_object(run / "run.json");
+    if (!fs::exists(run / run_layout::configuration)) throw FileError(run, "holds no run: no run.json");
+    return read_json_object(run / run_layout::configuration);
 }
 
 /// Parameters by name, from the last checkpoint.
@@ -76,7 +77,7 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
         const TensorInfo& info = program[p.weight];
         const auto values = parameters.find(info.name);
         if (values == parameters.end() || values->second.size() != cpu[p.weight].size())
-            throw FileError(run / "checkpoints", info.name + ": missing or of another shape");
+            throw FileError(run / run_layout::checkpoints, info.name + ": missing or of another shape");
         std::ranges::copy(values->second, cpu[p.weight].begin());
         result.weight_bytes += bytes_of(program, p.weight, served);
     }
@@ -107,17 +108,18 @@ OperandScaling served_scaling(Served what, std::string_view text) {
 TrainOptions trained_options(const fs::path& run) {
     const FloatEnvironment environment;
     const Json json = read_configuration(run);
-    return taken(run / "run.json", "cannot be read", [&] { return options_of(json); });
+    return taken(run / run_layout::configuration, "cannot be read", [&] { return options_of(json); });
 }
 
 std::vector<ServedResult> evaluate_served(const fs::path& run, const TrainOptions& options, const Dataset& data,
                                           const Serving& serving, int threads) {
     const FloatEnvironment environment;
     if (const std::string where = difference(read_configuration(run)["data"], data_of(data)); !where.empty())
-        throw FileError(run / "run.json", "was trained on other data (" + where.substr(1) +
-                                              "): give --text, --context, --modulus or --data as then");
+        throw FileError(run / run_layout::configuration, "was trained on other data (" + where.substr(1) +
+                                                             "): give --text, --context, --modulus or --data as then");
     if (serving.kv_cache && options.model.name != "gpt")
-        throw FileError(run / "run.json", "a " + options.model.name + " has no cache of keys and values");
+        throw FileError(run / run_layout::configuration,
+                        "a " + options.model.name + " has no cache of keys and values");
     const auto parameters = read_parameters(run);
     std::vector<ServedResult> results;
     const auto add = [&](std::string name, const Serving& s) {

@@ -29,7 +29,7 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make)
     : options_(options), data_(data), training_(build_training_program(options, data)),
       backend_(make(training_.program)), shuffle_(options.seed, data.training),
-      scaler_(initial_state(options.scaling)) {
+      scaler_(initial_state(options.precision.loss_scaler.options)) {
     const FloatEnvironment environment;
     if (data.validation < 1 || data.training < 1)
         throw std::invalid_argument("[train] " + data.name + ": too few examples");
@@ -71,12 +71,13 @@ StepResult Trainer::compute() {
 StepResult Trainer::apply(StepResult result) {
     const FloatEnvironment environment;
     StepContext& c = backend_->context;
-    const LossScalerUpdate update = update_scale(options_.scaling, scaler_, result.found_inf);
+    const LossScalerRow& row = options_.precision.loss_scaler;
+    const LossScalerUpdate update = update_scale(row.options, scaler_, result.found_inf);
     result.verdict = update.verdict;
     if (update.verdict == ScalerVerdict::abort)
         throw std::runtime_error(
             "the loss scale is already at its minimum and gradients are not finite: the run ends, as it would in " +
-            options_.loss_scaler);
+            std::string(row.name));
     c.unscale_by = update.unscale_by;
     replay(*backend_, training_.program.unscale);
     result.gradient_norm = backend_->read(training_.norm)[0];

@@ -48,9 +48,7 @@ TrainOptions options_of(const Case& network, const char* name) {
     o.model.width = network.width;
     o.model.depth = network.depth;
     o.precision = precision(name);
-    o.scaling = loss_scaler(o.precision.loss_scaler).options;
     o.optimizer = optimizer("adamw").options;
-    o.optimizer.rounding = o.precision.update;
     o.batch = network.batch;
     return o;
 }

@@ -50,12 +50,14 @@ def test_a_loss_scaler_moves_as_torch_says():
 
 
 def test_training_is_the_commands():
-    words = ["--model", "mlp", "--steps", "12", "--precision", "fp32,amp-fp16", "--seed", "3",
+    precisions = ["fp32", "amp-fp16", "pure-bf16", "pure-bf16-stochastic", "pure-bf16-kahan"]
+    words = ["--model", "mlp", "--steps", "12", "--precision", ",".join(precisions), "--seed", "3",
              "--statistics-every", "4", "--nesterov", "--momentum", "0.9", "--optimizer", "sgd"]
     tool = json.loads(subprocess.run(["amp-train", *words, "--json", "-"], check=True, capture_output=True,
                                      text=True).stdout)
-    assert ampscope.train(model="mlp", steps=12, precision=["fp32", "amp-fp16"], seed=3,
-                          statistics_every=4, nesterov=True, momentum=0.9, optimizer="sgd") == tool
+    assert ampscope.train(model="mlp", steps=12, precision=precisions, seed=3, statistics_every=4, nesterov=True,
+                          momentum=0.9, optimizer="sgd") == tool
+    assert len({run["fingerprint"] for run in tool["runs"]}) == len(precisions)
     with pytest.raises(ValueError):
         ampscope.train(model="mlp", presicion="fp32")
     with pytest.raises(OSError, match="/nonexistent.npz: cannot open"):

@@ -63,12 +63,12 @@ void update_cases(Cases& cases) {
                     b.context().update = 4;
                     b.context().learning_rate = 0.01;
                     OptimizerOptions options = row.options;
-                    options.rounding = rounding;
                     options.contract = contract;
                     options.weight_decay = 0.1;
                     if (options.kind == OptimizerKind::sgd) options.momentum = 0.9;
                     op::Update op;
                     op.options = options;
+                    op.rounding = rounding;
                     op.weight = b.tensor({600}, f, Fill::finite);
                     op.gradient = b.tensor({600}, "fp32", Fill::edges);
                     op.stream = 5;
@@ -105,7 +105,8 @@ void cast_cases(Cases& cases) {
                                          .rows = spec.rows,
                                          .columns = spec.columns,
                                          .rule = static_cast<ScaleRule>(rule)};
-                    const Shape shape{37, 130}, scales{s.scale_rows(37), s.scale_columns(130)};
+                    const BlockGrid grid = s.grid(37, 130);
+                    const Shape shape{37, 130}, scales{grid.down, grid.across};
                     Builder b(
                         fmt::format("quantize {} by {} {}", spec.name, scale_rule_names[rule], name_of(rounding)));
                     op::Quantize op;
@@ -244,10 +245,11 @@ void scaled_product_cases(Cases& cases) {
             op.b = b.tensor({n, k}, row.element, fill);
             const auto scale = [&](const BlockScaling& s, std::int64_t others) {
                 const bool mx = is_mx(s.rule);
-                return op::OperandScale{
-                    .scale = b.tensor({s.scale_rows(others), s.scale_columns(k)}, mx ? "e8m0" : "fp32", Fill::positive),
-                    .tensor_scale = row.tensor ? b.tensor({}, "fp32", Fill::positive) : TensorId{},
-                    .scaling = s};
+                const BlockGrid grid = s.grid(others, k);
+                return op::OperandScale{.scale =
+                                            b.tensor({grid.down, grid.across}, mx ? "e8m0" : "fp32", Fill::positive),
+                                        .tensor_scale = row.tensor ? b.tensor({}, "fp32", Fill::positive) : TensorId{},
+                                        .scaling = s};
             };
             op.a_scale = scale(row.a, m);
             op.b_scale = scale(row.b, n);

@@ -26,10 +26,7 @@ TrainOptions options_of(std::string_view network, std::string_view precision_tex
     o.model.width = network == "cnn" ? 8 : 32;
     o.model.dropout = 0.1;
     o.precision = precision(precision_text);
-    o.loss_scaler = o.precision.loss_scaler;
-    o.scaling = loss_scaler(o.loss_scaler).options;
     o.optimizer = optimizer("adamw").options;
-    o.optimizer.rounding = o.precision.update;
     o.clip = 1;
     o.batch = 8;
     o.seed = 1;

@@ -127,7 +127,7 @@ Function parse_function(std::string_view name) {
         const WordType* to = rest.starts_with("to_") ? find_type(rest.substr(3)) : nullptr;
         if (to != nullptr && !(type->is_integer() && to->is_integer())) return {type, to, nullptr};
     }
-    throw std::invalid_argument("unknown function '" + std::string(name) + "'; known: " + testfloat_functions());
+    throw_unknown("function", name, testfloat_functions());
 }
 
 int hex_digit(char c) {

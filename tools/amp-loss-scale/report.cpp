@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-loss-scale/report.h>
 
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
@@ -114,27 +115,27 @@ std::string report_of(const LossScaleFindings& log, const LossScaleToolOptions& 
     return text + alarms_text(log) + sweep_text(log, color) + "\n" + wrapped(log.advice);
 }
 
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
 Json json_of(const Replay& r, const LossScalerOptions& o) {
     Json json = {{"steps", r.steps},
                  {"skipped", r.skips},
                  {"first_good_step", r.first_good ? Json(*r.first_good) : Json(nullptr)},
-                 {"final_scale", number(r.final_scale)}};
+                 {"final_scale", finite_or_null(r.final_scale)}};
     for (std::size_t k = 0; k < 3; ++k) json["known"][std::string(name_of(static_cast<Known>(k)))] = r.known[k];
     json["underflow"] = {
         {"steps", r.counted}, {"elements", r.underflow}, {"nonzero", r.nonzero}, {"known", name_of(r.underflow_known)}};
     json["time"] = Json::array();
-    for (const auto& [scale, steps] : r.time) json["time"].push_back({{"scale", number(scale)}, {"steps", steps}});
+    for (const auto& [scale, steps] : r.time)
+        json["time"].push_back({{"scale", finite_or_null(scale)}, {"steps", steps}});
     json["alarms"] = Json::array();
     for (const Alarm& a : r.alarms)
         json["alarms"].push_back({{"kind", name_of(a.kind)}, {"step", a.step}, {"text", alarm_text(a, o)}});
     json["scales"] = Json::array();
-    for (const ScaleChange& c : r.scales) json["scales"].push_back({{"step", c.step}, {"scale", number(c.scale)}});
+    for (const ScaleChange& c : r.scales)
+        json["scales"].push_back({{"step", c.step}, {"scale", finite_or_null(c.scale)}});
     json["skipped_steps"] = Json::array();
     for (const SkippedStep& s : r.skipped)
         json["skipped_steps"].push_back({{"step", s.step},
-                                         {"scale", number(s.scale)},
+                                         {"scale", finite_or_null(s.scale)},
                                          {"tensor", printable(s.tensor)},
                                          {"known", name_of(s.known)}});
     return json;
@@ -167,7 +168,7 @@ Json json_of(const LossScaleFindings& log) {
                                  {"lost", s.lost()},
                                  {"skipped", s.replay.skips},
                                  {"underflow", s.replay.underflow_rate()},
-                                 {"final_scale", number(s.replay.final_scale)}});
+                                 {"final_scale", finite_or_null(s.replay.final_scale)}});
     return json;
 }
 

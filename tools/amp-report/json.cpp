@@ -1,9 +1,8 @@
 #include <ampscope/tools/amp-report/report.h>
 
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/output.h>
-
-#include <cmath>
 
 namespace amp::report_tool {
 
@@ -13,9 +12,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 5> standing_names = {"reference", "holds", "worse", "broken", "unknown"};
 
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-Json number(const std::optional<double>& x) { return x ? number(*x) : Json(nullptr); }
-
 Json json_of(const std::optional<Spread>& s) {
     return s ? Json{{"mean", s->mean}, {"deviation", s->deviation}, {"runs", s->count}} : Json(nullptr);
 }
@@ -24,10 +20,10 @@ Json json_of(const Share& s) { return {{"part", s.part}, {"whole", s.whole}}; }
 
 Json json_of(const RecordedRun& run) {
     Json json = {{"run", run.name},
-                 {"seed", number(number_at(run.configuration, "/seed"))},
+                 {"seed", or_null(number_at(run.configuration, "/seed"))},
                  {"steps", run.steps.size()},
-                 {"final_loss", run.final_loss() ? number(*run.final_loss()) : Json(nullptr)},
-                 {"not_finite_from", run.broken_at() ? Json(*run.broken_at()) : Json(nullptr)},
+                 {"final_loss", or_null(run.final_loss())},
+                 {"not_finite_from", or_null(run.broken_at())},
                  {"skipped", run.skipped},
                  {"departures", run.result.is_object() ? run.result.value("departures", Json()) : Json()},
                  {"scaled_tensors", Json::array()},
@@ -38,12 +34,12 @@ Json json_of(const RecordedRun& run) {
             json["scaled_casts"][run.formats[f]].push_back({{"nonzero", c.nonzero},
                                                             {"underflow", c.underflow},
                                                             {"saturated", c.saturated},
-                                                            {"log2_least_use", number(c.least)},
-                                                            {"log2_most_use", number(c.most)}});
+                                                            {"log2_least_use", finite_or_null(c.least)},
+                                                            {"log2_most_use", finite_or_null(c.most)}});
     for (const ScaledTensor& t : run.scaled_tensors)
         json["scaled_tensors"].push_back({{"tensor", t.name},
                                           {"format", t.format},
-                                          {"amax", number(t.amax)},
+                                          {"amax", finite_or_null(t.amax)},
                                           {"nonzero", t.nonzero},
                                           {"underflow", t.underflow},
                                           {"saturated", t.saturated}});
@@ -54,15 +50,16 @@ Json json_of(const ComparisonRow& row) {
     Json json = {{"precision", row.label},
                  {"standing", standing_names[static_cast<std::size_t>(row.standing)]},
                  {"final_loss", json_of(row.loss)},
-                 {"excess", row.standing == Standing::holds || row.standing == Standing::worse ? number(row.excess)
-                                                                                               : Json(nullptr)},
+                 {"excess", row.standing == Standing::holds || row.standing == Standing::worse
+                                ? finite_or_null(row.excess)
+                                : Json(nullptr)},
                  {"validation_loss", json_of(row.validation)},
                  {"accuracy", json_of(row.accuracy)},
                  {"skipped_a_run", row.skipped},
                  {"underflow", row.underflow ? json_of(*row.underflow) : Json(nullptr)},
                  {"lost_updates", json_of(row.lost_updates)},
-                 {"bytes_per_parameter", number(row.bytes_per_parameter)},
-                 {"distance_from_reference", number(row.distance)},
+                 {"bytes_per_parameter", or_null(row.bytes_per_parameter)},
+                 {"distance_from_reference", or_null(row.distance)},
                  {"runs", Json::array()}};
     for (const RecordedRun* run : row.runs) json["runs"].push_back(json_of(*run));
     return json;

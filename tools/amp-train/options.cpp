@@ -1,4 +1,6 @@
 #include <ampscope/tools/amp-train/options.h>
+
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -81,22 +83,25 @@ std::vector<std::string> with_accumulators(std::vector<std::string> names, const
     return names;
 }
 
-LossScalerOptions scaling_of(const Words& w, std::string_view name) {
-    LossScalerOptions o = loss_scaler(name).options;
+/// The loss scaler of a precision, unless another one is wanted; none stays none.
+LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, const LossScalerRow& own) {
+    const bool named = precision_text.find("scaler=") != std::string_view::npos;
+    if (own.options.scaling == LossScaling::off) return own;
+    LossScalerRow row = named || w.loss_scale.empty() ? own : loss_scaler(w.loss_scale);
+    if (row.options.scaling == LossScaling::off) return row;
+    LossScalerOptions& o = row.options;
     if (w.init_scale) o.init_scale = *w.init_scale;
     if (w.growth_factor) o.growth_factor = *w.growth_factor;
     if (w.backoff_factor) o.backoff_factor = *w.backoff_factor;
     if (w.growth_interval) o.growth_interval = *w.growth_interval;
     if (w.hysteresis) o.hysteresis = *w.hysteresis;
     o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.deepspeed_fault;
-    return o.scaling == LossScaling::off ? loss_scaler(name).options : o;
+    return row;
 }
 
 AllReduceOptions all_reduce_of(const Words& w) {
-    const bool scaled = w.all_reduce_scaling == "ms-amp";
-    if (!scaled && w.all_reduce_scaling != "none")
-        throw std::invalid_argument(
-            fmt::format("--all-reduce-scaling: '{}' is none of none, ms-amp", w.all_reduce_scaling));
+    constexpr std::array<std::string_view, 2> scalings = {"none", "ms-amp"};
+    const auto scaled = parse_name<bool>("--all-reduce-scaling", scalings, w.all_reduce_scaling);
     const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
     return {.order = parse_name<op::AllReduceOrder>("--all-reduce", op::all_reduce_order_names, w.all_reduce),
             .division = parse_name<op::AllReduceDivision>("--divide", op::all_reduce_division_names, w.divide),
@@ -157,12 +162,9 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         o.precision.autocast_off = w.autocast_off;
         o.precision.unscaled = w.scaling_off;
         o.optimizer = optimizer_of(w);
-        o.optimizer.rounding = o.precision.update;
-        const bool scales = o.precision.loss_scaler != "none" && name.find("scaler=") == std::string::npos;
-        o.loss_scaler = scales && !w.loss_scale.empty() ? loss_scaler(w.loss_scale).name : o.precision.loss_scaler;
-        o.scaling = scaling_of(w, o.loss_scaler);
+        o.precision.loss_scaler = loss_scaler_of(w, name, o.precision.loss_scaler);
         o.all_reduce = all_reduce_of(w);
-        check(o.scaling);
+        check(o.precision.loss_scaler.options);
         check(o.optimizer);
         options.runs.push_back(o);
     }
@@ -210,7 +212,11 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->group(group);
     app.add_option("--heads", w.heads, "Of attention")->transform(whole_number(1, 1024))->group(group);
     app.add_option("--dropout", w.model.dropout, "Probability")->transform(fraction())->group(group);
-    app.add_option("--activation", w.activation, "relu, gelu, gelu_tanh, tanh or sigmoid")->group(group);
+    app.add_option("--activation", w.activation,
+                   fmt::format("{} or {}",
+                               fmt::join(op::activation_names.begin(), op::activation_names.end() - 1, ", "),
+                               op::activation_names.back()))
+        ->group(group);
     app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
     app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
     app.add_option("--context", options.context, "Characters that it sees; default 64")
@@ -395,7 +401,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
 }
 
 nlohmann::ordered_json origin() {
-    return {{"schema_version", 1}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
+    return {{"schema_version", run_layout::schema_version}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
 }
 
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/tools/output.h>
 
@@ -40,8 +41,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 
 /// PyTorch's optimizers take eps in the type of v.
 bool eps_is_zero(const TrainOptions& o) {
-    const bool rounds = o.optimizer.order == OptimizerOrder::torch || o.optimizer.order == OptimizerOrder::torch_1;
-    return rounds && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
+    return facts_of(o.optimizer.order).rounds_each && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
            quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 
@@ -67,8 +67,6 @@ Json json_of(const RoundingCounts& c) {
     return {{"elements", c.elements}, {"nonzero", c.nonzero}, {"underflow", c.underflow}, {"overflow", c.overflow}};
 }
 
-Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
 Json outcome_of(const Outcome& o) {
     const Run& run = *o.run;
     Json departures = Json::object();
@@ -79,7 +77,7 @@ Json outcome_of(const Outcome& o) {
     return {{"precision", run.precision().name},
             {"final_loss", finite_or_null(run.final_loss())},
             {"validation_loss", finite_or_null(o.validation.loss)},
-            {"accuracy", o.validation.accuracy ? Json(*o.validation.accuracy) : Json(nullptr)},
+            {"accuracy", or_null(o.validation.accuracy)},
             {"skipped", run.skipped},
             {"scale", run.trainer->state().scaler.scale},
             {"roundings",
@@ -88,8 +86,8 @@ Json outcome_of(const Outcome& o) {
               {"weights", json_of(run.weights)}}},
             {"updates",
              {{"lost", run.updates.lost}, {"changed", run.updates.changed}, {"nonfinite", run.updates.nonfinite}}},
-            {"gradient_error", run.gradient_error ? finite_or_null(*run.gradient_error) : Json(nullptr)},
-            {"distance_from_reference", o.distance ? finite_or_null(*o.distance) : Json(nullptr)},
+            {"gradient_error", or_null(run.gradient_error)},
+            {"distance_from_reference", or_null(o.distance)},
             {"departures", departures},
             {"stopped", run.stopped},
             {"fingerprint", fingerprint_of(*run.trainer)}};
@@ -135,7 +133,7 @@ std::string progress_line(const Experiment& experiment, std::int64_t of, std::st
     std::string text = fmt::format("{}/{} {}", experiment.steps(), of, speed);
     for (const Run& run : experiment.runs()) {
         text += fmt::format("  {} {:.4g}", run.precision().name, run.last.loss);
-        if (run.trainer->options().scaling.scaling != LossScaling::off)
+        if (run.precision().loss_scaler.options.scaling != LossScaling::off)
             text += fmt::format(" {} {} skipped", scale_text(run.last.scale), run.skipped);
     }
     return text;
@@ -151,7 +149,7 @@ std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOpt
     if (compares) rows[0].insert(rows[0].end(), {"gradient error", "from " + reference});
     for (const Outcome& o : outcomes) {
         const Run& run = *o.run;
-        const bool scales = run.trainer->options().scaling.scaling != LossScaling::off;
+        const bool scales = run.precision().loss_scaler.options.scaling != LossScaling::off;
         std::vector<std::string> row = {run.precision().name, fmt::format("{:.4f}", run.final_loss()),
                                         fmt::format("{:.4f}", o.validation.loss)};
         if (classifies) row.push_back(percent(o.validation.accuracy.value_or(0)));
@@ -211,7 +209,7 @@ std::string served_json(const std::filesystem::path& run, std::span<const Served
         json["served"].push_back({{"narrow", r.name},
                                   {"loss", finite_or_null(r.validation.loss)},
                                   {"perplexity", finite_or_null(std::exp(r.validation.loss))},
-                                  {"accuracy", r.validation.accuracy ? Json(*r.validation.accuracy) : Json(nullptr)},
+                                  {"accuracy", or_null(r.validation.accuracy)},
                                   {"weight_bytes", r.weight_bytes},
                                   {"kv_bytes_per_token", r.kv_bytes_per_token}});
     return json_text(json);

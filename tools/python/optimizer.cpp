@@ -12,8 +12,13 @@ using Floats = nb::ndarray<nb::numpy, float, nb::c_contig>;
 
 std::span<float> span_of_writable(const Floats& array) { return {array.data(), array.size()}; }
 
-OptimizerOptions options_of(const std::string& name, double lr, double beta1, double beta2, double eps,
-                            double weight_decay, double momentum, const std::string& rounding) {
+struct Optimizer {
+    OptimizerOptions options;
+    UpdateRounding rounding;
+};
+
+Optimizer optimizer_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
+                       double momentum, const std::string& rounding) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -21,20 +26,19 @@ OptimizerOptions options_of(const std::string& name, double lr, double beta1, do
     o.eps = eps;
     o.weight_decay = weight_decay;
     o.momentum = momentum;
-    o.rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding);
     check(o);
-    return o;
+    return {.options = o, .rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding)};
 }
 
 /// Step t, from 1, of the arrays in place. Lost, changed and non-finite weights.
 std::tuple<std::int64_t, std::int64_t, std::int64_t>
-step(const OptimizerOptions& options, std::int64_t t, std::uint64_t seed, const std::vector<FormatSpec>& formats,
+step(const Optimizer& optimizer, std::int64_t t, std::uint64_t seed, const std::vector<FormatSpec>& formats,
      const Floats& weight, const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const nb::gil_scoped_release release;
-    const UpdateCounts counts = update(options,
+    const UpdateCounts counts = update(optimizer.options,
                                        {.t = t,
-                                        .learning_rate = options.learning_rate,
+                                        .learning_rate = optimizer.options.learning_rate,
                                         .key = {.seed = seed, .stream = 0, .step = static_cast<std::uint32_t>(t)}},
                                        {.weight_format = formats.at(0),
                                         .m_format = formats.at(1),
@@ -43,21 +47,23 @@ step(const OptimizerOptions& options, std::int64_t t, std::uint64_t seed, const 
                                         .gradient = span_of(gradient),
                                         .m = span_of_writable(m),
                                         .v = span_of_writable(v),
-                                        .compensation = span_of_writable(compensation)});
+                                        .compensation = span_of_writable(compensation),
+                                        .scaled = {},
+                                        .rounding = optimizer.rounding});
     return {counts.lost, counts.changed, counts.nonfinite};
 }
 
 } // namespace
 
 void bind_optimizer(nb::module_& m) {
-    nb::class_<OptimizerOptions>(m, "OptimizerOptions")
+    nb::class_<Optimizer>(m, "OptimizerOptions")
         .def_prop_ro(
             "kind",
-            [](const OptimizerOptions& o) {
-                return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
+            [](const Optimizer& o) {
+                return std::string(optimizer_kind_names[static_cast<std::size_t>(o.options.kind)]);
             },
             InEnvironment());
-    m.def("optimizer_options", &options_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
+    m.def("optimizer_options", &optimizer_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), InEnvironment());
     m.def("optimizer_step", &step, nb::arg("options"), nb::arg("t"), nb::arg("seed"), nb::arg("formats"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),

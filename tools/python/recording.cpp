@@ -4,6 +4,7 @@
 #include <ampscope/sim/analysis/norms.h>
 #include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/run_folder.h>
 
@@ -134,6 +135,23 @@ nb::list read_json_lines(const std::string& path) {
 } // namespace
 
 void bind_recording(nb::module_& m) {
+    nb::list types; // name, format, NumPy's kind and size, torch's name, bits
+    for (const DTypeInfo& d : dtypes)
+        types.append(nb::make_tuple(std::string(d.name),
+                                    std::string(d.kind == NumberKind::format ? d.format : std::string_view()),
+                                    std::string(d.numpy), std::string(d.torch), d.bits));
+    m.attr("dtypes") = types;
+    const nb::object layout = nb::module_::import_("types").attr("SimpleNamespace")();
+    layout.attr("schema_version") = run_layout::schema_version;
+    layout.attr("configuration") = run_layout::configuration;
+    layout.attr("result") = run_layout::result;
+    layout.attr("metrics") = run_layout::metrics;
+    layout.attr("histograms") = run_layout::histograms;
+    layout.attr("gradients") = run_layout::gradients;
+    layout.attr("state") = run_layout::state;
+    m.attr("run_layout") = layout;
+    m.def("step_file", &run_layout::step_file, nb::arg("step"));
+    m.def("step_of", &run_layout::step_of, nb::arg("name"));
     m.def("read_tensors", &read_tensors, nb::arg("path"), InEnvironment());
     m.def("read_json", &read_json, nb::arg("path"), InEnvironment());
     m.def("read_json_lines", &read_json_lines, nb::arg("path"), InEnvironment());

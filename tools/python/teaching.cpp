@@ -51,7 +51,7 @@ void bind_teaching(nb::module_& m) {
     m.def("autocast", &autocast, nb::arg("op"), nb::arg("inputs"), nb::arg("format"), nb::arg("policy"),
           nb::arg("enabled"), InEnvironment());
     std::vector<std::string> ops;
-    for (const AutocastRow& row : autocast_rows()) ops.emplace_back(row.op);
+    for (const AutocastRow& row : autocast_rows()) ops.emplace_back(row.name);
     m.attr("autocast_ops") = nb::cast(ops);
     m.def("lines", &lines, nb::arg("series"), nb::arg("title"), nb::arg("x_label"), nb::arg("log2_y"), InEnvironment());
 }

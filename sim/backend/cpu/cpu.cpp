@@ -1,9 +1,22 @@
 #include <ampscope/sim/backend/cpu/cpu.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
+#include <ampscope/sim/backend/kernels/activation.h>
+#include <ampscope/sim/backend/kernels/elementwise.h>
+#include <ampscope/sim/backend/kernels/softmax.h>
 #include <ampscope/sim/base/parallel.h>
 
 namespace amp {
+
+namespace {
+
+// Not inlined beside a FloatEnvironment.
+[[gnu::noinline]] void run_any(Cpu& cpu, const Op& op) {
+    std::visit([&](const auto& o) { op::run(cpu, o); }, op);
+}
+
+} // namespace
 
 Cpu::Cpu(const Program& program, int threads)
     : Backend(program), threads_(thread_count(threads)), buffers_(program.tensors.size()) {
@@ -13,7 +26,7 @@ Cpu::Cpu(const Program& program, int threads)
 
 void Cpu::run(const Op& op) {
     const FloatEnvironment environment;
-    std::visit([this](const auto& o) { op::run(*this, o); }, op);
+    run_any(*this, op);
 }
 
 MakeBackend on_processor(int threads) {

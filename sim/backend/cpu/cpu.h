@@ -15,6 +15,10 @@ class Cpu final : public Backend {
     void run(const Op& op) override;
     [[nodiscard]] int threads() const { return threads_; }
 
+    // For ops, by the names that a device has them under: the numbers, to be read, and to be written too.
+    [[nodiscard]] const float* in(TensorId id) const { return (*this)[id].data(); }
+    [[nodiscard]] float* out(TensorId id) { return (*this)[id].data(); }
+
   private:
     int threads_;
     std::vector<std::vector<float>> buffers_;

@@ -79,7 +79,7 @@ double rounded(const FormatSpec& f, double x) { return quantize(f, x); }
 
 void run(Cpu& cpu, const AccumulateGradient& op) {
     const TensorId total = op.totals[static_cast<std::size_t>(cpu.context.replica)];
-    if (cpu.context.micro_batch != 0) return cpu::map<SumKernel>(cpu, total, cpu[total].data(), cpu[op.in].data());
+    if (cpu.context.micro_batch != 0) return map(cpu, SumKernel{}, total, cpu[total].data(), cpu[op.in].data());
     std::ranges::copy(cpu[op.in], cpu[total].begin());
     cpu::round_in_place(cpu, total, 0, cpu.info(total).count());
 }
@@ -123,9 +123,12 @@ void run(Cpu& cpu, const Unscale& op) {
     const float* const x = cpu[op.gradient].data();
     const double scale = cpu.context.unscale_by;
     if (scale == 1) return;
-    if (op.rule == UnscaleRule::divide)
-        cpu::map<WideQuotientKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    else cpu::map<WideProductKernel>(cpu, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    switch (op.rule) {
+    case UnscaleRule::divide:
+        return map(cpu, WideQuotientKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    case UnscaleRule::reciprocal:
+        return map(cpu, WideProductKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    }
 }
 
 void run(Cpu& cpu, const GlobalNorm& op) {
@@ -145,7 +148,7 @@ void run(Cpu& cpu, const Clip& op) {
     const FormatSpec& f = cpu.info(op.norm).format;
     double factor = rounded(f, op.max_norm / rounded(f, cpu[op.norm][0] + 1e-6));
     if (factor > 1) factor = 1; // NaN stays
-    cpu::map<WideProductKernel>(cpu, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
+    map(cpu, WideProductKernel{}, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
 }
 
 } // namespace amp::op

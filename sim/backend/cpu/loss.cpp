@@ -31,7 +31,7 @@ void run(Cpu& cpu, const CrossEntropy& op) {
 
 void run(Cpu& cpu, const CrossEntropyBackward& op) {
     const double factor = cpu[op.grad_out][0] / static_cast<double>(rows_that_count(cpu[op.targets]));
-    cpu::map_rows<CrossEntropyBackwardKernel>(cpu, op.grad_in, cpu[op.logits].data(), cpu[op.targets].data(), factor);
+    map_rows(cpu, CrossEntropyBackwardKernel{}, op.grad_in, cpu[op.logits].data(), cpu[op.targets].data(), factor);
 }
 
 void run(Cpu& cpu, const MseLoss& op) {
@@ -47,7 +47,7 @@ void run(Cpu& cpu, const MseLoss& op) {
 
 void run(Cpu& cpu, const MseLossBackward& op) {
     const double factor = 2.0 * cpu[op.grad_out][0] / static_cast<double>(cpu.info(op.in).count());
-    cpu::map<MseBackwardKernel>(cpu, op.grad_in, cpu[op.in].data(), cpu[op.targets].data(), factor);
+    map(cpu, MseBackwardKernel{}, op.grad_in, cpu[op.in].data(), cpu[op.targets].data(), factor);
 }
 
 void run(Cpu& cpu, const LossGradient& op) {

@@ -33,13 +33,13 @@ void parameter_gradients(Cpu& cpu, const NormBackward& op) {
 
 void run(Cpu& cpu, const Norm& op) {
     const float* const bias = op.bias ? cpu[op.bias].data() : nullptr;
-    cpu::map_rows<NormKernel>(cpu, op.out, cpu[op.in].data(), cpu[op.weight].data(), bias, op.kind, op.eps);
+    map_rows(cpu, NormKernel{}, op.out, cpu[op.in].data(), cpu[op.weight].data(), bias, op.kind, op.eps);
 }
 
 void run(Cpu& cpu, const NormBackward& op) {
     if (op.grad_in)
-        cpu::map_rows<BackwardKernel>(cpu, op.grad_in, cpu[op.in].data(), cpu[op.weight].data(),
-                                      cpu[op.grad_out].data(), op.kind, op.eps);
+        map_rows(cpu, BackwardKernel{}, op.grad_in, cpu[op.in].data(), cpu[op.weight].data(), cpu[op.grad_out].data(),
+                 op.kind, op.eps);
     if (op.grad_weight || op.grad_bias) parameter_gradients(cpu, op);
 }
 

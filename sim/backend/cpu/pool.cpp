@@ -7,7 +7,7 @@ using namespace kernels;
 
 void run(Cpu& cpu, const Pool& op) {
     const PoolShape shape(cpu.info(op.in).shape, op.size);
-    cpu::map<PoolKernel>(cpu, op.out, cpu[op.in].data(), shape, op.kind == PoolKind::max);
+    map(cpu, PoolKernel{}, op.out, cpu[op.in].data(), shape, op.kind == PoolKind::max);
 }
 
 void run(Cpu& cpu, const PoolBackward& op) {

@@ -62,14 +62,13 @@ void run(Cpu& cpu, const Hadamard& op) {
 
 void run(Cpu& cpu, const Dequantize& op) {
     const std::span<const float> in = cpu[op.in], scales = cpu[op.scale];
-    const BlockScaling& s = op.scaling;
     const std::int64_t columns = cpu.info(op.in).shape.back(), rows = static_cast<std::int64_t>(in.size()) / columns;
-    const std::int64_t height = s.block_rows(rows), width = s.block_columns(columns), across = s.scale_columns(columns);
+    const BlockGrid grid = op.scaling.grid(rows, columns);
     std::vector<double> wide(static_cast<std::size_t>(columns));
     for (std::int64_t i = 0; i < rows; ++i) {
         for (std::int64_t j = 0; j < columns; ++j)
             wide[static_cast<std::size_t>(j)] = static_cast<double>(in[static_cast<std::size_t>(i * columns + j)]) *
-                                                scales[static_cast<std::size_t>(i / height * across + j / width)];
+                                                scales[static_cast<std::size_t>(grid.at(i, j))];
         cpu::store(cpu, op.out, i * columns, wide.data(), columns);
     }
 }

@@ -54,7 +54,7 @@ void run(Cpu& cpu, const Reduce& op) {
 }
 
 void run(Cpu& cpu, const ReduceBackward& op) {
-    cpu::map<SpreadKernel>(cpu, op.grad_in, cpu[op.grad_out].data(), cpu.info(op.grad_out).count(), op.factor);
+    map(cpu, SpreadKernel{}, op.grad_in, cpu[op.grad_out].data(), cpu.info(op.grad_out).count(), op.factor);
 }
 
 } // namespace amp::op

@@ -32,7 +32,7 @@ double power(double base, std::int64_t n) {
 } // namespace
 
 kernels::Factors kernels::factors_of(const OptimizerOptions& options, std::int64_t t) {
-    const bool single = options.order == OptimizerOrder::ms_amp;
+    const bool single = facts_of(options.order).single_betas;
     const auto correction = [&](double beta) { return 1 - power(single ? static_cast<float>(beta) : beta, t); };
     return {correction(options.beta1), correction(options.beta2)};
 }
@@ -86,7 +86,8 @@ void op::run(Cpu& cpu, const Update& op) {
          .m = data(op.m),
          .v = data(op.v),
          .compensation = data(op.compensation),
-         .scaled = scaled_state(cpu.program(), op)});
+         .scaled = scaled_state(cpu.program(), op),
+         .rounding = op.rounding});
     cpu.updates += counts;
 }
 

@@ -60,12 +60,5 @@ void BlockArithmetic::lerp(float* m, const float* g, float w, std::size_t n) con
 void BlockArithmetic::quotient(float* out, const float* a, const float* b, std::size_t n) const {
     dispatch<QuotientKernel>(set_, out, a, b, n);
 }
-void BlockArithmetic::fused_adam(const FusedAdam& f, float* weight, const float* gradient, float* m, float* v,
-                                 float* change, std::size_t n) const {
-    if (f.order == OptimizerOrder::apex)
-        dispatch<ApexKernel>(set_, &f, static_cast<const float*>(weight), gradient, m, v, change, n);
-    else if (f.order == OptimizerOrder::ms_amp) dispatch<MsAmpKernel>(set_, &f, weight, gradient, m, v, change, n);
-    else dispatch<TorchFusedKernel>(set_, &f, weight, gradient, m, v, change, n);
-}
 
 } // namespace amp::detail

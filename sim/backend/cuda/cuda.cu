@@ -1,5 +1,10 @@
 #include <ampscope/sim/backend/cuda/cuda.h>
 
+#include <ampscope/sim/backend/cuda/wide.cuh>
+#include <ampscope/sim/backend/kernels/activation.h>
+#include <ampscope/sim/backend/kernels/elementwise.h>
+#include <ampscope/sim/backend/kernels/softmax.h>
+
 namespace amp {
 
 Cuda::Cuda(const Program& program, const CudaDevice& device, CudaArithmetic arithmetic)

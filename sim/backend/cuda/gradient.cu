@@ -52,8 +52,8 @@ void reduce_tree(const CudaDevice& device, const Sent& sent, std::int64_t replic
 
 void run(Cuda& cuda, const AccumulateGradient& op) {
     const TensorId total = op.totals[static_cast<std::size_t>(cuda.context.replica)];
-    if (cuda.context.micro_batch == 0) return cuda::copy(cuda, total, cuda.in(op.in));
-    cuda::map<SumKernel>(cuda, total, cuda.in(total), cuda.in(op.in));
+    if (cuda.context.micro_batch == 0) return copy(cuda, total, cuda.in(op.in));
+    map(cuda, SumKernel{}, total, cuda.in(total), cuda.in(op.in));
 }
 
 void run(Cuda& cuda, const AllReduce& op) {
@@ -99,9 +99,12 @@ void run(Cuda& cuda, const Unscale& op) {
     const double scale = cuda.context.unscale_by;
     if (scale == 1) return;
     const float* const x = cuda.in(op.gradient);
-    if (op.rule == UnscaleRule::divide)
-        cuda::map<WideQuotientKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    else cuda::map<WideProductKernel>(cuda, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    switch (op.rule) {
+    case UnscaleRule::divide:
+        return map(cuda, WideQuotientKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    case UnscaleRule::reciprocal:
+        return map(cuda, WideProductKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
+    }
 }
 
 /// A thread a lane of lane_sum(); the norms' squares are added up in the order of the gradients.

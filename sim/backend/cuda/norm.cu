@@ -48,13 +48,13 @@ void parameter_gradients(Cuda& cuda, const NormBackward& op) {
 
 void run(Cuda& cuda, const Norm& op) {
     const float* const bias = op.bias ? cuda.in(op.bias) : nullptr;
-    cuda::map_rows<NormKernel>(cuda, op.out, cuda.in(op.in), cuda.in(op.weight), bias, op.kind, op.eps);
+    map_rows(cuda, NormKernel{}, op.out, cuda.in(op.in), cuda.in(op.weight), bias, op.kind, op.eps);
 }
 
 void run(Cuda& cuda, const NormBackward& op) {
     if (op.grad_in)
-        cuda::map_rows<BackwardKernel>(cuda, op.grad_in, cuda.in(op.in), cuda.in(op.weight), cuda.in(op.grad_out),
-                                       op.kind, op.eps);
+        map_rows(cuda, BackwardKernel{}, op.grad_in, cuda.in(op.in), cuda.in(op.weight), cuda.in(op.grad_out), op.kind,
+                 op.eps);
     if (op.grad_weight || op.grad_bias) parameter_gradients(cuda, op);
 }
 

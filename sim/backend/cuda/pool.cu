@@ -7,7 +7,7 @@ using namespace kernels;
 
 void run(Cuda& cuda, const Pool& op) {
     const PoolShape shape(cuda.info(op.in).shape, op.size);
-    cuda::map<PoolKernel>(cuda, op.out, cuda.in(op.in), shape, op.kind == PoolKind::max);
+    map(cuda, PoolKernel{}, op.out, cuda.in(op.in), shape, op.kind == PoolKind::max);
 }
 
 void run(Cuda& cuda, const PoolBackward& op) {

@@ -7,28 +7,17 @@ namespace amp::op {
 
 namespace {
 
-/// A tensor in blocks: which block an element belongs to.
-struct Blocks {
-    std::int64_t rows, columns, height, width, across, count;
-
-    Blocks(const BlockScaling& s, std::int64_t rows_, std::int64_t columns_)
-        : rows(rows_), columns(columns_), height(s.block_rows(rows)), width(s.block_columns(columns)),
-          across(s.scale_columns(columns)), count(s.scale_rows(rows) * across) {}
-    [[nodiscard]] constexpr std::int64_t of(std::int64_t i) const {
-        return i / columns / height * across + i % columns / width;
-    }
-};
-
-Blocks blocks_of(const Cuda& cuda, TensorId id, const BlockScaling& scaling) {
+BlockGrid blocks_of(const Cuda& cuda, TensorId id, const BlockScaling& scaling) {
     const std::int64_t columns = cuda.info(id).shape.back();
-    return {scaling, cuda.info(id).count() / columns, columns};
+    return scaling.grid(cuda.info(id).count() / columns, columns);
 }
 
 /// The bits of the largest magnitude of each block, which order as magnitudes do; a NaN's are the largest.
-void find_amax(const CudaDevice& device, const Blocks& blocks, bool keeps_nan, const float* in, std::uint32_t* amax) {
+void find_amax(const CudaDevice& device, const BlockGrid& blocks, std::int64_t rows, bool keeps_nan, const float* in,
+               std::uint32_t* amax) {
     const std::int64_t run = std::min<std::int64_t>(blocks.width, 256); // of a thread, within a block
     const std::int64_t runs = (blocks.width + run - 1) / run;
-    cuda::each(device, blocks.rows * blocks.across * runs, [=] AMPSCOPE_DEVICE(std::int64_t i) {
+    cuda::each(device, rows * blocks.across * runs, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const std::int64_t row = i / (blocks.across * runs), begin = i / runs % blocks.across * blocks.width;
         const std::int64_t first = begin + i % runs * run;
         const std::int64_t end = begin + blocks.width < blocks.columns ? begin + blocks.width : blocks.columns;
@@ -72,14 +61,14 @@ void find_scales(Cuda& cuda, const Quantize& op, std::int64_t count, const float
 } // namespace
 
 void run(Cuda& cuda, const Quantize& op) {
-    const Blocks blocks = blocks_of(cuda, op.in, op.scaling);
-    const DeviceArray<float> amax(cuda.device(), static_cast<std::size_t>(blocks.count));
-    const DeviceArray<BlockScale> memory(cuda.device(), static_cast<std::size_t>(blocks.count));
+    const BlockGrid blocks = blocks_of(cuda, op.in, op.scaling);
+    const DeviceArray<float> amax(cuda.device(), static_cast<std::size_t>(blocks.count()));
+    const DeviceArray<BlockScale> memory(cuda.device(), static_cast<std::size_t>(blocks.count()));
     BlockScale* const scales = memory.data();
     const float* const in = cuda.in(op.in);
-    find_amax(cuda.device(), blocks, amax_keeps_nan(op.scaling.rule), in,
+    find_amax(cuda.device(), blocks, cuda.info(op.in).count() / blocks.columns, amax_keeps_nan(op.scaling.rule), in,
               reinterpret_cast<std::uint32_t*>(amax.data()));
-    find_scales(cuda, op, blocks.count, amax.data(), scales);
+    find_scales(cuda, op, blocks.count(), amax.data(), scales);
 
     float *const out = cuda.out(op.out), *const decode_scales = cuda.out(op.scale);
     const StepContext& c = cuda.context;
@@ -96,7 +85,7 @@ void run(Cuda& cuda, const Quantize& op) {
                      ? cuda::native_saturate(element, scaled)
                      : quantize(element, scaled, policy, random ? key.word(first + static_cast<std::uint64_t>(i)) : 0);
     });
-    cuda::each(cuda.device(), blocks.count,
+    cuda::each(cuda.device(), blocks.count(),
                [=] AMPSCOPE_DEVICE(std::int64_t b) { decode_scales[b] = scales[b].decode; });
     if (cuda.counts_scalings || cuda.counts_roundings)
         count_scaled(cuda, op, cuda.read(op.in), cuda.read(op.out), memory.read(), amax.read());
@@ -117,7 +106,7 @@ void run(Cuda& cuda, const Hadamard& op) {
 }
 
 void run(Cuda& cuda, const Dequantize& op) {
-    const Blocks blocks = blocks_of(cuda, op.in, op.scaling);
+    const BlockGrid blocks = blocks_of(cuda, op.in, op.scaling);
     const float *const in = cuda.in(op.in), *const scales = cuda.in(op.scale);
     const cuda::Output to = cuda::output(cuda, op.out);
     cuda::each(cuda.device(), cuda.info(op.in).count(),

@@ -20,7 +20,7 @@ void run(Cuda& cuda, const Reduce& op) {
 }
 
 void run(Cuda& cuda, const ReduceBackward& op) {
-    cuda::map<SpreadKernel>(cuda, op.grad_in, cuda.in(op.grad_out), cuda.info(op.grad_out).count(), op.factor);
+    map(cuda, SpreadKernel{}, op.grad_in, cuda.in(op.grad_out), cuda.info(op.grad_out).count(), op.factor);
 }
 
 } // namespace amp::op

@@ -34,11 +34,10 @@ struct SingleArithmetic {
         if (contract) kernels::LerpKernel<true, false>::run(m, g, w, n);
         else kernels::LerpKernel<false, false>::run(m, g, w, n);
     }
+    template <class Kernel>
     AMPSCOPE_DEVICE void fused_adam(const kernels::FusedAdam& f, float* weight, const float* gradient, float* m,
                                     float* v, float* change, std::size_t n) const {
-        if (f.order == OptimizerOrder::apex) kernels::ApexKernel::run(&f, weight, gradient, m, v, change, n);
-        else if (f.order == OptimizerOrder::ms_amp) kernels::MsAmpKernel::run(&f, weight, gradient, m, v, change, n);
-        else kernels::TorchFusedKernel::run(&f, weight, gradient, m, v, change, n);
+        Kernel::run(&f, weight, gradient, m, v, change, n);
     }
 };
 
@@ -80,7 +79,8 @@ void run(Cuda& cuda, const Update& op) {
                                .m = data(op.m),
                                .v = data(op.v),
                                .compensation = data(op.compensation),
-                               .scaled = scaled_state(cuda.program(), op)};
+                               .scaled = scaled_state(cuda.program(), op),
+                               .rounding = op.rounding};
     const OptimizerOptions options = op.options;
     const kernels::Factors factors = kernels::factors_of(options, step.t);
     const DeviceArray<UpdateCounts> counts(cuda.device(), 1);

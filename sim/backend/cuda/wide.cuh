@@ -1,4 +1,5 @@
-// How an op's results, computed wide, get into its output: the one place where a device's ops round.
+// How an op's results, computed wide, get into its output: the one place where a device's ops round. See also
+// cpu/detail/wide.h.
 #pragma once
 
 #include <ampscope/formats/codec.h>
@@ -53,12 +54,6 @@ struct MapElement {
     }
 };
 
-/// Element by element: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
-template <class Kernel, class... Args>
-void map(Cuda& cuda, TensorId out, Args... args) {
-    each(cuda.device(), cuda.info(out).count(), MapElement<Kernel, Args...>{output(cuda, out), {args...}});
-}
-
 template <class Kernel, class... Args>
 struct MapRow {
     Output to;
@@ -73,14 +68,6 @@ struct MapRow {
     }
 };
 
-/// Row by row of the last axis: Kernel::run(row, width, wide, args...) computes a row of out.
-template <class Kernel, class... Args>
-void map_rows(Cuda& cuda, TensorId out, Args... args) {
-    const std::int64_t count = cuda.info(out).count(), width = cuda.info(out).shape.back();
-    const DeviceArray<double> wide(cuda.device(), static_cast<std::size_t>(count));
-    each(cuda.device(), count / width, MapRow<Kernel, Args...>{output(cuda, out), wide.data(), width, {args...}});
-}
-
 /// A struct and no lambda: nvcc 13.0 loses the host's body of one that lies in an inline function.
 struct RoundElement {
     Output to;
@@ -89,12 +76,36 @@ struct RoundElement {
     AMPSCOPE_DEVICE void operator()(std::int64_t i) const { to.put(i, in[i]); }
 };
 
-/// out[i] = in[i], rounded to the format of out.
-inline void copy(Cuda& cuda, TensorId out, const float* in) {
-    each(cuda.device(), cuda.info(out).count(), RoundElement{output(cuda, out), in});
+} // namespace amp::cuda
+
+namespace amp {
+
+/// Element by element: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
+template <class Kernel, class... Args>
+void map(Cuda& cuda, Kernel, TensorId out, Args... args) {
+    cuda::each(cuda.device(), cuda.info(out).count(),
+               cuda::MapElement<Kernel, Args...>{cuda::output(cuda, out), {args...}});
 }
 
+/// Row by row of the last axis: Kernel::run(row, width, wide, args...) computes a row of out.
+template <class Kernel, class... Args>
+void map_rows(Cuda& cuda, Kernel, TensorId out, Args... args) {
+    const std::int64_t count = cuda.info(out).count(), width = cuda.info(out).shape.back();
+    const DeviceArray<double> wide(cuda.device(), static_cast<std::size_t>(count));
+    cuda::each(cuda.device(), count / width,
+               cuda::MapRow<Kernel, Args...>{cuda::output(cuda, out), wide.data(), width, {args...}});
+}
+
+/// out[i] = in[i], rounded to the format of out.
+inline void copy(Cuda& cuda, TensorId out, const float* in) {
+    cuda::each(cuda.device(), cuda.info(out).count(), cuda::RoundElement{cuda::output(cuda, out), in});
+}
+
+} // namespace amp
+
+namespace amp::cuda {
+
 /// Rounds elements of out that hold unrounded FP32 values.
-inline void round_in_place(Cuda& cuda, TensorId out) { copy(cuda, out, cuda.out(out)); }
+inline void round_in_place(Cuda& cuda, TensorId out) { amp::copy(cuda, out, cuda.out(out)); }
 
 } // namespace amp::cuda

@@ -1,4 +1,5 @@
-// The activation functions and their derivatives.
+// The activation functions and their derivatives: a new one is a struct and a case here, and a row of
+// program/ops/activation.h.
 #pragma once
 
 #include <ampscope/formats/scalar_math_gelu.h>
@@ -22,7 +23,7 @@ struct Gelu {
     AMPSCOPE_KERNEL double derivative(double x) { return math::gelu_derivative(x); }
 };
 
-// The derivatives of these take the result.
+// The derivatives of these take the result, as facts_of() says.
 struct Tanh {
     AMPSCOPE_KERNEL double value(double x) { return math::tanh(x); }
     AMPSCOPE_KERNEL double derivative(double y) { return 1 - y * y; }
@@ -47,4 +48,31 @@ struct Backward {
     }
 };
 
+/// use(F{}) with the functions of that kind.
+template <class Use>
+void with_functions(op::ActivationKind kind, const Use& use) {
+    switch (kind) {
+    case op::ActivationKind::relu: return use(Relu{});
+    case op::ActivationKind::gelu: return use(Gelu{});
+    case op::ActivationKind::gelu_tanh: return use(GeluTanh{});
+    case op::ActivationKind::tanh: return use(Tanh{});
+    case op::ActivationKind::sigmoid: return use(Sigmoid{});
+    }
+}
+
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const Activation& op) {
+    kernels::with_functions(op.kind, [&]<class F>(F) { map(on, kernels::Forward<F>{}, op.out, on.in(op.in)); });
+}
+
+template <class On>
+void run(On& on, const ActivationBackward& op) {
+    kernels::with_functions(
+        op.kind, [&]<class F>(F) { map(on, kernels::Backward<F>{}, op.grad_in, on.in(op.saved), on.in(op.grad_out)); });
+}
+
+} // namespace amp::op

@@ -3,6 +3,9 @@
 
 #include <ampscope/formats/random.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/program/ops/elementwise.h>
+
+#include <cmath>
 
 namespace amp::kernels {
 
@@ -39,3 +42,36 @@ struct DropoutKernel {
 };
 
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const Add& op) {
+    map(on, kernels::BinaryKernel<false>{}, op.out, on.in(op.a), on.in(op.b), on.info(op.b).count());
+}
+
+template <class On>
+void run(On& on, const Mul& op) {
+    map(on, kernels::BinaryKernel<true>{}, op.out, on.in(op.a), on.in(op.b), on.info(op.b).count());
+}
+
+template <class On>
+void run(On& on, const Scale& op) {
+    map(on, kernels::ScaleKernel{}, op.out, on.in(op.in), op.factor);
+}
+
+template <class On>
+void run(On& on, const Cast& op) {
+    copy(on, op.out, on.in(op.in));
+}
+
+template <class On>
+void run(On& on, const Dropout& op) {
+    const auto& c = on.context;
+    const double probability = c.training ? op.probability : 0;
+    map(on, kernels::DropoutKernel{}, op.out, on.in(op.in), static_cast<std::uint64_t>(std::ceil(probability * 0x1p32)),
+        1 / (1 - probability), RandomKey{.seed = c.seed, .stream = op.stream, .step = c.step},
+        c.part() * static_cast<std::uint64_t>(on.info(op.out).count()));
+}
+
+} // namespace amp::op

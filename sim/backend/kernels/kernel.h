@@ -2,7 +2,8 @@
 //
 // A kernel is a struct with a static function `run` marked AMPSCOPE_KERNEL: plain loops over n elements or over a row,
 // results in double. The backends call it for as much as suits them (a processor for a block of elements, a device's
-// thread for one) and round what it returns, once.
+// thread for one) and round what it returns, once. An op that is nothing but a kernel has its run() here, too, for both
+// backends: they offer in(), out(), map(), map_rows() and copy() by the same names.
 #pragma once
 
 #include <bit>

@@ -11,17 +11,13 @@ namespace amp::kernels {
 /// The scales of one operand of a product, seen from k: of row i of a, or column i of b, at place l along k.
 struct ScaleLines {
     bool k_is_rows = false; ///< of the tensor as it is stored
-    std::int64_t height = 1, width = 1, across = 1;
+    BlockGrid grid{};
 
     ScaleLines() = default;
-    ScaleLines(const BlockScaling& s, bool k_is_rows_, std::int64_t k, std::int64_t others) : k_is_rows(k_is_rows_) {
-        const std::int64_t rows = k_is_rows ? k : others, columns = k_is_rows ? others : k;
-        height = s.block_rows(rows);
-        width = s.block_columns(columns);
-        across = s.scale_columns(columns);
-    }
+    ScaleLines(const BlockScaling& s, bool k_is_rows_, std::int64_t k, std::int64_t others)
+        : k_is_rows(k_is_rows_), grid(k_is_rows ? s.grid(k, others) : s.grid(others, k)) {}
     [[nodiscard]] constexpr std::int64_t at(std::int64_t i, std::int64_t l) const {
-        return (k_is_rows ? l : i) / height * across + (k_is_rows ? i : l) / width;
+        return k_is_rows ? grid.at(l, i) : grid.at(i, l);
     }
 };
 

@@ -3,6 +3,7 @@
 
 #include <ampscope/formats/scalar_math.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/program/ops/softmax.h>
 
 namespace amp::kernels {
 
@@ -36,3 +37,17 @@ struct SoftmaxBackwardKernel {
 };
 
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const Softmax& op) {
+    map_rows(on, kernels::SoftmaxKernel{}, op.out, on.in(op.in), op.causal);
+}
+
+template <class On>
+void run(On& on, const SoftmaxBackward& op) {
+    map_rows(on, kernels::SoftmaxBackwardKernel{}, op.grad_in, on.in(op.y), on.in(op.grad_out), op.causal);
+}
+
+} // namespace amp::op

@@ -61,34 +61,40 @@ struct BlockState {
     }
     /// What mul and div by a scalar take for it: PyTorch 1.x rounds it to the type of the tensor first.
     [[nodiscard]] constexpr float scalar(const FormatSpec& f, double x) const {
-        return options.order == OptimizerOrder::torch_1 ? quantize(f, x) : static_cast<float>(x);
+        return facts_of(options.order).rounds_scalars ? quantize(f, x) : static_cast<float>(x);
     }
 };
 
 constexpr float single(double x) { return static_cast<float>(x); }
 
+/// As add_update(), where what rounding loses is kept beside the weights.
+template <class Arithmetic>
+constexpr void add_compensated(const BlockState<Arithmetic>& b, const float* change) {
+    const FormatSpec& f = b.state.weight_format;
+    float *const w = b.weight(), *const lost = b.state.compensation.data() + b.begin;
+    typename Arithmetic::Block before, kept;
+    b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, with what was lost before
+    b.round(f, lost);
+    std::copy_n(w, b.count, before);
+    b.arithmetic.add(w, w, lost, b.count); // 2. as much of it as fits
+    b.round(f, w);
+    b.arithmetic.subtract(kept, before, w, b.count); // 3. the rest
+    b.round(f, kept);
+    b.arithmetic.add(lost, lost, kept, b.count);
+    b.round(f, lost);
+}
+
 /// The weights take what is to be added to them, in FP32 so far.
 template <class Arithmetic>
 constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) {
-    const FormatSpec& f = b.state.weight_format;
     float* const w = b.weight();
-    if (b.options.rounding == UpdateRounding::kahan) {
-        float* const lost = b.state.compensation.data() + b.begin;
-        typename Arithmetic::Block before, kept;
-        b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, with what was lost before
-        b.round(f, lost);
-        std::copy_n(w, b.count, before);
-        b.arithmetic.add(w, w, lost, b.count); // 2. as much of it as fits
-        b.round(f, w);
-        b.arithmetic.subtract(kept, before, w, b.count); // 3. the rest
-        b.round(f, kept);
-        b.arithmetic.add(lost, lost, kept, b.count);
-        b.round(f, lost);
-        return;
+    if (b.state.rounding != UpdateRounding::kahan) b.arithmetic.add(w, w, change, b.count);
+    switch (b.state.rounding) {
+    case UpdateRounding::nearest: return b.round(b.state.weight_format, w);
+    case UpdateRounding::stochastic:
+        return b.arithmetic.round_at_random(b.state.weight_format, w, b.count, b.step.key, b.begin);
+    case UpdateRounding::kahan: return add_compensated(b, change);
     }
-    b.arithmetic.add(w, w, change, b.count);
-    if (b.options.rounding == UpdateRounding::nearest) return b.round(f, w);
-    b.arithmetic.round_at_random(f, w, b.count, b.step.key, b.begin);
 }
 
 /// torch.optim.SGD, _single_tensor_sgd.
@@ -116,7 +122,8 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
             std::copy_n(m, b.count, g);
         }
     }
-    if (o.rounding == UpdateRounding::nearest) return b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
+    if (b.state.rounding == UpdateRounding::nearest)
+        return b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
     b.arithmetic.multiply(change, g, single(-b.step.learning_rate), b.count);
     add_update(b, change);
 }
@@ -133,7 +140,7 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
     } else if (o.weight_decay != 0) {
         b.add_scaled(b.state.weight_format, g, g, b.weight(), o.weight_decay);
     }
-    if (o.order == OptimizerOrder::torch) {
+    if (facts_of(o.order).lerps) {
         b.arithmetic.lerp(m, g, single(1 - o.beta1), b.count);
     } else {
         b.multiply(b.state.m_format, m, o.beta1);
@@ -155,12 +162,11 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
 }
 
 /// ATen's fused_adam_utils.cuh, Apex's multi_tensor_adam.cu and MS-AMP's adamw.cu: in FP32 from beginning to end.
-template <class Arithmetic>
+template <class Kernel, class Arithmetic>
 constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
     typename Arithmetic::Block change;
-    const FusedAdam f{.order = o.order,
-                      .decouples = o.kind == OptimizerKind::adamw,
+    const FusedAdam f{.decouples = o.kind == OptimizerKind::adamw,
                       .learning_rate = b.step.learning_rate,
                       .beta1 = o.beta1,
                       .beta2 = o.beta2,
@@ -168,10 +174,21 @@ constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factor
                       .weight_decay = o.weight_decay,
                       .correction1 = factors.correction1,
                       .correction2 = factors.correction2};
-    b.arithmetic.fused_adam(f, b.weight(), b.gradient(), b.m(), b.v(), change, b.count);
+    b.arithmetic.template fused_adam<Kernel>(f, b.weight(), b.gradient(), b.m(), b.v(), change, b.count);
     b.round(b.state.m_format, b.m());
     b.round(b.state.v_format, b.v());
     add_update(b, change);
+}
+
+template <class Arithmetic>
+constexpr void adam(const BlockState<Arithmetic>& b, const Factors& factors) {
+    switch (b.options.order) {
+    case OptimizerOrder::torch:
+    case OptimizerOrder::torch_1: return torch_adam(b, factors);
+    case OptimizerOrder::torch_fused: return fused_adam<TorchFusedKernel>(b, factors);
+    case OptimizerOrder::apex: return fused_adam<ApexKernel>(b, factors);
+    case OptimizerOrder::ms_amp: return fused_adam<MsAmpKernel>(b, factors);
+    }
 }
 
 constexpr UpdateCounts count(const float* before, const float* after, const float* kept_before, const float* kept_after,
@@ -196,12 +213,11 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     const BlockState<Arithmetic> b{options, step, state, arithmetic, begin, n};
     typename Arithmetic::Block before, kept;
     std::copy_n(b.weight(), n, before);
-    const bool kahan = options.rounding == UpdateRounding::kahan;
+    const bool kahan = state.rounding == UpdateRounding::kahan;
     float* const compensation = kahan ? state.compensation.data() + begin : nullptr;
     if (kahan) std::copy_n(compensation, n, kept);
     if (options.kind == OptimizerKind::sgd) sgd(b);
-    else if (options.order == OptimizerOrder::torch || options.order == OptimizerOrder::torch_1) torch_adam(b, factors);
-    else fused_adam(b, factors);
+    else adam(b, factors);
     return count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
 }
 

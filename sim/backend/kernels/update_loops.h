@@ -3,7 +3,6 @@
 
 #include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
-#include <ampscope/sim/optim/optimizer.h>
 
 #include <cmath>
 #include <cstddef>
@@ -96,7 +95,6 @@ struct QuotientKernel {
 
 /// The fused kernels: scalars in FP64 as their callers give them.
 struct FusedAdam {
-    OptimizerOrder order;
     bool decouples;
     double learning_rate, beta1, beta2, eps, weight_decay, correction1, correction2;
 };
@@ -123,7 +121,7 @@ struct TorchFusedKernel {
 
 /// Apex csrc/multi_tensor_adam.cu, TransformerEngine's adam.cu: scalars are floats.
 struct ApexKernel {
-    AMPSCOPE_KERNEL void run(const FusedAdam* f, const float* weight, const float* gradient, float* m, float* v,
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {
         const auto beta1 = static_cast<float>(f->beta1), beta2 = static_cast<float>(f->beta2);
         const auto correction1 = static_cast<float>(f->correction1), correction2 = static_cast<float>(f->correction2);

@@ -1,4 +1,5 @@
-// The activation functions: a new one is an enumerator, a name and a row of sim/backend/cpu/activation.cpp.
+// The activation functions: a new one is an enumerator with its facts here, and its functions in
+// sim/backend/kernels/activation.h.
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>
@@ -12,7 +13,23 @@ enum class ActivationKind : std::uint8_t {
     tanh,
     sigmoid
 };
-inline constexpr std::array<std::string_view, 5> activation_names = {"relu", "gelu", "gelu_tanh", "tanh", "sigmoid"};
+
+struct ActivationFacts {
+    std::string_view name, autocast; ///< how options call it, and the row of the autocast table
+    bool by_result = false;          ///< the derivative is taken from the result, not from the operand
+};
+
+constexpr ActivationFacts facts_of(ActivationKind kind) {
+    switch (kind) {
+    case ActivationKind::relu: return {"relu", "relu"};
+    case ActivationKind::gelu: return {"gelu", "gelu"};
+    case ActivationKind::gelu_tanh: return {"gelu_tanh", "gelu"};
+    case ActivationKind::tanh: return {"tanh", "tanh", true};
+    case ActivationKind::sigmoid: return {"sigmoid", "sigmoid", true};
+    }
+    return {};
+}
+inline constexpr auto activation_names = names_by([](std::size_t i) { return facts_of(ActivationKind(i)).name; });
 
 /// out = f(in).
 struct Activation {
@@ -24,11 +41,8 @@ struct Activation {
 };
 TensorId activation(Graph& g, ActivationKind kind, TensorId in);
 void backward(Graph& g, const Activation& op);
-void run(Cpu& cpu, const Activation& op);
-void run(Cuda& cuda, const Activation& op);
 
-/// grad_in = grad_out * f'(x). tanh and sigmoid take it from `saved`, their result as it was rounded, as PyTorch does;
-/// the others take it from their operand.
+/// grad_in = grad_out * f'(x), from `saved`: the operand, or the result as it was rounded where PyTorch takes that.
 struct ActivationBackward {
     static constexpr std::string_view name = "activation_backward";
     ActivationKind kind = ActivationKind::relu;
@@ -36,7 +50,5 @@ struct ActivationBackward {
     [[nodiscard]] auto inputs() const { return std::array{saved, grad_out}; }
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
-void run(Cpu& cpu, const ActivationBackward& op);
-void run(Cuda& cuda, const ActivationBackward& op);
 
 } // namespace amp::op

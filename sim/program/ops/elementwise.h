@@ -14,8 +14,6 @@ struct Add {
 };
 TensorId add(Graph& g, TensorId a, TensorId b);
 void backward(Graph& g, const Add& op);
-void run(Cpu& cpu, const Add& op);
-void run(Cuda& cuda, const Add& op);
 
 /// out = a * b; b as in Add.
 struct Mul {
@@ -26,8 +24,6 @@ struct Mul {
 };
 TensorId mul(Graph& g, TensorId a, TensorId b);
 void backward(Graph& g, const Mul& op);
-void run(Cpu& cpu, const Mul& op);
-void run(Cuda& cuda, const Mul& op);
 
 /// out = factor * in.
 struct Scale {
@@ -39,8 +35,6 @@ struct Scale {
 };
 TensorId scale(Graph& g, TensorId in, double factor);
 void backward(Graph& g, const Scale& op);
-void run(Cpu& cpu, const Scale& op);
-void run(Cuda& cuda, const Scale& op);
 
 /// out = in, rounded to the format of out.
 struct Cast {
@@ -50,8 +44,6 @@ struct Cast {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 void backward(Graph& g, const Cast& op);
-void run(Cpu& cpu, const Cast& op);
-void run(Cuda& cuda, const Cast& op);
 
 /// out = in / (1 - probability) where the element's random word is at least probability * 2^32, else 0. The word is
 /// that of the op's stream, the step and the element's number in the step (replicas, then micro-batches, then
@@ -66,7 +58,5 @@ struct Dropout {
 };
 TensorId dropout(Graph& g, TensorId in, double probability);
 void backward(Graph& g, const Dropout& op);
-void run(Cpu& cpu, const Dropout& op);
-void run(Cuda& cuda, const Dropout& op);
 
 } // namespace amp::op

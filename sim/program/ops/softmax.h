@@ -17,8 +17,6 @@ struct Softmax {
 };
 TensorId softmax(Graph& g, TensorId in, bool causal = false);
 void backward(Graph& g, const Softmax& op);
-void run(Cpu& cpu, const Softmax& op);
-void run(Cuda& cuda, const Softmax& op);
 
 /// grad_in_j = y_j (g_j - sum of y_k g_k), y the result as it was rounded.
 struct SoftmaxBackward {
@@ -29,7 +27,5 @@ struct SoftmaxBackward {
     [[nodiscard]] auto inputs() const { return std::array{y, grad_out}; }
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
-void run(Cpu& cpu, const SoftmaxBackward& op);
-void run(Cuda& cuda, const SoftmaxBackward& op);
 
 } // namespace amp::op

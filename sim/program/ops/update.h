@@ -10,6 +10,7 @@ namespace amp::op {
 struct Update {
     static constexpr std::string_view name = "update";
     OptimizerOptions options{};
+    UpdateRounding rounding = UpdateRounding::nearest;
     TensorId weight, gradient, m, v, compensation; ///< the last three where the optimizer has them
     std::uint32_t stream = 0;                      ///< of stochastic rounding: the number of the parameter
     [[nodiscard]] auto inputs() const { return std::array{weight, gradient, m, v, compensation}; }

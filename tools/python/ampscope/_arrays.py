@@ -6,12 +6,9 @@ import numpy as np
 from . import _ampscope
 
 #: Formats of element types that NumPy itself does not know, by their names in ml_dtypes and torch.
-FORMATS = {
-    "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e4m3fnuz": "e4m3fnuz",
-    "float8_e5m2fnuz": "e5m2fnuz", "float8_e8m0fnu": "e8m0", "float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2",
-    "float4_e2m1fn": "e2m1",
-}
-_NUMPY_FORMATS = {"float32": "fp32", "float16": "fp16"}
+FORMATS = {torch: format for _, format, numpy, torch, bits in _ampscope.dtypes if format and not numpy and bits >= 8}
+FORMATS |= {"float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2", "float4_e2m1fn": "e2m1"}  # ml_dtypes: a byte a number
+_NUMPY_FORMATS = {torch: format for _, format, numpy, torch, _ in _ampscope.dtypes if format and numpy}
 _CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 

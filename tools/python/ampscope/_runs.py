@@ -12,8 +12,8 @@ from . import _ampscope
 from ._conversions import decode
 
 #: Element types that NumPy lacks, by their names in safetensors files.
-_DECODED = {"BF16": "bf16", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz",
-            "F8_E5M2FNUZ": "e5m2fnuz", "F8_E8M0": "e8m0"}
+_DECODED = {name: format for name, format, numpy, _, bits in _ampscope.dtypes if format and not numpy and bits >= 8}
+_LAYOUT = _ampscope.run_layout
 
 
 class Run:
@@ -24,15 +24,15 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
-        self.configuration = _ampscope.read_json(str(self.path / "run.json"))
-        self.metrics = _ampscope.read_json_lines(str(self.path / "metrics.jsonl"))
-        result = self.path / "result.json"
+        self.configuration = _ampscope.read_json(str(self.path / _LAYOUT.configuration))
+        self.metrics = _ampscope.read_json_lines(str(self.path / _LAYOUT.metrics))
+        result = self.path / _LAYOUT.result
         self.result = _ampscope.read_json(str(result)) if result.exists() else None
-        self.gradients = sorted((self.path / "gradients").glob("*.safetensors"))
+        self.gradients = sorted((self.path / _LAYOUT.gradients).glob("*.safetensors"))
 
     @property
     def histograms(self) -> list[dict[str, Any]]:
-        lines, _ = _ampscope.read_histogram_log(str(self.path / "histograms.jsonl"))
+        lines, _ = _ampscope.read_histogram_log(str(self.path / _LAYOUT.histograms))
         for line in lines:
             exponent = np.log2(line["loss_scale"])
             if exponent == np.floor(exponent):

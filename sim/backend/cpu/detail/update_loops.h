@@ -40,8 +40,11 @@ class BlockArithmetic {
     void lerp(float* m, const float* g, float w, std::size_t n) const;
     void quotient(float* out, const float* a, const float* b, std::size_t n) const;
     /// Moments in place, unrounded; AdamW of torch's also decays the weights; change: what is to be added to them.
+    template <class Kernel>
     void fused_adam(const kernels::FusedAdam& f, float* weight, const float* gradient, float* m, float* v,
-                    float* change, std::size_t n) const;
+                    float* change, std::size_t n) const {
+        dispatch<Kernel>(set_, &f, weight, gradient, m, v, change, n);
+    }
 
   private:
     bool contract_;

@@ -1,4 +1,5 @@
-// How an op's results, computed wide, get into its output: the one place where the processor's ops round.
+// How an op's results, computed wide, get into its output: the one place where the processor's ops round. cuda/wide.cuh
+// has map(), map_rows() and copy() for devices, so that an op that is one of these is written once, in kernels/.
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -36,31 +37,43 @@ void for_elements(const Cpu& cpu, std::int64_t count, const Body& body) {
                    });
 }
 
+} // namespace amp::cpu
+
+namespace amp {
+
 /// Element by element: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
 template <class Kernel, class... Args>
-void map(Cpu& cpu, TensorId out, Args... args) {
-    for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
-        alignas(64) double wide[block];
-        for (std::int64_t i = begin; i < end; i += block) {
-            const std::int64_t n = std::min(block, end - i);
+void map(Cpu& cpu, Kernel, TensorId out, Args... args) {
+    cpu::for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
+        alignas(64) double wide[cpu::block];
+        for (std::int64_t i = begin; i < end; i += cpu::block) {
+            const std::int64_t n = std::min(cpu::block, end - i);
             dispatch<Kernel>(best_instruction_set(), i, n, &wide[0], args...);
-            store(cpu, out, i, wide, n);
+            cpu::store(cpu, out, i, wide, n);
         }
     });
 }
 
 /// Row by row of the last axis: Kernel::run(row, width, wide, args...) computes a row of out.
 template <class Kernel, class... Args>
-void map_rows(Cpu& cpu, TensorId out, Args... args) {
+void map_rows(Cpu& cpu, Kernel, TensorId out, Args... args) {
     const std::int64_t width = cpu.info(out).shape.back(), rows = cpu.info(out).count() / width;
-    for_each_chunk(static_cast<std::uint64_t>(rows), lines_at_once(width, grain / 4), cpu.threads(),
+    for_each_chunk(static_cast<std::uint64_t>(rows), cpu::lines_at_once(width, cpu::grain / 4), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
                        std::vector<double> wide(static_cast<std::size_t>(width));
                        for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
                            dispatch<Kernel>(best_instruction_set(), row, width, wide.data(), args...);
-                           store(cpu, out, row * width, wide.data(), width);
+                           cpu::store(cpu, out, row * width, wide.data(), width);
                        }
                    });
 }
 
-} // namespace amp::cpu
+/// out[i] = in[i], rounded to the format of out.
+inline void copy(Cpu& cpu, TensorId out, const float* in) {
+    cpu::for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
+        std::copy(in + begin, in + end, cpu.out(out) + begin);
+        cpu::round_in_place(cpu, out, begin, end - begin);
+    });
+}
+
+} // namespace amp

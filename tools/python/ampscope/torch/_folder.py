@@ -2,13 +2,13 @@
 import json
 import math
 import pathlib
-import re
 import warnings
 
 from .. import __version__, _ampscope
 
-SCHEMA = {"schema_version": 1, "tool": "ampscope.torch", "version": __version__}
-_LOGS = ("metrics.jsonl", "histograms.jsonl")
+LAYOUT = _ampscope.run_layout
+SCHEMA = {"schema_version": LAYOUT.schema_version, "tool": "ampscope.torch", "version": __version__}
+_LOGS = (LAYOUT.metrics, LAYOUT.histograms)
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -19,9 +19,9 @@ def finite(x):
 
 def _steps(folder):
     """Files of tensors with their steps."""
-    for file in folder.glob("step_*.safetensors"):
-        if match := re.fullmatch(r"step_(\d{6,})", file.stem):
-            yield int(match[1]), file
+    for file in folder.glob("step_*"):
+        if file.name.isascii() and (step := _ampscope.step_of(file.name)) is not None:
+            yield step, file
 
 
 def _lines_before(path, first_step):
@@ -65,8 +65,8 @@ class Folder:
             raise
 
     def _check(self, first_step):
-        if not (self.path / "run.json").exists():
-            parts = [self.path / name for name in (*_LOGS, "result.json", "gradients", "state")]
+        if not (self.path / LAYOUT.configuration).exists():
+            parts = [self.path / name for name in (*_LOGS, LAYOUT.result, LAYOUT.gradients, LAYOUT.state)]
             foreign = [part.name for part in parts if part.exists() and not _is_empty(part)]
             if foreign:
                 raise FileExistsError(f"{self.path}: holds {foreign[0]}, but no run.json: name another folder")
@@ -74,48 +74,48 @@ class Folder:
         if first_step == 0:
             raise FileExistsError(f"{self.path}: holds a run already; name another folder, or go on with it by step=")
         try:
-            ours = _ampscope.read_json(str(self.path / "run.json"))["tool"] == SCHEMA["tool"]
+            ours = _ampscope.read_json(str(self.path / LAYOUT.configuration))["tool"] == SCHEMA["tool"]
         except (OSError, LookupError):
             ours = False
         if not ours:
             raise FileExistsError(f"{self.path}: its run.json is none of {SCHEMA['tool']}: name another folder")
 
     def _begin(self, first_step, kept):
-        (self.path / "gradients").mkdir(parents=True, exist_ok=True)
+        (self.path / LAYOUT.gradients).mkdir(parents=True, exist_ok=True)
         _ampscope.remove_partial_files(str(self.path))
         for name, text in kept.items():
             if text is not None:
                 _ampscope.write_text(str(self.path / name), text)
             self._lines[name] = open(self.path / name, "ab", buffering=0)
-        for step, file in [*_steps(self.path / "gradients"), *_steps(self.path / "state")]:
+        for step, file in [*_steps(self.path / LAYOUT.gradients), *_steps(self.path / LAYOUT.state)]:
             if step >= first_step:
                 file.unlink()
-        (self.path / "result.json").unlink(missing_ok=True)
+        (self.path / LAYOUT.result).unlink(missing_ok=True)
 
     def write(self, name, document):
         """run.json or result.json."""
         _ampscope.write_text(str(self.path / name), json.dumps({**SCHEMA, **document}, indent=1) + "\n")
 
     def append_metrics(self, line):
-        self._append("metrics.jsonl", _encode(line))
+        self._append(LAYOUT.metrics, _encode(line))
 
     def append_histogram(self, histogram, *, step, tensor, kind, loss_scale, format):
-        self._append("histograms.jsonl", _ampscope.histogram_line(histogram, step, tensor, kind, loss_scale, format))
+        self._append(LAYOUT.histograms, _ampscope.histogram_line(histogram, step, tensor, kind, loss_scale, format))
 
     def _append(self, name, line):
         self._lines[name].write(line.encode() + b"\n")
 
     def write_gradients(self, step, tensors, kinds, loss_scale):
         """tensors: name -> (dtype by its name in torch, shape, bytes as an array)."""
-        self._write("gradients", step, tensors, {"loss_scale": repr(loss_scale), "kinds": json.dumps(kinds)})
+        self._write(LAYOUT.gradients, step, tensors, {"loss_scale": repr(loss_scale), "kinds": json.dumps(kinds)})
 
     def write_state(self, step, tensors):
         """Weights by their names, Adam's state as NAME.m and NAME.v; as write_gradients()."""
-        (self.path / "state").mkdir(exist_ok=True)
-        self._write("state", step, tensors, {})
+        (self.path / LAYOUT.state).mkdir(exist_ok=True)
+        self._write(LAYOUT.state, step, tensors, {})
 
     def _write(self, folder, step, tensors, metadata):
-        _ampscope.write_tensors(str(self.path / folder / f"step_{step:06}.safetensors"),
+        _ampscope.write_tensors(str(self.path / folder / _ampscope.step_file(step)),
                                 [(name, *tensor) for name, tensor in tensors.items()], {"step": str(step), **metadata})
 
     def close(self):

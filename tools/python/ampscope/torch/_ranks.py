@@ -4,7 +4,7 @@ import math
 import pathlib
 
 from .. import _ampscope
-from ._folder import Folder
+from ._folder import LAYOUT, Folder
 
 
 def merge_ranks(path):
@@ -17,7 +17,7 @@ def merge_ranks(path):
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:
         raise FileNotFoundError(f"{path}: holds no folders rank_0, rank_1 ...")
-    runs = [_ampscope.read_json(str(f / "run.json")) for f in folders]
+    runs = [_ampscope.read_json(str(f / LAYOUT.configuration)) for f in folders]
     expected = runs[0]["ranks"]["of"]
     if len(folders) != expected:
         raise ValueError(f"{path}: holds {len(folders)} ranks of {expected}")
@@ -29,10 +29,10 @@ def merge_ranks(path):
     steps = [_merged_step([m[step] for m in metrics], replicated) for step in common]
     tensors = [_merged_histogram([h[key] for h in histograms if key in h], replicated, path)
                for key in sorted(set().union(*histograms)) if key[0] in set(common)]
-    results = [_ampscope.read_json(str(f / "result.json")) for f in folders if (f / "result.json").exists()]
+    results = [_ampscope.read_json(str(f / LAYOUT.result)) for f in folders if (f / LAYOUT.result).exists()]
     ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
     with contextlib.closing(Folder(path, 0)) as merged:  # only now: ranks that contradict each other leave nothing
-        merged.write("run.json", {**runs[0], "ranks": ranks})
+        merged.write(LAYOUT.configuration, {**runs[0], "ranks": ranks})
         for line in steps:
             merged.append_metrics(line)
         for line in tensors:
@@ -40,7 +40,7 @@ def merge_ranks(path):
         if len(results) == expected:
             warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
             stopped = next((r["stopped"] for r in results if r["stopped"]), "")
-            merged.write("result.json", {**results[0], "stopped": stopped, "warnings": warnings})
+            merged.write(LAYOUT.result, {**results[0], "stopped": stopped, "warnings": warnings})
 
 
 def _are_replicated(metrics, histograms, steps):
@@ -55,11 +55,11 @@ def _are_replicated(metrics, histograms, steps):
 
 
 def _metrics(folder):
-    return {line["step"]: line for line in _ampscope.read_json_lines(str(folder / "metrics.jsonl"))}
+    return {line["step"]: line for line in _ampscope.read_json_lines(str(folder / LAYOUT.metrics))}
 
 
 def _histograms(folder):
-    lines, warnings = _ampscope.read_histogram_log(str(folder / "histograms.jsonl"))
+    lines, warnings = _ampscope.read_histogram_log(str(folder / LAYOUT.histograms))
     if warnings:
         raise ValueError(warnings[0])
     return {(line["step"], line["kind"] == "activation", line["tensor"]): line for line in lines}

@@ -11,7 +11,7 @@ import torch
 
 from . import _describe, _taps
 from ._activations import Activations
-from ._folder import Folder, finite
+from ._folder import LAYOUT, Folder, finite
 from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._taps import hook, listens
@@ -56,7 +56,7 @@ class Recorder:
         _taps.add(self)
         atexit.register(self.close)
         try:
-            self._folder.write("run.json", self._configuration)
+            self._folder.write(LAYOUT.configuration, self._configuration)
             self._activations.arm(self._recorded())
             self._hooks = [self._optimizer.register_step_pre_hook(self._before_step),
                            self._optimizer.register_step_post_hook(self._after_step)]
@@ -95,9 +95,9 @@ class Recorder:
             if self._taken and self._gradients:
                 self._write_gradients()
             self._metrics.flush()
-            self._folder.write("run.json", self._configuration)
-            self._folder.write("result.json", {"steps": self._step - self._first_step, "skipped": self._skipped,
-                                               "scale": self._scale, "stopped": stopped, "warnings": self._lint.lines})
+            self._folder.write(LAYOUT.configuration, self._configuration)
+            self._folder.write(LAYOUT.result, {"steps": self._step - self._first_step, "skipped": self._skipped,
+                                              "scale": self._scale, "stopped": stopped, "warnings": self._lint.lines})
         except OSError as error:
             self._give_up(error)
             return
@@ -368,7 +368,7 @@ class Recorder:
 
     def _describe_precision(self, scaled):
         self._configuration["precision"] = _describe.precision(self._parameters, self._autocast, self._name)
-        self._folder.write("run.json", self._configuration)
+        self._folder.write(LAYOUT.configuration, self._configuration)
         if self._autocast == torch.float16 and not scaled and self._contained == 1:
             self._lint("autocast to FP16 without a loss scaler: gradients below 2^-24 become zero. Is enabled= of "
                        "GradScaler inverted?", self._entered[self._autocast])
