@@ -106,6 +106,21 @@ def test_what_is_refused(tmp_path):
         ampscope.amp_diff(GRADIENTS, GRADIENTS, gate="nan")
 
 
+def test_names_may_be_any_bytes(tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(folder)
+    np.save(folder + "/x.npy", np.float32([1, 2]))
+    assert ampscope.adam_findings(folder).name == ampscope.amp_adam(folder)["inputs"][0]["input"]
+    assert ampscope.loss_scale_findings(folder).log.name.endswith("\N{REPLACEMENT CHARACTER}")
+    assert ampscope.diff_findings(folder, folder).total.elements == 2
+    pathlib.Path(folder, "y.npy").write_text("no array")
+    assert len(ampscope.adam_findings(folder).errors) == 1
+    os.remove(folder + "/x.npy")
+    for asked in (ampscope.adam_findings, ampscope.loss_scale_findings, ampscope.amp_adam):
+        with pytest.raises(OSError, match="y.npy: "):
+            asked(folder)
+
+
 def large(folder):
     for name, value in (("a", 1e-3), ("b", 2e-3)):
         np.save(folder / f"{name}.npy", np.full(30_000_000, value, np.float32))
@@ -131,7 +146,7 @@ def test_ctrl_c_ends_it_and_other_threads_go_on(tmp_path):
                 thread.start()
             with pytest.raises(KeyboardInterrupt):
                 ask()
-            assert 0.2 < time.monotonic() - began < 5, name
+            assert 0.2 < time.monotonic() - began < 10, name
         finally:
             ended.set()
         assert counted[0] > 30, name  # in 0.3 s: Python's lock was free

@@ -16,7 +16,7 @@ Said amp_adam(const Words& words) {
     const auto options = parsed("amp-adam", words, &parse_command_line, {"--json", "-"});
     return interruptible([&](const Watch& watch) {
         Said said;
-        const auto tell = [&](const std::string& line) { said.second.push_back("amp-adam: " + line); };
+        const auto tell = [&](const std::string& line) { said.second.push_back("amp-adam: " + printable(line)); };
         const AdamAnswer answer = ask(options, tell, watch);
         if (!options.svg.empty() && !answer.inputs.empty()) write_report(options.svg, svg_report(answer.inputs));
         write_json(answer.inputs, answer.errors, [&](std::string_view piece) { said.first += piece; });
@@ -65,11 +65,11 @@ void bind_adam(nb::module_& m) {
         .def_ro("weights", &AdamQuestion::weights)
         .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index of the eps in use.");
     nb::class_<AdamTensor>(m, "AdamTensor", "One parameter, by the name of its gradient.")
-        .def_ro("name", &AdamTensor::name)
+        .def_prop_ro("name", text_of(&AdamTensor::name), InEnvironment())
         .def_ro("effects", &AdamTensor::effects)
         .def_ro("muted_from", &AdamTensor::muted_from, "The smallest eps that decides more than half of the steps.");
     nb::class_<AdamFindings>(m, "AdamFindings", "What a recording says of Adam: see ampscope.adam_findings().")
-        .def_ro("name", &AdamFindings::name)
+        .def_prop_ro("name", text_of(&AdamFindings::name), InEnvironment())
         .def_prop_ro(
             "basis", [](const AdamFindings& f) { return name_of(f.basis); },
             "How the state before the step is known: recorded, contiguous, held or stationary.", InEnvironment())
@@ -81,8 +81,8 @@ void bind_adam(nb::module_& m) {
         .def_ro("total", &AdamFindings::total)
         .def_ro("muted_from", &AdamFindings::muted_from)
         .def_ro("advice", &AdamFindings::advice)
-        .def_ro("warnings", &AdamFindings::warnings)
-        .def_ro("errors", &AdamFindings::errors);
+        .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())
+        .def_prop_ro("errors", text_of(&AdamFindings::errors), InEnvironment());
     m.def("amp_adam", &amp_adam, nb::arg("words"), InEnvironment());
     m.def("adam_findings", &findings, nb::arg("words"), InEnvironment());
 }

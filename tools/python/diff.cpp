@@ -19,7 +19,7 @@ Said amp_diff(const Words& words) {
         const DiffFindings findings = diff_findings(options.a, options.b, options, watch);
         if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
         std::vector<std::string> lines;
-        for (const std::string& error : findings.errors) lines.push_back("amp-diff: " + error);
+        for (const std::string& error : findings.errors) lines.push_back("amp-diff: " + printable(error));
         return Said(json_report(findings, options), std::move(lines));
     });
 }
@@ -62,7 +62,7 @@ void bind_tensor_diff(nb::module_& m) {
 void bind_diff(nb::module_& m) {
     bind_tensor_diff(m);
     nb::class_<PairedTensor>(m, "PairedTensor", "A tensor of both recordings.")
-        .def_ro("name", &PairedTensor::name)
+        .def_prop_ro("name", text_of(&PairedTensor::name), InEnvironment())
         .def_ro("step", &PairedTensor::step)
         .def_prop_ro(
             "kind", [](const PairedTensor& p) { return name_of(p.kind); }, InEnvironment())
@@ -83,12 +83,13 @@ void bind_diff(nb::module_& m) {
     nb::class_<DiffFindings>(m, "DiffFindings", "Where two recordings differ: see ampscope.diff_findings().")
         .def_ro("pairs", &DiffFindings::pairs)
         .def_ro("steps", &DiffFindings::steps)
-        .def_ro("only_a", &DiffFindings::only_a)
-        .def_ro("only_b", &DiffFindings::only_b)
+        .def_prop_ro("only_a", text_of(&DiffFindings::only_a), InEnvironment())
+        .def_prop_ro("only_b", text_of(&DiffFindings::only_b), InEnvironment())
         .def_ro("total", &DiffFindings::total)
-        .def_ro("notes", &DiffFindings::notes, "Where configurations and metrics of runs differ.")
-        .def_ro("errors", &DiffFindings::errors)
-        .def_ro("warnings", &DiffFindings::warnings)
+        .def_prop_ro("notes", text_of(&DiffFindings::notes), "Where configurations and metrics of runs differ.",
+                     InEnvironment())
+        .def_prop_ro("errors", text_of(&DiffFindings::errors), InEnvironment())
+        .def_prop_ro("warnings", text_of(&DiffFindings::warnings), InEnvironment())
         .def_prop_ro("first", &DiffFindings::first, nb::rv_policy::reference_internal, "The first pair that differs.",
                      InEnvironment());
     m.def("amp_diff", &amp_diff, nb::arg("words"), InEnvironment());

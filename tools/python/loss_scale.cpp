@@ -17,7 +17,7 @@ Said amp_loss_scale(const Words& words) {
     const auto options = parsed("amp-loss-scale", words, &parse_command_line, {"--json", "-"});
     return interruptible([&](const Watch& watch) {
         Said said;
-        const auto tell = [&](const std::string& line) { said.second.push_back("amp-loss-scale: " + line); };
+        const auto tell = [&](const std::string& line) { said.second.push_back("amp-loss-scale: " + printable(line)); };
         const auto [logs, errors] = ask(options, tell, watch);
         if (!options.svg.empty() && !logs.empty()) write_report(options.svg, svg_report(logs));
         said.first = json_report(logs, errors, options);
@@ -51,7 +51,7 @@ void bind_replay(nb::module_& m) {
     nb::class_<SkippedStep>(m, "SkippedStep", "A step that is skipped, and the tensor that overflows.")
         .def_ro("step", &SkippedStep::step)
         .def_ro("scale", &SkippedStep::scale)
-        .def_ro("tensor", &SkippedStep::tensor)
+        .def_prop_ro("tensor", text_of(&SkippedStep::tensor), InEnvironment())
         .def_prop_ro(
             "known", [](const SkippedStep& s) { return name_of(s.known); }, InEnvironment());
     nb::class_<Alarm>(m, "Alarm", "What is wrong with a scaler, from a step on.")
@@ -89,21 +89,22 @@ void bind_log(nb::module_& m) {
         .def_ro("amax", &GradientStep::amax, "The largest finite magnitude recorded.")
         .def_ro("clean_scale", &GradientStep::clean_scale, "No gradient overflowed under it.")
         .def_ro("overflow_scale", &GradientStep::overflow_scale, "One did under it; else infinite.")
-        .def_ro("largest", &GradientStep::largest, "The tensor with the largest magnitude, or that overflowed.")
+        .def_prop_ro("largest", text_of(&GradientStep::largest),
+                     "The tensor with the largest magnitude, or that overflowed.", InEnvironment())
         .def_ro("magnitudes", &GradientStep::magnitudes)
         .def_ro("flushed", &GradientStep::flushed, "Recorded in a format that had lost small ones.")
         .def_ro("hidden", &GradientStep::hidden, "Its record cannot be read.");
     nb::class_<GradientLog>(m, "GradientLog", "A run, as loss scalers see it.")
-        .def_ro("name", &GradientLog::name)
-        .def_ro("recorded", &GradientLog::recorded, "How, in words.")
+        .def_prop_ro("name", text_of(&GradientLog::name), InEnvironment())
+        .def_prop_ro("recorded", text_of(&GradientLog::recorded), "How, in words.", InEnvironment())
         .def_ro("steps", &GradientLog::steps)
         .def_ro("recorded_steps", &GradientLog::recorded_steps)
         .def_ro("hidden_steps", &GradientLog::hidden_steps)
         .def_prop_ro("measured_steps", &GradientLog::measured_steps, InEnvironment())
         .def_ro("scales", &GradientLog::scales)
         .def_ro("skipped", &GradientLog::skipped, "Steps that overflowed, as recorded.")
-        .def_ro("warnings", &GradientLog::warnings)
-        .def_ro("errors", &GradientLog::errors);
+        .def_prop_ro("warnings", text_of(&GradientLog::warnings), InEnvironment())
+        .def_prop_ro("errors", text_of(&GradientLog::errors), InEnvironment());
 }
 
 } // namespace

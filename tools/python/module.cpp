@@ -2,6 +2,7 @@
 // kind into those that are taken here.
 #include <ampscope/tools/python/bind.h>
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/recording.h>
 
 #include <fmt/format.h>
@@ -14,9 +15,11 @@ NB_MODULE(_ampscope, m) {
         try {
             std::rethrow_exception(p);
         } catch (const amp::FileError& error) {
-            PyErr_SetString(PyExc_OSError, error.what());
+            PyErr_SetString(PyExc_OSError, amp::printable(error.what()).c_str());
         } catch (const amp::RecordingError& error) { // a line for each file
-            PyErr_SetString(PyExc_OSError, fmt::format("{}", fmt::join(error.lines(), "\n")).c_str());
+            std::vector<std::string> lines;
+            for (const std::string& line : error.lines()) lines.push_back(amp::printable(line));
+            PyErr_SetString(PyExc_OSError, fmt::format("{}", fmt::join(lines, "\n")).c_str());
         }
     });
     bind_formats(m);

@@ -3,6 +3,8 @@
 
 #include <ampscope/tools/python/interrupt.h>
 
+#include <ampscope/sim/base/text.h>
+
 #include <stdexcept>
 
 namespace amp::python {
@@ -36,5 +38,17 @@ Options parsed_alone(const std::string& tool, const Words& words, std::optional<
 
 /// The JSON text of a tool's report, and the lines that it has for the user.
 using Said = std::pair<std::string, std::vector<std::string>>;
+
+inline std::string printed(const std::string& text) { return printable(text); }
+inline std::vector<std::string> printed(std::vector<std::string> texts) {
+    for (std::string& text : texts) text = printable(text);
+    return texts;
+}
+
+/// A member that holds text of files, as JSON and terminals show it: it may be anything.
+template <class Struct, class Text>
+auto text_of(Text Struct::*member) {
+    return [member](const Struct& x) { return printed(x.*member); };
+}
 
 } // namespace amp::python
