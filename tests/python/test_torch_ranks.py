@@ -117,10 +117,13 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     shutil.copytree(ranks / "rank_1", tmp_path / "rank_1")
     log = tmp_path / "rank_1/histograms.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    next(line for line in lines if line["tensor"] == "up.weight.grad")["zero"] += 1
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(ValueError, match="step 0, up.weight.grad: ranks differ after all-reduce"):
-        ampscope.torch.merge_ranks(tmp_path)
+    changed = next(line for line in lines if line["tensor"] == "up.weight.grad")
+    for field, said in (("zero", "histograms.jsonl: line 3 cannot be read"),  # its count says that one value is too many
+                        ("count", "step 0, up.weight.grad: ranks differ after all-reduce")):
+        changed[field] += 1
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(ValueError, match=said):
+            ampscope.torch.merge_ranks(tmp_path)
     assert not (tmp_path / "run.json").exists()
 
 
