@@ -185,6 +185,12 @@ TEST_CASE("a damaged file is an error, of which nothing is counted; the others a
     const HistogramFindings nothing = histogram_findings({recorded.scratch / "1.safetensors"}, options);
     REQUIRE(nothing.errors.size() == 1);
     CHECK(nothing.errors[0].find("no tensor that --tensor and --step select") != std::string::npos);
+    options.policy.rounding = Rounding::stochastic; // whose counts take a pass of their own, which nothing has
+    options.scales = {3};
+    const HistogramFindings random = histogram_findings({recorded.scratch / "0.safetensors"}, options);
+    CHECK(random.errors.size() == 1);
+    REQUIRE(random.formats.size() == options.formats.size());
+    CHECK(random.formats[0].scales.size() == 2); // 1 and 3
 }
 
 TEST_CASE("who watches is told of every byte, and may end the work") {

@@ -60,9 +60,12 @@ std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& t
 }
 
 /// All of them as one, with shape {count}.
-HistogramEntry total_of(const std::vector<HistogramEntry>& tensors) {
+HistogramEntry total_of(const std::vector<HistogramEntry>& tensors, const HistogramOptions& options) {
     HistogramEntry total;
     total.tensors = 0;
+    if (tensors.empty()) // nothing could be read: what was to be counted is known to be none
+        for (const auto& [format, scale] : wanted_counts(options))
+            if (!options.from_histogram(scale)) total.own[{format.name, scale}] = {};
     for (const HistogramEntry& tensor : tensors) merge_into(total, tensor);
     total.name = "all";
     total.shape = {total.magnitudes.histogram.count()};
@@ -177,7 +180,7 @@ std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>
 
 void detail::summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,
                        const HistogramOptions& options) {
-    findings.total = total_of(findings.tensors);
+    findings.total = total_of(findings.tensors, options);
     if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by);
     findings.total.unscaled = unscaled_counts(findings.total, options);
     for (std::vector<HistogramEntry>* const entries : {&findings.tensors, &findings.groups})
