@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <unistd.h>
 
 namespace amp {
@@ -49,33 +48,6 @@ std::string wrapped(std::string_view text, std::size_t indent) {
         text.remove_prefix(std::min(space + 1, text.size()));
     }
     return out + '\n';
-}
-
-std::vector<std::size_t> Table::widths() const {
-    std::vector<std::size_t> widths(rows_.front().size(), 0);
-    for (const auto& row : rows_)
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
-    return widths;
-}
-
-std::size_t Table::columns() const {
-    const std::vector<std::size_t> all = widths();
-    return std::accumulate(all.begin(), all.end(), 2 * (all.size() - 1));
-}
-
-std::string Table::text(bool color) const {
-    std::vector<std::size_t> widths = this->widths();
-    const std::size_t others = columns() - widths[0];
-    widths[0] = std::min(widths[0], terminal_columns > others + 8 ? terminal_columns - others : 8);
-    std::string out;
-    for (const auto& row : rows_) {
-        std::string line = clipped(row[0], widths[0]);
-        line.append(widths[0] - width(line), ' ');
-        for (std::size_t i = 1; i < row.size(); ++i) line += std::string(widths[i] + 2 - width(row[i]), ' ') + row[i];
-        line.erase(line.find_last_not_of(' ') + 1);
-        out += inked(line, &row == &rows_.front() ? Ink::bold : Ink::plain, color) + '\n';
-    }
-    return out;
 }
 
 namespace {

@@ -1,4 +1,5 @@
-// Reports in a terminal: 80 columns, colour only where it helps and is wanted, tables, a histogram of block characters.
+// What a terminal shows: lines of 80 columns, colour only where it is wanted, a histogram of block characters, bars of
+// progress.
 #pragma once
 
 #include <ampscope/sim/base/progress.h>
@@ -24,19 +25,6 @@ std::string inked(std::string_view text, Ink ink, bool color);
 
 /// Breaks a paragraph at spaces, to lines of at most terminal_columns; later lines are indented.
 std::string wrapped(std::string_view text, std::size_t indent = 0);
-
-/// Left-aligned first column, right-aligned others, two spaces between. The first column is clipped so that lines fit.
-class Table {
-  public:
-    explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
-    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-    [[nodiscard]] std::string text(bool color) const; ///< the header is bold
-    [[nodiscard]] std::size_t columns() const;        ///< that it takes, with the first column whole
-
-  private:
-    [[nodiscard]] std::vector<std::size_t> widths() const;
-    std::vector<std::vector<std::string>> rows_;
-};
 
 /// The figure in characters, one column for one binade or more; a line of zones for each format.
 std::string magnitude_text(const MagnitudeFigure& figure, bool color);

@@ -1,10 +1,12 @@
-// A report as blocks of text, tables and figures, written as one self-contained HTML page or as Markdown.
+// A report as blocks of text, tables and figures, for three readers: a terminal, a browser (one self-contained HTML page)
+// and whoever reads Markdown. Tools say what is to be said once; how it looks is decided here.
 #pragma once
 
 #include <ampscope/tools/chart/chart.h>
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,15 +19,18 @@ struct Cell {
     std::string text;
     std::optional<double> value{}; ///< what the column is sorted by; none: the text
     Tone tone = Tone::plain;
+    std::string brief{}; ///< shown instead where the table is too wide for a terminal; empty: the text
 };
 
-/// Of what is not known.
+/// Stands for what is not known.
 inline Cell no_value() { return {"-"}; }
-/// So many significant digits.
+/// `x` with that many significant digits.
 Cell number_cell(double x, int digits);
-/// "1,234".
+/// "1,234", or "1.23k" where that is too wide.
 Cell count_cell(std::uint64_t n);
-/// A percentage of a whole; no value of nothing.
+/// An expected count, shown as the nearest whole one.
+Cell count_cell(double expected);
+/// `part` as a percentage of `whole`; "-" where `whole` is 0.
 Cell share_cell(double part, std::uint64_t whole);
 
 struct Heading {
@@ -34,17 +39,18 @@ struct Heading {
 };
 struct Paragraph {
     std::string text;
-    bool lead = false; ///< what the whole page says: larger, up to the first colon in bold
+    bool lead = false; ///< the main finding: larger, up to the first colon in bold
+    Tone tone = Tone::plain;
 };
 struct Bullets {
     std::vector<std::string> items;
 };
 struct TableBlock {
     std::string caption;
-    std::vector<std::string> header; ///< of the first column and those with numbers, which are right-aligned
-    std::vector<std::vector<Cell>> rows;
-    std::size_t text_columns = 1; ///< that many first columns are text, left-aligned
-    bool folded = false;          ///< shown on a click; for long lists
+    std::vector<std::string> header;     ///< the name of each column
+    std::vector<std::vector<Cell>> rows; ///< a cell for each column
+    std::size_t text_columns = 1;        ///< the first columns, left-aligned; the others hold numbers, right-aligned
+    bool folded = false;                 ///< a long list: shown on a click, and not in a terminal
 };
 struct FigureBlock {
     Figure figure;
@@ -56,13 +62,29 @@ using Block = std::variant<Heading, Paragraph, Bullets, TableBlock, FigureBlock>
 struct Document {
     std::string title, subtitle;
     std::vector<Block> blocks;
+    std::vector<Block> appendix{}; ///< what a page says besides (definitions, files, hashes) and a terminal does not
+
+    void add(Block block);
+    template <class Part>
+    void add(const std::optional<Part>& part) {
+        if (part) add(Block(*part));
+    }
+    template <class Part>
+    void add(const std::vector<Part>& parts) {
+        blocks.insert(blocks.end(), parts.begin(), parts.end());
+    }
 };
 
 /// One file: inline SVG and CSS for light, dark, paper and phone; nothing is loaded, and the few lines of script only
 /// sort tables. The same document gives the same bytes.
 std::string html_of(const Document& document);
 
-/// GitHub's Markdown; of figures the text alternatives.
+/// GitHub's Markdown; figures become their text alternatives.
 std::string markdown_of(const Document& document);
+
+/// Lines of at most 80 columns; escape sequences only if `color`. A table that is too wide shows brief cells, and is
+/// broken into several where that does not help. Of the figures magnitudes are drawn; headings that have nothing to
+/// show are left out.
+std::string terminal_of(const Document& document, bool color);
 
 } // namespace amp

@@ -108,7 +108,8 @@ std::string attribute_class(bool text, Tone tone) {
 class Writer {
   public:
     explicit Writer(const Document& document) {
-        for (const Block& block : document.blocks) std::visit([&](const auto& b) { write(b); }, block);
+        for (const auto* part : {&document.blocks, &document.appendix})
+            for (const Block& block : *part) std::visit([&](const auto& b) { write(b); }, block);
     }
     std::string body;
     std::vector<std::string> sections;
@@ -126,7 +127,8 @@ class Writer {
     }
     void write(const Paragraph& p) {
         const std::size_t colon = p.lead ? p.text.find(':') : std::string::npos;
-        if (colon == std::string::npos) return put("<p>{}</p>\n", marked(p.text));
+        if (colon == std::string::npos)
+            return put("<p{}>{}</p>\n", attribute_class(false, p.tone), marked(p.text));
         put("<p class=\"lead\"><strong>{}</strong>{}</p>\n", marked(p.text.substr(0, colon + 1)),
             marked(p.text.substr(colon + 1)));
     }

@@ -25,7 +25,9 @@ std::string text_of(const Heading& h) {
     return fmt::format("{} {}\n\n", std::string(static_cast<std::size_t>(h.level), '#'), plain(h.text));
 }
 
-std::string text_of(const Paragraph& p) { return plain(p.text) + "\n\n"; }
+std::string text_of(const Paragraph& p) {
+    return (p.tone == Tone::bad ? "**" + plain(p.text) + "**" : plain(p.text)) + "\n\n";
+}
 
 std::string text_of(const Bullets& list) {
     std::string text;
@@ -60,7 +62,8 @@ std::string text_of(const FigureBlock& block) {
 
 std::string markdown_of(const Document& document) {
     std::string text = fmt::format("# {}\n\n{}\n\n", plain(document.title), plain(document.subtitle));
-    for (const Block& block : document.blocks) text += std::visit([](const auto& b) { return text_of(b); }, block);
+    for (const auto* part : {&document.blocks, &document.appendix})
+        for (const Block& block : *part) text += std::visit([](const auto& b) { return text_of(b); }, block);
     text.pop_back(); // the last empty line
     return text;
 }

@@ -1,0 +1,162 @@
+#include <ampscope/sim/base/text.h>
+#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/document/document.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
+
+namespace amp {
+
+namespace {
+
+constexpr std::size_t gap = 2;         ///< columns between two of a table, and those that later lines are indented by
+constexpr std::size_t least_name = 16; ///< columns that the names of the rows keep before a table is broken into several
+
+Ink ink_of(Tone tone) {
+    constexpr std::array inks = {Ink::plain, Ink::green, Ink::yellow, Ink::red};
+    return inks[static_cast<std::size_t>(tone)];
+}
+
+/// A table as texts and their widths.
+class Grid {
+  public:
+    Grid(const TableBlock& table, bool brief) : widths_(table.header.size(), 0) {
+        std::vector<Cell> head;
+        for (const std::string& name : table.header) head.push_back({name});
+        add(head, brief);
+        for (const std::vector<Cell>& row : table.rows) add(row, brief);
+    }
+
+    [[nodiscard]] bool fits() const { return widths_[0] + others() <= terminal_columns; }
+
+    /// The table, or tables that each begin with the names of the rows and go on with the columns there is room for.
+    [[nodiscard]] std::string text(std::size_t text_columns, bool color) const {
+        const std::size_t left = terminal_columns > others() ? terminal_columns - others() : 0;
+        const std::size_t name = std::min(widths_[0], std::max(left, least_name));
+        std::string out;
+        for (std::size_t first = 1; first < widths_.size() || out.empty();) {
+            std::size_t last = first, used = name;
+            while (last < widths_.size() && (last == first || used + gap + widths_[last] <= terminal_columns))
+                used += gap + widths_[last++];
+            for (std::size_t row = 0; row < rows_.size(); ++row)
+                out += line(row, name, first, last, text_columns, color);
+            first = last;
+        }
+        return out;
+    }
+
+  private:
+    void add(std::span<const Cell> cells, bool brief) {
+        std::vector<Cell>& row = rows_.emplace_back(cells.begin(), cells.end());
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            if (brief && !row[i].brief.empty()) row[i].text = row[i].brief;
+            const std::size_t most = i == 0 ? terminal_columns : terminal_columns - least_name - gap;
+            row[i].text = clipped(printable(row[i].text), most);
+            widths_[i] = std::max(widths_[i], width(row[i].text));
+        }
+    }
+
+    /// Columns that all but the names take.
+    [[nodiscard]] std::size_t others() const {
+        return std::accumulate(widths_.begin() + 1, widths_.end(), gap * (widths_.size() - 1));
+    }
+
+    /// The name of a row, where it is not that of the row above, and the columns [first, last).
+    [[nodiscard]] std::string line(std::size_t number, std::size_t name, std::size_t first, std::size_t last,
+                                   std::size_t text_columns, bool color) const {
+        const std::vector<Cell>& row = rows_[number];
+        std::string out;
+        std::size_t spaces = 0; // not written yet: none shall end a line
+        const auto put = [&](const std::string& text, Tone tone, std::size_t room, bool right) {
+            const std::size_t rest = room - width(text);
+            if (right) spaces += rest;
+            if (!text.empty()) {
+                out.append(spaces, ' ') += inked(text, number == 0 ? Ink::bold : ink_of(tone), color);
+                spaces = 0;
+            }
+            spaces += gap + (right ? 0 : rest);
+        };
+        const bool repeats = number > 1 && row[0].text == rows_[number - 1][0].text;
+        put(repeats ? "" : clipped(row[0].text, name), row[0].tone, name, false);
+        for (std::size_t i = first; i < std::min(last, row.size()); ++i)
+            put(row[i].text, row[i].tone, widths_[i], i >= text_columns);
+        return out + '\n';
+    }
+
+    std::vector<std::vector<Cell>> rows_; ///< the header is the first
+    std::vector<std::size_t> widths_;     ///< of the widest cell of each column
+};
+
+/// Writes the blocks one after the other, an empty line between two of them.
+class Writer {
+  public:
+    explicit Writer(bool color) : color_(color) {}
+    std::string out;
+
+    void title(const Document& document) {
+        if (document.title.empty()) return;
+        out += bold(document.title);
+        if (!document.subtitle.empty()) out += wrapped(printable(document.subtitle));
+    }
+
+    void write(const Heading& h) {
+        while (!headings_.empty() && headings_.back().level >= h.level) headings_.pop_back(); // nothing came of them
+        headings_.push_back(h);
+    }
+    void write(const Paragraph& p) {
+        begin(true);
+        std::string text = wrapped(printable(p.text), p.lead || p.tone != Tone::plain ? gap : 0);
+        text.pop_back(); // the end of the line is not coloured
+        const std::size_t colon = p.lead ? text.find(':') : std::string::npos;
+        const std::size_t lead = colon == std::string::npos ? 0 : colon + 1;
+        out += inked(text.substr(0, lead), Ink::bold, color_) + inked(text.substr(lead), ink_of(p.tone), color_) + '\n';
+    }
+    void write(const Bullets& list) {
+        begin();
+        for (const std::string& item : list.items) out += wrapped("- " + printable(item), gap);
+    }
+    void write(const TableBlock& table) {
+        if (table.folded) return;
+        begin();
+        const Grid whole(table, false);
+        out += (whole.fits() ? whole : Grid(table, true)).text(table.text_columns, color_);
+        if (!table.caption.empty()) out += wrapped(printable(table.caption));
+    }
+    void write(const FigureBlock& block) {
+        const auto* const magnitudes = std::get_if<MagnitudeFigure>(&block.figure);
+        if (magnitudes == nullptr) return;
+        begin();
+        out += magnitude_text(*magnitudes, color_);
+        if (!block.caption.empty()) out += wrapped(printable(block.caption));
+    }
+
+  private:
+    [[nodiscard]] std::string bold(const std::string& line) const {
+        return inked(clipped(printable(line), terminal_columns), Ink::bold, color_) + '\n';
+    }
+
+    /// What comes before a block: an empty line, except between two paragraphs, and its headings.
+    void begin(bool paragraph = false) {
+        if (!out.empty() && !(paragraph && after_paragraph_ && headings_.empty())) out += '\n';
+        for (const Heading& h : headings_) out += bold(h.text);
+        headings_.clear();
+        after_paragraph_ = paragraph;
+    }
+
+    bool color_;
+    std::vector<Heading> headings_; ///< not written yet, from the highest level down
+    bool after_paragraph_ = false;
+};
+
+} // namespace
+
+std::string terminal_of(const Document& document, bool color) {
+    Writer writer(color);
+    writer.title(document);
+    for (const Block& block : document.blocks) std::visit([&](const auto& b) { writer.write(b); }, block);
+    return writer.out;
+}
+
+} // namespace amp
