@@ -26,7 +26,8 @@ int run(const HistogramToolOptions& options) {
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
     if (!options.html.empty()) write_report(options.html, html_report(findings, options));
     const bool piped = options.json == "-" || options.csv == "-" || options.svg == "-" || options.html == "-";
-    if (!piped && !findings.tensors.empty()) print_text(terminal_report(findings, options, wants_color(stdout)));
+    if (!piped && !findings.tensors.empty())
+        print_text(terminal_of(document_of(findings, options), wants_color(stdout)));
 
     if (!findings.errors.empty()) return 1;
     if (std::ranges::all_of(findings.gates, &GateResult::holds)) return 0;

@@ -1,303 +1,284 @@
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <ampscope/sim/base/text.h>
-#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/sim/io/provenance.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <numeric>
 #include <set>
-#include <span>
 
 namespace amp::histogram_tool {
 
 namespace {
 
-/// "2^13", or "3.5" for a scale that is no power of two.
-std::string scale_text(double scale) {
-    const auto log2 = exact_log2(scale);
-    return log2 ? power_of_two(*log2) : fmt::format("{:g}", scale);
-}
-
-/// Expectations under stochastic rounding are shown as whole elements; other counts are whole.
-std::uint64_t rounded(double n) { return static_cast<std::uint64_t>(std::llround(n)); }
-std::string share(double n, std::uint64_t whole) { return whole == 0 ? "-" : percent(n / static_cast<double>(whole)); }
-
 std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})", x, std::log2(x)) : "none"; }
 
-std::string heading(const HistogramFindings& findings, const HistogramToolOptions& options, bool color) {
+std::string subtitle_of(const HistogramFindings& findings) {
     const HistogramEntry& total = findings.total;
-    const MagnitudeHistogram& histogram = total.magnitudes.histogram;
+    const MagnitudeHistogram& all = total.magnitudes.histogram;
     std::set<std::string> files;
     for (const HistogramEntry& tensor : findings.tensors) files.insert(tensor.file);
-    const std::uint64_t all = histogram.count();
-    std::string out = inked(fmt::format("{} in {}: {}", plural(total.tensors, "tensor"), plural(files.size(), "file"),
-                                        plural(all, "element")),
-                            Ink::bold, color) +
-                      "\n";
-    out += fmt::format("zero {} ({}), NaN {}, infinite {}, of all elements\n", percent(histogram.zero, all),
-                       grouped(histogram.zero), grouped(histogram.nan), grouped(histogram.inf));
-    out += fmt::format("magnitudes {} to {}", magnitude(total.magnitudes.min_nonzero), magnitude(total.magnitudes.max));
-    if (!total.recorded_scale) out += "; recorded scales divided out\n";
-    else if (*total.recorded_scale != 1)
-        out += fmt::format("; recorded scale {} divided out\n", scale_text(*total.recorded_scale));
-    else out += "; recorded unscaled\n";
-    if (options.sample) out += "The sample gradients of the project; name files or folders for your own.\n";
-    return out;
+    const std::string recorded = !total.recorded_scale ? "recorded scales divided out"
+                                 : *total.recorded_scale == 1
+                                     ? "recorded unscaled"
+                                     : fmt::format("recorded scale {} divided out", scale_text(*total.recorded_scale));
+    return fmt::format("{} in {}, {}: zero {} ({}), NaN {}, infinite {}. Magnitudes {} to {}; {}.",
+                       plural(total.tensors, "tensor"), plural(files.size(), "file"), plural(all.count(), "element"),
+                       percent(all.zero, all.count()), grouped(all.zero), grouped(all.nan), grouped(all.inf),
+                       magnitude(total.magnitudes.min_nonzero), magnitude(total.magnitudes.max), recorded);
 }
 
-/// A row for each format and scale of the total. Counts are shortened if the lines would not fit.
-std::string format_table(const HistogramFindings& findings, const HistogramOptions& options, bool color) {
+/// A row for each format and scale of the total.
+TableBlock format_table(const HistogramFindings& findings, const HistogramOptions& options) {
     const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
-    const auto build = [&](std::string (*count)(std::uint64_t)) {
-        Table table({"format", "scale", "underflow", "", "subnormal", "", "overflow", ""});
-        for (std::size_t i = 0; i < options.formats.size(); ++i) {
-            const FormatCounts& result = findings.formats[i];
-            for (const auto& [scale, counts] : result.scales) {
-                const bool recommended =
-                    result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
-                table.add({&scale == &result.scales.front().scale ? options.formats[i].name : "",
-                           scale_text(scale) + (recommended ? "*" : " "), count(rounded(counts.underflow)),
-                           share(counts.underflow, nonzero), count(rounded(counts.subnormal)),
-                           share(counts.subnormal, nonzero), count(rounded(counts.overflow)),
-                           share(counts.overflow, nonzero)});
-            }
-        }
-        return table;
-    };
-    Table table = build(grouped);
-    if (table.columns() > terminal_columns) table = build(short_count);
     const bool random = options.policy.rounding == Rounding::stochastic;
-    return inked(fmt::format("Of the {} non-zero elements{} (* recommended scale)", grouped(nonzero),
-                             random ? ", expected counts" : ""),
-                 Ink::bold, color) +
-           "\n" + table.text(color);
-}
-
-/// "name" or, where that leaves tensors of several steps apart, "name @step".
-std::string label_of(const HistogramEntry& entry, bool with_step) {
-    return printable(entry.name) + (with_step && entry.step ? fmt::format(" @{}", *entry.step) : "");
-}
-
-constexpr std::size_t formats_per_table = 4;
-
-/// Rates and counts of one class at scale 1, a column for each format from `first` on.
-std::string entry_table(const std::vector<const HistogramEntry*>& entries, std::size_t first,
-                        const HistogramOptions& options, std::string_view noun, bool with_step,
-                        double CastCounts::*part, bool color) {
-    const std::size_t last = std::min(first + formats_per_table, options.formats.size());
-    std::vector<std::string> header = {std::string(noun), "nonzero"};
-    for (std::size_t f = first; f < last; ++f) header.emplace_back(options.formats[f].name);
-    Table table(header);
-    for (const HistogramEntry* entry : entries) {
-        const std::uint64_t nonzero = entry->magnitudes.histogram.nonzero();
-        std::vector<std::string> row = {label_of(*entry, with_step), short_count(nonzero)};
-        for (std::size_t f = first; f < last; ++f) {
-            const double n = entry->unscaled[f].*part;
-            row.push_back(n == 0 ? "0" : fmt::format("{} {:>5}", share(n, nonzero), short_count(rounded(n))));
+    TableBlock table{.caption = fmt::format("Of the {} non-zero elements{}. *: the recommended scale.",
+                                            grouped(nonzero), random ? ", expected counts" : ""),
+                     .header = {"format", "scale", "underflow", "rate", "subnormal", "rate", "overflow", "rate"},
+                     .rows = {}};
+    for (std::size_t i = 0; i < options.formats.size(); ++i) {
+        const FormatCounts& result = findings.formats[i];
+        for (const auto& [scale, counts] : result.scales) {
+            const bool recommended =
+                result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
+            std::vector<Cell> row = {{options.formats[i].name},
+                                     {scale_text(scale) + (recommended ? "*" : " "), std::log2(scale)}};
+            for (const double n : {counts.underflow, counts.subnormal, counts.overflow}) {
+                row.push_back(count_cell(n));
+                row.push_back(share_cell(n, nonzero));
+            }
+            table.rows.push_back(std::move(row));
         }
-        table.add(std::move(row));
     }
-    return table.text(color);
+    return table;
 }
 
-std::string entry_tables(const HistogramFindings& findings, const HistogramToolOptions& options, bool color) {
-    const std::vector<HistogramEntry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
-    const std::string_view noun = grouping_names[static_cast<std::size_t>(options.by)];
-    std::vector<const HistogramEntry*> ranked = worst_first(entries);
-    const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
-    const std::size_t hidden = ranked.size() - shown;
-    ranked.resize(shown);
+/// The first columns of a table of tensors, or of groups of them.
+struct EntryColumns {
+    std::string_view noun;
+    bool steps; ///< there is a column for them
 
-    const bool several_steps =
-        options.by == Grouping::tensor &&
-        std::ranges::any_of(entries, [&](const HistogramEntry& entry) { return entry.step != entries.front().step; });
+    EntryColumns(const std::vector<HistogramEntry>& entries, Grouping by)
+        : noun(grouping_names[static_cast<std::size_t>(by)]),
+          steps(std::ranges::any_of(entries, [](const HistogramEntry& entry) { return entry.step.has_value(); })) {}
 
-    struct Part {
-        std::string_view title;
-        double CastCounts::*member;
-    };
-    std::string out;
-    for (const Part& part : {Part{"Non-zero elements that become zero", &CastCounts::underflow},
-                             Part{"Non-zero elements that overflow", &CastCounts::overflow}}) {
-        const bool any = std::ranges::any_of(ranked, [&](const HistogramEntry* entry) {
-            return std::ranges::any_of(entry->unscaled, [&](const CastCounts& n) { return n.*part.member > 0; });
-        });
-        if (!any) continue;
-        const std::string title = fmt::format("{} at scale 1: worst {}s by {}{}", part.title, noun,
-                                              options.formats.front().name, several_steps ? " (@step)" : "");
-        out += "\n" + inked(title, Ink::bold, color) + "\n";
-        for (std::size_t first = 0; first < options.formats.size(); first += formats_per_table)
-            out += entry_table(ranked, first, options, noun, several_steps, part.member, color);
-        if (hidden > 0)
-            out += fmt::format("... and {} more: --worst 0 shows them, --json and --csv hold all\n", grouped(hidden));
+    [[nodiscard]] std::vector<std::string> header() const {
+        std::vector<std::string> names = {std::string(noun)};
+        if (steps) names.emplace_back("step");
+        return names;
     }
-    return out;
+    [[nodiscard]] std::vector<Cell> cells(const HistogramEntry& entry) const {
+        std::vector<Cell> cells = {{entry.name}};
+        if (steps)
+            cells.push_back(entry.step ? Cell{std::to_string(*entry.step), static_cast<double>(*entry.step)}
+                                       : no_value());
+        return cells;
+    }
+};
+
+/// "10 of 98 tensors, the worst by fp16 first: --worst 0 shows all".
+std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun, std::string_view order) {
+    if (shown == all) return fmt::format("{}, {}.", plural(all, noun), order);
+    return fmt::format("{} of {}, {}: --worst 0 shows all, as --json and --csv do.", shown, plural(all, noun), order);
+}
+
+/// Rates and counts of one class at scale 1, a column for each format; nothing where no element is of that class.
+void add_entries(Document& document, const HistogramFindings& findings, const HistogramToolOptions& options,
+                 const std::string& title, double CastCounts::*part) {
+    const std::vector<HistogramEntry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
+    const bool any = std::ranges::any_of(entries, [&](const HistogramEntry& entry) {
+        return std::ranges::any_of(entry.unscaled, [&](const CastCounts& n) { return n.*part > 0; });
+    });
+    if (!any) return;
+    const EntryColumns columns(entries, options.by);
+    const std::vector<const HistogramEntry*> ranked = worst_first(entries);
+    const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
+    const std::string order = fmt::format("the worst by {} first", options.formats.front().name);
+    TableBlock table{
+        .caption = shown_of(shown, ranked.size(), columns.noun, order), .header = columns.header(), .rows = {}};
+    table.header.insert(table.header.end(), {"non-zero", "largest"});
+    for (const FormatSpec& format : options.formats) table.header.push_back(format.name);
+    for (std::size_t i = 0; i < shown; ++i) {
+        const HistogramEntry& entry = *ranked[i];
+        const std::uint64_t nonzero = entry.magnitudes.histogram.nonzero();
+        const double largest = entry.magnitudes.max;
+        std::vector<Cell> row = columns.cells(entry);
+        row.push_back(count_cell(nonzero));
+        row.push_back(largest > 0 ? Cell{fmt::format("2^{:.1f}", std::log2(largest)), largest} : no_value());
+        for (const CastCounts& counts : entry.unscaled) {
+            Cell cell = share_cell(counts.*part, nonzero);
+            cell.brief = cell.text;
+            if (counts.*part > 0) cell.text += fmt::format(" {:>5}", count_cell(counts.*part).brief);
+            row.push_back(std::move(cell));
+        }
+        table.rows.push_back(std::move(row));
+    }
+    document.add(Heading{title, 3});
+    document.add(std::move(table));
 }
 
 /// Where NaN and infinities are, in order of appearance: the first step that has them is the one to look at.
-std::string nonfinite_table(const std::vector<HistogramEntry>& tensors, const HistogramToolOptions& options,
-                            bool color) {
-    Table table({"tensor", "NaN", "infinite", "elements"});
-    std::size_t rows = 0, hidden = 0;
+void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensors, std::size_t most) {
+    const EntryColumns columns(tensors, Grouping::tensor);
+    TableBlock table{.caption = {}, .header = columns.header(), .rows = {}};
+    table.header.insert(table.header.end(), {"NaN", "infinite", "elements"});
+    std::size_t all = 0;
     for (const HistogramEntry& tensor : tensors) {
         const MagnitudeHistogram& histogram = tensor.magnitudes.histogram;
         if (histogram.nan + histogram.inf == 0) continue;
-        if (options.worst != 0 && rows == options.worst) {
-            ++hidden;
-            continue;
-        }
-        ++rows;
-        table.add({label_of(tensor, true), grouped(histogram.nan), grouped(histogram.inf), grouped(histogram.count())});
+        if (++all > most && most != 0) continue;
+        table.rows.push_back(columns.cells(tensor));
+        for (const std::uint64_t n : {histogram.nan, histogram.inf, histogram.count()})
+            table.rows.back().push_back(count_cell(n));
     }
-    if (rows == 0) return {};
-    return "\n" + inked("Tensors with NaN or infinities (@step)", Ink::bold, color) + "\n" + table.text(color) +
-           (hidden > 0 ? fmt::format("... and {} more: --worst 0 shows them\n", grouped(hidden)) : "");
+    if (all == 0) return;
+    table.caption = shown_of(table.rows.size(), all, columns.noun, "in the order of the files");
+    document.add(Heading{"NaN or infinities", 3});
+    document.add(std::move(table));
 }
 
-std::string error_table(const HistogramEntry& total, const HistogramOptions& options, bool color) {
-    Table table({"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"});
+TableBlock error_table(const HistogramEntry& total, const HistogramOptions& options) {
+    TableBlock table{.caption = "Over elements that stay finite. SQNR: signal-to-quantization-noise ratio.",
+                     .header = {"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"},
+                     .rows = {}};
     for (const FormatSpec& format : options.formats)
         for (const auto& [key, error] : total.errors) {
             if (key.first != format.name) continue;
             const double sqnr = error.sqnr();
-            table.add({format.name, scale_text(key.second),
-                       std::isfinite(sqnr) ? fmt::format("{:.1f} dB", sqnr)
-                       : std::isinf(sqnr)  ? "exact"
-                                           : "-",
-                       error.nonzero == 0 ? "-" : fmt::format("{:.3g}", error.mean_relative()),
-                       fmt::format("{:.3g}", error.max_relative), grouped(error.excluded)});
+            table.rows.push_back({{format.name},
+                                  {scale_text(key.second), std::log2(key.second)},
+                                  std::isfinite(sqnr) ? Cell{fmt::format("{:.1f} dB", sqnr), sqnr}
+                                  : std::isinf(sqnr)  ? Cell{"exact", sqnr}
+                                                      : no_value(),
+                                  error.nonzero == 0 ? no_value() : number_cell(error.mean_relative(), 3),
+                                  number_cell(error.max_relative, 3),
+                                  count_cell(error.excluded)});
         }
-    return "\n" + inked("Error of the cast, over elements that stay finite", Ink::bold, color) + "\n" +
-           table.text(color);
+    return table;
 }
 
-std::string block_table(const HistogramEntry& total, const HistogramOptions& options, bool color) {
+TableBlock block_table(const HistogramEntry& total, const HistogramOptions& options) {
     const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
     const auto cell = [&](const ClassCounts& counts) {
-        return percent(counts.underflow, nonzero) + ", " + percent(counts.overflow, nonzero);
+        const Cell underflow = share_cell(static_cast<double>(counts.underflow), nonzero);
+        return Cell{underflow.text + ", " + percent(counts.overflow, nonzero), underflow.value};
     };
-    Table table({"format", "MX scale a block", "amax a block", "amax a tensor"});
+    TableBlock table{.caption = fmt::format("Underflow, clipped: shares of the non-zero elements. {}, {} of them zero.",
+                                            plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks)),
+                     .header = {"format", "MX scale a block", "amax a block", "amax a tensor"},
+                     .rows = {}};
     for (const BlockCounts& f : total.blocks.formats)
         if (options.formats.size() > 4 || std::ranges::find(options.formats, f.format) != options.formats.end() ||
             f.format == format("e2m1"))
-            table.add({f.format.name, cell(f.mx), cell(f.amax), cell(f.tensor)});
-    return "\n" +
-           inked(
-               fmt::format("Underflow, clipped of non-zero with a scale for each {} elements", grouped(options.block)),
-               Ink::bold, color) +
-           "\n" + table.text(color) +
-           fmt::format("{} blocks, {} of them zero\n", grouped(total.blocks.blocks), grouped(total.blocks.zero_blocks));
+            table.rows.push_back({{f.format.name}, cell(f.mx), cell(f.amax), cell(f.tensor)});
+    return table;
 }
 
 /// An integer, or an expectation with the digits that may decide.
-std::string amount(double n) { return n == std::floor(n) ? grouped(rounded(n)) : fmt::format("{:.10g} expected", n); }
+std::string amount(double n) {
+    return n == std::floor(n) ? grouped(static_cast<std::uint64_t>(n)) : fmt::format("{:.10g} expected", n);
+}
 
 std::string measured(const GateResult& result) {
     if (result.gate.denominator == Denominator::none) return "it is " + amount(result.part);
     if (result.empty())
         return result.gate.denominator == Denominator::all ? "there are no elements"
                                                            : "there are no finite non-zero elements";
-    return fmt::format("it is {} ({} of {})", share(result.part, result.whole), amount(result.part),
+    return fmt::format("it is {} ({} of {})", share_cell(result.part, result.whole).text, amount(result.part),
                        grouped(result.whole));
 }
 
-std::string gate_lines(const HistogramFindings& findings, bool color) {
-    std::string out;
-    for (const GateResult& result : findings.gates)
-        out += wrapped(fmt::format("gate {}: {}; {}", result.gate.text,
-                                   inked(result.holds ? "holds" : "FAILS", result.holds ? Ink::green : Ink::red, color),
-                                   measured(result)),
-                       2);
-    return out;
+void add_gates(Document& document, const std::vector<GateResult>& gates) {
+    document.add(Heading{"Gates", 3});
+    for (const GateResult& result : gates)
+        document.add(Paragraph{.text = fmt::format("gate {}: {}; {}", result.gate.text,
+                                                   result.holds ? "holds" : "FAILS", measured(result)),
+                               .tone = result.holds ? Tone::good : Tone::bad});
 }
 
-std::string footnotes(const HistogramOptions& options) {
+std::string terms_of(const HistogramOptions& options) {
     const RecommendationOptions& limits = options.recommendation;
     const Rounding rounding = options.policy.rounding;
     const bool random = rounding == Rounding::stochastic;
-    return wrapped(
-        fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's "
-                    "normal values. Overflow: beyond the largest finite value. {}Safe scales: no overflow "
-                    "and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, else {} binades "
-                    "below overflow.",
-                    rounding == Rounding::nearest_even ? "to nearest even" : fmt::format("with {}", name_of(rounding)),
-                    options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
-                    random ? "Counts are expectations. " : "", 100 * limits.limit,
-                    random ? ", whatever the random bits" : "", limits.margin));
+    return fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's "
+                       "normal values. Overflow: beyond the largest finite value. {}Safe scales: no overflow "
+                       "and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, else {} binades "
+                       "below overflow.",
+                       rounding == Rounding::nearest_even ? "to nearest even"
+                                                          : fmt::format("with {}", name_of(rounding)),
+                       options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
+                       random ? "Counts are expectations. " : "", 100 * limits.limit,
+                       random ? ", whatever the random bits" : "", limits.margin);
 }
 
-/// The scales to draw: from where nothing of the widest data survives at either end, within reason.
-std::pair<int, int> scale_range(const HistogramFindings& findings, const HistogramOptions& options) {
-    int low = 0, high = 0;
-    for (std::size_t i = 0; i < options.formats.size(); ++i) {
-        const Recommendation& advice = findings.formats[i].recommendation;
-        if (options.formats[i].exponent_bits >= 8 && advice.window && advice.log2_scale == 0)
-            continue; // wide formats would stretch the picture
-        low = std::min({low, advice.lowest_enough, advice.highest_safe});
-        high = std::max({high, advice.lowest_enough, advice.highest_safe});
+TableBlock file_table(const HistogramFindings& findings) {
+    TableBlock table{.caption = "SHA-256, as sha256sum prints it.",
+                     .header = {"file", "SHA-256", "bytes"},
+                     .rows = {},
+                     .text_columns = 2,
+                     .folded = true};
+    std::set<std::string> files;
+    for (const HistogramEntry& entry : findings.tensors) {
+        std::error_code none;
+        if (!files.insert(entry.file).second || !std::filesystem::is_regular_file(entry.file, none)) continue;
+        const SourceFile file = hashed(entry.file, entry.file);
+        table.rows.push_back({{file.name}, {file.sha256}, count_cell(file.bytes)});
     }
-    return {std::max(low - 8, -140), std::min(high + 8, 140)};
+    return table;
 }
 
 } // namespace
 
-MagnitudeFigure magnitude_figure(const HistogramFindings& findings, const HistogramOptions& options) {
-    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
-    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"),
-                           {},
-                           histogram.zero,
-                           histogram.nan,
-                           histogram.inf,
-                           options.formats,
-                           options.policy};
-    for (const auto& [exponent, row] : histogram.rows)
-        figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
-    return figure;
-}
-
-std::string terminal_report(const HistogramFindings& findings, const HistogramToolOptions& options, bool color) {
-    std::string out = heading(findings, options, color) + "\n";
-    if (findings.total.magnitudes.histogram.count() == 0) return out + "No elements.\n" + gate_lines(findings, color);
-    out += magnitude_text(magnitude_figure(findings, options), color) + "\n";
-    out += format_table(findings, options, color) + "\n";
-    for (const std::string& advice : findings.advice) out += wrapped(advice, 2);
-    out += nonfinite_table(findings.tensors, options, color);
-    out += entry_tables(findings, options, color);
-    if (options.error) out += error_table(findings.total, options, color);
-    if (options.block != 0) out += block_table(findings.total, options, color);
-    if (!findings.gates.empty()) out += "\n" + gate_lines(findings, color);
-    return out + "\n" + footnotes(options);
-}
-
-RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions& options) {
-    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
-    const auto [low, high] = scale_range(findings, options);
-    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(histogram.nonzero(), 1));
-    std::string title = "What a loss scale loses and saves";
-    if (const CastRule rule = options.rule(); rule.rounding != Rounding::nearest_even || rule.flush)
-        title += fmt::format(" ({}{}{})", name_of(rule.rounding), rule.flush ? ", subnormals flushed" : "",
-                             rule.rounding == Rounding::stochastic ? ", the worst the random bits can do" : "");
-    RateFigure rates{title, low, options.recommendation.limit, {}};
-    for (std::size_t i = 0; i < options.formats.size(); ++i) {
-        const FormatSpec& format = options.formats[i];
-        const Recommendation& advice = findings.formats[i].recommendation;
-        RateCurve curve{format, {}, {}, std::nullopt, advice.log2_scale};
-        if (advice.window) curve.window = {advice.window->low, advice.window->high};
-        for (int k = low; k <= high; ++k) {
-            const ClassCounts counts = classes_at(findings.total, format, k, options);
-            curve.underflow.push_back(static_cast<double>(counts.underflow) / nonzero);
-            curve.overflow.push_back(static_cast<double>(counts.overflow) / nonzero);
-        }
-        rates.curves.push_back(std::move(curve));
+Document document_of(const HistogramFindings& findings, const HistogramToolOptions& options) {
+    Document document{.title = "What number formats do to recorded gradients",
+                      .subtitle = subtitle_of(findings),
+                      .blocks = {}};
+    const bool empty = findings.total.magnitudes.histogram.count() == 0;
+    if (options.sample)
+        document.add(Paragraph{"The sample gradients of the project; name files or folders for your own."});
+    if (empty) document.add(Paragraph{"No elements."});
+    document.add(Heading{"Verdict"});
+    if (!empty)
+        for (const std::string& advice : findings.advice) document.add(Paragraph{advice, true});
+    add_gates(document, findings.gates);
+    if (empty) return document;
+    document.add(Heading{"Magnitudes and formats"});
+    document.add(FigureBlock{magnitude_figure(findings, options), ""});
+    document.add(FigureBlock{rate_figure(findings, options), ""});
+    document.add(format_table(findings, options));
+    document.add(Paragraph{terms_of(options)});
+    document.add(Heading{fmt::format("Worst {}s", grouping_names[static_cast<std::size_t>(options.by)])});
+    add_nonfinite(document, findings.tensors, options.worst);
+    add_entries(document, findings, options, "Non-zero elements that become zero at scale 1", &CastCounts::underflow);
+    add_entries(document, findings, options, "Non-zero elements that overflow at scale 1", &CastCounts::overflow);
+    if (options.error) {
+        document.add(Heading{"Error of the cast"});
+        document.add(error_table(findings.total, options));
     }
-    return rates;
+    if (options.block != 0) {
+        document.add(Heading{fmt::format("A scale for each {} elements", grouped(options.block))});
+        document.add(block_table(findings.total, options));
+    }
+    return document;
 }
 
-std::string svg_report(const HistogramFindings& findings, const HistogramOptions& options) {
-    return svg_document({magnitude_figure(findings, options), rate_figure(findings, options)});
+std::string html_report(const HistogramFindings& findings, const HistogramToolOptions& options) {
+    Document document = document_of(findings, options);
+    Bullets trouble{findings.errors}; // a terminal has had them on standard error
+    trouble.items.insert(trouble.items.end(), findings.warnings.begin(), findings.warnings.end());
+    if (!trouble.items.empty()) {
+        const std::array<Block, 2> first = {Heading{"What went wrong"}, std::move(trouble)};
+        document.blocks.insert(document.blocks.begin(), first.begin(), first.end());
+    }
+    Bullets definitions;
+    for (const auto& [term, text] : definitions_of(options)) definitions.items.push_back(term + ": " + text);
+    const std::string made_by = fmt::format("This page: {}; made by ampscope {}.", options.command, AMPSCOPE_VERSION);
+    document.appendix = {Heading{"Definitions"}, std::move(definitions), Heading{"Provenance"}, Bullets{{made_by}},
+                         file_table(findings)};
+    return html_of(document);
 }
 
 } // namespace amp::histogram_tool
