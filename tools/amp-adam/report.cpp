@@ -2,8 +2,6 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
-#include <ampscope/tools/chart/chart.h>
-#include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -34,75 +32,73 @@ std::string basis_text(const AdamFindings& f) {
     return "";
 }
 
-/// 2^k, or where the median is nothing: "0", "inf".
-std::string median_text(const BinadeCounts& counts) {
-    if (counts.count() == 0) return "-";
+/// 2^k, or "0", "inf" where the median is that.
+Cell median_cell(const BinadeCounts& counts) {
+    if (counts.count() == 0) return no_value();
     const int median = counts.median();
-    return median == INT_MIN ? "0" : median == INT_MAX ? "inf" : power_of_two(median);
+    return {median == INT_MIN ? "0" : median == INT_MAX ? "inf" : power_of_two(median), median};
 }
 
 std::string eps_text(double eps) { return fmt::format("{:g}", eps); }
 
-/// "fp16 stores 1e-08 as 0": where a format does not hold an eps of the sweep within a percent.
-std::string stored_text(const AdamFindings& f) {
-    std::string text;
+/// "eps in fp16: 1e-08 as 0": where a format does not hold an eps of the sweep within a percent.
+void add_stored(Document& document, const AdamFindings& f) {
     for (const FormatSpec& state : f.question.states) {
         std::vector<std::string> parts;
         for (const double eps : f.question.eps) {
             const double stored = quantize(state, eps);
             if (std::abs(stored - eps) > 0.01 * eps) parts.push_back(fmt::format("{:g} as {:.4g}", eps, stored));
         }
-        if (!parts.empty()) text += wrapped(fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", ")));
+        if (!parts.empty())
+            document.add(Paragraph{fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", "))});
     }
-    return text;
 }
 
-std::string eps_table(const AdamFindings& f, bool color) {
-    std::vector<std::string> header = {"eps"};
+Cell share_cell(std::uint64_t part, std::uint64_t whole) { return amp::share_cell(static_cast<double>(part), whole); }
+
+TableBlock eps_table(const AdamFindings& f) {
+    TableBlock table{
+        .caption = "decides: share of the elements with a gradient whose sqrt(v_hat) is below eps as it is stored: "
+                   "eps, not v, sets their step. NaN, inf: share of all elements whose step is not finite. *: the eps "
+                   "in use.",
+        .header = {"eps"},
+        .rows = {}};
     for (const FormatSpec& s : f.question.states) {
-        header.push_back(fmt::format("{} decides", s.name));
-        header.emplace_back("NaN, inf");
+        table.header.push_back(fmt::format("{} decides", s.name));
+        table.header.emplace_back("NaN, inf");
     }
-    Table table(header);
     for (std::size_t i = 0; i < f.question.eps.size(); ++i) {
-        std::vector<std::string> row = {eps_text(f.question.eps[i]) + (i == f.question.usual_eps ? " *" : "")};
+        const double eps = f.question.eps[i];
+        table.rows.push_back({{eps_text(eps) + (i == f.question.usual_eps ? " *" : ""), eps}});
         for (const StateEffects& s : f.total.states) {
-            row.push_back(percent(s.eps[i].dominated, f.total.nonzero));
-            row.push_back(percent(s.eps[i].nonfinite, f.total.elements));
+            table.rows.back().push_back(share_cell(s.eps[i].dominated, f.total.nonzero));
+            table.rows.back().push_back(share_cell(s.eps[i].nonfinite, f.total.elements));
         }
-        table.add(row);
     }
-    return table.text(color) +
-           wrapped(
-               "decides: of the elements with a gradient, those whose sqrt(v_hat) is below eps as it is stored: eps, "
-               "not v, sets their step. NaN, inf: of all elements, steps that are not finite. *: the eps in use.");
+    return table;
 }
 
-std::string state_table(const AdamFindings& f, bool color) {
-    std::vector<std::string> header = {"state"}, underflow = {"v is 0, the gradient is not"},
-                             stuck = {"v cannot decay"};
+TableBlock state_table(const AdamFindings& f) {
+    TableBlock table{
+        .caption = {}, .header = {"state"}, .rows = {{{"v is 0, the gradient is not"}}, {{"v cannot decay"}}}};
     for (std::size_t i = 0; i < f.total.states.size(); ++i) {
-        header.emplace_back(f.question.states[i].name);
-        underflow.push_back(percent(f.total.states[i].v_underflow, f.total.nonzero));
-        stuck.push_back(percent(f.total.states[i].v_stuck, f.total.elements));
+        table.header.push_back(f.question.states[i].name);
+        table.rows[0].push_back(share_cell(f.total.states[i].v_underflow, f.total.nonzero));
+        table.rows[1].push_back(share_cell(f.total.states[i].v_stuck, f.total.elements));
     }
-    Table table(header);
-    table.add(underflow);
-    table.add(stuck);
-    return table.text(color);
+    return table;
 }
 
 std::string lost_text(const AdamFindings& f) {
-    if (f.total.updated == 0) return "Updates lost in the weights' format: the weights are not recorded.\n";
+    if (f.total.updated == 0) return "Updates lost in the weights' format: the weights are not recorded.";
     std::vector<std::string> parts;
     for (std::size_t i = 0; i < f.total.lost.size(); ++i)
         parts.push_back(fmt::format("{} {}", f.question.weights[i].name, percent(f.total.lost[i], f.total.updated)));
-    return wrapped(
-        fmt::format("Weights with a gradient that the step leaves as they are (state in FP32), by their format: {}.",
-                    fmt::join(parts, ", ")));
+    return fmt::format("Weights with a gradient that the step leaves as they are (state in FP32), by their format: {}.",
+                       fmt::join(parts, ", "));
 }
 
-std::string tensor_table(const AdamFindings& f, const AdamToolOptions& options, bool color) {
+TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
     std::vector<const AdamTensor*> tensors;
     for (const AdamTensor& t : f.tensors) tensors.push_back(&t);
     const std::size_t usual = f.question.usual_eps;
@@ -114,34 +110,41 @@ std::string tensor_table(const AdamFindings& f, const AdamToolOptions& options, 
         return rank(a) < rank(b);
     });
     const std::size_t shown = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
-    Table table({"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"});
+    TableBlock table{
+        .caption = fmt::format("{}Medians over elements with a gradient, state in FP32. muted from: the eps of the "
+                               "sweep from which on it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).",
+                               shown < tensors.size() ? fmt::format("{} of {} tensors. ", shown, tensors.size()) : ""),
+        .header = {"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"},
+        .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
         const AdamEffects& e = tensors[i]->effects;
         const std::optional<double>& muting = tensors[i]->muted_from;
-        table.add({printable(tensors[i]->name), median_text(e.root),
-                   percent(e.states.front().eps[usual].dominated, e.nonzero), muting ? eps_text(*muting) : "-",
-                   median_text(e.rate)});
+        table.rows.push_back({{tensors[i]->name},
+                              median_cell(e.root),
+                              share_cell(e.states.front().eps[usual].dominated, e.nonzero),
+                              muting ? Cell{eps_text(*muting), *muting} : no_value(),
+                              median_cell(e.rate)});
     }
-    std::string text = table.text(color);
-    if (shown < tensors.size()) text += fmt::format("{} of {} tensors\n", shown, tensors.size());
-    return text +
-           wrapped(
-               "Medians over elements with a gradient, state in FP32. muted from: the eps of the sweep from which on "
-               "it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).");
+    return table;
 }
 
-std::string report_of(const AdamFindings& f, const AdamToolOptions& options, bool color) {
+void add_findings(Document& document, const AdamFindings& f, const AdamToolOptions& options) {
     const OptimizerOptions& o = f.question.options;
-    std::string text = inked(clipped(printable(f.name), 40), Ink::bold, color) +
-                       fmt::format(": {}{}, {}\n", f.step ? fmt::format("step {}, ", *f.step) : "",
-                                   plural(f.tensors.size(), "tensor"), plural(f.total.elements, "element"));
-    text += wrapped(fmt::format("{}; {} in {}'s order, learning rate {:g}, betas {:g} and {:g}.", basis_text(f),
-                                optimizer_kind_names[static_cast<std::size_t>(o.kind)],
-                                optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate, o.beta1,
-                                o.beta2));
-    text += "\n" + eps_table(f, color) + stored_text(f) + "\n" + state_table(f, color) + lost_text(f) + "\n" +
-            tensor_table(f, options, color) + "\n" + wrapped(f.advice);
-    return text;
+    document.add(Heading{fmt::format("{}: {}{}, {}", clipped(printable(f.name), 40),
+                                     f.step ? fmt::format("step {}, ", *f.step) : "",
+                                     plural(f.tensors.size(), "tensor"), plural(f.total.elements, "element"))});
+    document.add(Paragraph{f.advice, true});
+    document.add(Paragraph{fmt::format("{}; {} in {}'s order, learning rate {:g}, betas {:g} and {:g}.", basis_text(f),
+                                       optimizer_kind_names[static_cast<std::size_t>(o.kind)],
+                                       optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate,
+                                       o.beta1, o.beta2)});
+    document.add(FigureBlock{ratio_figure(f), ""});
+    document.add(FigureBlock{sweep_figure(f), ""});
+    document.add(eps_table(f));
+    add_stored(document, f);
+    document.add(state_table(f));
+    document.add(Paragraph{lost_text(f)});
+    document.add(tensor_table(f, options));
 }
 
 Json json_of(const BinadeCounts& counts) {
@@ -183,10 +186,10 @@ std::string note_of(const AdamFindings& f, std::size_t state) {
 
 } // namespace
 
-std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color) {
-    std::string text;
-    for (const AdamFindings& f : inputs) text += (text.empty() ? "" : "\n") + report_of(f, options, color);
-    return text;
+Document document_of(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options) {
+    Document document{.title = "What eps and the formats of its state do to Adam", .subtitle = {}, .blocks = {}};
+    for (const AdamFindings& f : inputs) add_findings(document, f, options);
+    return document;
 }
 
 void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink) {

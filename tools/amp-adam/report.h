@@ -2,12 +2,13 @@
 #pragma once
 
 #include <ampscope/tools/amp-adam/options.h>
-#include <ampscope/tools/chart/chart.h>
+#include <ampscope/tools/document/document.h>
 #include <ampscope/tools/output.h>
 
 namespace amp::adam_tool {
 
-std::string terminal_report(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options, bool color);
+/// What the terminal and the page say: a section for each input.
+Document document_of(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options);
 
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
 void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink);

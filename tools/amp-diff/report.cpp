@@ -2,8 +2,6 @@
 
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/base/text.h>
-#include <ampscope/tools/chart/chart.h>
-#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -12,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace amp::diff_tool {
 
@@ -23,7 +20,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t panels_shown = 6;
 
 std::string figure_text(double x) { return x == 0 ? "0" : fmt::format("{:.3g}", x); }
-std::string step_text(const std::optional<std::int64_t>& step) { return step ? std::to_string(*step) : "-"; }
 
 /// "[3, 17]"; of a tensor without dimensions "".
 std::string place_of(std::uint64_t index, const std::vector<std::uint64_t>& shape) {
@@ -86,39 +82,54 @@ std::vector<const StepDiff*> steps_shown(const DiffFindings& findings, std::size
     return shown;
 }
 
-std::string steps_table(const DiffFindings& findings, const DiffToolOptions& options, bool color) {
+Cell figure_cell(double x) { return {figure_text(x), x}; }
+Cell step_cell(const std::optional<std::int64_t>& step) {
+    return step ? Cell{std::to_string(*step), static_cast<double>(*step)} : no_value();
+}
+Cell differing_cell(const TensorDiff& diff) {
+    return share_cell(static_cast<double>(diff.differing()), diff.elements());
+}
+
+std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffToolOptions& options) {
     if (findings.steps.size() < 2 && (findings.steps.empty() || findings.steps.front().origin == DiffOrigin::unknown))
-        return "";
-    Table table({"step", "tensors", "elements", "|a-b|/|a|", "max ulps", "what it is"});
+        return std::nullopt;
+    TableBlock table{.caption = {},
+                     .header = {"step", "tensors", "elements", "|a-b|/|a|", "max ulps", "what it is"},
+                     .rows = {}};
     const auto shown = steps_shown(findings, options.rows == 0 ? findings.steps.size() : options.rows);
     for (const StepDiff* s : shown)
-        table.add({step_text(s->step), fmt::format("{} of {}", s->differing, s->tensors),
-                   percent(s->diff.differing(), s->diff.elements()), figure_text(s->diff.relative_norm()),
-                   figure_text(s->diff.max_ulps), origin_text(*s)});
-    std::string text = table.text(color);
+        table.rows.push_back({step_cell(s->step),
+                              {fmt::format("{} of {}", s->differing, s->tensors)},
+                              differing_cell(s->diff),
+                              figure_cell(s->diff.relative_norm()),
+                              figure_cell(s->diff.max_ulps),
+                              {origin_text(*s)}});
     if (shown.size() < findings.steps.size())
-        text += fmt::format("{} of {} steps\n", shown.size(), findings.steps.size());
-    return text + wrapped("local error: weights and optimizer were the same before the step; drift: they had parted.") +
-           "\n";
+        table.caption = fmt::format("{} of {} steps. ", shown.size(), findings.steps.size());
+    table.caption += "local error: weights and optimizer were the same before the step; drift: they had parted.";
+    return table;
 }
 
-std::string tensors_table(const DiffFindings& findings, const DiffToolOptions& options, bool color) {
+TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& options) {
     const auto pairs = by_distance(findings);
     const std::size_t shown = options.rows == 0 ? pairs.size() : std::min(options.rows, pairs.size());
-    Table table({"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"});
-    std::set<std::string> odd;
+    TableBlock table{.caption = {},
+                     .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"},
+                     .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
         const PairedTensor& p = *pairs[i];
-        table.add({printable(p.name), step_text(p.step), percent(p.diff.differing(), p.diff.elements()),
-                   figure_text(p.diff.max_ulps), figure_text(p.diff.max_relative),
-                   figure_text(p.diff.relative_norm())});
+        table.rows.push_back({{p.name},
+                              step_cell(p.step),
+                              differing_cell(p.diff),
+                              figure_cell(p.diff.max_ulps),
+                              figure_cell(p.diff.max_relative),
+                              figure_cell(p.diff.relative_norm())});
     }
-    std::string text = table.text(color);
-    if (shown < pairs.size()) text += fmt::format("the {} that differ most of {}\n", shown, pairs.size());
-    return text;
+    if (shown < pairs.size()) table.caption = fmt::format("The {} that differ most of {}.", shown, pairs.size());
+    return table;
 }
 
-/// NaN, infinities, signs and zeros that differ.
+/// NaN, infinities, signs and zeros that differ; nothing where there are none.
 std::string classes_text(const TensorDiff& diff) {
     std::vector<std::string> parts;
     for (const auto& [c, what] : {std::pair{DiffClass::nan, "NaN in one"},
@@ -127,10 +138,10 @@ std::string classes_text(const TensorDiff& diff) {
                                   {DiffClass::zero, "zero in one"},
                                   {DiffClass::zero_sign, "zeros of other sign"}})
         if (diff.of(c) > 0) parts.push_back(fmt::format("{} {}", grouped(diff.of(c)), what));
-    return parts.empty() ? "" : wrapped(fmt::format("Elements: {}.", fmt::join(parts, ", ")));
+    return parts.empty() ? "" : fmt::format("Elements: {}.", fmt::join(parts, ", "));
 }
 
-std::string worst_text(const DiffFindings& findings, const DiffToolOptions& options) {
+Bullets worst_list(const DiffFindings& findings, const DiffToolOptions& options) {
     struct Item {
         const DifferingElement* element;
         const PairedTensor* pair;
@@ -139,22 +150,77 @@ std::string worst_text(const DiffFindings& findings, const DiffToolOptions& opti
     for (const PairedTensor& pair : findings.pairs)
         for (const DifferingElement& e : pair.diff.worst) items.push_back({&e, &pair});
     std::ranges::stable_sort(items, [](const Item& a, const Item& b) { return a.element->ulps > b.element->ulps; });
-    std::string text = "\nFarthest apart:\n";
+    Bullets list;
     for (std::size_t i = 0; i < std::min(options.rows == 0 ? items.size() : options.rows, items.size()); ++i)
-        text += wrapped(fmt::format("{} ulps, {}{}", figure_text(items[i].element->ulps),
-                                    items[i].pair->step ? fmt::format("step {}, ", *items[i].pair->step) : "",
-                                    element_text(*items[i].element, *items[i].pair)),
-                        2);
-    return text;
+        list.items.push_back(fmt::format("{} ulps, {}{}", figure_text(items[i].element->ulps),
+                                         items[i].pair->step ? fmt::format("step {}, ", *items[i].pair->step) : "",
+                                         element_text(*items[i].element, *items[i].pair)));
+    return list;
 }
 
-std::string missing_text(const std::vector<std::string>& names, std::string_view side, std::size_t most) {
-    if (names.empty()) return "";
+/// What has no counterpart.
+void add_missing(Bullets& list, const std::vector<std::string>& names, std::string_view side) {
+    constexpr std::size_t most = 5;
+    if (names.empty()) return;
     std::vector<std::string> shown;
     for (std::size_t i = 0; i < std::min(names.size(), most); ++i) shown.push_back(clipped(printable(names[i]), 50));
-    return wrapped(fmt::format("Only in {}: {}{}", side, fmt::join(shown, "; "),
-                               names.size() > most ? fmt::format("; and {} more", names.size() - most) : ""),
-                   2);
+    list.items.push_back(fmt::format("Only in {}: {}{}", side, fmt::join(shown, "; "),
+                                     names.size() > most ? fmt::format("; and {} more", names.size() - most) : ""));
+}
+
+std::string verdict_of(const DiffFindings& findings) {
+    const TensorDiff& total = findings.total;
+    if (findings.first() == nullptr)
+        return fmt::format("The same: {} of {}, bit for bit in value.", plural(total.elements(), "element"),
+                           plural(findings.pairs.size(), "tensor"));
+    return fmt::format("They differ: {} of {} elements ({}).", grouped(total.differing()), grouped(total.elements()),
+                       percent(total.differing(), total.elements()));
+}
+
+std::string title_of(const DiffToolOptions& options) {
+    return options.a.filename().string() + " and " + options.b.filename().string();
+}
+
+/// How far apart they are over the steps, where there are several.
+std::optional<FigureBlock> lines_of(const DiffFindings& findings, const std::string& title) {
+    if (findings.steps.size() < 2 || !findings.steps.front().step) return std::nullopt;
+    LineFigure lines{
+        .title = title + ": how far apart",
+        .subtitle = "|a - b| / |a| of all gradients, and of the state before the step where it was recorded",
+        .x_label = "step",
+        .marks = {},
+        .log2_y = true,
+        .first = static_cast<double>(*findings.steps.front().step),
+        .last = static_cast<double>(*findings.steps.back().step),
+        .panels = {{.name = "distance", .note = {}, .series = {}}}};
+    LineSeries gradients{.name = "gradients", .points = {}}, state{.name = "state", .points = {}};
+    const auto log2 = [](double x) { return x > 0 ? std::log2(x) : std::nan(""); };
+    for (const StepDiff& s : findings.steps) {
+        const auto x = static_cast<double>(s.step.value_or(0));
+        gradients.points.emplace_back(x, log2(s.diff.relative_norm()));
+        if (s.origin != DiffOrigin::unknown) state.points.emplace_back(x, log2(s.state_distance));
+    }
+    lines.panels.front().series.push_back(gradients);
+    if (!state.points.empty()) lines.panels.front().series.push_back(state);
+    return FigureBlock{lines, ""};
+}
+
+BarFigure bars_of(const DiffFindings& findings, const std::string& title) {
+    BarFigure bars{.title = title + ": distances",
+                   .subtitle = "elements by their distance in units in the last place, rounded up to a power of two",
+                   .x_label = "ulps",
+                   .panels = {}};
+    for (const PairedTensor* pair : by_distance(findings)) {
+        if (bars.panels.size() == panels_shown) break;
+        const std::string step = pair->step ? fmt::format("step {}, ", *pair->step) : "";
+        bars.panels.push_back({.name = pair->name,
+                               .note = fmt::format("{}{} differ, at most {} ulps", step,
+                                                   percent(pair->diff.differing(), pair->diff.elements()),
+                                                   figure_text(pair->diff.max_ulps)),
+                               .bins = pair->diff.ulps,
+                               .elements = pair->diff.elements()});
+    }
+    return bars;
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : std::isnan(x) ? Json(nullptr) : Json("inf"); }
@@ -196,30 +262,34 @@ Json json_of(const PairedTensor& pair) {
 
 } // namespace
 
-std::string terminal_report(const DiffFindings& findings, const DiffToolOptions& options, bool color) {
-    std::string text;
-    for (const std::string& note : findings.notes) text += wrapped(clipped(printable(note), 200), 2);
-    text += missing_text(findings.only_a, "A", 5) + missing_text(findings.only_b, "B", 5);
-    const TensorDiff& total = findings.total;
+Document document_of(const DiffFindings& findings, const DiffToolOptions& options) {
+    Document document{.title = title_of(options), .subtitle = {}, .blocks = {}};
+    document.add(Paragraph{verdict_of(findings), true});
     const PairedTensor* const first = findings.first();
-    if (!text.empty()) text += "\n";
-    if (first == nullptr) {
-        text += fmt::format("The same: {} of {}, bit for bit in value.\n", plural(total.elements(), "element"),
-                            plural(findings.pairs.size(), "tensor"));
-    } else {
-        text += wrapped(fmt::format("{} of {} elements differ ({}).", grouped(total.differing()),
-                                    grouped(total.elements()), percent(total.differing(), total.elements())));
-        text += wrapped(fmt::format("First: {}{}", first->step ? fmt::format("step {}, ", *first->step) : "",
-                                    element_text(*first->diff.first, *first)),
-                        2) +
-                "\n";
-        text += steps_table(findings, options, color) + tensors_table(findings, options, color) + "\n" +
-                classes_text(total) + worst_text(findings, options);
-    }
+    if (first != nullptr)
+        document.add(Paragraph{fmt::format("First: {}{}", first->step ? fmt::format("step {}, ", *first->step) : "",
+                                           element_text(*first->diff.first, *first)),
+                               true});
     for (const DiffGateResult& g : judge(findings, options.gates))
-        text +=
-            fmt::format("{}: gate {} ({})\n", g.holds ? "holds" : "DOES NOT HOLD", g.gate.text, figure_text(g.value));
-    return text;
+        document.add(Paragraph{.text = fmt::format("{}: gate {} ({})", g.holds ? "holds" : "DOES NOT HOLD", g.gate.text,
+                                                   figure_text(g.value)),
+                               .tone = g.holds ? Tone::good : Tone::bad});
+    Bullets notes;
+    for (const std::string& note : findings.notes) notes.items.push_back(clipped(printable(note), 200));
+    add_missing(notes, findings.only_a, "A");
+    add_missing(notes, findings.only_b, "B");
+    if (!notes.items.empty()) document.add(std::move(notes));
+    if (first == nullptr) return document;
+    document.add(Heading{"Steps"});
+    document.add(lines_of(findings, document.title));
+    document.add(steps_table(findings, options));
+    document.add(Heading{"Tensors"});
+    document.add(FigureBlock{bars_of(findings, document.title), ""});
+    document.add(tensors_table(findings, options));
+    if (const std::string classes = classes_text(findings.total); !classes.empty()) document.add(Paragraph{classes});
+    document.add(Heading{"Farthest apart"});
+    document.add(worst_list(findings, options));
+    return document;
 }
 
 std::string json_report(const DiffFindings& findings, const DiffToolOptions& options) {
@@ -260,43 +330,8 @@ std::string json_report(const DiffFindings& findings, const DiffToolOptions& opt
 
 std::string svg_report(const DiffFindings& findings, const DiffToolOptions& options) {
     std::vector<Figure> figures;
-    const std::string title = options.a.filename().string() + " and " + options.b.filename().string();
-    if (findings.steps.size() > 1 && findings.steps.front().step) {
-        LineFigure lines{.title = title + ": how far apart",
-                         .subtitle =
-                             "|a - b| / |a| of all gradients, and of the state before the step where it was recorded",
-                         .x_label = "step",
-                         .marks = {},
-                         .log2_y = true,
-                         .first = static_cast<double>(*findings.steps.front().step),
-                         .last = static_cast<double>(*findings.steps.back().step),
-                         .panels = {{.name = "distance", .note = {}, .series = {}}}};
-        LineSeries gradients{.name = "gradients", .points = {}}, state{.name = "state", .points = {}};
-        const auto log2 = [](double x) { return x > 0 ? std::log2(x) : std::nan(""); };
-        for (const StepDiff& s : findings.steps) {
-            const auto x = static_cast<double>(s.step.value_or(0));
-            gradients.points.emplace_back(x, log2(s.diff.relative_norm()));
-            if (s.origin != DiffOrigin::unknown) state.points.emplace_back(x, log2(s.state_distance));
-        }
-        lines.panels.front().series.push_back(gradients);
-        if (!state.points.empty()) lines.panels.front().series.push_back(state);
-        figures.emplace_back(lines);
-    }
-    BarFigure bars{.title = title + ": distances",
-                   .subtitle = "elements by their distance in units in the last place, rounded up to a power of two",
-                   .x_label = "ulps",
-                   .panels = {}};
-    for (const PairedTensor* pair : by_distance(findings)) {
-        if (bars.panels.size() == panels_shown) break;
-        const std::string step = pair->step ? fmt::format("step {}, ", *pair->step) : "";
-        bars.panels.push_back({.name = pair->name,
-                               .note = fmt::format("{}{} differ, at most {} ulps", step,
-                                                   percent(pair->diff.differing(), pair->diff.elements()),
-                                                   figure_text(pair->diff.max_ulps)),
-                               .bins = pair->diff.ulps,
-                               .elements = pair->diff.elements()});
-    }
-    figures.emplace_back(bars);
+    if (const auto lines = lines_of(findings, title_of(options))) figures.push_back(lines->figure);
+    figures.emplace_back(bars_of(findings, title_of(options)));
     return svg_document(figures);
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <ampscope/tools/amp-diff/options.h>
+#include <ampscope/tools/document/document.h>
 
 namespace amp::diff_tool {
 
-std::string terminal_report(const DiffFindings& findings, const DiffToolOptions& options, bool color);
+/// What the terminal and the page say.
+Document document_of(const DiffFindings& findings, const DiffToolOptions& options);
 
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
 std::string json_report(const DiffFindings& findings, const DiffToolOptions& options);
