@@ -161,6 +161,10 @@ void CommandLine::add_svg(std::string& path, const std::string& help) {
     writes(add_option("--svg", path, help + " ('-': standard output)"));
 }
 
+void CommandLine::add_html(std::string& path) {
+    writes(add_option("--html", path, "Write a page with pictures and tables ('-': standard output)"));
+}
+
 void CommandLine::add_tensor(std::string& pattern) {
     add_option("--tensor", pattern, "Only tensors whose name contains a match of this regular expression");
 }

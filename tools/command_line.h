@@ -29,6 +29,7 @@ class CommandLine : public CLI::App {
 
     void add_json(std::string& path, const std::string& help = "Write the full report ('-': standard output)");
     void add_svg(std::string& path, const std::string& help);
+    void add_html(std::string& path);
     void add_tensor(std::string& pattern);
     void add_worst(std::size_t& rows, const std::string& help = "Rows in tables of tensors; 0: all; default 10");
     void add_threads(int& threads);

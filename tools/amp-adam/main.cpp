@@ -14,7 +14,10 @@ int run(const AdamToolOptions& options, const Complain& complain) {
     if (!options.json.empty())
         write_report(options.json, [&](const TextSink& sink) { write_json(inputs, answer.errors, sink); });
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
-    if (options.json != "-" && options.svg != "-") print_text(terminal_report(inputs, options, wants_color(stdout)));
+    const Document document = document_of(inputs, options);
+    if (!options.html.empty() && !inputs.empty()) write_report(options.html, html_of(document));
+    const bool piped = options.json == "-" || options.svg == "-" || options.html == "-";
+    if (!piped && !inputs.empty()) print_text(terminal_of(document, wants_color(stdout)));
     return answer.errors.empty() ? 0 : 1;
 }
 

@@ -77,6 +77,7 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_worst(options.worst);
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps");
+    app.add_html(options.html);
     app.add_threads(options.threads);
     return app.read(argc, argv, [&] {
         options.assumes = app.count("--assume-steps") > 0;

@@ -9,7 +9,7 @@ struct AdamToolOptions : AdamOptions {
     std::vector<std::filesystem::path> paths;
     bool assumes = false; ///< assumed_steps were asked for
     std::size_t worst = 10;
-    std::string json, svg; ///< empty: none; "-": standard output
+    std::string json, svg, html; ///< empty: none; "-": standard output
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

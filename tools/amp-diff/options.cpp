@@ -66,6 +66,7 @@ std::optional<int> parse_command_line(int argc, char** argv, DiffToolOptions& op
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated")->allow_extra_args(false);
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw distances over steps and by tensor");
+    app.add_html(options.html);
     app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");

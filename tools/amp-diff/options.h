@@ -9,7 +9,7 @@ struct DiffToolOptions : DiffOptions {
     std::filesystem::path a, b;
     std::size_t rows = 10; ///< in tables; 0: all
     std::vector<DiffGate> gates;
-    std::string json, svg; ///< empty: none; "-": standard output
+    std::string json, svg, html; ///< empty: none; "-": standard output
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

@@ -1,6 +1,6 @@
 #include <ampscope/tools/amp-format/facts.h>
 
-#include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/document/document.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -127,15 +127,23 @@ std::string facts_text(const Json& facts) {
 }
 
 std::string format_table(bool color) {
-    Table table({"format", "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"});
+    TableBlock table{
+        .caption = {},
+        .header = {"format", "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"},
+        .rows = {}};
     for (const FormatSpec& f : formats) {
         const auto brief = [&](std::uint32_t code) { return fmt::format("{:.5g}", decode(f, code)); };
-        table.add({f.name, std::to_string(f.bits()),
-                   fmt::format("{}/{}/{}", int{f.is_signed}, f.exponent_bits, f.fraction_bits),
-                   std::to_string(f.bias()), brief(f.max_code()), brief(f.min_normal_code()),
-                   f.has_zero ? brief(1) : "-", f.has_infinity() ? "yes" : "-", f.has_nan() ? "yes" : "-"});
+        table.rows.push_back({{f.name},
+                              {std::to_string(f.bits())},
+                              {fmt::format("{}/{}/{}", int{f.is_signed}, f.exponent_bits, f.fraction_bits)},
+                              {std::to_string(f.bias())},
+                              {brief(f.max_code())},
+                              {brief(f.min_normal_code())},
+                              {f.has_zero ? brief(1) : "-"},
+                              {f.has_infinity() ? "yes" : "-"},
+                              {f.has_nan() ? "yes" : "-"}});
     }
-    return table.text(color);
+    return terminal_of({.title = {}, .subtitle = {}, .blocks = {std::move(table)}}, color);
 }
 
 Json number_facts(const std::string& text, const std::vector<FormatSpec>& shown, const Policy& policy) {

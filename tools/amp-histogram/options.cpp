@@ -173,8 +173,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.writes(
         app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)"));
     app.add_svg(options.svg, "Draw the histogram and the rates over the scale");
-    app.writes(app.add_option("--html", options.html,
-                              "Write a page with pictures, tables and definitions ('-': standard output)"));
+    app.add_html(options.html);
     app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
     app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");

@@ -12,7 +12,10 @@ int run(const LossScaleToolOptions& options, const Complain& complain) {
     const auto [logs, errors] = ask(options, complain, progress_bars());
     if (!options.json.empty()) write_report(options.json, json_report(logs, errors, options));
     if (!options.svg.empty() && !logs.empty()) write_report(options.svg, svg_report(logs));
-    if (options.json != "-" && options.svg != "-") print_text(terminal_report(logs, options, wants_color(stdout)));
+    const Document document = document_of(logs, options);
+    if (!options.html.empty() && !logs.empty()) write_report(options.html, html_of(document));
+    const bool piped = options.json == "-" || options.svg == "-" || options.html == "-";
+    if (!piped && !logs.empty()) print_text(terminal_of(document, wants_color(stdout)));
     return errors.empty() ? 0 : 1;
 }
 

@@ -71,6 +71,7 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOption
     app.add_recommendation(options.recommendation, "advised");
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw the scales over the steps");
+    app.add_html(options.html);
     app.add_threads(options.threads);
     constexpr const char* logs = "Columns of logs, where they are not found by their usual names";
     app.add_option("--step-column", options.columns.step, "Number of the step")->group(logs);

@@ -7,7 +7,7 @@ namespace amp::loss_scale_tool {
 
 struct LossScaleToolOptions : LossScaleOptions {
     std::vector<std::filesystem::path> paths;
-    std::string json, svg; ///< empty: none; "-": standard output
+    std::string json, svg, html; ///< empty: none; "-": standard output
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

@@ -2,8 +2,6 @@
 
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
-#include <ampscope/tools/chart/chart.h>
-#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -29,9 +27,10 @@ std::string usual_scale(const Replay& r) {
     return fmt::format("{} {}", scale_text(most->first), percent(count(most->second), count(r.steps)));
 }
 
-std::string underflow_text(const Replay& r) {
-    if (r.nonzero == 0) return "-";
-    return (r.underflow_known == Known::bound ? ">= " : "") + percent(r.underflow, r.nonzero);
+Cell underflow_cell(const Replay& r) {
+    Cell cell = share_cell(static_cast<double>(r.underflow), r.nonzero);
+    if (r.nonzero > 0 && r.underflow_known == Known::bound) cell.text.insert(0, ">= ");
+    return cell;
 }
 
 /// "all exact", "97 % exact, 3 % bound".
@@ -45,13 +44,54 @@ std::string known_text(const Replay& r) {
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::vector<std::string> row_of(const std::string& name, const Replay& r) {
-    return {name,
-            fmt::format("{} ({})", r.skips, percent(count(r.skips), count(r.steps))),
-            r.first_good ? std::to_string(*r.first_good) : "none",
-            scale_text(r.final_scale),
-            usual_scale(r),
-            underflow_text(r)};
+double log2_or_gap(double scale) { return scale > 0 ? std::log2(scale) : std::nan(""); }
+
+LineSeries series_of(const std::string& name, const std::vector<ScaleChange>& scales) {
+    LineSeries series{.name = name, .points = {}, .marks = {}, .holds = true};
+    for (const ScaleChange& c : scales) series.points.emplace_back(static_cast<double>(c.step), log2_or_gap(c.scale));
+    return series;
+}
+
+LineFigure figure_of(const LossScaleFindings& log) {
+    LineFigure figure{.title = "Loss scale: " + log.log.name,
+                      .subtitle = "the scale in each step under other scalers, from the recorded gradients",
+                      .x_label = "step",
+                      .marks = "skipped step",
+                      .log2_y = true,
+                      .first = static_cast<double>(log.log.steps.front().step),
+                      .last = static_cast<double>(log.log.steps.back().step),
+                      .panels = {}};
+    for (const ScalerReplay& scaler : log.replays) {
+        const Replay& r = scaler.replay;
+        LinePanel panel{.name = scaler.name,
+                        .note = fmt::format("{} skipped, ends at {}", r.skips, scale_text(r.final_scale)),
+                        .series = {}};
+        if (!log.log.scales.empty()) {
+            panel.series.push_back(series_of("as recorded", log.log.scales));
+            panel.series.back().quiet = true;
+        }
+        panel.series.push_back(series_of("replayed", r.scales));
+        for (const SkippedStep& s : r.skipped) panel.series.back().marks.push_back(static_cast<double>(s.step));
+        figure.panels.push_back(std::move(panel));
+    }
+    return figure;
+}
+
+TableBlock scaler_table(const LossScaleFindings& log) {
+    TableBlock table{.caption = {},
+                     .header = {"scaler", "skipped", "first good", "final", "mostly at", "underflow"},
+                     .rows = {}};
+    for (const ScalerReplay& scaler : log.replays) {
+        const Replay& r = scaler.replay;
+        table.rows.push_back(
+            {{scaler.name},
+             {fmt::format("{} ({})", r.skips, percent(count(r.skips), count(r.steps))), static_cast<double>(r.skips)},
+             r.first_good ? Cell{std::to_string(*r.first_good), static_cast<double>(*r.first_good)} : Cell{"none"},
+             {scale_text(r.final_scale), r.final_scale},
+             {usual_scale(r)},
+             underflow_cell(r)});
+    }
+    return table;
 }
 
 std::string span_of(const GradientLog& log) {
@@ -62,7 +102,7 @@ std::string span_of(const GradientLog& log) {
 }
 
 /// Alarms of all scalers, those that say the same in one line.
-std::string alarms_text(const LossScaleFindings& log) {
+Bullets alarms_of(const LossScaleFindings& log) {
     std::vector<std::pair<std::string, std::vector<std::string>>> lines;
     for (const ScalerReplay& scaler : log.replays)
         for (const Alarm& alarm : scaler.replay.alarms) {
@@ -71,48 +111,53 @@ std::string alarms_text(const LossScaleFindings& log) {
             if (found == lines.end()) found = lines.insert(lines.end(), {text, {}});
             found->second.push_back(scaler.name);
         }
-    std::string out;
-    for (const auto& [text, names] : lines) out += wrapped(fmt::format("! {} {}", fmt::join(names, ", "), text), 2);
-    return out;
+    Bullets alarms;
+    for (const auto& [text, names] : lines) alarms.items.push_back(fmt::format("{} {}", fmt::join(names, ", "), text));
+    return alarms;
 }
 
-std::string sweep_text(const LossScaleFindings& log, bool color) {
-    if (log.swept.empty()) return "";
-    Table table({"settings", "lost", "skipped", "underflow"});
+TableBlock sweep_table(const LossScaleFindings& log) {
+    TableBlock table{.caption = fmt::format("The best of {} settings. lost: the share of steps skipped and that of "
+                                            "gradients that underflow.",
+                                            log.swept.size()),
+                     .header = {"settings", "lost", "skipped", "underflow"},
+                     .rows = {}};
     for (std::size_t i = 0; i < std::min(rows_of_sweep, log.swept.size()); ++i) {
         const ScalerReplay& s = log.swept[i];
-        table.add({s.name, percent(s.lost()), std::to_string(s.replay.skips), underflow_text(s.replay)});
+        table.rows.push_back({{s.name},
+                              {percent(s.lost()), s.lost()},
+                              {std::to_string(s.replay.skips), static_cast<double>(s.replay.skips)},
+                              underflow_cell(s.replay)});
     }
-    return "\n" +
-           wrapped(fmt::format("The best of {} settings. lost: the share of steps skipped and that of gradients that "
-                               "underflow.",
-                               log.swept.size())) +
-           table.text(color);
+    return table;
 }
 
-std::string report_of(const LossScaleFindings& log, const LossScaleToolOptions& options, bool color) {
-    const std::string name = options.format.name;
-    std::string text = inked(clipped(printable(log.log.name), 44), Ink::bold, color) + ": " + span_of(log.log) + "\n";
+void add_findings(Document& document, const LossScaleFindings& log, const LossScaleToolOptions& options) {
+    document.add(Heading{clipped(printable(log.log.name), 44) + ": " + span_of(log.log)});
+    document.add(Paragraph{log.advice, true});
+    if (Bullets alarms = alarms_of(log); !alarms.items.empty()) document.add(std::move(alarms));
     const std::size_t measured = log.log.measured_steps();
-    text += wrapped(fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
-                                log.log.recorded.empty() ? "a log" : printable(log.log.recorded), name,
-                                measured == 0 ? "no step: underflow is not known" : plural(measured, "step")));
-    text += "\n";
-    Table table({"scaler", "skipped", "first good", "final", "mostly at", "underflow"});
-    for (const ScalerReplay& scaler : log.replays) table.add(row_of(scaler.name, scaler.replay));
-    text += table.text(color) + "\n";
+    document.add(Paragraph{
+        fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
+                    log.log.recorded.empty() ? "a log" : log.log.recorded, options.format.name,
+                    measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
+    document.add(FigureBlock{figure_of(log), ""});
+    document.add(scaler_table(log));
     const ScalerReplay& first = log.replays.front();
-    text += wrapped(fmt::format("Known of {}'s overflows: {}. exact: follows from the record; bound: nothing recorded "
-                                "overflows, what was not recorded might; unknown: the record hides it.",
-                                first.name, known_text(first.replay)));
+    document.add(Paragraph{fmt::format("Known of {}'s overflows: {}. exact: the record tells whether a step "
+                                       "overflows; bound: nothing that was recorded overflows, but not everything was "
+                                       "recorded; unknown: the record does not tell.",
+                                       first.name, known_text(first.replay))});
     if (const auto causes = overflow_causes(first.replay); !causes.empty()) {
         std::vector<std::string> parts;
         for (std::size_t i = 0; i < std::min<std::size_t>(3, causes.size()); ++i)
             parts.push_back(fmt::format("{} ({})", clipped(printable(causes[i].first), 40), causes[i].second));
-        text += wrapped(fmt::format("What overflows under {}: {}{}.", first.name, fmt::join(parts, ", "),
-                                    causes.size() > 3 ? ", ..." : ""));
+        document.add(Paragraph{fmt::format("What overflows under {}: {}{}.", first.name, fmt::join(parts, ", "),
+                                           causes.size() > 3 ? ", ..." : "")});
     }
-    return text + alarms_text(log) + sweep_text(log, color) + "\n" + wrapped(log.advice);
+    if (log.swept.empty()) return;
+    document.add(Heading{"Other settings", 3});
+    document.add(sweep_table(log));
 }
 
 Json json_of(const Replay& r, const LossScalerOptions& o) {
@@ -172,46 +217,12 @@ Json json_of(const LossScaleFindings& log) {
     return json;
 }
 
-double log2_or_gap(double scale) { return scale > 0 ? std::log2(scale) : std::nan(""); }
-
-LineSeries series_of(const std::string& name, const std::vector<ScaleChange>& scales) {
-    LineSeries series{.name = name, .points = {}, .marks = {}, .holds = true};
-    for (const ScaleChange& c : scales) series.points.emplace_back(static_cast<double>(c.step), log2_or_gap(c.scale));
-    return series;
-}
-
-LineFigure figure_of(const LossScaleFindings& log) {
-    LineFigure figure{.title = "Loss scale: " + log.log.name,
-                      .subtitle = "the scale in each step under other scalers, from the recorded gradients",
-                      .x_label = "step",
-                      .marks = "skipped step",
-                      .log2_y = true,
-                      .first = static_cast<double>(log.log.steps.front().step),
-                      .last = static_cast<double>(log.log.steps.back().step),
-                      .panels = {}};
-    for (const ScalerReplay& scaler : log.replays) {
-        const Replay& r = scaler.replay;
-        LinePanel panel{.name = scaler.name,
-                        .note = fmt::format("{} skipped, ends at {}", r.skips, scale_text(r.final_scale)),
-                        .series = {}};
-        if (!log.log.scales.empty()) {
-            panel.series.push_back(series_of("as recorded", log.log.scales));
-            panel.series.back().quiet = true;
-        }
-        panel.series.push_back(series_of("replayed", r.scales));
-        for (const SkippedStep& s : r.skipped) panel.series.back().marks.push_back(static_cast<double>(s.step));
-        figure.panels.push_back(std::move(panel));
-    }
-    return figure;
-}
-
 } // namespace
 
-std::string terminal_report(const std::vector<LossScaleFindings>& logs, const LossScaleToolOptions& options,
-                            bool color) {
-    std::string text;
-    for (const LossScaleFindings& log : logs) text += (text.empty() ? "" : "\n") + report_of(log, options, color);
-    return text;
+Document document_of(const std::vector<LossScaleFindings>& logs, const LossScaleToolOptions& options) {
+    Document document{.title = "What loss scalers do with recorded gradients", .subtitle = {}, .blocks = {}};
+    for (const LossScaleFindings& log : logs) add_findings(document, log, options);
+    return document;
 }
 
 std::string json_report(const std::vector<LossScaleFindings>& logs, const std::vector<std::string>& errors,

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <ampscope/tools/amp-loss-scale/options.h>
+#include <ampscope/tools/document/document.h>
 
 namespace amp::loss_scale_tool {
 
-std::string terminal_report(const std::vector<LossScaleFindings>& logs, const LossScaleToolOptions& options,
-                            bool color);
+/// What the terminal and the page say: a section for each log.
+Document document_of(const std::vector<LossScaleFindings>& logs, const LossScaleToolOptions& options);
 
 /// Schema version 1. No time, no host: the same input gives the same bytes.
 std::string json_report(const std::vector<LossScaleFindings>& logs, const std::vector<std::string>& errors,

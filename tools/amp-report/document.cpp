@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace amp::report_tool {
 
@@ -29,26 +30,20 @@ class Writer {
     Document write() {
         heading("Verdict");
         for (const std::string& sentence : report_.findings.verdict)
-            document_.blocks.emplace_back(Paragraph{sentence, true});
+            document_.add(Paragraph{sentence, true});
         trouble();
         for (const ComparisonGroup& group : report_.findings.groups) write(group);
+        std::vector<Block> findings = std::exchange(document_.blocks, {});
         formats_section();
         definitions();
         provenance();
+        document_.appendix = std::exchange(document_.blocks, std::move(findings));
         return std::move(document_);
     }
 
   private:
-    void heading(const std::string& text, int level = 2) { document_.blocks.emplace_back(Heading{text, level}); }
-    void paragraph(const std::string& text) { document_.blocks.emplace_back(Paragraph{text}); }
-    template <class Blocks>
-    void add(const Blocks& blocks) {
-        for (const auto& block : blocks) document_.blocks.emplace_back(block);
-    }
-    template <class Part>
-    void add(const std::optional<Part>& part) {
-        if (part) document_.blocks.emplace_back(*part);
-    }
+    void heading(const std::string& text, int level = 2) { document_.add(Heading{text, level}); }
+    void paragraph(const std::string& text) { document_.add(Paragraph{text}); }
 
     void trouble() {
         Bullets list{report_.findings.errors};
@@ -72,7 +67,7 @@ class Writer {
             list.items.push_back(fmt::format("... and {} more lines like these; --json holds all", all - most));
         }
         heading(title, 3);
-        document_.blocks.emplace_back(std::move(list));
+        document_.add(std::move(list));
     }
 
     void write(const ComparisonGroup& group) {
@@ -80,13 +75,13 @@ class Writer {
             std::ranges::any_of(group.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
         heading(group.name);
         if (trains) {
-            document_.blocks.emplace_back(comparison_table(group, options_));
-            if (!group.notes.empty()) document_.blocks.emplace_back(Bullets{group.notes});
-            add(loss_figure(group));
-            add(scale_figure(group));
+            document_.add(comparison_table(group, options_));
+            if (!group.notes.empty()) document_.add(Bullets{group.notes});
+            document_.add(loss_figure(group));
+            document_.add(scale_figure(group));
             if (const auto table = departure_table(group)) {
                 heading("Where each run first left FP32", 3);
-                document_.blocks.emplace_back(*table);
+                document_.add(*table);
             }
         }
         if (group.evidence != nullptr) gradients(*group.evidence);
@@ -103,11 +98,11 @@ class Writer {
                               run.flushed() ? " Some were recorded in a format of less range than FP32, which had lost "
                                               "small ones: what underflows is more than is shown."
                                             : ""));
-        add(magnitude_figures(run));
-        document_.blocks.emplace_back(rate_figure(run, options_.recommendation));
-        add(zeroed_figures(run));
+        document_.add(magnitude_figures(run));
+        document_.add(rate_figure(run, options_.recommendation));
+        document_.add(zeroed_figures(run));
         heading("Worst tensors", 3);
-        document_.blocks.emplace_back(worst_tensor_table(run, options_));
+        document_.add(worst_tensor_table(run, options_));
     }
 
     void adam(const ComparisonGroup& group) {
@@ -118,14 +113,14 @@ class Writer {
                               f.is_exact() ? "exact, from the recorded state or gradients"
                                            : "an estimate, which takes gradients to stay between recorded steps"));
         paragraph(f.advice);
-        document_.blocks.emplace_back(FigureBlock{ratio_figure(f), ""});
-        document_.blocks.emplace_back(FigureBlock{sweep_figure(f), ""});
+        document_.add(FigureBlock{ratio_figure(f), ""});
+        document_.add(FigureBlock{sweep_figure(f), ""});
     }
 
     void scaled_casts(const RecordedRun& run) {
         heading("Scaled casts: " + run.label, 3);
-        add(scaled_cast_figures(run));
-        add(scaled_tensor_table(run, options_));
+        document_.add(scaled_cast_figures(run));
+        document_.add(scaled_tensor_table(run, options_));
     }
 
     void formats_section() {
@@ -147,12 +142,12 @@ class Writer {
                                   power(f.min_subnormal_exponent()),
                                   power(-f.fraction_bits)});
         }
-        document_.blocks.emplace_back(std::move(table));
+        document_.add(std::move(table));
     }
 
     void definitions() {
         heading("Definitions");
-        document_.blocks.emplace_back(Bullets{
+        document_.add(Bullets{
             {"Each element x is multiplied by the loss scale exactly, then rounded once to the format, to nearest "
              "even.",
              "Underflow: x is finite and not zero, and becomes zero. Subnormal: it becomes a value below the format's "
@@ -178,10 +173,10 @@ class Writer {
 
     void provenance() {
         heading("Provenance");
-        document_.blocks.emplace_back(Bullets{{"This report: " + options_.command}});
+        document_.add(Bullets{{"This report: " + options_.command}});
         if (!report_.commands.empty()) {
             paragraph("The runs, by these commands in the folder that the names below start from:");
-            document_.blocks.emplace_back(Bullets{report_.commands});
+            document_.add(Bullets{report_.commands});
         }
         TableBlock runs{.caption = "As run.json says; steps as logged.",
                         .header = {"run", "written by", "optimizer", "seed", "steps"},
@@ -208,8 +203,8 @@ class Writer {
             for (const SourceFile& f : run.files)
                 if (f.bytes > 0) files.rows.push_back({{f.name}, {f.sha256}, count_cell(f.bytes)});
         }
-        document_.blocks.emplace_back(std::move(runs));
-        document_.blocks.emplace_back(std::move(files));
+        document_.add(std::move(runs));
+        document_.add(std::move(files));
     }
 
     const Report& report_;

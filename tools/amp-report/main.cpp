@@ -60,7 +60,8 @@ int run(const ReportOptions& options, const Complain& complain) {
     if (!options.html.empty()) write_report(options.html, html_of(document));
     if (!options.markdown.empty()) write_report(options.markdown, markdown_of(document));
     if (!options.json.empty()) write_report(options.json, json_report(report, options));
-    if (options.html.empty() && options.markdown.empty() && options.json.empty()) print_text(markdown_of(document));
+    if (options.html.empty() && options.markdown.empty() && options.json.empty())
+        print_text(terminal_of(document, wants_color(stdout)));
     return report.findings.errors.empty() ? 0 : 1;
 }
 

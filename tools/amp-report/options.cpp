@@ -15,7 +15,7 @@ constexpr const char* examples = R"(Examples:
   amp-train --seed 1 --record runs/seed1           runs that differ in the seed only are one row, with their spread
 
 Runs of one network on the same data are compared; other networks get a section of their own. Without --html, --markdown
-and --json the report is printed as Markdown.)";
+and --json the terminal shows its tables.)";
 
 void interpret(const std::vector<std::string>& paths, ReportOptions& options) {
     options.paths.assign(paths.begin(), paths.end());
@@ -33,8 +33,7 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
                     examples);
     app.reads(app.add_option(
         "PATH", paths, "Run folders, folders of them, or gradients in files; none: trains the standard comparison"));
-    app.writes(
-        app.add_option("--html", options.html, "Write the page, one self-contained file ('-': standard output)"));
+    app.add_html(options.html);
     app.writes(app.add_option("--markdown", options.markdown, "Write the same as Markdown"));
     app.add_json(options.json, "Write every number");
     app.writes_into(
