@@ -49,8 +49,7 @@ void add_stored(Document& document, const AdamFindings& f) {
             const double stored = quantize(state, eps);
             if (std::abs(stored - eps) > 0.01 * eps) parts.push_back(fmt::format("{:g} as {:.4g}", eps, stored));
         }
-        if (!parts.empty())
-            document.add(Paragraph{fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", "))});
+        if (!parts.empty()) document.add(Paragraph{fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", "))});
     }
 }
 

@@ -45,7 +45,8 @@ int vectors(const Options& options, const Complain& complain) {
     const auto errors = for_each_input(options.files, complain, [&](const std::filesystem::path& file) {
         results.push_back({file, compare_recorded(file, options.question)});
     });
-    if (!results.empty()) print_text(options.json ? vectors_json(results) : vectors_table(results));
+    if (!results.empty())
+        print_text(options.json ? vectors_json(results) : terminal_of(document_of(results), wants_color(stdout)));
     if (!errors.empty()) return 1;
     const auto differs = [](const RecordedComparison& r) { return r.mismatches > 0; };
     const bool any =
@@ -114,10 +115,11 @@ int run(Options options, const std::string& command) {
         });
     }
     write_text_file(options.output / (file + ".json"), replay_json(result, command));
-    write_text_file(options.output / (file + ".md"), replay_markdown(result, command));
+    const Document document = document_of(result, command);
+    write_text_file(options.output / (file + ".md"), markdown_of(document));
     if (options.json) print_text(replay_json(result, command));
     else
-        print_text(fmt::format("{}{} and .json written\n", replay_table(result, wants_color(stdout)),
+        print_text(fmt::format("{}{} and .json written\n", terminal_of(document, wants_color(stdout)),
                                printable((options.output / (file + ".md")).string())));
     return result.agrees() ? 0 : 3;
 }

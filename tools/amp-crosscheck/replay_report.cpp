@@ -1,9 +1,8 @@
 #include <ampscope/tools/amp-crosscheck/replay_report.h>
 
-#include <ampscope/sim/base/text.h>
-#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
+#include <algorithm>
 #include <bit>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,21 +15,36 @@ std::string hex_and_float(std::uint32_t bits) {
     return fmt::format("{:#010x} ({:a})", bits, std::bit_cast<float>(bits));
 }
 
-std::string first_of(const ReplayRow& r) {
-    return r.first ? fmt::format("{}: got {}, expected {}", r.first->where, hex_and_float(r.first->got),
-                                 hex_and_float(r.first->want))
-                   : "";
-}
-
 std::int64_t sum(const Replay& replay, std::int64_t ReplayRow::*member) {
     std::int64_t total = 0;
     for (const ReplayRow& r : replay.rows) total += r.*member;
     return total;
 }
 
-std::string verdict(const Replay& replay) {
-    return fmt::format("{} comparisons, {} mismatches", sum(replay, &ReplayRow::cases),
-                       sum(replay, &ReplayRow::mismatches));
+/// The rows of one part, and what differed first in each.
+void add_part(Document& document, const Replay& replay, std::string_view part) {
+    std::vector<const ReplayRow*> rows;
+    for (const ReplayRow& r : replay.rows)
+        if (r.part == part) rows.push_back(&r);
+    const bool notes = std::ranges::any_of(rows, [](const ReplayRow* r) { return !r->note.empty(); });
+    TableBlock table{.caption = {}, .header = {"what"}, .rows = {}, .text_columns = notes ? 2u : 1u};
+    if (notes) table.header.emplace_back("note");
+    table.header.insert(table.header.end(), {"cases", "mismatches"});
+    Bullets first;
+    for (const ReplayRow* r : rows) {
+        std::vector<Cell> cells = {{r->name}};
+        if (notes) cells.push_back({.text = r->note, .brief = r->note.substr(0, r->note.find(','))});
+        for (const std::int64_t n : {r->cases, r->mismatches})
+            cells.push_back({std::to_string(n), static_cast<double>(n)});
+        if (r->mismatches > 0) cells.back().tone = Tone::bad;
+        table.rows.push_back(std::move(cells));
+        if (r->first)
+            first.items.push_back(fmt::format("{}: {}: got {}, expected {}", r->name, r->first->where,
+                                              hex_and_float(r->first->got), hex_and_float(r->first->want)));
+    }
+    document.add(Heading{std::string(part)});
+    document.add(std::move(table));
+    if (!first.items.empty()) document.add(std::move(first));
 }
 
 } // namespace
@@ -45,18 +59,29 @@ std::string subject(const CudaDevice& device) {
                        device.driver / 1000, device.driver % 1000 / 10);
 }
 
-std::string replay_table(const Replay& replay, bool color) {
-    Table table({"what", "cases", "mismatches"});
-    std::string_view part;
-    for (const ReplayRow& r : replay.rows) {
-        if (r.part != part) table.add({fmt::format("{}:", part = r.part), "", ""});
-        table.add({"  " + r.name, fmt::format("{}", r.cases), fmt::format("{}", r.mismatches)});
-    }
-    std::string text = table.text(color);
+Document document_of(const Replay& replay, const std::string& command) {
+    Document document{.title = "Cross-check: " + subject(replay.options.device),
+                      .subtitle = fmt::format("Made by {} of ampscope {}.", command, AMPSCOPE_VERSION),
+                      .blocks = {}};
+    if (replay.options.device.is_host())
+        document.add(Paragraph{"No CUDA device took part. On a machine that has one, tools/check --device builds for "
+                               "it, runs this and writes its report into reports/."});
+    if (replay.options.quick) document.add(Paragraph{"With --quick: samples, not all inputs."});
+    std::vector<std::string_view> parts;
     for (const ReplayRow& r : replay.rows)
-        if (r.first) text += wrapped(fmt::format("{}: {}", r.name, first_of(r)), 4) + "\n";
-    for (const SpeedRow& s : replay.speeds) text += fmt::format("{}: {:.1f} {}; {}\n", s.name, s.value, s.unit, s.note);
-    return text + fmt::format("{}: {}\n", subject(replay.options.device), verdict(replay));
+        if (parts.empty() || parts.back() != r.part) parts.push_back(r.part);
+    for (const std::string_view part : parts) add_part(document, replay, part);
+    if (!replay.speeds.empty()) {
+        document.add(Heading{"speed"});
+        Bullets speeds;
+        for (const SpeedRow& s : replay.speeds)
+            speeds.items.push_back(fmt::format("{}: {:.1f} {}; {}", s.name, s.value, s.unit, s.note));
+        document.add(std::move(speeds));
+    }
+    document.add(Paragraph{.text = fmt::format("{} comparisons, {} mismatches", sum(replay, &ReplayRow::cases),
+                                               sum(replay, &ReplayRow::mismatches)),
+                           .tone = replay.agrees() ? Tone::good : Tone::bad});
+    return document;
 }
 
 std::string replay_json(const Replay& replay, const std::string& command) {
@@ -89,27 +114,6 @@ std::string replay_json(const Replay& replay, const std::string& command) {
                       {"mismatches", sum(replay, &ReplayRow::mismatches)},
                       {"rows", rows},
                       {"speed", speeds}});
-}
-
-std::string replay_markdown(const Replay& replay, const std::string& command) {
-    std::string text =
-        fmt::format("# Cross-check: {}\n\nMade by `{}` of ampscope {}. {}.\n", subject(replay.options.device),
-                    printable(command), AMPSCOPE_VERSION, verdict(replay));
-    if (replay.options.device.is_host())
-        text += "\nNo CUDA device took part. On a machine that has one, `tools/check --device` builds for it, runs "
-                "this and writes its report here.\n";
-    if (replay.options.quick) text += "\nWith `--quick`: samples, not all inputs.\n";
-    std::string_view part;
-    for (const ReplayRow& r : replay.rows) {
-        if (r.part != part)
-            text += fmt::format("\n## {}\n\n| what | cases | mismatches | |\n|---|---:|---:|---|\n", part = r.part);
-        text += fmt::format("| {} | {} | {} | {} |\n", r.name, r.cases, r.mismatches,
-                            r.first ? first_of(r) + (r.note.empty() ? "" : "; " + r.note) : r.note);
-    }
-    if (!replay.speeds.empty()) text += "\n## speed\n\n| what | | |\n|---|---:|---|\n";
-    for (const SpeedRow& s : replay.speeds)
-        text += fmt::format("| {} | {:.1f} {} | {} |\n", s.name, s.value, s.unit, s.note);
-    return text;
 }
 
 } // namespace amp::crosscheck_tool

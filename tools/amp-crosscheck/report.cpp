@@ -1,9 +1,7 @@
 #include <ampscope/tools/amp-crosscheck/report.h>
 
-#include <ampscope/sim/base/text.h>
 #include <ampscope/tools/output.h>
 
-#include <algorithm>
 #include <bit>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,26 +12,33 @@ namespace {
 
 std::string word(std::uint32_t bits) { return fmt::format("{:#010x}", bits); }
 
-std::string mismatch_line(const RecordedMismatch& m) {
-    return fmt::format("    case {}: got {} ({:a}), recorded {} ({:a})\n", m.index, word(m.got),
-                       std::bit_cast<float>(m.got), word(m.want), std::bit_cast<float>(m.want));
+std::string mismatch_text(const VectorFile& file, const RecordedMismatch& m) {
+    return fmt::format("{}, case {}: got {} ({:a}), recorded {} ({:a})", file.file.filename().string(), m.index,
+                       word(m.got), std::bit_cast<float>(m.got), word(m.want), std::bit_cast<float>(m.want));
 }
 
 } // namespace
 
-std::string vectors_table(const std::vector<VectorFile>& files) {
-    std::size_t width = 4;
-    for (const VectorFile& f : files) width = std::max(width, f.file.filename().string().size());
-    std::string text = fmt::format("{:<{}}  {:<28}{:<14}{:<8}{:>6}{:>10}{:>12}\n", "file", width, "accumulator",
-                                   "a x b", "output", "k", "cases", "mismatches");
+Document document_of(const std::vector<VectorFile>& files) {
+    TableBlock table{.caption = {},
+                     .header = {"file", "accumulator", "operands", "k", "cases", "mismatches"},
+                     .rows = {},
+                     .text_columns = 3};
+    Bullets first;
     for (const VectorFile& f : files)
         for (const RecordedComparison& r : f.outputs) {
-            text += fmt::format("{:<{}}  {:<28}{:<14}{:<8}{:>6}{:>10}{:>12}\n", printable(f.file.filename().string()),
-                                width, r.accumulator.name, fmt::format("{} x {}", r.a.name, r.b.name), r.output, r.k,
-                                r.cases, r.mismatches);
-            for (const RecordedMismatch& m : r.first) text += mismatch_line(m);
+            std::vector<Cell> row = {{f.file.filename().string()},
+                                     {r.accumulator.name},
+                                     {fmt::format("{} x {} -> {}", r.a.name, r.b.name, r.output)}};
+            for (const std::int64_t n : {r.k, r.cases, r.mismatches})
+                row.push_back({std::to_string(n), static_cast<double>(n)});
+            if (r.mismatches > 0) row.back().tone = Tone::bad;
+            table.rows.push_back(std::move(row));
+            for (const RecordedMismatch& m : r.first) first.items.push_back(mismatch_text(f, m));
         }
-    return text;
+    Document document{.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
+    if (!first.items.empty()) document.add(std::move(first));
+    return document;
 }
 
 std::string vectors_json(const std::vector<VectorFile>& files) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/analysis/recorded_products.h>
+#include <ampscope/tools/document/document.h>
 
 #include <filesystem>
 #include <string>
@@ -14,7 +15,8 @@ struct VectorFile {
     std::vector<RecordedComparison> outputs;
 };
 
-std::string vectors_table(const std::vector<VectorFile>& files);
+/// A row for each output that was recorded, and the first mismatches.
+Document document_of(const std::vector<VectorFile>& files);
 std::string vectors_json(const std::vector<VectorFile>& files);
 
 } // namespace amp::crosscheck_tool

@@ -93,9 +93,8 @@ Cell differing_cell(const TensorDiff& diff) {
 std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffToolOptions& options) {
     if (findings.steps.size() < 2 && (findings.steps.empty() || findings.steps.front().origin == DiffOrigin::unknown))
         return std::nullopt;
-    TableBlock table{.caption = {},
-                     .header = {"step", "tensors", "elements", "|a-b|/|a|", "max ulps", "what it is"},
-                     .rows = {}};
+    TableBlock table{
+        .caption = {}, .header = {"step", "tensors", "elements", "|a-b|/|a|", "max ulps", "what it is"}, .rows = {}};
     const auto shown = steps_shown(findings, options.rows == 0 ? findings.steps.size() : options.rows);
     for (const StepDiff* s : shown)
         table.rows.push_back({step_cell(s->step),
@@ -113,9 +112,8 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
 TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& options) {
     const auto pairs = by_distance(findings);
     const std::size_t shown = options.rows == 0 ? pairs.size() : std::min(options.rows, pairs.size());
-    TableBlock table{.caption = {},
-                     .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"},
-                     .rows = {}};
+    TableBlock table{
+        .caption = {}, .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"}, .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
         const PairedTensor& p = *pairs[i];
         table.rows.push_back({{p.name},
@@ -184,15 +182,15 @@ std::string title_of(const DiffToolOptions& options) {
 /// How far apart they are over the steps, where there are several.
 std::optional<FigureBlock> lines_of(const DiffFindings& findings, const std::string& title) {
     if (findings.steps.size() < 2 || !findings.steps.front().step) return std::nullopt;
-    LineFigure lines{
-        .title = title + ": how far apart",
-        .subtitle = "|a - b| / |a| of all gradients, and of the state before the step where it was recorded",
-        .x_label = "step",
-        .marks = {},
-        .log2_y = true,
-        .first = static_cast<double>(*findings.steps.front().step),
-        .last = static_cast<double>(*findings.steps.back().step),
-        .panels = {{.name = "distance", .note = {}, .series = {}}}};
+    LineFigure lines{.title = title + ": how far apart",
+                     .subtitle =
+                         "|a - b| / |a| of all gradients, and of the state before the step where it was recorded",
+                     .x_label = "step",
+                     .marks = {},
+                     .log2_y = true,
+                     .first = static_cast<double>(*findings.steps.front().step),
+                     .last = static_cast<double>(*findings.steps.back().step),
+                     .panels = {{.name = "distance", .note = {}, .series = {}}}};
     LineSeries gradients{.name = "gradients", .points = {}}, state{.name = "state", .points = {}};
     const auto log2 = [](double x) { return x > 0 ? std::log2(x) : std::nan(""); };
     for (const StepDiff& s : findings.steps) {

@@ -127,10 +127,9 @@ std::string facts_text(const Json& facts) {
 }
 
 std::string format_table(bool color) {
-    TableBlock table{
-        .caption = {},
-        .header = {"format", "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"},
-        .rows = {}};
+    TableBlock table{.caption = {},
+                     .header = {"format", "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"},
+                     .rows = {}};
     for (const FormatSpec& f : formats) {
         const auto brief = [&](std::uint32_t code) { return fmt::format("{:.5g}", decode(f, code)); };
         table.rows.push_back({{f.name},

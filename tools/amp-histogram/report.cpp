@@ -233,9 +233,8 @@ TableBlock file_table(const HistogramFindings& findings) {
 } // namespace
 
 Document document_of(const HistogramFindings& findings, const HistogramToolOptions& options) {
-    Document document{.title = "What number formats do to recorded gradients",
-                      .subtitle = subtitle_of(findings),
-                      .blocks = {}};
+    Document document{
+        .title = "What number formats do to recorded gradients", .subtitle = subtitle_of(findings), .blocks = {}};
     const bool empty = findings.total.magnitudes.histogram.count() == 0;
     if (options.sample)
         document.add(Paragraph{"The sample gradients of the project; name files or folders for your own."});

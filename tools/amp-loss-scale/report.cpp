@@ -78,9 +78,8 @@ LineFigure figure_of(const LossScaleFindings& log) {
 }
 
 TableBlock scaler_table(const LossScaleFindings& log) {
-    TableBlock table{.caption = {},
-                     .header = {"scaler", "skipped", "first good", "final", "mostly at", "underflow"},
-                     .rows = {}};
+    TableBlock table{
+        .caption = {}, .header = {"scaler", "skipped", "first good", "final", "mostly at", "underflow"}, .rows = {}};
     for (const ScalerReplay& scaler : log.replays) {
         const Replay& r = scaler.replay;
         table.rows.push_back(
@@ -137,10 +136,9 @@ void add_findings(Document& document, const LossScaleFindings& log, const LossSc
     document.add(Paragraph{log.advice, true});
     if (Bullets alarms = alarms_of(log); !alarms.items.empty()) document.add(std::move(alarms));
     const std::size_t measured = log.log.measured_steps();
-    document.add(Paragraph{
-        fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
-                    log.log.recorded.empty() ? "a log" : log.log.recorded, options.format.name,
-                    measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
+    document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
+                                       log.log.recorded.empty() ? "a log" : log.log.recorded, options.format.name,
+                                       measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
     document.add(FigureBlock{figure_of(log), ""});
     document.add(scaler_table(log));
     const ScalerReplay& first = log.replays.front();

@@ -29,8 +29,7 @@ class Writer {
 
     Document write() {
         heading("Verdict");
-        for (const std::string& sentence : report_.findings.verdict)
-            document_.add(Paragraph{sentence, true});
+        for (const std::string& sentence : report_.findings.verdict) document_.add(Paragraph{sentence, true});
         trouble();
         for (const ComparisonGroup& group : report_.findings.groups) write(group);
         std::vector<Block> findings = std::exchange(document_.blocks, {});

@@ -1,6 +1,7 @@
 // amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-train/report.h>
+#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -57,18 +58,21 @@ auto as_asked(const Make& make) {
     }
 }
 
+void print_document(const Document& document) { print_text(terminal_of(document, wants_color(stdout))); }
+
 int explain(const TrainToolOptions& options, const Dataset& data) {
+    Document memory;
     for (const TrainOptions& run : options.runs) {
         const TrainingProgram training = build_training_program(run, data);
         if (options.explain) print_text(plan_report(run, training) + "\n");
-        if (options.memory) print_text(fmt::format("{}: {}\n", run.precision.name, memory_report(training)));
+        if (options.memory) memory.add(memory_table(run, training));
     }
-    if (options.memory)
-        print_text(
-            "For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 weights\n"
-            "and gradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO paper), and "
-            "18\n"
-            "where gradients are FP32 (Megatron-LM).\n");
+    if (!options.memory) return 0;
+    memory.add(Paragraph{
+        "For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 weights and "
+        "gradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO paper), and 18 where "
+        "gradients are FP32 (Megatron-LM)."});
+    print_document(memory);
     return 0;
 }
 
@@ -78,7 +82,7 @@ int evaluate(const TrainToolOptions& options) {
     const std::vector<ServedResult> results =
         evaluate_served(options.evaluate, trained, data, options.serving, options.experiment.threads);
     if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));
-    if (options.json != "-") print_text(served_table(options.evaluate, results));
+    if (options.json != "-") print_document(document_of(options.evaluate, results));
     return 0;
 }
 
@@ -102,9 +106,10 @@ int run(const TrainToolOptions& options) {
     const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
     if (!options.json.empty()) write_report(options.json, outcome_json(outcomes, data, options.experiment));
     if (options.json != "-")
-        print_text(fmt::format("{} on {}: {}, batches of {}, seed {}\n\n{}", o.model.name, printable(data.name),
-                               plural(static_cast<std::uint64_t>(options.experiment.steps), "step"), examples, o.seed,
-                               outcome_table(outcomes, options.experiment)));
+        print_document(document_of(outcomes, options.experiment,
+                                   fmt::format("{} on {}: {}, batches of {}, seed {}", o.model.name, data.name,
+                                               plural(static_cast<std::uint64_t>(options.experiment.steps), "step"),
+                                               examples, o.seed)));
     return 0;
 }
 

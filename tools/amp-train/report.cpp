@@ -18,26 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string rate(const RoundingCounts& c) {
-    return percent(static_cast<std::uint64_t>(c.underflow), static_cast<std::uint64_t>(c.nonzero));
+Cell share_cell(std::int64_t part, std::int64_t whole) {
+    return amp::share_cell(static_cast<double>(part), static_cast<std::uint64_t>(whole));
 }
 
-/// Lines of columns, each as wide as its widest cell; the first to the left, the others to the right.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-    std::vector<std::size_t> widths(rows.front().size());
-    for (const auto& row : rows)
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
-    std::string text;
-    for (const auto& row : rows) {
-        std::string line;
-        for (std::size_t i = 0; i < row.size(); ++i) {
-            const std::string space(widths[i] - width(row[i]), ' ');
-            line += i == 0 ? row[i] + space : "  " + space + row[i];
-        }
-        text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-    }
-    return text;
-}
+/// A figure in the style of a fmt specification such as "{:.4f}".
+Cell figure_cell(const char* style, double x) { return {fmt::format(fmt::runtime(style), x), x}; }
 
 /// PyTorch's optimizers take eps in the type of v.
 bool eps_is_zero(const TrainOptions& o) {
@@ -45,9 +31,9 @@ bool eps_is_zero(const TrainOptions& o) {
            quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 
-/// A sentence for each way in which a run has left FP32.
-std::string departures_of(const Run& run, double bound) {
-    std::string text;
+/// A line for each way in which a run has left FP32.
+Bullets departures_of(const Run& run, double bound) {
+    Bullets list;
     for (std::size_t i = 0; i < departure_names.size(); ++i) {
         const auto kind = static_cast<DepartureKind>(i);
         const auto& d = run.departures->first(kind);
@@ -55,12 +41,13 @@ std::string departures_of(const Run& run, double bound) {
         if (kind == DepartureKind::error && !std::isfinite(d->error)) continue; // first inf and first NaN tell
         const std::string what = kind == DepartureKind::error ? fmt::format("error above {:g}: {:.3g}", bound, d->error)
                                                               : std::string(departure_names[i]);
-        text += fmt::format("  first {}, step {}: {} ({})\n", what, d->step, printable(d->tensor), d->op);
+        list.items.push_back(fmt::format("first {}, step {}: {} ({})", what, d->step, d->tensor, d->op));
     }
     if (const TrainOptions& o = run.trainer->options(); eps_is_zero(o))
-        text += fmt::format("  Adam's eps, {:g}, is 0 in {}: a weight whose gradients were 0 so far gets 0 / 0\n",
-                            o.optimizer.eps, o.precision.v.name);
-    return text;
+        list.items.push_back(
+            fmt::format("Adam's eps, {:g}, is 0 in {}: a weight whose gradients were 0 so far gets 0 / 0",
+                        o.optimizer.eps, o.precision.v.name));
+    return list;
 }
 
 Json json_of(const RoundingCounts& c) {
@@ -118,15 +105,20 @@ std::string plan_report(const TrainOptions& options, const TrainingProgram& trai
     return text;
 }
 
-std::string memory_report(const TrainingProgram& training) {
+TableBlock memory_table(const TrainOptions& options, const TrainingProgram& training) {
     const MemoryAccount account = memory_of(training);
-    std::vector<std::vector<std::string>> rows = {{"kept", "format", "bytes", "bytes a parameter"}};
+    TableBlock table{.caption = fmt::format("{}: {}.", options.precision.name,
+                                            plural(static_cast<std::uint64_t>(account.parameters), "parameter")),
+                     .header = {"kept", "format", "bytes", "bytes a parameter"},
+                     .rows = {}};
     for (const MemoryAccount::Row& row : account.rows)
-        rows.push_back(
-            {row.purpose, row.format.name, grouped(static_cast<std::uint64_t>(row.bytes())),
-             row.per_parameter ? fmt::format("{:.3g}", row.bytes() / static_cast<double>(account.parameters)) : ""});
-    rows.push_back({"without activations", "", "", fmt::format("{:.3g}", account.bytes_per_parameter())});
-    return fmt::format("{}\n{}", plural(static_cast<std::uint64_t>(account.parameters), "parameter"), table(rows));
+        table.rows.push_back(
+            {{row.purpose},
+             {row.format.name},
+             {grouped(static_cast<std::uint64_t>(row.bytes())), static_cast<double>(row.bytes())},
+             row.per_parameter ? number_cell(row.bytes() / static_cast<double>(account.parameters), 3) : Cell{""}});
+    table.rows.push_back({{"without activations"}, {""}, {""}, number_cell(account.bytes_per_parameter(), 3)});
+    return table;
 }
 
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed) {
@@ -139,67 +131,81 @@ std::string progress_line(const Experiment& experiment, std::int64_t of, std::st
     return text;
 }
 
-std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options) {
+namespace {
+
+TableBlock outcome_table(std::span<const Outcome> outcomes, const std::string& reference) {
     const bool classifies = outcomes.front().validation.accuracy.has_value(),
                compares = outcomes.front().distance.has_value();
-    const std::string reference = options.reference.empty() ? "FP32" : "reference";
-    std::vector<std::vector<std::string>> rows = {{"precision", "loss", "validation"}};
-    if (classifies) rows[0].push_back("accuracy");
-    for (const char* head : {"skipped", "scale", "grad underflow", "lost updates"}) rows[0].emplace_back(head);
-    if (compares) rows[0].insert(rows[0].end(), {"gradient error", "from " + reference});
+    TableBlock table{.caption = "loss: mean of the last tenth of the steps. grad underflow: of non-zero gradients, "
+                                "rounded to zero. lost updates: of weights with a gradient, left as they were by a "
+                                "step.",
+                     .header = {"precision", "loss", "validation"},
+                     .rows = {}};
+    if (classifies) table.header.emplace_back("accuracy");
+    table.header.insert(table.header.end(), {"skipped", "scale", "grad underflow", "lost updates"});
+    if (compares) table.header.insert(table.header.end(), {"gradient error", "from " + reference});
+    table.caption += compares
+                         ? fmt::format(" gradient error: |g - g0| / |g0| in the first step, where all weights are the "
+                                       "same. from {}: |w - w0| / |w0|, all weights.",
+                                       reference)
+                         : " No run is in FP32 throughout: with one (fp32), the others are compared with it.";
     for (const Outcome& o : outcomes) {
         const Run& run = *o.run;
         const bool scales = run.precision().loss_scaler.options.scaling != LossScaling::off;
-        std::vector<std::string> row = {run.precision().name, fmt::format("{:.4f}", run.final_loss()),
-                                        fmt::format("{:.4f}", o.validation.loss)};
-        if (classifies) row.push_back(percent(o.validation.accuracy.value_or(0)));
-        row.push_back(scales ? std::to_string(run.skipped) : "-");
-        row.push_back(scales ? scale_text(run.trainer->state().scaler.scale) : "-");
-        row.push_back(rate(run.gradients));
-        row.push_back(percent(static_cast<std::uint64_t>(run.updates.lost),
-                              static_cast<std::uint64_t>(run.updates.lost + run.updates.changed)));
+        const double scale = run.trainer->state().scaler.scale;
+        std::vector<Cell> row = {
+            {run.precision().name}, figure_cell("{:.4f}", run.final_loss()), figure_cell("{:.4f}", o.validation.loss)};
+        if (classifies) row.push_back({percent(o.validation.accuracy.value_or(0)), o.validation.accuracy});
+        row.push_back(scales ? Cell{std::to_string(run.skipped), static_cast<double>(run.skipped)} : no_value());
+        row.push_back(scales ? Cell{scale_text(scale), scale} : no_value());
+        row.push_back(share_cell(run.gradients.underflow, run.gradients.nonzero));
+        row.push_back(share_cell(run.updates.lost, run.updates.lost + run.updates.changed));
         if (compares)
-            row.insert(row.end(), {run.gradient_error ? fmt::format("{:.2g}", *run.gradient_error) : "-",
-                                   fmt::format("{:.3g}", o.distance.value_or(0))});
-        rows.push_back(std::move(row));
+            row.insert(row.end(), {run.gradient_error ? number_cell(*run.gradient_error, 2) : no_value(),
+                                   number_cell(o.distance.value_or(0), 3)});
+        table.rows.push_back(std::move(row));
     }
-    std::string text = table(rows);
-    text += "loss: mean of the last tenth of the steps. grad underflow: of non-zero gradients, rounded to zero.\n"
-            "lost updates: of weights with a gradient, left as they were by a step.";
-    text += compares
-                ? fmt::format(" gradient error: |g - g0| / |g0| in the first step,\nwhere all weights are the same. "
-                              "from {}: |w - w0| / |w0|, all weights.",
-                              reference)
-                : " No run is in FP32 throughout: with one (fp32), the others are compared with it.";
-    text += "\n";
-    for (const Outcome& o : outcomes) {
-        if (!o.run->stopped.empty())
-            text += fmt::format("\n{} stopped at {}\n", o.run->precision().name, o.run->stopped);
-        if (!o.run->departures) continue;
-        const std::string left = departures_of(*o.run, options.departure_bound);
-        text += fmt::format("\n{} {}\n{}", o.run->precision().name,
-                            left.empty() ? fmt::format("never left {}", reference) : fmt::format("left {}:", reference),
-                            left);
-    }
-    return text;
+    return table;
 }
 
-std::string served_table(const std::filesystem::path& run, std::span<const ServedResult> results) {
+} // namespace
+
+Document document_of(std::span<const Outcome> outcomes, const ExperimentOptions& options, const std::string& title) {
+    const std::string reference = options.reference.empty() ? "FP32" : "reference";
+    Document document{.title = title, .subtitle = {}, .blocks = {outcome_table(outcomes, reference)}};
+    for (const Outcome& o : outcomes) {
+        const std::string& name = o.run->precision().name;
+        if (!o.run->stopped.empty()) document.add(Paragraph{fmt::format("{} stopped at {}", name, o.run->stopped)});
+        if (!o.run->departures) continue;
+        Bullets left = departures_of(*o.run, options.departure_bound);
+        if (left.items.empty()) {
+            document.add(Paragraph{fmt::format("{} never left {}", name, reference)});
+            continue;
+        }
+        document.add(Heading{fmt::format("{} left {}:", name, reference), 3});
+        document.add(std::move(left));
+    }
+    return document;
+}
+
+Document document_of(const std::filesystem::path& run, std::span<const ServedResult> results) {
     const double reference = results.front().validation.loss;
     const bool caches = results.front().kv_bytes_per_token > 0;
-    std::vector<std::vector<std::string>> rows = {
-        {"served in FP8", "loss", "perplexity", "change", "accuracy", "weights"}};
-    if (caches) rows[0].emplace_back("KV cache a token");
+    TableBlock table{.caption = "perplexity: e to the loss, on all validation data. Bytes include scales.",
+                     .header = {"served in FP8", "loss", "perplexity", "change", "accuracy", "weights"},
+                     .rows = {}};
+    if (caches) table.header.emplace_back("KV cache a token");
     for (const ServedResult& r : results) {
-        const double change = std::exp(r.validation.loss - reference) - 1;
-        rows.push_back({r.name, fmt::format("{:.4f}", r.validation.loss),
-                        fmt::format("{:.4f}", std::exp(r.validation.loss)), fmt::format("{:+.2f} %", 100 * change),
-                        r.validation.accuracy ? percent(*r.validation.accuracy) : "-",
-                        fmt::format("{:.0f} B", r.weight_bytes)});
-        if (caches) rows.back().push_back(fmt::format("{:.0f} B", r.kv_bytes_per_token));
+        table.rows.push_back(
+            {{r.name},
+             figure_cell("{:.4f}", r.validation.loss),
+             figure_cell("{:.4f}", std::exp(r.validation.loss)),
+             figure_cell("{:+.2f} %", 100 * (std::exp(r.validation.loss - reference) - 1)),
+             r.validation.accuracy ? Cell{percent(*r.validation.accuracy), r.validation.accuracy} : no_value(),
+             figure_cell("{:.0f} B", r.weight_bytes)});
+        if (caches) table.rows.back().push_back(figure_cell("{:.0f} B", r.kv_bytes_per_token));
     }
-    return fmt::format("{}\n\n{}perplexity: e to the loss, on all validation data. Bytes include scales.\n",
-                       printable(run.string()), table(rows));
+    return {.title = run.string(), .subtitle = {}, .blocks = {std::move(table)}};
 }
 
 std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results) {

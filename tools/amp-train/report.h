@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/train/plan.h>
 #include <ampscope/tools/amp-train/options.h>
+#include <ampscope/tools/document/document.h>
 
 namespace amp::train_tool {
 
@@ -18,11 +19,13 @@ std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& opt
 
 /// The ops of a step of one run with their formats and rules.
 std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
-std::string memory_report(const TrainingProgram& training);
+/// The bytes that a run keeps, by purpose.
+TableBlock memory_table(const TrainOptions& options, const TrainingProgram& training);
 /// One line: steps, speed, losses, scales and skips of all runs.
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
-std::string outcome_table(std::span<const Outcome> outcomes, const ExperimentOptions& options);
-std::string served_table(const std::filesystem::path& run, std::span<const ServedResult> results);
+/// What the terminal says of runs at their end, and of a run that is served in FP8.
+Document document_of(std::span<const Outcome> outcomes, const ExperimentOptions& options, const std::string& title);
+Document document_of(const std::filesystem::path& run, std::span<const ServedResult> results);
 /// What result.json of a run folder says.
 nlohmann::ordered_json result_json(const Outcome& outcome, const ExperimentOptions& options);
 std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);

@@ -127,8 +127,7 @@ class Writer {
     }
     void write(const Paragraph& p) {
         const std::size_t colon = p.lead ? p.text.find(':') : std::string::npos;
-        if (colon == std::string::npos)
-            return put("<p{}>{}</p>\n", attribute_class(false, p.tone), marked(p.text));
+        if (colon == std::string::npos) return put("<p{}>{}</p>\n", attribute_class(false, p.tone), marked(p.text));
         put("<p class=\"lead\"><strong>{}</strong>{}</p>\n", marked(p.text.substr(0, colon + 1)),
             marked(p.text.substr(colon + 1)));
     }

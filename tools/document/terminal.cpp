@@ -11,8 +11,9 @@ namespace amp {
 
 namespace {
 
-constexpr std::size_t gap = 2;         ///< columns between two of a table, and those that later lines are indented by
-constexpr std::size_t least_name = 16; ///< columns that the names of the rows keep before a table is broken into several
+constexpr std::size_t gap = 2; ///< columns between two of a table, and those that later lines are indented by
+constexpr std::size_t least_name =
+    16; ///< columns that the names of the rows keep before a table is broken into several
 
 Ink ink_of(Tone tone) {
     constexpr std::array inks = {Ink::plain, Ink::green, Ink::yellow, Ink::red};
