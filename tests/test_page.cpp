@@ -1,6 +1,7 @@
-// Pages: text that stays text, in HTML and in Markdown; heat maps that show each cell in its shade; hashes.
+// Documents: text that stays text, in HTML, in Markdown and in a terminal; heat maps that show each cell in its shade; hashes.
 #include "io_files.h"
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/provenance.h>
 #include <ampscope/tools/document/document.h>
 
@@ -87,6 +88,72 @@ under
 
 Figure: Heat. a: first. b. Look.
 )");
+}
+
+TEST_CASE("a terminal shows it in 80 columns") {
+    const std::string wide(60, 'w');
+    Document document{
+        .title = "T",
+        .subtitle = "s",
+        .blocks = {Heading{"empty"}, Heading{"empty, too", 3}, Heading{"H"}, Heading{"h", 3}, Paragraph{"a: b", true},
+                   Paragraph{"c"}, Bullets{{"d"}},
+                   TableBlock{.caption = "under",
+                              .header = {"name", "kind", "n"},
+                              .rows = {{{"x"}, {"k"}, {"1"}}, {{"x"}, {"kind"}, {"10"}}, {{"y"}, {""}, {"100"}}},
+                              .text_columns = 2},
+                   FigureBlock{heat_map(), "Look."},
+                   TableBlock{.caption = {}, .header = {"folded"}, .rows = {}, .folded = true}},
+        .appendix = {Paragraph{"appendix"}}};
+    CHECK(terminal_of(document, false) == R"(T
+s
+
+H
+h
+a: b
+c
+
+- d
+
+name  kind    n
+x     k       1
+      kind   10
+y           100
+under
+)");
+    SUBCASE("brief cells, and as many tables as it takes") {
+        TableBlock table{.caption = {},
+                         .header = {"name", "count"},
+                         .rows = {{{wide}, count_cell(std::uint64_t{1'234'567'890'123'456'789})}}};
+        document.blocks = {table};
+        CHECK(contains(terminal_of(document, false), wide + "  1.23e18") !=
+              contains(terminal_of(document, false), wide + "  1,234"));
+        table.header = {"name", wide, "n", wide + "2"};
+        table.rows = {{{std::string(300, 'n')}, {"1"}, {"2"}, {"3"}}};
+        std::string asian;
+        for (int i = 0; i < 100; ++i) asian += "層";
+        table.rows.push_back({{asian}, {"4"}, {"5"}, {asian}});
+        document.blocks = {table};
+        const std::string text = terminal_of(document, false);
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) CHECK(width(line) <= 80);
+        CHECK(count(text, "nnn\u2026nnn") + count(text, "n\u2026n") >= 2); // the names are there in each part
+    }
+    SUBCASE("colour, and nothing else that a terminal obeys") {
+        const std::string hostile = "<\x1b[2J>\x01";
+        document = {.title = hostile,
+                    .subtitle = hostile,
+                    .blocks = {Heading{hostile}, Paragraph{hostile}, Paragraph{.text = "bad", .tone = Tone::bad},
+                               Bullets{{hostile}},
+                               TableBlock{.caption = hostile,
+                                          .header = {hostile, "n"},
+                                          .rows = {{{hostile}, {"good", 1.0, Tone::good}}}}}};
+        CHECK(!contains(terminal_of(document, false), "\x1b"));
+        const std::string text = terminal_of(document, true);
+        CHECK(contains(text, "\x1b[31mbad\x1b[0m"));
+        CHECK(contains(text, "\x1b[32mgood\x1b[0m"));
+        CHECK(!contains(text, "\x1b[2J"));
+        CHECK(!contains(text, "\x01"));
+    }
 }
 
 TEST_CASE("a heat map shows each cell in the shade of its value, and what is not known not at all") {

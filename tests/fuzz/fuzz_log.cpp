@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         amp::GradientLog log = amp::read_gradient_log(path, options);
         if (log.steps.back().step - log.steps.front().step > 100'000) return 0; // right, but slow
         const std::vector<amp::LossScaleFindings> logs = {amp::loss_scale_findings(std::move(log), options)};
-        amp::loss_scale_tool::terminal_report(logs, options, false);
+        terminal_of(amp::loss_scale_tool::document_of(logs, options), false);
         amp::loss_scale_tool::json_report(logs, {}, options);
         amp::loss_scale_tool::svg_report(logs);
     } catch (const amp::FileError&) {

@@ -41,6 +41,7 @@ class Grid {
             std::size_t last = first, used = name;
             while (last < widths_.size() && (last == first || used + gap + widths_[last] <= terminal_columns))
                 used += gap + widths_[last++];
+            if (!out.empty()) out += '\n';
             for (std::size_t row = 0; row < rows_.size(); ++row)
                 out += line(row, name, first, last, text_columns, color);
             first = last;
@@ -129,7 +130,7 @@ class Writer {
         const auto* const magnitudes = std::get_if<MagnitudeFigure>(&block.figure);
         if (magnitudes == nullptr) return;
         begin();
-        out += magnitude_text(*magnitudes, color_);
+        out += printable(magnitudes->title) + "\n\n" + magnitude_text(*magnitudes, color_);
         if (!block.caption.empty()) out += wrapped(printable(block.caption));
     }
 

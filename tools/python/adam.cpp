@@ -19,6 +19,8 @@ Said amp_adam(const Words& words) {
         const auto tell = [&](const std::string& line) { said.second.push_back("amp-adam: " + printable(line)); };
         const AdamAnswer answer = ask(options, tell, watch);
         if (!options.svg.empty() && !answer.inputs.empty()) write_report(options.svg, svg_report(answer.inputs));
+        if (!options.html.empty() && !answer.inputs.empty())
+            write_report(options.html, html_of(document_of(answer.inputs, options)));
         write_json(answer.inputs, answer.errors, [&](std::string_view piece) { said.first += piece; });
         return said;
     });

@@ -18,6 +18,7 @@ Said amp_diff(const Words& words) {
     return interruptible([&](const Watch& watch) {
         const DiffFindings findings = diff_findings(options.a, options.b, options, watch);
         if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
+        if (!options.html.empty()) write_report(options.html, html_of(document_of(findings, options)));
         std::vector<std::string> lines;
         for (const std::string& error : findings.errors) lines.push_back("amp-diff: " + printable(error));
         return Said(json_report(findings, options), std::move(lines));

@@ -20,6 +20,7 @@ Said amp_loss_scale(const Words& words) {
         const auto tell = [&](const std::string& line) { said.second.push_back("amp-loss-scale: " + printable(line)); };
         const auto [logs, errors] = ask(options, tell, watch);
         if (!options.svg.empty() && !logs.empty()) write_report(options.svg, svg_report(logs));
+        if (!options.html.empty() && !logs.empty()) write_report(options.html, html_of(document_of(logs, options)));
         said.first = json_report(logs, errors, options);
         return said;
     });

@@ -31,8 +31,8 @@ Options parsed(const std::string& tool, const Words& words, std::optional<int> (
 template <class Options>
 Options parsed_alone(const std::string& tool, const Words& words, std::optional<int> (*parse)(int, char**, Options&)) {
     Options options = parsed(tool, words, parse);
-    if (!options.json.empty() || !options.svg.empty())
-        throw std::invalid_argument(tool + ": json and svg are the command's alone");
+    if (!options.json.empty() || !options.svg.empty() || !options.html.empty())
+        throw std::invalid_argument(tool + ": json, svg and html are the command's alone");
     return options;
 }
 
