@@ -131,6 +131,15 @@ def large(folder):
             "diff": lambda: ampscope.diff_findings(folder / "a.npy", folder / "b.npy", threads=1)}
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT raises KeyboardInterrupt, whatever a framework that another test imported has made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_it_and_other_threads_go_on(tmp_path):
     for name, ask in large(tmp_path).items():
         counted, ended = [0], threading.Event()

@@ -12,13 +12,14 @@ using Floats = nb::ndarray<nb::numpy, float, nb::c_contig>;
 
 std::span<float> span_of_writable(const Floats& array) { return {array.data(), array.size()}; }
 
-struct Optimizer {
+/// What the steps of an ampscope.Optimizer have in common.
+struct Update {
     OptimizerOptions options;
     UpdateRounding rounding;
 };
 
-Optimizer optimizer_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
-                       double momentum, const std::string& rounding) {
+Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
+                 double momentum, const std::string& rounding) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -31,14 +32,15 @@ Optimizer optimizer_of(const std::string& name, double lr, double beta1, double 
 }
 
 /// Step t, from 1, of the arrays in place. Lost, changed and non-finite weights.
-std::tuple<std::int64_t, std::int64_t, std::int64_t>
-step(const Optimizer& optimizer, std::int64_t t, std::uint64_t seed, const std::vector<FormatSpec>& formats,
-     const Floats& weight, const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
+std::tuple<std::int64_t, std::int64_t, std::int64_t> step(const Update& how, std::int64_t t, std::uint64_t seed,
+                                                          const std::vector<FormatSpec>& formats, const Floats& weight,
+                                                          const Array<float>& gradient, const Floats& m,
+                                                          const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const nb::gil_scoped_release release;
-    const UpdateCounts counts = update(optimizer.options,
+    const UpdateCounts counts = update(how.options,
                                        {.t = t,
-                                        .learning_rate = optimizer.options.learning_rate,
+                                        .learning_rate = how.options.learning_rate,
                                         .key = {.seed = seed, .stream = 0, .step = static_cast<std::uint32_t>(t)}},
                                        {.weight_format = formats.at(0),
                                         .m_format = formats.at(1),
@@ -49,23 +51,24 @@ step(const Optimizer& optimizer, std::int64_t t, std::uint64_t seed, const std::
                                         .v = span_of_writable(v),
                                         .compensation = span_of_writable(compensation),
                                         .scaled = {},
-                                        .rounding = optimizer.rounding});
+                                        .rounding = how.rounding});
     return {counts.lost, counts.changed, counts.nonfinite};
 }
 
 } // namespace
 
 void bind_optimizer(nb::module_& m) {
-    nb::class_<Optimizer>(m, "OptimizerOptions")
+    nb::class_<OptimizerOptions>(m, "OptimizerOptions", "An optimizer's hyperparameters.")
         .def_prop_ro(
             "kind",
-            [](const Optimizer& o) {
-                return std::string(optimizer_kind_names[static_cast<std::size_t>(o.options.kind)]);
+            [](const OptimizerOptions& o) {
+                return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
             },
-            InEnvironment());
-    m.def("optimizer_options", &optimizer_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
+            "sgd, adam or adamw.", InEnvironment());
+    nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
+    m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), InEnvironment());
-    m.def("optimizer_step", &step, nb::arg("options"), nb::arg("t"), nb::arg("seed"), nb::arg("formats"),
+    m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("seed"), nb::arg("formats"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());
     std::vector<std::string> names;

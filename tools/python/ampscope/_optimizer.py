@@ -27,12 +27,12 @@ class Optimizer:
                  momentum: float = 0.0, weight_format: _ampscope.Format | str = "fp32",
                  state_format: _ampscope.Format | str = "fp32", v_format: _ampscope.Format | str | None = None,
                  rounding: str = "nearest", seed: int = 0) -> None:
-        self._options = _ampscope.optimizer_options(name, lr, *betas, eps, weight_decay, momentum, rounding)
+        self._update = _ampscope.optimizer_update(name, lr, *betas, eps, weight_decay, momentum, rounding)
         self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
         self._seed, self.steps = seed, 0
         nearest = _ampscope.policy()
         self.weight = _ampscope.quantize(self._formats[0], as_floats(weight), nearest)
-        adam = self._options.kind != "sgd"
+        adam = self._update.options.kind != "sgd"
         none = np.zeros(0, np.float32)
         self.m = np.zeros_like(self.weight) if adam or momentum else none
         self.v = np.zeros_like(self.weight) if adam else none
@@ -43,6 +43,6 @@ class Optimizer:
         gradient it left as they were, how many changed, and how many are not finite."""
         self.steps += 1
         gradient = np.broadcast_to(as_floats(gradient), self.weight.shape).astype(np.float32, order="C")
-        counts = _ampscope.optimizer_step(self._options, self.steps, self._seed, self._formats, self.weight, gradient,
+        counts = _ampscope.optimizer_step(self._update, self.steps, self._seed, self._formats, self.weight, gradient,
                                           self.m, self.v, self._compensation)
         return dict(zip(("lost", "changed", "nonfinite"), counts))
