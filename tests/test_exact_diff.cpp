@@ -225,7 +225,7 @@ TEST_CASE("the tools say what differs") {
     const std::string integers = raw("a.bin", {p53, 1}) + raw("b.bin", {p53 + 1, 1});
     const Outcome o = run_command(AMP_DIFF " " + integers + "--dtype I64");
     CHECK(o.code == 0);
-    CHECK(contains(o.out, "1 of 2 elements differ"));
+    CHECK(contains(o.out, "They differ: 1 of 2 elements (50.0 %)"));
     CHECK(contains(o.out, "a[0]: 0x0020000000000000 0x20000000000000 and"));
     CHECK(contains(o.out, " 0x20000000000001"));
     CHECK(run_command(AMP_DIFF " " + integers + "--dtype U64 --gate 'differ<1e-9'").code == 3);

@@ -187,7 +187,7 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
     const auto refuses = [&](const char* file, const std::string& why) {
         CAPTURE(file);
         const std::string arguments = " " + run.string() + " --threads 1";
-        const Outcome o = run_command(limited + AMP_REPORT + arguments);
+        const Outcome o = run_command(limited + AMP_REPORT + arguments + " --markdown -");
         CAPTURE(o.err);
         CHECK(o.code == 1);
         CHECK(contains(o.out, "fp32")); // the rest of the run is reported

@@ -1,6 +1,7 @@
 // amp-report as a user runs it: real runs of two seeds, gradients without runs, and inputs that went wrong.
 #include "tool.h"
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/recorded_run.h>
 
 #include <cmath>
@@ -270,8 +271,9 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
     CHECK(tensor["nonzero"] == 480);
     CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself, a tie, goes to zero; what is above it does not
     CHECK(contains(text, "Format: none of these runs is in FP32"));
-    // Without an output it is Markdown.
-    CHECK(contains(report((scratch / "runs").string()).out, "# Precision comparison"));
+    const Outcome shown = report((scratch / "runs").string()); // without an output: for a terminal
+    CHECK(shown.out.starts_with("Precision comparison\n"));
+    for (const std::string& line : lines_of(shown.out)) CHECK(width(line) <= 80);
 }
 
 TEST_CASE("gradients without a run") {

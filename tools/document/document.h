@@ -1,5 +1,5 @@
-// A report as blocks of text, tables and figures, for three readers: a terminal, a browser (one self-contained HTML page)
-// and whoever reads Markdown. Tools say what is to be said once; how it looks is decided here.
+// A report as blocks of text, tables and figures, which is written for terminals, as one self-contained HTML page and as
+// Markdown. A tool says once what is to be said; how it looks is decided here.
 #pragma once
 
 #include <ampscope/tools/chart/chart.h>
