@@ -51,12 +51,15 @@ TEST_CASE("two runs: local error in the step where the state is the same, drift 
     const Json scaled = diff.json(runs + "/fp32 " + runs + "/amp-fp16");
     CHECK(scaled["steps"][0]["relative_norm"].get<double>() < 0.02);
 
-    const Outcome table = diff(runs + "/fp32 " + runs + "/amp-bf16 --worst 3 --svg " + (scratch / "d.svg").string());
+    const Outcome table = diff(runs + "/fp32 " + runs + "/amp-bf16 --worst 3 --svg " + (scratch / "d.svg").string() +
+                               " --html " + (scratch / "d.html").string());
     CHECK(table.code == 0);
     for (const char* part : {"First: step 0", "local error", "drift, state", "Farthest apart", "|a-b|/|a|", "DOES"})
         CHECK(contains(table.out, part) == (std::string_view(part) != "DOES"));
     for (const std::string& line : lines_of(table.out)) CHECK(line.size() <= 84);
     CHECK(contains(read_file(scratch / "d.svg"), "how far apart"));
+    for (const char* part : {"how far apart", "<th scope=\"col\">max ulps</th>", "<strong>They differ:</strong>"})
+        CHECK(contains(read_file(scratch / "d.html"), part));
     const Outcome same = diff(runs + "/fp32 " + runs + "/fp32");
     CHECK(same.code == 0);
     CHECK(contains(same.out, "The same: "));

@@ -51,13 +51,15 @@ TEST_CASE("run folders: the recorded scaler comes out as recorded, others are co
     // Recorded in FP32: under the scaler of the FP16 run the same steps overflow, up to what was not recorded.
     CHECK(json["inputs"][1]["replays"][0]["skipped"].get<int>() > 0);
 
-    const Outcome table =
-        replay(runs + "/amp-fp16 --scaler torch,interval=5 --scaler megatron --svg " + (scratch / "s.svg").string());
+    const Outcome table = replay(runs + "/amp-fp16 --scaler torch,interval=5 --scaler megatron --svg " +
+                                 (scratch / "s.svg").string() + " --html " + (scratch / "s.html").string());
     CHECK(table.code == 0);
     CHECK(table.err.empty());
     for (const char* part : {"scaler", "skipped", "first good", "underflow", "Advice: ", "What overflows under"})
         CHECK(contains(table.out, part));
     for (const std::string& line : lines_of(table.out)) CHECK(line.size() <= 80 + 2 * 3);
+    for (const char* part : {"class=\"mark\"", "<th scope=\"col\">mostly at</th>", "<strong>Advice:</strong>"})
+        CHECK(contains(read_file(scratch / "s.html"), part));
     const std::string svg = read_file(scratch / "s.svg");
     CHECK(contains(svg, "<svg"));
     CHECK(contains(svg, "class=\"mark\""));

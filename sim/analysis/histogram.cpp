@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -217,6 +218,13 @@ Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram&
 Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& format,
                          const RecommendationOptions& options) {
     return recommend(histogram, {}, format, {}, options);
+}
+
+std::vector<FormatSpec> usual_formats_by_range() {
+    std::vector<FormatSpec> specs;
+    for (const std::string_view name : usual_formats) specs.push_back(format(name));
+    std::ranges::stable_sort(specs, std::greater{}, &FormatSpec::exponent_bits);
+    return specs;
 }
 
 } // namespace amp

@@ -94,10 +94,13 @@ struct DirectedHistogram {
 ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
                      int log2_scale, const CastRule& rule);
 
-/// Binary exponents of loss scales, both ends included.
 /// Formats that people ask about first: those of tables and pictures where nobody asks for others.
 inline constexpr std::array<std::string_view, 4> usual_formats = {"fp16", "bf16", "e4m3", "e5m2"};
 
+/// The same, those of many exponent bits first.
+std::vector<FormatSpec> usual_formats_by_range();
+
+/// Binary exponents of loss scales, both ends included.
 struct Window {
     int low = 0, high = 0;
     bool operator==(const Window&) const = default;

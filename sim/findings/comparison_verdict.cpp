@@ -85,11 +85,11 @@ MagnitudeHistogram evidence(const std::vector<ComparisonGroup>& groups) {
 /// Of gradients without a run: which formats hold them, and at what scale.
 std::string about_range(const MagnitudeHistogram& all, const RecommendationOptions& options) {
     std::vector<std::string> plain, scaled, none;
-    for (const char* name : {"bf16", "fp16", "e5m2", "e4m3"}) {
-        const Recommendation r = recommend(all, format(name), options);
-        if (!r.log2_scale) none.emplace_back(name);
-        else if (*r.log2_scale == 0) plain.emplace_back(name);
-        else scaled.push_back(fmt::format("{} at {}", name, power_of_two(*r.log2_scale)));
+    for (const FormatSpec& f : usual_formats_by_range()) {
+        const Recommendation r = recommend(all, f, options);
+        if (!r.log2_scale) none.push_back(f.name);
+        else if (*r.log2_scale == 0) plain.push_back(f.name);
+        else scaled.push_back(fmt::format("{} at {}", f.name, power_of_two(*r.log2_scale)));
     }
     std::vector<std::string> parts;
     if (!plain.empty()) parts.push_back(listed(plain) + " as they are");

@@ -28,19 +28,20 @@ std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::st
 }
 
 struct Words {
-    std::vector<std::string> paths, states = {"fp32", "bf16", "fp16"}, weights = {"fp32", "bf16", "fp16"};
+    std::vector<std::string> paths, states, weights;
     std::string optimizer, tensor;
 };
 
 void interpret(const Words& words, AdamToolOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
-    options.states = formats_of("--state", words.states);
-    options.weights = formats_of("--weights", words.weights);
+    const AdamOptions standard = standard_adam_options();
+    options.states = words.states.empty() ? standard.states : formats_of("--state", words.states);
+    options.weights = words.weights.empty() ? standard.weights : formats_of("--weights", words.weights);
     if (!words.optimizer.empty()) {
         options.optimizer = optimizer(words.optimizer).options;
         if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
     }
-    if (options.eps.empty()) options.eps = standard_adam_options().eps;
+    if (options.eps.empty()) options.eps = standard.eps;
     options.tensor = tensor_pattern(words.tensor);
     options.tensor_ratios = !options.json.empty(); // nothing else shows them
 }

@@ -1,4 +1,5 @@
 // How fast the device does it: conversions beside a copy, emulated and native products.
+#include <ampscope/sim/analysis/histogram.h>
 #include <ampscope/sim/backend/cuda/conversion.h>
 #include <ampscope/sim/backend/cuda/cuda.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
@@ -49,7 +50,7 @@ double product_rate(const CudaDevice& device, CudaArithmetic arithmetic, const s
 void measure_speed(Replay& replay) {
     const CudaDevice& device = replay.options.device;
     const std::size_t numbers = replay.options.quick ? 1 << 20 : 1 << 28;
-    for (const char* name : {"fp16", "bf16", "e4m3", "e5m2"}) {
+    for (const std::string_view name : usual_formats) {
         const ConversionTime t = time_conversion(device, format(name), numbers);
         const auto add = [&](std::string_view how, double seconds) {
             const double rate = 8 * static_cast<double>(numbers) / seconds; // read and written

@@ -129,8 +129,9 @@ class Writer {
                          .header = {"format", "bits", "exponent", "fraction", "largest", "smallest normal",
                                     "smallest subnormal", "relative step"},
                          .rows = {}};
-        for (const char* name : {"fp32", "tf32", "fp16", "bf16", "e5m2", "e4m3"}) {
-            const FormatSpec f = format(name);
+        std::vector<FormatSpec> shown = {format("fp32"), format("tf32")};
+        for (const std::string_view name : usual_formats) shown.push_back(format(name));
+        for (const FormatSpec& f : shown) {
             const auto power = [](int k) { return Cell{fmt::format("2^{}", k), k}; };
             table.rows.push_back({{f.name},
                                   number_cell(f.bits(), 3),

@@ -107,11 +107,10 @@ HeatFigure layer_figure(const RecordedRun& run) {
             shown.note = fmt::format("{}, FP16 zeroes {}", row.counts.range(), percent(fp16.part, fp16.whole));
         figure.rows.push_back(std::move(shown));
     }
-    for (const char* name : {"fp16", "e5m2", "e4m3"}) {
-        const FormatZones zones = zones_of(format(name));
-        const int edge = static_cast<int>(zones.subnormal);
+    for (const FormatSpec& f : usual_formats_by_range()) {
+        const int edge = static_cast<int>(zones_of(f).subnormal);
         if (edge > low && edge <= high)
-            figure.guides.emplace_back(static_cast<std::size_t>(edge - low), upper_case(name) + ": zero to the left");
+            figure.guides.emplace_back(static_cast<std::size_t>(edge - low), upper_case(f.name) + ": zero to the left");
     }
     return figure;
 }

@@ -59,6 +59,8 @@ std::map<int, std::uint64_t> exponents_of(const MagnitudeHistogram& h) {
     return out;
 }
 
+std::vector<std::string> usual_names() { return {usual_formats.begin(), usual_formats.end()}; }
+
 std::string svg_of(const MagnitudeHistogram& h, const std::vector<std::string>& names, const std::string& title) {
     MagnitudeFigure figure{
         .title = title, .exponents = exponents_of(h), .zero = h.zero, .nan = h.nan, .inf = h.inf, .formats = {}};
@@ -85,13 +87,10 @@ void bind_histogram(nb::module_& m) {
         .def("recommend", &recommended, nb::arg("format"), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
              "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).",
              InEnvironment())
-        .def("svg", &svg_of, nb::arg("formats") = std::vector<std::string>{"fp16", "bf16", "e4m3", "e5m2"},
-             nb::arg("title") = "Magnitudes", "The picture that amp-histogram draws, as SVG text.", InEnvironment())
+        .def("svg", &svg_of, nb::arg("formats") = usual_names(), nb::arg("title") = "Magnitudes",
+             "The picture that amp-histogram draws, as SVG text.", InEnvironment())
         .def(
-            "_repr_svg_",
-            [](const MagnitudeHistogram& h) {
-                return svg_of(h, {"fp16", "bf16", "e4m3", "e5m2"}, "Magnitudes");
-            },
+            "_repr_svg_", [](const MagnitudeHistogram& h) { return svg_of(h, usual_names(), "Magnitudes"); },
             InEnvironment())
         .def(
             "__add__",
@@ -110,6 +109,7 @@ void bind_histogram(nb::module_& m) {
                 return "<ampscope.Histogram of " + std::to_string(h.count()) + " elements>";
             },
             InEnvironment());
+    m.attr("usual_formats") = nb::tuple(nb::cast(usual_names()));
     bind_counting<float>(m, DType::f32);
     bind_counting<double>(m, DType::f64);
 }

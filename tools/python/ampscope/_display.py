@@ -1,7 +1,7 @@
 """How notebooks show what the module defines."""
 from __future__ import annotations
 
-from ._ampscope import Format, Histogram
+from ._ampscope import Format, Histogram, usual_formats
 from ._arrays import as_format
 from ._tools import Table
 
@@ -14,7 +14,7 @@ def facts(*formats: Format | str) -> Table:
     return Table({"format": str(f), **{fact: getattr(f, fact) for fact in _FACTS}} for f in map(as_format, formats))
 
 
-def _histogram_frame(self, formats=("fp16", "bf16", "e4m3", "e5m2"), log2_scales=(0,)):
+def _histogram_frame(self, formats=usual_formats, log2_scales=(0,)):
     """classify() for several formats and scales as a pandas.DataFrame."""
     return Table({"format": str(f), "log2_scale": s, **self.classify(f, s)}
                  for f in formats for s in log2_scales).frame()
