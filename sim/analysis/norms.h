@@ -20,8 +20,7 @@ class Norms {
   private:
     static constexpr std::size_t lanes = 32;
     std::array<double, lanes> squares_{};
-    std::array<std::int32_t, lanes> largest_{}; ///< magnitude bits, ordered as the magnitudes; infinity and NaN come
-                                                ///< last
+    std::array<std::int32_t, lanes> largest_{}; ///< magnitude bits, ordered as magnitudes; infinity and NaN are above
 };
 
 } // namespace amp
