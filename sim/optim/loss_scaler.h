@@ -77,17 +77,13 @@ struct LossScalerOptions {
     BackoffRule backoff = BackoffRule::multiply;
     std::int64_t growth_interval = 2000;
     GrowthTest growth_test = GrowthTest::equal;
-    bool guard_growth = true; ///< a growth that would make the scale infinite is left out (but resets the growth
-                              ///< tracker)
+    bool guard_growth = true; ///< a growth to infinity is left out (but resets the growth tracker)
     double min_scale = 0;     ///< backoff does not go below it
     double max_scale = std::numeric_limits<double>::infinity(); ///< growth does not go above it
-    bool abort_at_min_scale = false;                            ///< an overflow while the scale is min_scale ends the
-                                                                ///< run
-    std::int64_t hysteresis = 0; ///< which consecutive or accumulated overflow backs off, counted from 1; 0: no such
-                                 ///< count is kept
+    bool abort_at_min_scale = false;                            ///< an overflow at min_scale ends the run
+    std::int64_t hysteresis = 0; ///< number of the overflow that backs off, from 1; 0: overflows are not counted
     HysteresisRefill hysteresis_refill = HysteresisRefill::at_growth;
-    bool hysteresis_stays_positive = false; ///< the stored count of tolerated overflows stops at 1 instead of going
-                                            ///< below 0
+    bool hysteresis_stays_positive = false; ///< the stored count stops at 1 instead of falling below 0
     ScaleArithmetic arithmetic = ScaleArithmetic::fp32_wide;
     UnscaleRule unscale = UnscaleRule::reciprocal;
     /// DeepSpeed's bug, off in every row: the scale is updated before gradients are unscaled, so a step that grows the
@@ -102,10 +98,8 @@ struct LossScalerOptions {
 /// What a checkpoint of a scaler contains.
 struct LossScalerState {
     double scale = 1; ///< an FP32 value unless the arithmetic is FP64; 0 or infinite where the framework allows it
-    std::int64_t growth_tracker = 0;     ///< clean steps since the last overflow or, depending on the growth test,
-                                         ///< growth
-    std::int64_t hysteresis_tracker = 0; ///< count of tolerated overflows as the framework keeps it; 0 without
-                                         ///< hysteresis
+    std::int64_t growth_tracker = 0;     ///< clean steps since the last overflow or, by growth test, growth
+    std::int64_t hysteresis_tracker = 0; ///< the framework's count of tolerated overflows; 0 without hysteresis
 
     constexpr bool operator==(const LossScalerState&) const = default;
 };

@@ -25,8 +25,7 @@ enum class OptimizerOrder : std::uint8_t {
     torch_1,     ///< torch.optim 1.x: as above, but m * beta1, then + (1 - beta1) g
     torch_fused, ///< fused=True on CUDA: FP32, some of it FP64, from loading to storing; each result is rounded once
     apex,        ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
-    ms_amp       ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after the division by that
-                 ///< term's root
+    ms_amp       ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
 };
 
 /// What distinguishes the orders, apart from the kernels of fused ones.
@@ -65,9 +64,9 @@ struct OptimizerOptions {
     OptimizerKind kind = OptimizerKind::adamw;
     OptimizerOrder order = OptimizerOrder::torch;
     double learning_rate = 1e-3;
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< for Adam
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam only
     double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW subtracts it from the weight
-    double momentum = 0, dampening = 0; ///< for SGD
+    double momentum = 0, dampening = 0; ///< SGD only
     bool nesterov = false;
     bool contract = false; ///< a * b + c with one rounding in torch's orders, as its AVX2 kernels compute it
 
