@@ -93,8 +93,7 @@ struct GateResult {
 /// The result of counting recorded gradients.
 struct HistogramFindings {
     std::vector<HistogramEntry> tensors; ///< in the order of the recording
-    std::vector<HistogramEntry> groups;  ///< grouped as the options ask, in order of appearance; empty for
-                                         ///< Grouping::tensor
+    std::vector<HistogramEntry> groups;  ///< groups in order of appearance; empty for Grouping::tensor
     HistogramEntry total;
     std::vector<FormatCounts> formats; ///< counts of the total, one for each of the options' formats
     std::vector<std::string> advice;   ///< advice for each format, in one or two sentences

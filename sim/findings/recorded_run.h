@@ -44,8 +44,7 @@ struct StepColumns {
 struct GradientCounts {
     BinadeCounts binades{}; ///< counts by floor(log2|x|)
     std::uint64_t nonzero = 0, nan = 0;
-    std::array<std::uint64_t, usual_formats.size()> underflow{}; ///< elements that become zero in usual_formats[i] at
-                                                                 ///< scale 1
+    std::array<std::uint64_t, usual_formats.size()> underflow{}; ///< elements that become zero in each of usual_formats
 
     void add(const MagnitudeHistogram& magnitudes);
     void merge(const GradientCounts& other);
