@@ -28,11 +28,11 @@ enum class ScaleRule : std::uint8_t {
     te,            ///< TE: s = max / amax; 1 where amax is 0, infinite or NaN; FLT_MAX where s would be infinite
     te_pow2,       ///< TE with power-of-two scales: s as above, its significand cleared
     torchao,       ///< torchao float8: s = FP32(max / max(amax, 1e-12)), the division in double
-    torchao_pow2,  ///< as torchao, with s rounded down to a power of two
+    torchao_pow2,  ///< torchao's s, rounded down to a power of two
     deepseek,      ///< DeepSeek-V3: d = max(amax, 1e-4) / max, q = x / d
-    deepseek_pow2, ///< as deepseek, with d rounded up to a power of two
+    deepseek_pow2, ///< deepseek's d, rounded up to a power of two
     mx_floor,      ///< OCP MX 1.0 section 6.3: d = 2^(floor(log2 amax) - emax); torchao's FLOOR
-    mx_even,       ///< as mx_floor, after amax was rounded to the precision of the element (torchao's EVEN)
+    mx_even,       ///< torchao's EVEN: mx_floor of amax rounded to the precision of the element
     mx_ceil,       ///< torchao's CEIL: d = 2^(ceil(log2 amax) - emax)
     mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max))
     mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); 2^127 if amax is infinite

@@ -58,7 +58,7 @@ enum class NanRule : std::uint8_t {
     keep_sign,          ///< canonical with the operand's sign bit (ml_dtypes; the NaN of FNUZ formats has it set)
     payload,            ///< the operand's sign and leading payload bits, quieted (x86 F16C and AVX512_BF16)
     all_ones,           ///< positive, every fraction bit set (CUDA: 0x7fff, 0x7f)
-    all_ones_keep_sign, ///< as all_ones, with the operand's sign bit (PyTorch's float8_e5m2)
+    all_ones_keep_sign, ///< all_ones with the operand's sign bit (PyTorch's float8_e5m2)
 };
 
 /// When a result counts as tiny for the underflow flag (IEEE 754 section 7.5 allows both).

@@ -17,7 +17,7 @@ namespace amp::detail {
 inline constexpr std::size_t block_size = 256;
 
 struct RandomWords {
-    alignas(64) std::uint32_t raw[block_size + 64]; ///< with room for whole steps of 16 groups
+    alignas(64) std::uint32_t raw[block_size + 64]; ///< includes room for whole steps of 16 groups
     alignas(64) std::uint32_t halves[block_size + 16];
 };
 

@@ -53,7 +53,7 @@ struct RoundingConstants {
     std::uint32_t flush_in = 0;  ///< smaller magnitudes of operands count as zero
     std::uint32_t flush_out = 0; ///< smaller stored magnitudes become zero
     std::uint32_t max = 0;       ///< the largest finite value, as stored
-    BySign overflow{}, infinity{}, nan{}; ///< what is stored for each
+    BySign overflow{}, infinity{}, nan{}; ///< stored bits of each
     std::uint32_t payload = 0;            ///< mask of the FP32 fraction bits that a NaN keeps
     std::uint32_t payload_shift = 0;      ///< right shift that takes the payload from FP32 to its stored place
     std::uint32_t sign = 0;               ///< the stored sign bit

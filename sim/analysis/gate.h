@@ -22,7 +22,7 @@ std::string_view name_of(NumberClass c);
 enum class Denominator : std::uint8_t { none, all, nonzero }; ///< none: the limit is a number of elements
 
 struct Gate {
-    std::string text;   ///< as the user wrote it
+    std::string text;   ///< the gate in the user's words
     std::string format; ///< a name that amp::format() accepts
     double scale = 1;   ///< positive and finite
     NumberClass number_class = NumberClass::underflow;

@@ -25,7 +25,7 @@ struct DiffGate {
         zero,         ///< number of elements that are zero in only one recording, or in both with opposite signs
         missing       ///< number of tensors that only one recording has
     };
-    std::string text; ///< as the user wrote it
+    std::string text; ///< the gate in the user's words
     Figure figure = Figure::differ;
     bool or_equal = false;
     double limit = 0;

@@ -237,7 +237,7 @@ class RunReader {
     RecordedRun run_;
     bool scale_is_odd_ = false; ///< a histogram was left out because of its scale
     std::unordered_map<std::string, std::size_t> index_, scaled_index_;
-    std::unordered_map<std::string, double> largest_log2_; ///< by format
+    std::unordered_map<std::string, double> largest_log2_; ///< log2 of the largest value, by format
 };
 
 } // namespace

@@ -33,8 +33,8 @@ struct Run {
     StepResult last{};
     std::vector<double> losses; ///< one for each step
     std::int64_t skipped = 0;
-    RoundingCounts gradients{}, activations{}, weights{}; ///< of the steps whose roundings were counted
-    UpdateCounts updates{};                               ///< of all steps
+    RoundingCounts gradients{}, activations{}, weights{}; ///< sums over the steps whose roundings were counted
+    UpdateCounts updates{};                               ///< sums over all steps
     /// |g - g0| / |g0| over all parameters' gradients in the first step, where all runs still have the same weights.
     std::optional<double> gradient_error{};
     std::string stopped; ///< why the run ended early, if it did

@@ -13,7 +13,7 @@ struct PlannedOp {
     std::string result;              ///< format and shape of the output
     std::string accumulate;          ///< how products and sums are accumulated; empty for other ops
     std::string rule;                ///< the rule that decided the formats
-    std::string tensor_cores;        ///< for matrix products, whether tensor cores can run them; else empty
+    std::string tensor_cores;        ///< whether tensor cores can run a matrix product; empty for other ops
 };
 
 std::vector<PlannedOp> plan_of(const TrainingProgram& training);

@@ -148,8 +148,7 @@ void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::i
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
-                        // Prefetches the output of the next tile: waiting for it would take a good part of a tile's
-                        // time.
+                        // Prefetches the next tile's output: waiting for it would take a good part of a tile's time.
                         for (std::int64_t r = 0; r < tall && j + columns < width; ++r)
                             for (std::int64_t c = columns; c < 2 * columns; c += 16)
                                 __builtin_prefetch(to + r * stride + c, 1);

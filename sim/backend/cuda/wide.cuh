@@ -57,7 +57,7 @@ struct MapElement {
 template <class Kernel, class... Args>
 struct MapRow {
     Output to;
-    double* wide; ///< as large as out
+    double* wide; ///< array of the size of out
     std::int64_t width;
     std::tuple<Args...> args;
 
