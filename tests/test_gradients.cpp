@@ -19,10 +19,10 @@ namespace {
 
 struct Case {
     const char* name;
-    std::vector<Shape> shapes; ///< of the operands that have gradients
+    std::vector<Shape> shapes; ///< shapes of the operands that have gradients
     std::function<TensorId(Graph&, const std::vector<TensorId>&)> build;
     std::function<Reals(const std::vector<Reals>&)> reference;
-    std::vector<float> tokens{}; ///< of the input of that name
+    std::vector<float> tokens{}; ///< elements of the input `tokens`
 };
 
 /// The sum of the reference's results, each times its weight.
