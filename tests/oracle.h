@@ -1,6 +1,6 @@
-// The oracle: what every conversion and operation must give, computed with exact integers of any size and by searching
-// the list of a format's values. It shares no code with formats/: the facts below are typed in from the standards, and
-// of policy.h only the names of modes and flags are used, none of its functions.
+// The oracle: the result that every conversion and operation must have, computed with exact integers of any size and by
+// searching the list of a format's values. It shares no code with formats/: the facts below are copied from the
+// standards, and policy.h provides only names of modes and flags, no functions.
 #pragma once
 
 #include <ampscope/formats/policy.h>

@@ -1,5 +1,5 @@
-// The result and the gradient of every op in FP32 against its definition in numbers of 60 digits, the gradient by
-// central differences of it.
+// The result and the gradient of every op in FP32 against its definition in numbers of 60 digits; gradients by central
+// differences.
 #include "reference_ops.h"
 
 #include <ampscope/sim/backend/cpu/cpu.h>
@@ -25,7 +25,7 @@ struct Case {
     std::vector<float> tokens{}; ///< elements of the input `tokens`
 };
 
-/// The sum of the reference's results, each times its weight.
+/// The sum of the reference's results, each multiplied by its weight.
 Real weighted(const Case& c, const std::vector<Reals>& operands, const Reals& weights) {
     const Reals out = c.reference(operands);
     Real sum = 0;
