@@ -1,4 +1,4 @@
-// Pages: text stays text, in HTML and in Markdown; heat maps show each cell in its shade; hashes.
+// Pages: text that stays text, in HTML and in Markdown; heat maps that show each cell in its shade; hashes.
 #include "io_files.h"
 
 #include <ampscope/sim/io/provenance.h>
@@ -48,7 +48,7 @@ TEST_CASE("blocks become HTML, and nothing in them becomes markup") {
                    TableBlock{.caption = {}, .header = {"h"}, .rows = {{{"folded"}}}, .folded = true}}};
     const std::string page = html_of(document);
     CHECK(!contains(page, "<b>"));
-    CHECK(count(page, "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;\xef\xbf\xbd") == 12); // also in <title> and the contents
+    CHECK(count(page, "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;\xef\xbf\xbd") == 12); // <title> and the contents, too
     CHECK(contains(page, "<p class=\"lead\"><strong>Label:</strong> &lt;b&gt;"));
     CHECK(contains(page, "<td class=\"good\" data-v=\"1\">1</td>"));
     CHECK(contains(page, "<td class=\"bad\" data-v=\"2\">2</td>"));
@@ -96,8 +96,7 @@ TEST_CASE("a heat map shows each cell in the shade of its value, and what is not
         const std::regex path("<path class=\"heat-" + std::to_string(shade) + "\" d=\"([^\"]*)\"");
         return std::regex_search(svg, found, path) ? found[1].str() : std::string();
     };
-    // Columns are (772 - 210) / 4 = 140.5 wide and begin at 210, cells are 13 high; equal neighbours form one
-    // rectangle.
+    // Columns are (772 - 210) / 4 = 140.5 wide from 210 on, cells 13 high; equal neighbours are one rectangle.
     CHECK(cells(0).starts_with("M210 "));
     CHECK(cells(0).ends_with("h140.5v13h-140.5z"));
     CHECK(cells(1).starts_with("M350.5 ")); // 0.001 and 0.0099

@@ -59,7 +59,7 @@ std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& t
     return groups;
 }
 
-/// Merges all entries into one, with shape {count}.
+/// All of them as one, with shape {count}.
 HistogramEntry total_of(const std::vector<HistogramEntry>& tensors) {
     HistogramEntry total;
     total.tensors = 0;
