@@ -11,7 +11,7 @@
 
 namespace amp {
 
-/// Options of adam_findings(). The defaults are amp-adam's, but for the lists: see standard_adam_options().
+/// Options of adam_findings(). The defaults are amp-adam's, except for the lists: see standard_adam_options().
 struct AdamOptions {
     std::vector<double> eps;                   ///< values of eps to try; the run's own is added
     std::vector<FormatSpec> states;            ///< formats of m and v; FP32 is added, the others are compared with it

@@ -56,7 +56,7 @@ class TextFile : public std::streambuf {
 /// A size as errors name it: "16 MiB".
 std::string size_text(std::uint64_t bytes);
 
-/// Whether the path exists, be it as a link to nothing: that is an error to report, not a missing file.
+/// Whether the path exists, even if only as a link to nothing: that is an error to report, not a missing file.
 bool is_there(const std::filesystem::path& path);
 
 /// Throws FileError if the path does not exist or is a link to nothing.

@@ -44,7 +44,7 @@ void run(Cuda& cuda, const Quantize& op);
 /// Replaces rows, in groups of 16, by their random Hadamard transform, which spreads outliers: row j of a group is 0.25
 /// * the sum over i of s_i * (-1)^(number of bits that i and j have in common) * row i, in double in the order of i,
 /// rounded once to the format of out; the signs s are TransformerEngine's. A product that sums over the rows of two
-/// tensors, both transformed, is unchanged but for roundings. Rows that do not fill a group stay as they are.
+/// tensors, both transformed, is unchanged except for roundings. Rows that do not fill a group stay as they are.
 struct Hadamard {
     static constexpr std::string_view name = "hadamard";
     static constexpr std::string_view accumulation = "double, in the order of rows";
