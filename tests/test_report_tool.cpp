@@ -269,9 +269,9 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
         CHECK(contains(page, "layer." + std::to_string(layer) + ", weights") == shown);
     const Json tensor = report.json((scratch / "runs").string())["groups"][0]["gradients"]["tensors"][15];
     CHECK(tensor["nonzero"] == 480);
-    CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself is a tie and becomes zero; larger magnitudes do not
+    CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself, a tie, goes to zero; what is above it does not
     CHECK(contains(text, "Format: none of these runs is in FP32"));
-    // Without an output option, Markdown is printed.
+    // Without an output it is Markdown.
     CHECK(contains(report((scratch / "runs").string()).out, "# Precision comparison"));
 }
 
