@@ -1,4 +1,5 @@
-// How a matrix product adds up: matrix hardware's own sums, and sums to measure them by, as rows of one table.
+// How a matrix product adds up its terms: the sums of matrix hardware, and others to compare them with, as rows of one
+// table.
 //
 // Hardware adds the products of a step and the sum so far as one fused operation: it aligns the significands to the
 // largest exponent among them, cuts off what lies below, adds exactly and rounds once. The models and their parameters:
@@ -20,19 +21,22 @@ namespace amp {
 
 /// The order of a sum and where it rounds.
 enum class Accumulation : std::uint8_t {
-    chain,    ///< s = fma(a, b, s) in the order of k, each rounded to `sum` by nearest-even
-    exact,    ///< one rounding of the whole sum, to `sum` by nearest-even
-    pairwise, ///< products and a tree of additions, rounded to `sum`: the left part is the largest power of two below n
-    kahan,    ///< products and additions rounded to `sum`, what an addition lost is taken from the next product
-    fused,    ///< steps of `products` products: aligned, cut off, added exactly with the sum so far, rounded to `sum`
+    chain,    ///< s = fma(a, b, s) in the order of k; each step is rounded to `sum`, to nearest-even
+    exact,    ///< the whole sum is rounded once, to `sum`, to nearest-even
+    pairwise, ///< products, then a tree of additions, each rounded to `sum`; the left part of n terms is the largest
+              ///< power of two below n
+    kahan,    ///< compensated summation: all is rounded to `sum`, and what an addition lost is subtracted from the next
+              ///< product
+    fused,    ///< steps of `products` products: aligned, cut off, added exactly to the sum so far, then rounded to
+              ///< `sum`
 };
 
-/// How a row is known.
+/// How the parameters of a row are known.
 enum class Evidence : std::uint8_t {
-    definition, ///< arithmetic that is defined, not observed
-    recorded,   ///< equal to outputs recorded on that hardware
-    stated,     ///< a source says so; not compared with recordings here
-    inferred,   ///< from recordings of related hardware
+    definition, ///< the row is defined arithmetic; there is no hardware to compare it with
+    recorded,   ///< its results equal outputs recorded on that hardware
+    stated,     ///< a publication states it; it was not compared with recordings here
+    inferred,   ///< it follows from recordings of related hardware
 };
 
 inline constexpr std::array<std::string_view, 4> evidence_names = {"definition", "recorded on hardware",
@@ -41,23 +45,27 @@ inline constexpr std::array<std::string_view, 4> evidence_names = {"definition",
 constexpr std::string_view name_of(Evidence evidence) { return evidence_names[static_cast<std::size_t>(evidence)]; }
 
 struct Accumulator {
-    /// No zero credits an exponent to the alignment.
+    /// The value of zero_exponent where zero terms do not take part in the alignment.
     static constexpr int no_zero_exponent = -16384;
 
     char name[48] = "fp32";
     Accumulation method = Accumulation::chain;
-    FormatSpec sum = format("fp32"); ///< what a sum is rounded to; a fused one of 14 bits lies in an FP32 register
-    // Of fused sums:
-    std::string_view operands{};                ///< formats, separated by spaces; empty: any
-    int products = 0;                           ///< of a step
-    int fraction_bits = 0;                      ///< kept below the units place of the largest exponent
-    Rounding rounding = Rounding::nearest_even; ///< of a step's sum
-    int zero_exponent = no_zero_exponent;       ///< of a product with a zero factor, and of a zero sum so far
-    bool keeps_negative_zero = false;           ///< a sum of nothing but negative zeros is one
-    bool scales_products = false; ///< E8M0 scales of blocks of `products` are added to the exponents of products
-    bool interleaved = false; ///< an instruction's 32 products are two steps, k mod 4 in {0, 1} and {2, 3}, begun at
-                              ///< +0; their sum is then added to the sum so far, to nearest-even
-    int promote_every = 0;    ///< after so many products the sum is added to a total, nearest-even, and begins anew
+    FormatSpec sum = format("fp32"); ///< format that sums are rounded to; with 14 significant bits they are kept in
+                                     ///< FP32 registers
+    // Of fused sums only:
+    std::string_view operands{};                ///< names of the formats it multiplies, with spaces between; empty: any
+    int products = 0;                           ///< number of products that one step adds
+    int fraction_bits = 0;                      ///< bits kept below the units place of the largest exponent
+    Rounding rounding = Rounding::nearest_even; ///< rounding of the sum of a step
+    int zero_exponent = no_zero_exponent;       ///< exponent of zero products and of a zero sum in the alignment
+    bool keeps_negative_zero = false;           ///< whether a sum of nothing but negative zeros is -0
+    /// Each `products` products have E8M0 scales, whose exponents are added to those of the products.
+    bool scales_products = false;
+    /// The 32 products of an instruction are added in two steps that begin at +0: first those with k mod 4 in {0, 1},
+    /// then {2, 3}. Their sum is added to the sum so far, to nearest-even.
+    bool interleaved = false;
+    /// Number of products after which the sum is added to a total, to nearest-even, and begins anew; 0: never.
+    int promote_every = 0;
     Evidence evidence = Evidence::definition;
     std::string_view note{};
 
@@ -66,18 +74,19 @@ struct Accumulator {
         const std::string_view whole = name;
         return whole.substr(0, whole.find("-promote"));
     }
-    /// The format of the register that holds a sum, and of what is added to it.
+    /// The format of the register that holds a sum; what is added to a sum has it, too.
     [[nodiscard]] constexpr FormatSpec result() const {
         return method == Accumulation::fused && sum.exponent_bits == 8 ? format("fp32") : sum;
     }
     /// The format of the total: FP32 where sums are promoted.
     [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
-    /// Products after which nothing but the result is kept: tails of k are filled up with zeros.
+    /// Number of products after which only the result is carried on. A last, shorter period is filled up with zeros.
     [[nodiscard]] constexpr int period() const {
         return promote_every != 0 ? promote_every : interleaved ? 32 : std::max(products, 1);
     }
-    /// As what a fused sum reads an operand of that format, since subnormals matter: one of `operands`, of which its
-    /// values are values too; TF32 hardware reads FP32 and drops the last 13 bits. Precondition: takes(operand).
+    /// The format in which a fused sum reads an operand of the given format. It matters because subnormals are aligned
+    /// by the exponent of the format they are read in. It is one of `operands`, and holds every value of the operand's
+    /// format; but TF32 hardware reads FP32, too, and drops its last 13 bits. Precondition: takes(operand).
     [[nodiscard]] constexpr FormatSpec reads(const FormatSpec& operand) const { return find_operand(operand).format; }
     [[nodiscard]] constexpr bool takes(const FormatSpec& operand) const { return find_operand(operand).found; }
 
@@ -91,28 +100,28 @@ struct Accumulator {
     [[nodiscard]] constexpr Operand find_operand(const FormatSpec& operand) const;
 };
 
-/// Takes the first word off a text of words with one space between them.
+/// Removes the first word from a text of words with single spaces between them, and returns it.
 constexpr std::string_view take_word(std::string_view& words) {
     const std::string_view first = words.substr(0, words.find(' '));
     words.remove_prefix(std::min(first.size() + 1, words.size()));
     return first;
 }
 
-/// A row of the table of matrix hardware. It is named after the generation of GPUs, the instruction where a generation
-/// has several that add differently, and the operands: "hopper-wgmma-fp8".
+/// A row of the table of matrix hardware. Its name consists of the generation of GPUs, the instruction where a
+/// generation has several that add differently, and the operands: "hopper-wgmma-fp8".
 struct HardwareRow {
     std::string_view name, operands;
     int products, fraction_bits;
-    Evidence evidence;           ///< of the FP32 accumulator
-    std::string_view acc16 = ""; ///< that of the FP16 accumulator: "recorded", "stated", or none
+    Evidence evidence;           ///< evidence for the FP32 accumulator
+    std::string_view acc16 = ""; ///< evidence for the FP16 accumulator: "recorded", "stated", or "" if there is none
     std::string_view sum = "fp32";
     bool interleaved = false;
     std::string_view note = "";
     bool scales_products = false;
 
-    /// "hopper"
+    /// First part of the name: "hopper".
     [[nodiscard]] constexpr std::string_view generation() const { return name.substr(0, name.find('-')); }
-    /// "hopper-wgmma"
+    /// The name without the operands: "hopper-wgmma".
     [[nodiscard]] constexpr std::string_view instruction() const { return name.substr(0, name.rfind('-')); }
     /// Whether that format is one of the operands.
     [[nodiscard]] constexpr bool multiplies(const FormatSpec& operand) const {
@@ -163,8 +172,9 @@ inline constexpr std::array hardware_rows = {
                 "tcgen05, and its mxf8f6f4 with scales; a B200's mma.sync is blackwell-mma-fp8", true},
 };
 
-/// Whether an instruction of that generation of GPUs ("hopper") multiplies numbers of the one format by numbers of the
-/// other. Formats of at most 8 bits mix: PTX names one for each operand (PTX ISA 9.0, section 9.7.14).
+/// Whether an instruction of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format
+/// b. Any two formats of at most 8 bits may be mixed: PTX names a format for each operand (PTX ISA 9.0, section
+/// 9.7.14).
 constexpr bool multiplies(std::string_view generation, const FormatSpec& a, const FormatSpec& b) {
     const auto has = [&](const FormatSpec& operand) {
         return std::ranges::any_of(hardware_rows, [&](const HardwareRow& row) {
@@ -195,20 +205,21 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
                               : row.acc16 == "recorded" ? Evidence::recorded
                                                         : Evidence::stated,
                   .note = row.note};
-    // What Khattak and Mikaitis found for 23, 24 and 25 bits. MMA-Sim (arXiv:2511.10909, as of 2026) states the same of
-    // FP32 sums, and one less of FP16 sums: only ties broken by bits below 2^-44 would show it. Of 13 bits: fp8_note.
+    // Khattak and Mikaitis found these exponents for 23, 24 and 25 bits. MMA-Sim (arXiv:2511.10909, as of 2026) states
+    // the same for FP32 sums and one less for FP16 sums; only ties broken by bits below 2^-44 would show the
+    // difference. For 13 bits see fp8_note.
     if (row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
     return a;
 }
 
-/// "text" less "suffix" at its end, if it is there.
+/// Removes `suffix` from the end of `text`; whether it was there.
 constexpr bool take_suffix(std::string_view& text, std::string_view suffix) {
     const bool found = text.ends_with(suffix);
     if (found) text.remove_suffix(suffix.size());
     return found;
 }
 
-/// Reads "-promoteN" at the end of a name and removes it; 0 if there is none, -1 if N is no such number.
+/// Reads "-promoteN" at the end of a name and removes it; 0 if there is none, -1 unless 1 <= N <= 999999.
 constexpr int take_promotion(std::string_view& text) {
     constexpr std::string_view word = "-promote";
     const std::size_t at = text.rfind(word);
@@ -244,9 +255,10 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
 
 } // namespace detail
 
-/// The accumulator of that name: a row of matrix hardware, "exact", "pairwise", "kahan" or a format's name for a chain
-/// of fused multiply-adds in it; then "-acc16" for the FP16 accumulator of hardware that has one; then "-promoteN" for
-/// sums that are added to an FP32 total after every N products, as CUTLASS and DeepSeek-V3 do with N = 128.
+/// The accumulator of that name. The name is a row of matrix hardware, "exact", "pairwise", "kahan", or the name of a
+/// format for a chain of fused multiply-adds in it. It may end in "-acc16" for hardware that has an FP16 accumulator,
+/// and then in "-promoteN" for sums that are added to an FP32 total after every N products, as CUTLASS and DeepSeek-V3
+/// do with N = 128.
 /// Throws std::invalid_argument for any other name.
 constexpr Accumulator accumulator(std::string_view name) {
     std::string_view rest = name;

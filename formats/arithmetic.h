@@ -18,7 +18,7 @@ constexpr Uint128 shift_right_sticky(Uint128 x, int n) {
     return x >> n | Uint128{(x << (128 - n)) != 0};
 }
 
-/// x * 2^exponent with x reduced to 64 bits, the rest in its sticky bit.
+/// x * 2^exponent with x reduced to 64 bits; the last bit is sticky, so it is set if a bit below it was dropped.
 constexpr Unpacked to_unpacked(bool sign, int exponent, Uint128 x) {
     const auto high = static_cast<std::uint64_t>(x >> 64);
     const int excess = high == 0 ? 0 : 64 - std::countl_zero(high);
@@ -32,8 +32,8 @@ namespace detail {
 
 /// The sum of two finite non-zero numbers of at most 62 significant bits.
 constexpr Unpacked exact_sum(const Unpacked& a, const Unpacked& b, Rounding rounding) {
-    // Leading bits at 125 of 128: room for a carry; what a far smaller operand loses goes to its sticky bit, and
-    // cancellation of more than one bit happens only where nothing was lost.
+    // Leading bits at 125 of 128 leave room for a carry. What a far smaller operand loses goes to its sticky bit, and
+    // more than one leading bit cancels only where nothing was lost.
     const auto widen = [](const Unpacked& u, int& exponent) {
         const int shift = std::countl_zero(u.significand) - 2;
         exponent = u.exponent - shift - 64;
@@ -76,14 +76,14 @@ constexpr std::uint64_t integer_sqrt(Uint128 x, bool& exact) {
 
 } // namespace detail
 
-/// What a comparison found; NaN is unordered with everything, itself included.
+/// The outcome of a comparison; NaN is unordered with everything, itself included.
 enum class Order : std::uint8_t { less, equal, greater, unordered };
 
 /// The operations of one format under one policy. Operands and results are codes of `format`.
 struct Arithmetic {
     FormatSpec format;
     Policy policy{};
-    std::uint32_t random = 0; ///< the word that the next stochastic rounding uses
+    std::uint32_t random = 0; ///< random word that the next stochastic rounding uses
     Flags flags{};
 
     constexpr std::uint32_t add(std::uint32_t a, std::uint32_t b) {
@@ -142,11 +142,11 @@ struct Arithmetic {
             {.kind = Kind::finite, .exponent = (x.exponent - shift) / 2, .significand = root | std::uint64_t{!exact}});
     }
 
-    /// a * b + c with one rounding. 0 * infinity is invalid whatever c is, as in SoftFloat.
+    /// a * b + c with one rounding. 0 * infinity is invalid whatever c is, even NaN, as in SoftFloat.
     constexpr std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
         return fma(operand(a), operand(b), operand(c));
     }
-    /// The same of numbers of any format, of at most 32 significant bits each.
+    /// The same for operands of any format, each of at most 32 significant bits.
     constexpr std::uint32_t fma(const Unpacked& x, const Unpacked& y, const Unpacked& z) {
         if (x.is_nan() || y.is_nan()) {
             if (z.is_signaling()) flags.raise(Flags::invalid);

@@ -1,8 +1,9 @@
 // Conversions and arithmetic over spans: the fast twins of codec.h and arithmetic.h, equal to them bit for bit in every
 // format, rounding and policy, whatever rounding mode or flush bits the calling thread has set.
 //
-// Spans of one call have equal length (a shorter one bounds the work) and may be identical, not otherwise overlap.
-// Element i of a call uses the random word of index first_index + i, so a long array may be done in pieces.
+// Spans of one call have equal length (the shortest bounds the work). They may be identical, but must not overlap
+// otherwise. Element i of a call uses the random word of index first_index + i, so a long array may be processed in
+// pieces.
 #pragma once
 
 #include <ampscope/formats/policy.h>
@@ -21,7 +22,7 @@ struct BatchOptions {
     std::uint64_t first_index = 0;
 };
 
-/// out[i] = in[i] rounded to the format, as a float.
+/// out[i] = in[i] rounded to the format, stored as a float.
 void quantize(const FormatSpec& format, std::span<const float> in, std::span<float> out,
               const BatchOptions& options = {});
 void quantize(const FormatSpec& format, std::span<const double> in, std::span<float> out,

@@ -9,10 +9,10 @@ namespace amp::detail {
 
 namespace {
 
-/// Whether a float rounded to odd, less its last two bits, still holds the format's significand.
+/// Whether a float has two bits more than the format's precision, as rounding to odd needs.
 bool fits_float(const FormatSpec& f) { return f.precision() + 2 <= 24 && f.has_zero; }
 
-/// Whether FP32 itself has the bits and the exponents for the loop's results; double always has.
+/// Whether FP32 has the bits and the exponents for the loop's results; double always has.
 bool computes_in_float(Operation operation, const FormatSpec& f) {
     if (operation == Operation::add || operation == Operation::sub) return true;
     return f.precision() <= 11 && -2 * f.min_subnormal_exponent() <= 120 &&
@@ -28,7 +28,7 @@ OperandConstants operand_constants(const FormatSpec& f, const Policy& policy) {
     return k;
 }
 
-/// What remains of the options once operands are read: a result is no operand, and is not flushed as one.
+/// The options for rounding a result: input flushing was applied to the operands and does not apply to it.
 BatchOptions of_result(const BatchOptions& options) {
     BatchOptions result = options;
     Subnormals& subnormals = result.policy.subnormals;
@@ -57,8 +57,8 @@ float apply_plain(Operation operation, const FormatSpec& format, float a, float 
     return decode(format, result, policy.nan);
 }
 
-/// Calls fill(begin, count, buffer) with the processor truncating, and rounds what it left there. Blocks are so long
-/// that changing the control word costs little, and stay in the first-level cache.
+/// Calls fill(begin, count, buffer) with the processor truncating, and rounds what it put into the buffer. Blocks are
+/// long enough that changing the control word costs little, and short enough for the first-level cache.
 template <class Fill>
 void round_blocks(const FormatSpec& format, float* out, std::size_t n, const BatchOptions& options, Execution execution,
                   const Fill& fill) {

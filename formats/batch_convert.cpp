@@ -12,7 +12,7 @@ namespace {
 
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-/// The threshold of round_kept for one sign: the magnitude goes up iff its fraction is larger.
+/// The threshold of round_kept for one sign: a magnitude is rounded up iff its discarded fraction is larger.
 std::uint32_t threshold(Rounding rounding, bool sign) {
     constexpr std::uint32_t half = 0x80000000, never = 0xffffffff;
     switch (rounding) {
@@ -27,9 +27,10 @@ std::uint32_t threshold(Rounding rounding, bool sign) {
     return 0;
 }
 
-/// Where FP32's exponents are the format's own, shifting the bits of a float rounds it.
+/// Whether the format has FP32's exponents: then shifting a float's bits rounds it.
 bool is_wide(const FormatSpec& f) { return f.has_zero && f.min_exponent() == -126; }
-/// Where FP32 has smaller exponents and more bits by far, the sums of the adder loops are exact but for the rounding.
+/// Whether FP32 has far smaller exponents and more bits: then the sums of the adder loops are exact before they are
+/// rounded.
 bool is_narrow(const FormatSpec& f) { return f.has_zero && f.fraction_bits < 23 && f.min_subnormal_exponent() >= -100; }
 
 RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool encodes) {
@@ -62,7 +63,8 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
     k.sign = encodes ? f.sign_mask() : fp32_sign;
     k.zero_sign = f.has_negative_zero() ? k.sign : 0;
 
-    // The short loop: first what may differ from it, then where it begins to overflow. A tie above an even max stays.
+    // Whether the short loop gives the same results, and from where on it overflows. A tie above an even max stays at
+    // max.
     const bool one_nan = k.nan.difference == 0 && k.payload == 0;
     const bool one_overflow =
         k.overflow.positive == k.infinity.positive && k.overflow.difference == k.infinity.difference;
@@ -76,7 +78,8 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
     return k;
 }
 
-/// Of the last call on this thread, if it was alike: making them takes longer than rounding a few numbers does.
+/// The constants, kept from the last call of this thread if that was alike: making them takes longer than rounding a
+/// few numbers.
 RoundingConstants recent_constants(const FormatSpec& f, const Policy& policy, bool encodes) {
     struct Recent {
         FormatSpec format;
@@ -90,7 +93,7 @@ RoundingConstants recent_constants(const FormatSpec& f, const Policy& policy, bo
     return recent->constants;
 }
 
-/// The processor's own direction for the adder loops.
+/// The processor's rounding direction for the adder loops.
 HostRounding host_rounding(Rounding rounding) {
     switch (rounding) {
     case Rounding::down: return HostRounding::down;
@@ -111,8 +114,8 @@ Loop choose(const FormatSpec& f, Rounding rounding, const RoundingConstants& k) 
     }
 }
 
-/// Calls body(begin, count, streams) for blocks of [0, n), each of at most `size` elements; where results stream, their
-/// part of `out` begins a cache line.
+/// Calls body(begin, count, streams) for blocks of [0, n), each of at most `size` elements; if results are streamed,
+/// the part of `out` that a block writes begins at a cache line.
 template <class Out, class Body>
 void for_each_block(const Out* out, std::size_t n, std::size_t size, bool streams, const Body& body) {
     const std::size_t head = streams ? unaligned_head(out, n) : 0;

@@ -7,7 +7,7 @@ namespace amp {
 
 namespace {
 
-/// visit(block, first, count) for every run of numbers of one row in one block.
+/// Calls visit(block, first, count) for every run of consecutive elements that lie in one row and one block.
 template <class Visit>
 void for_runs(const BlockScaling& s, std::int64_t rows, std::int64_t columns, const Visit& visit) {
     const BlockGrid grid = s.grid(rows, columns);
@@ -24,7 +24,7 @@ std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float
     std::vector<float> amax(static_cast<std::size_t>(scaling.grid(rows, columns).count()));
     const bool keeps_nan = amax_keeps_nan(scaling.rule);
     for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
-        // Magnitudes order as their bits do; a NaN's are the largest.
+        // Bits of magnitudes are ordered as the magnitudes are; those of NaN are the largest.
         std::uint32_t most = std::bit_cast<std::uint32_t>(amax[block]);
         for (const float x : in.subspan(first, count)) {
             const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x) & 0x7fffffff;

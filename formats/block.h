@@ -21,22 +21,22 @@
 
 namespace amp {
 
-/// How a scale follows from amax, the largest magnitude of its block. max and emax are the element format's largest
-/// value and the exponent of its binade. The scale applied is s (q = x * s, d = 1 / s) unless the rule says otherwise;
-/// every operation is an FP32 one, rounded to nearest-even.
+/// How a scale follows from amax, the largest magnitude of its block. Below, max is the element format's largest value
+/// and emax its exponent. Numbers are multiplied by s (q = x * s, d = 1 / s) unless the rule says otherwise. Every
+/// operation is done in FP32, rounded to nearest-even.
 enum class ScaleRule : std::uint8_t {
     te,            ///< TE: s = max / amax; 1 where amax is 0, infinite or NaN; FLT_MAX where s would be infinite
-    te_pow2,       ///< TE with power-of-two scales: that, its significand cleared
+    te_pow2,       ///< TE with power-of-two scales: s as above, its significand cleared
     torchao,       ///< torchao float8: s = FP32(max / max(amax, 1e-12)), the division in double
-    torchao_pow2,  ///< the same, rounded down to a power of two
+    torchao_pow2,  ///< torchao's s, rounded down to a power of two
     deepseek,      ///< DeepSeek-V3: d = max(amax, 1e-4) / max, q = x / d
-    deepseek_pow2, ///< the same, d rounded up to a power of two
+    deepseek_pow2, ///< deepseek's d, rounded up to a power of two
     mx_floor,      ///< OCP MX 1.0 section 6.3: d = 2^(floor(log2 amax) - emax); torchao's FLOOR
-    mx_even,       ///< torchao's EVEN: amax rounded to the element's precision first
+    mx_even,       ///< torchao's EVEN: mx_floor of amax rounded to the precision of the element
     mx_ceil,       ///< torchao's CEIL: d = 2^(ceil(log2 amax) - emax)
     mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max))
-    mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); of an infinite amax 2^127
-    nvfp4,         ///< TE: d is an E4M3 number under one FP32 scale of the tensor
+    mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); 2^127 if amax is infinite
+    nvfp4,         ///< TE: d is an E4M3 number, beside one FP32 scale for the whole tensor
     ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)); 1 where amax is 0 or not finite; may be infinite
     one,           ///< s = 1: numbers are cast as they are
 };
@@ -47,7 +47,8 @@ inline constexpr std::array<std::string_view, 14> scale_rule_names = {
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
-/// A block format: elements, what shares a scale (rows x columns; 0: as many as there are) and the usual rule.
+/// A block format: the element format, the block that shares a scale (rows x columns; 0: the tensor's own), the usual
+/// rule.
 struct BlockSpec {
     std::string_view name;
     FormatSpec element;
@@ -69,10 +70,10 @@ inline constexpr std::array block_formats = {
     BlockSpec{"fp8-tensor", format("e4m3"), 0, 0, ScaleRule::te, "TE Float8CurrentScaling"},
 };
 
-/// The block format of that name. Throws std::invalid_argument, naming those that there are.
+/// The block format of that name. Throws std::invalid_argument, listing the names, for any other.
 constexpr const BlockSpec& block_format(std::string_view name) { return find_row("block format", block_formats, name); }
 
-/// q = round(x * encode), or round(x / decode) if it divides; x ~ q * decode.
+/// A scale: q = round(x * encode), or round(x / decode) if `divides`; then x ~ q * decode.
 struct BlockScale {
     float encode = 1, decode = 1;
     bool divides = false;
@@ -101,7 +102,7 @@ constexpr float fp32_mul(float a, float b) {
 
 constexpr float max_of(const FormatSpec& f) { return decode(f, f.max_code()); }
 
-/// x > 0 with its significand cleared: the power of two below or at it. Subnormals become 0, as in TE.
+/// x > 0 with its significand cleared: the largest power of two that is not above it. Subnormals become 0, as in TE.
 constexpr float clear_significand(float x) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xff800000);
 }
@@ -114,7 +115,7 @@ constexpr float power_of_two(int e) {
                     : std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
 }
 
-/// The E8M0 scale 2^e, e clamped to what E8M0 has.
+/// The E8M0 scale 2^e, with e clamped to E8M0's range -127 ... 127.
 constexpr BlockScale mx_scale(int e) {
     const int clamped = e < -127 ? -127 : e > 127 ? 127 : e;
     return {.encode = power_of_two(-clamped), .decode = power_of_two(clamped)};
@@ -136,7 +137,7 @@ constexpr BlockScale te_mx_scale(const FormatSpec& element, float amax) {
 }
 
 constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float amax) {
-    if (!is_finite(amax)) { // E8M0's NaN
+    if (!is_finite(amax)) { // a NaN scale, as E8M0 has one
         const auto nan = std::bit_cast<float>(0x7fc00000);
         return {.encode = nan, .decode = nan};
     }
@@ -144,7 +145,7 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
         const float target = fp32_div(amax, max_of(element));
         return target == 0 ? mx_scale(-127) : mx_scale(ceil_log2(target));
     }
-    // The half of a last place of the element, in bits of FP32's significand.
+    // Half a unit in the last place of the element, in bits of FP32's significand.
     if (rule == ScaleRule::mx_even)
         amax = std::bit_cast<float>(std::bit_cast<std::uint32_t>(amax) +
                                     (std::uint32_t{1} << (22 - element.fraction_bits)));
@@ -153,7 +154,7 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
     return mx_scale(e - element.max_exponent());
 }
 
-/// Where max / amax overflows MS-AMP's scale is infinite, and what it scales is NaN.
+/// Where max / amax overflows, MS-AMP's scale is infinite: zeros times it are NaN, other numbers saturate.
 constexpr BlockScale ms_amp_scale(float max, float amax) {
     return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(clear_significand(fp32_div(max, amax)));
 }
@@ -179,12 +180,12 @@ constexpr float nvfp4_tensor_scale(float tensor_amax) {
 /// Whether all scales of the rule are E8M0's: powers of two, or NaN.
 constexpr bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_te; }
 
-/// Whether the largest magnitude of a block with a NaN is NaN (torch.amax) or that of its other numbers (fmaxf).
+/// Whether the amax of a block with a NaN is NaN (as torch.amax has it) or the amax of its other numbers (as fmaxf).
 constexpr bool amax_keeps_nan(ScaleRule rule) {
     return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 || (is_mx(rule) && rule != ScaleRule::mx_te);
 }
 
-/// The scale of a block. `tensor_scale` is that of an NVFP4 tensor, under which d lies: x ~ q * d / tensor_scale.
+/// The scale of a block. `tensor_scale` is used by NVFP4 only, where x ~ q * d / tensor_scale.
 constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, float amax, float tensor_scale = 1) {
     const float max = detail::max_of(element);
     switch (rule) {
@@ -215,24 +216,24 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     return {};
 }
 
-/// The number stored for x: scaled in FP32, then rounded once to the element; what exceeds its largest value saturates.
+/// The number stored for x: scaled in FP32, then rounded once to the element format; larger magnitudes saturate.
 constexpr float quantize_scaled(const FormatSpec& element, float x, const BlockScale& scale,
                                 Rounding rounding = Rounding::nearest_even, std::uint32_t random = 0) {
     const float scaled = scale.divides ? detail::fp32_div(x, scale.decode) : detail::fp32_mul(x, scale.encode);
     return quantize(element, scaled, {.rounding = rounding, .overflow = Overflow::saturate_all}, random);
 }
 
-/// One operand of a scaled dot product: numbers, and a scale for every `block` of them.
+/// One operand of a scaled dot product: numbers, and one scale for every `block` of them.
 struct ScaledNumbers {
     std::span<const float> values, scales;
 };
 
-/// Whether the scales of MX blocks are part of the accumulator's own sums: those of Blackwell's mxf8f6f4.
+/// Whether the accumulator itself applies the scales of MX blocks of that size, as Blackwell's mxf8f6f4 does.
 constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
     return acc.scales_products && acc.promote_every == 0 && block == acc.products;
 }
 
-/// scaled_dot() of operands in the formats that acc.reads() gives.
+/// scaled_dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives.
 constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                    const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
     const std::size_t k = a.values.size();
@@ -255,31 +256,32 @@ constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa,
     return std::bit_cast<float>(total);
 }
 
-/// The dot product of x ~ q * scale. Where `mx` says that all scales are E8M0's and the accumulator takes them, they
-/// are added to the exponents of products; a NaN scale makes NaN. Else every block is summed on its own, and the sum
-/// times the product of its scales is added to a total by a fused multiply-add in FP32, as DeepGEMM promotes it.
+/// The dot product of two scaled operands, x ~ q * scale. If `mx` is set (all scales are E8M0) and the accumulator
+/// applies scales, they are added to the exponents of the products; a NaN scale gives NaN. Otherwise every block is
+/// summed by itself, and its sum times the product of its two scales is added to a total by an FP32 fused multiply-add,
+/// as DeepGEMM promotes it.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
     return scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);
 }
 
-/// The blocks of a tensor of so many columns in C order: their height and width, and how many lie below and beside
-/// each other.
+/// How a tensor in C order is divided into blocks: its number of columns, height and width of a block, and the number
+/// of blocks below and beside each other.
 struct BlockGrid {
     std::int64_t columns = 1, height = 1, width = 1, down = 1, across = 1;
 
     [[nodiscard]] constexpr std::int64_t count() const { return down * across; }
-    /// The block of the element of that row and column.
+    /// The index of the block that holds the element at that row and column.
     [[nodiscard]] constexpr std::int64_t at(std::int64_t row, std::int64_t column) const {
         return row / height * across + column / width;
     }
-    /// The block of that element of the tensor.
+    /// The index of the block that holds the element of that index.
     [[nodiscard]] constexpr std::int64_t of(std::int64_t element) const {
         return at(element / columns, element % columns);
     }
 };
 
-/// How a tensor of rows x columns is scaled: blocks in any direction, 0 for as many as there are.
+/// How a tensor is scaled: in blocks of rows x columns; 0 stands for the whole height or width of the tensor.
 struct BlockScaling {
     FormatSpec element = format("e4m3");
     std::int64_t rows = 0, columns = 0;
@@ -301,11 +303,11 @@ struct BlockScaling {
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns);
 
-/// out = in, rows x columns in C order, in the scales given, one a block: as quantize_scaled does.
+/// out = in (rows x columns in C order), scaled by `scales`, one a block, and rounded as quantize_scaled does.
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options = {});
 
-/// in * the decode scale of its block, in FP32.
+/// out = in * the decode scale of its block, in FP32.
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                        std::span<const float> decode_scales, std::span<float> out);
 

@@ -16,12 +16,12 @@ namespace amp {
 
 enum class Kind : std::uint8_t { zero, finite, infinity, nan };
 
-/// A number taken apart: (-1)^sign * significand * 2^exponent for a finite one (significand not 0, not normalised).
-/// For a NaN the significand holds the fraction field, left-aligned: bit 63 is the quiet bit.
+/// A number taken apart: a finite one is (-1)^sign * significand * 2^exponent, its significand not 0 and not
+/// normalised. For a NaN the significand holds the fraction field, left-aligned: bit 63 is the quiet bit.
 struct Unpacked {
     Kind kind = Kind::zero;
     bool sign = false;
-    bool subnormal = false; ///< a subnormal of the format it was unpacked from
+    bool subnormal = false; ///< whether the number is subnormal in the format it was unpacked from
     int exponent = 0;
     std::uint64_t significand = 0;
 
@@ -52,7 +52,7 @@ constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
     return u;
 }
 
-/// The container: every value of every format is one of its values.
+/// The format of containers: every value of every format of the table is an FP32 value.
 inline constexpr FormatSpec fp32_format = format("fp32");
 inline constexpr float largest_float = 0x1.fffffep127F;
 
@@ -60,7 +60,7 @@ constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x
 
 constexpr Unpacked unpack(float x) { return unpack(fp32_format, std::bit_cast<std::uint32_t>(x)); }
 
-/// A double is a source of data, not a row of the table: every value of a format is one, but not the reverse.
+/// A double is only a source of data: its format has no row in the table, since not every double is an FP32 value.
 constexpr Unpacked unpack(double x) {
     const auto bits = std::bit_cast<std::uint64_t>(x);
     const std::uint64_t fraction = bits & 0xf'ffff'ffff'ffff;
@@ -78,7 +78,7 @@ constexpr Unpacked unpack(double x) {
     return u;
 }
 
-/// Bits shifted out, folded into the last bit kept, so that "below, at or above the middle" stays right.
+/// x >> n, with the bits shifted out folded into the last bit kept: "below, at or above the middle" stays right.
 constexpr std::uint64_t shift_right_sticky(std::uint64_t x, int n) {
     if (n <= 0) return x;
     if (n >= 64) return x != 0;
@@ -87,8 +87,9 @@ constexpr std::uint64_t shift_right_sticky(std::uint64_t x, int n) {
 
 namespace detail {
 
-/// Step 3 of round_pack: `significand` (bit 63 set) less its last `drop` bits (drop >= 1), rounded. Sets `exact`. May
-/// return one more bit than was kept. `flip` (0 or 1) turns the parity of what is kept into that of its code.
+/// Step 3 of round_pack: removes the last `drop` bits (drop >= 1) of `significand` (bit 63 set) and rounds. Sets
+/// `exact`. The result may have one bit more than was kept. `flip` is 1 where the code is odd iff the kept bits are
+/// even, else 0.
 constexpr std::uint64_t round_significand(std::uint64_t significand, int drop, bool sign, const Policy& policy,
                                           std::uint32_t random, bool& exact, std::uint64_t flip = 0) {
     const std::uint64_t kept = drop < 64 ? significand >> drop : 0;
@@ -122,7 +123,7 @@ constexpr bool overflows_to_infinity(Rounding rounding, bool sign) {
     }
 }
 
-/// The code of a NaN, given the operand it comes from. Formats without NaN store +max.
+/// The code of a NaN made from the operand u. Formats without NaN store +max.
 constexpr std::uint32_t pack_nan(const FormatSpec& f, const Unpacked& u, NanRule rule, Flags& flags) {
     if (u.is_signaling()) flags.raise(Flags::invalid);
     if (!f.has_nan()) {
@@ -154,8 +155,8 @@ constexpr std::uint32_t nan_of_overflow(const FormatSpec& f, bool sign, NanRule 
     return f.nan_code() | (sign && rule != NanRule::canonical && f.has_negative_zero() ? f.sign_mask() : 0);
 }
 
-/// The code of an infinity, by the overflow policy. Where the format has none and the policy does not saturate it, it
-/// is NaN (or max without NaN) and invalid is raised.
+/// The code of an infinity under the overflow policy. Where the format has none and the policy does not saturate it,
+/// the result is NaN (+-max without NaN) and invalid is raised.
 constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
     if (!f.is_signed && sign) return pack_negative(f, flags);
     const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
@@ -165,12 +166,13 @@ constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Poli
     return f.has_nan() ? nan_of_overflow(f, sign, policy.nan) : f.max_code() | sign_bit;
 }
 
-/// The code of a zero, -0 only where it exists. E8M0 has no zero: it stores its smallest value, 2^-127, as CUDA does.
+/// The code of a zero; -0 only where the format has it. E8M0 has no zero and stores its smallest value, 2^-127, as CUDA
+/// does.
 constexpr std::uint32_t pack_zero(const FormatSpec& f, bool sign) {
     return sign && f.has_negative_zero() ? f.sign_mask() : 0;
 }
 
-/// What an overflow stores (IEEE 754-2019 section 7.4, with the formats that lack infinities).
+/// The code that an overflow stores (IEEE 754-2019 section 7.4, extended to formats without infinities).
 constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
     flags.raise(Flags::overflow | Flags::inexact);
     const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
@@ -183,38 +185,39 @@ constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Poli
 } // namespace detail
 
 /// Rounds (-1)^sign * significand * 2^exponent to `f`: the only rounding of the project. An inexact significand must
-/// carry its sticky bit (the true value lies strictly between significand - 1 and significand + 1, bit 0 is set) and
-/// have at least precision + random_bits + 2 significant bits. `random` matters to Rounding::stochastic only.
+/// end in a sticky bit (bit 0 is set; the true value lies strictly between significand - 1 and significand + 1) and
+/// have at least precision + random_bits + 2 significant bits. `random` is used by Rounding::stochastic only.
 constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent, std::uint64_t significand,
                                    const Policy& policy, std::uint32_t random, Flags& flags) {
     if (significand == 0) return detail::pack_zero(f, sign);
     if (!f.is_signed && sign) return detail::pack_negative(f, flags);
-    // 1. Normalise: the leading bit to position 63, `leading` its exponent.
+    // 1. Normalise: shift the leading bit to position 63; `leading` is its exponent.
     const int shift = std::countl_zero(significand);
     significand <<= shift;
     const int leading = exponent - shift + 63;
 
-    // 2. The last place: that of the leading bit's binade, or of the subnormals below the smallest normal.
+    // 2. Find the last place: that of the leading bit's binade or, below the smallest normal, that of the subnormals.
     const bool below_normal = leading < f.min_exponent();
     const int binade = below_normal ? f.min_exponent() : leading;
     const int drop = 63 - f.fraction_bits + (binade - leading);
 
     // 3. Round. `kept` is in units of the last place; a carry to the next binade needs no special case.
-    //    With one significant bit every significand is odd: the code, the exponent that is, says which one is even.
+    //       In a format of one significant bit every significand is odd: there the exponent decides which code is even.
     bool exact = true;
     const std::uint64_t flip = f.fraction_bits == 0 ? static_cast<std::uint64_t>(binade - f.min_exponent() - 1) & 1 : 0;
     const std::uint64_t kept = detail::round_significand(significand, drop, sign, policy, random, exact, flip);
 
-    // 4. Code: fields of consecutive binades are consecutive, and the implicit bit adds one to the field.
+    // 4. Make the code: the fields of consecutive binades are consecutive, and the implicit bit adds one to the field.
     const std::int64_t first = f.has_zero ? 0 : std::int64_t{1} << f.fraction_bits;
     std::int64_t code = (static_cast<std::int64_t>(binade - f.min_exponent()) << f.fraction_bits) +
                         static_cast<std::int64_t>(kept) - first;
-    if (code < 0) code = 0; // no zero to round to: the smallest value
+    if (code < 0) code = 0; // the format has no zero: the smallest value
 
     // 5. Overflow: the rounded magnitude, as if the exponent were unbounded, exceeds the largest finite value.
     if (code > static_cast<std::int64_t>(f.max_code())) return detail::pack_overflow(f, sign, policy, flags);
 
-    // 6. Exceptions. Tiny after rounding: below the smallest normal when rounded to full precision.
+    // 6. Exceptions. Tiny after rounding: below the smallest normal when rounded to full precision, as if the exponent
+    // were unbounded.
     if (!exact) {
         flags.raise(Flags::inexact);
         bool tiny = below_normal;
@@ -256,13 +259,13 @@ constexpr std::uint32_t encode(const FormatSpec& f, T x, const Policy& policy = 
     return encode(f, x, policy, random, flags);
 }
 
-/// A code of one format in another, in one rounding.
+/// The code `code` of format `from` in format `to`, in one rounding.
 constexpr std::uint32_t convert(const FormatSpec& from, std::uint32_t code, const FormatSpec& to, const Policy& policy,
                                 std::uint32_t random, Flags& flags) {
     return pack(to, unpack(from, code), policy, random, flags);
 }
 
-/// The value of a code, exactly. NaN is 0x7fc00000 unless the rule says otherwise.
+/// The value of a code, exactly. NaN becomes 0x7fc00000 unless the rule says otherwise.
 constexpr float decode(const FormatSpec& f, std::uint32_t code, NanRule nan = NanRule::canonical) {
     Flags flags;
     return std::bit_cast<float>(convert(f, code, fp32_format, {.nan = nan}, 0, flags));
@@ -274,7 +277,7 @@ constexpr float quantize(const FormatSpec& f, T x, const Policy& policy = {}, st
     return decode(f, encode(f, x, policy, random), policy.nan);
 }
 
-/// The next code in the order of values; -0 and +0 count as one value. Infinity, the ends of the format and NaN stay.
+/// The next code in the order of values; -0 and +0 count as one value. Infinity, the largest value and NaN stay.
 constexpr std::uint32_t next_up(const FormatSpec& f, std::uint32_t code) {
     code &= f.code_mask();
     const std::uint32_t magnitude = code & f.magnitude_mask();

@@ -1,5 +1,5 @@
-// One dot product with an accumulator, number by number: the definition of every row of accumulator.h. The trainer's
-// fast twin for whole matrices is sim/backend/cpu/detail/accumulate.h.
+// One dot product with an accumulator, term by term: the definition of every row of accumulator.h. The trainer's fast
+// version for whole matrices is sim/backend/cpu/detail/accumulate.h.
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
@@ -15,12 +15,12 @@
 
 namespace amp {
 
-/// x less the bits beyond the last place of a format's normal numbers: what hardware does that reads FP32 as TF32.
+/// x without the bits below the last place of the format's normal numbers, as hardware reads FP32 as TF32.
 constexpr float truncated(const FormatSpec& f, float x) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> (23 - f.fraction_bits) << (23 - f.fraction_bits));
 }
 
-/// Which of the products of a period is the l-th to be taken.
+/// Which of the products comes l-th when an instruction's 32 are interleaved.
 constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
 
 namespace detail {
@@ -34,14 +34,14 @@ struct Term {
     std::uint64_t significand = 0;
 };
 
-/// x as a term, read in that format.
+/// x as a term, read in the format f.
 constexpr Term term(const FormatSpec& f, float x) {
     const Unpacked u = unpack(truncated(f, x));
     Term t{.kind = u.kind, .sign = u.sign, .point = f.fraction_bits};
     if (u.kind != Kind::finite) return t;
     const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
     t.exponent = std::max(leading, f.min_exponent());
-    const int shift = u.exponent - (t.exponent - f.fraction_bits); // of FP32's last place to the format's
+    const int shift = u.exponent - (t.exponent - f.fraction_bits); // from FP32's last place to the format's
     t.significand = shift >= 0 ? u.significand << shift : shift > -64 ? u.significand >> -shift : 0;
     if (t.significand == 0) t.kind = Kind::zero;
     return t;
@@ -62,10 +62,10 @@ constexpr Term product(const Term& a, const Term& b, int scale) {
     return t;
 }
 
-/// The NaN of matrix hardware: positive, every fraction bit set, of FP16 too.
+/// The NaN of matrix hardware: positive, every fraction bit set; for FP16 sums, too.
 constexpr float hardware_nan() { return std::bit_cast<float>(0x7fffffff); }
 
-/// units * 2^last, rounded as the row rounds the sum of a step; too large a one is infinite however it rounds.
+/// units * 2^last, rounded as the row rounds the sum of a step; too large a sum becomes infinite in every rounding.
 constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, bool negative_zero) {
     const bool sign = units < 0 || (units == 0 && negative_zero);
     const std::uint64_t magnitude =
@@ -78,10 +78,10 @@ constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, 
     return decode(acc.sum, code);
 }
 
-/// One step of a fused sum: c and the products of a and b, both of acc.products numbers, times 2^scale.
+/// One step of a fused sum: c plus the products of a and b (acc.products numbers each) times 2^scale.
 constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std::span<const Term> b, float c,
                            int scale = 0) {
-    // 1. Special values, whatever the rest is.
+    // 1. Special values decide, whatever the other terms are.
     const Term addend = term(acc.result(), c);
     bool nan = addend.kind == Kind::nan, negative_zero = acc.keeps_negative_zero && addend.sign;
     bool infinite[2] = {addend.kind == Kind::infinity && !addend.sign, addend.kind == Kind::infinity && addend.sign};
@@ -97,7 +97,7 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
     if (nan || (infinite[0] && infinite[1])) return hardware_nan();
     if (infinite[0] || infinite[1])
         return decode(acc.result(), acc.result().infinity_code() | (infinite[1] ? acc.result().sign_mask() : 0));
-    // 3. Magnitudes in units of the last place kept, what lies below cut off; an exact sum.
+    // 3. Magnitudes in units of the last place kept, what lies below it cut off; their sum is exact.
     const int last = largest - acc.fraction_bits;
     std::int64_t sum = 0;
     const auto add = [&](const Term& t) {
@@ -112,8 +112,8 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
     return round_sum(acc, sum, last, negative_zero);
 }
 
-/// A fused sum over all of a and b, step after step; what is missing of the last step is zeros. The products of a step
-/// are scaled by 2^scale_of(step). Operands are read in fa and fb.
+/// A fused sum over all of a and b, step by step; the last step is filled up with zeros. The products of a step are
+/// multiplied by 2^scale_of(step). Operands are read in the formats fa and fb.
 template <class Scale>
 constexpr float fused_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
                           std::span<const float> b, float c, const Scale& scale_of) {
@@ -132,10 +132,10 @@ constexpr float fused_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
     return c;
 }
 
-/// An exact sum of products of floats and of floats: a two's complement integer in units of 2^-300.
+/// An exact sum of floats and products of floats: a two's complement integer in units of 2^-300.
 class ExactSum {
   public:
-    /// Adds a * b; NaN and infinities are kept apart.
+    /// Adds a * b; NaN and infinities are remembered, not added.
     constexpr void add(const Unpacked& a, const Unpacked& b) {
         const bool sign = a.sign != b.sign;
         const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
@@ -145,7 +145,7 @@ class ExactSum {
         else if (!zero) add(sign, a.significand * b.significand, a.exponent + b.exponent);
     }
 
-    /// The sum rounded once to nearest-even. A sum of nothing is +0.
+    /// The sum rounded once to nearest-even. An empty sum is +0.
     [[nodiscard]] constexpr float rounded(const FormatSpec& f) const {
         if (nan_ || (infinite_[0] && infinite_[1])) return decode(f, f.nan_code());
         Flags flags;
@@ -162,7 +162,7 @@ class ExactSum {
         std::size_t top = count - 1;
         while (top > 0 && magnitude[top] == 0) --top;
         if (magnitude[top] == 0) return 0;
-        // The leading 64 bits; what lies below them makes the last one odd.
+        // The leading 64 bits; if anything lies below them, the last one is set.
         const int shift = std::countl_zero(magnitude[top]);
         std::uint64_t significand = magnitude[top] << shift;
         std::uint64_t rest = 0;
@@ -178,7 +178,7 @@ class ExactSum {
 
   private:
     static constexpr int lowest = -300;
-    static constexpr std::size_t count = 11; // up to 2^404: 2^147 products of the largest floats
+    static constexpr std::size_t count = 11; // up to 2^404: room for 2^147 products of the largest floats
 
     constexpr void add(bool sign, std::uint64_t significand, int exponent) {
         const auto at = static_cast<unsigned>(exponent - lowest);
@@ -199,8 +199,8 @@ class ExactSum {
     bool nan_ = false, infinite_[2] = {false, false};
 };
 
-/// A tree of sums: the left part is the largest power of two below the count. Finished parts wait for one of their
-/// size.
+/// A tree of sums: the left part is the largest power of two below the count. A finished part waits until one of its
+/// size is finished.
 constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a, std::span<const float> b) {
     std::array<std::uint32_t, 64> parts{};
     std::size_t count = 0;
@@ -246,14 +246,14 @@ constexpr float exact_dot(std::span<const float> a, std::span<const float> b, fl
     return sum.rounded(fp32_format);
 }
 
-/// x + y to nearest-even, as sums are added to sums.
+/// x + y to nearest-even, as two sums are added.
 constexpr float add_sums(const Accumulator& acc, const FormatSpec& f, float x, float y) {
     Arithmetic math{f, {.nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical}};
     const NanRule nan = math.policy.nan;
     return decode(f, math.add(encode(f, x, math.policy), encode(f, y, math.policy)), nan);
 }
 
-/// A fused sum that is not promoted: all of it, or an instruction of 32 products after the other.
+/// A fused sum without promotion: all of it at once or, if interleaved, one instruction of 32 products after another.
 constexpr float instructions_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                  std::span<const float> a, std::span<const float> b, float c) {
     const std::size_t instruction = acc.interleaved ? 32 : a.size();
@@ -266,7 +266,7 @@ constexpr float instructions_dot(const Accumulator& acc, const FormatSpec& fa, c
     return c;
 }
 
-/// A sum that is not promoted.
+/// A sum without promotion.
 constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
                           std::span<const float> b, float c) {
     switch (acc.method) {
@@ -281,7 +281,7 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
 
 } // namespace detail
 
-/// dot() of operands in the formats that acc.reads() gives: what a device is handed, since it can look up no names.
+/// dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives.
 constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                             std::span<const float> a, std::span<const float> b, float c) {
     const bool promotes = acc.promote_every != 0;
@@ -295,9 +295,9 @@ constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const 
     return c;
 }
 
-/// a . b + c as the accumulator adds up. The spans are of one length, their numbers values of formats that the
-/// accumulator takes; c is a value of acc.total(). A NaN of matrix hardware is 0x7fffffff (of FP16, too), any other one
-/// canonical; infinity - infinity and 0 * infinity are NaN. Sources: accumulator.h.
+/// a . b + c as the accumulator adds up. The spans have the same length; their numbers are values of a_format and
+/// b_format, which the accumulator takes; c is a value of acc.total(). A NaN of matrix hardware is 0x7fffffff (for FP16
+/// sums, too), any other NaN is canonical; infinity - infinity and 0 * infinity are NaN. Sources: accumulator.h.
 constexpr float dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                     std::span<const float> a, std::span<const float> b, float c = 0) {
     return dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, c);

@@ -1,16 +1,16 @@
-// The floating-point control word: rounding direction and flush bits, set for a while and put back.
+// The floating-point control word: sets rounding direction and flush bits for a while, then puts the old ones back.
 #pragma once
 
 #include <cstdint>
 
 namespace amp {
 
-/// What the processor's own arithmetic can round to.
+/// The directions in which the processor's own arithmetic can round.
 enum class HostRounding : std::uint8_t { nearest_even, down, up, toward_zero };
 
-/// That rounding and gradual underflow, exceptions masked, for the life of the object and for this thread; the caller's
-/// environment afterwards. Arithmetic that relies on it belongs in a function that is not inlined beside the object:
-/// compilers do not know that a control word is an operand.
+/// Sets the rounding direction, gradual underflow and masked exceptions for this thread while the object lives;
+/// restores the caller's environment afterwards. Put arithmetic that relies on it into a function that is not inlined
+/// where the object is: compilers do not know that arithmetic depends on the control word.
 class FloatEnvironment {
   public:
     explicit FloatEnvironment(HostRounding rounding = HostRounding::nearest_even);

@@ -73,7 +73,7 @@ class Float {
         return std::partial_ordering::unordered;
     }
 
-    // Found by argument: fma(x, y, z), sqrt(x) ... as for float.
+    // Found by argument-dependent lookup, as for float: fma(x, y, z), sqrt(x) ...
     friend constexpr Float fma(Float a, Float b, Float c) { return from_code(unit().fma(a.code_, b.code_, c.code_)); }
     friend constexpr Float sqrt(Float a) { return from_code(unit().sqrt(a.code_)); }
     friend constexpr Float remainder(Float a, Float b) { return from_code(unit().remainder(a.code_, b.code_)); }
@@ -89,7 +89,7 @@ class Float {
   private:
     static constexpr Arithmetic unit() { return {spec}; }
 
-    /// As double, rounded to odd, so that the rounding that follows sees what was cut off.
+    /// x as a double, rounded to odd: the rounding that follows still sees whether anything was cut off.
     static constexpr double to_odd(long double x) {
         const auto nearest = static_cast<double>(x);
         if (x != x || nearest == x) return nearest;
@@ -122,9 +122,9 @@ class Float {
 template <amp::FormatSpec spec>
 class std::numeric_limits<amp::Float<spec>> {
     using F = amp::Float<spec>;
-    /// floor(n * log10(2)) and the like, exact for every n here.
+    /// floor(n * log10(2)) and the like; the formula is exact for every n that occurs here.
     static constexpr int decimal(int bits) { return bits * 30103 / 100000; }
-    /// floor(log10(max())), of which max_exponent alone says too little: 15 is above 10, but 2^3 is not.
+    /// floor(log10(max())). max_exponent does not decide it: 15 and 8 have the same exponent, but only 15 is above 10.
     static constexpr int decimal_of_max() {
         int n = 0;
         for (double power = 10; power <= static_cast<double>(max()); power *= 10) ++n;

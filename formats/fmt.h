@@ -1,5 +1,5 @@
-// Float<spec> in fmt::format: {} is the shortest decimal that rounds back to the same value in that format, {:x} the
-// code in hexadecimal, {:a}, {:e}, {:.3f} and so on what they are for the value as a double.
+// Float<spec> in fmt::format: {} gives the shortest decimal that rounds back to the same value in that format, {:x} the
+// code in hexadecimal; {:a}, {:e}, {:.3f} and the like format the value as a double.
 #pragma once
 
 #include <ampscope/formats/float.h>
@@ -8,7 +8,8 @@
 
 namespace amp::detail {
 
-/// The fewest significant digits of which the value is the nearest in its format; 9 are enough for FP32, so for all.
+/// The decimal with the fewest significant digits that rounds to x in its format; 9 digits suffice for FP32, so for
+/// all.
 template <FormatSpec spec>
 std::string shortest_decimal(Float<spec> x) {
     const double value{x};

@@ -11,7 +11,7 @@
 
 #define AMPSCOPE_KERNEL [[gnu::always_inline]] static inline
 
-// Before a loop whose iterations do not depend on each other although its arrays may be one and the same.
+// Placed before a loop whose iterations are independent even where its arrays are identical.
 #if defined(__clang__)
 #define AMPSCOPE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -26,12 +26,12 @@ enum class InstructionSet : std::uint8_t { baseline, avx2, avx512 };
 #define AMPSCOPE_TARGET_AVX2 "avx2,fma,bmi,bmi2"
 #if defined(__clang__)
 #define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl," AMPSCOPE_TARGET_AVX2
-#else // g++ keeps to 256 bits unless told otherwise
+#else // g++ uses 256-bit vectors unless told otherwise
 #define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512," AMPSCOPE_TARGET_AVX2
 #endif
 
-/// The best one that this processor and its operating system have, and the environment's AMPSCOPE_INSTRUCTION_SET
-/// (baseline, avx2) allows: results are the same with each.
+/// The best instruction set that the processor and the operating system support and that the environment variable
+/// AMPSCOPE_INSTRUCTION_SET (baseline, avx2) allows. Results are the same with each.
 inline InstructionSet best_instruction_set() {
     static const InstructionSet best = [] {
         const char* const allowed = std::getenv("AMPSCOPE_INSTRUCTION_SET");
@@ -64,7 +64,7 @@ template <class Kernel, class... Args>
     Kernel::run(args...);
 }
 
-/// Kernel::run(args...), compiled for `set`. Never inlined, so it may rely on a FloatEnvironment around it.
+/// Calls Kernel::run(args...), compiled for `set`. Never inlined, so it may rely on a FloatEnvironment around it.
 template <class Kernel, class... Args>
 void dispatch(InstructionSet set, Args... args) {
     switch (set) {

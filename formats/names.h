@@ -1,4 +1,4 @@
-// Names of rows and of enumerators: how they are found, and what is said of one that there is not.
+// Names of table rows and of enumerators: how they are looked up, and the error for an unknown one.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ constexpr std::string names_of_rows(const Rows& rows) {
     throw std::invalid_argument("unknown " + std::string(what) + " '" + std::string(name) + "'; known: " + known);
 }
 
-/// The row of that name. Throws as above; `others` says what else the name could have been.
+/// The row of that name. Throws as above if there is none; `others` is added to the list of known names.
 template <class Rows>
 constexpr const auto& find_row(std::string_view what, const Rows& rows, std::string_view name,
                                std::string_view others = "") {
@@ -31,7 +31,7 @@ constexpr const auto& find_row(std::string_view what, const Rows& rows, std::str
     throw_unknown(what, name, names_of_rows(rows) + std::string(others));
 }
 
-/// The names of an enum's enumerators, in their order: name_at(0), name_at(1) ... until there is none.
+/// The names of an enum's enumerators, in their order: name_at(0), name_at(1) ... up to the first empty one.
 template <class NameAt>
 constexpr auto names_by(NameAt name_at) {
     constexpr std::size_t count = [] {
@@ -44,8 +44,8 @@ constexpr auto names_by(NameAt name_at) {
     return names;
 }
 
-/// The enumerator called `text`, for enums that count from 0 in the order of `names`. Throws std::invalid_argument that
-/// begins with `what` and lists the names.
+/// The enumerator called `text`, for enums that count from 0 in the order of `names`. Throws std::invalid_argument with
+/// a message that begins with `what` and lists the names.
 template <class E, std::size_t N>
 constexpr E parse_name(std::string_view what, const std::array<std::string_view, N>& names, std::string_view text) {
     std::string all;

@@ -1,5 +1,6 @@
-// How a result is rounded and what becomes of what does not fit: the arguments of every conversion and operation, and
-// the table of named combinations ("profiles") that reproduce a standard, a library or an instruction.
+// How a result is rounded, and what happens to values that the format does not hold: the arguments of every conversion
+// and operation, and the table of named combinations ("profiles") that reproduce a standard, a library or an
+// instruction.
 #pragma once
 
 #include <ampscope/formats/names.h>
@@ -19,15 +20,17 @@ enum class Rounding : std::uint8_t {
     down,         ///< IEEE 754 roundTowardNegative
     up,           ///< IEEE 754 roundTowardPositive
     to_odd,       ///< truncate, then set the code's last bit if anything was lost (Boldo and Melquiond 2008)
-    stochastic,   ///< magnitude up iff r < floor(f * 2^b): f the discarded fraction, r a uniform b-bit word
+    stochastic,   ///< round the magnitude up iff r < floor(f * 2^b), where f is the discarded fraction and r a uniform
+                  ///< b-bit word
 };
 
-/// Names of the enumerators of Rounding, in their order: command lines, JSON and Python spell them so.
+/// Names of the enumerators of Rounding, in their order, as command lines, JSON and Python spell them.
 inline constexpr std::array<std::string_view, 7> rounding_names = {
     "nearest_even", "nearest_away", "toward_zero", "down", "up", "to_odd", "stochastic"};
 
-/// What is stored where the magnitude, rounded as if the exponent were unbounded, exceeds the largest finite value; and
-/// for an infinity. An infinity where there is none raises invalid, unless saturate_all asks for the largest value.
+/// What is stored for an infinity, and where the magnitude, rounded as if the exponent were unbounded, exceeds the
+/// largest finite value. An infinity in a format without infinities raises invalid, unless saturate_all asks for the
+/// largest value.
 enum class Overflow : std::uint8_t {
     infinity,     ///< IEEE 754 section 7.4: infinity or, by direction, the largest finite value; NaN without infinities
     saturate,     ///< the largest finite value; an infinite operand stays infinite (NaN where there is no infinity)
@@ -39,12 +42,13 @@ inline constexpr std::array<std::string_view, 3> overflow_names = {"infinity", "
 constexpr std::string_view name_of(Rounding rounding) { return rounding_names[static_cast<std::size_t>(rounding)]; }
 constexpr std::string_view name_of(Overflow overflow) { return overflow_names[static_cast<std::size_t>(overflow)]; }
 
-/// Subnormal values: gradual underflow, or zeros of the same sign instead.
+/// What happens to subnormal values: they are kept (gradual underflow), or become zeros of the same sign.
 enum class Subnormals : std::uint8_t {
     keep,
-    flush_input,  ///< operands that are subnormal in their own format (FP32 for a float) count as zeros, no flag raised
+    flush_input,  ///< operands that are subnormal in their own format (FP32 for a float) count as zeros; no flag is
+                  ///< raised
     flush_output, ///< a result that is subnormal after rounding becomes zero and raises underflow and inexact
-    flush,        ///< both
+    flush,        ///< flush_input and flush_output
 };
 
 /// The bits of a NaN result. A NaN that stands for infinity after an overflow has the sign of the value under every
@@ -54,7 +58,7 @@ enum class NanRule : std::uint8_t {
     keep_sign,          ///< canonical with the operand's sign bit (ml_dtypes; the NaN of FNUZ formats has it set)
     payload,            ///< the operand's sign and leading payload bits, quieted (x86 F16C and AVX512_BF16)
     all_ones,           ///< positive, every fraction bit set (CUDA: 0x7fff, 0x7f)
-    all_ones_keep_sign, ///< the same with the operand's sign bit (PyTorch's float8_e5m2)
+    all_ones_keep_sign, ///< all_ones with the operand's sign bit (PyTorch's float8_e5m2)
 };
 
 /// When a result counts as tiny for the underflow flag (IEEE 754 section 7.5 allows both).
@@ -66,8 +70,8 @@ struct Policy {
     Overflow overflow = Overflow::infinity;
     Subnormals subnormals = Subnormals::keep;
     NanRule nan = NanRule::canonical;
-    Tininess tininess = Tininess::after_rounding; ///< flags only
-    std::uint8_t random_bits = 32;                ///< of stochastic rounding: 16 or 32
+    Tininess tininess = Tininess::after_rounding; ///< affects the underflow flag only
+    std::uint8_t random_bits = 32;                ///< bits of a word of stochastic rounding: 16 or 32
 
     [[nodiscard]] constexpr bool flushes_input() const {
         return subnormals == Subnormals::flush_input || subnormals == Subnormals::flush;

@@ -21,8 +21,8 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
     return counter;
 }
 
-/// What a stochastic rounding is keyed by, besides the element's index. Every use takes its own stream, and every step
-/// of training its own step: rounding that reuses the words of the step before is biased.
+/// The key of stochastic rounding; a random word depends on it and on the element's index. Every use has its own stream
+/// and every step of training its own `step`: rounding that reuses the words of the step before is biased.
 struct RandomKey {
     std::uint64_t seed = 0;
     std::uint32_t stream = 0;

@@ -1,7 +1,7 @@
 // GELU and its derivative, x Phi(x) and the tanh form, with the same bits everywhere (see formats/scalar_math.h).
 //
-// Operands are FP32 values held in a double, whose square is exact. Relative errors (tests/sweep_scalar_math: all FP32
-// operands): below 2^-48 for the form with Phi, and below 2^-42 for the form with tanh, whose exponent is rounded and
+// Operands are FP32 values held in a double, so their squares are exact. Relative errors (tests/sweep_scalar_math: all
+// FP32 operands): below 2^-48 for the form with Phi, below 2^-42 for the form with tanh, whose exponent is rounded and
 // reaches 700. Coefficients: tests/data/mpmath/gelu.py.
 #pragma once
 
@@ -27,7 +27,7 @@ inline constexpr double inverse_sqrt_2pi = 0x1.9884533d43651p-2;
     return polynomial((t - 5) / (t + 5), c) / (1 + t);
 }
 
-/// Phi(x) - 1/2 over x for |x| <= 1/2, by its series: the first term left out is below 2^-60.
+/// (Phi(x) - 1/2) / x for |x| <= 1/2, by its series: the first term left out is below 2^-60.
 constexpr double central_slope(double x) {
     constexpr double c[] = {
         1.0,          -1.0 / 6,       1.0 / 40,        -1.0 / 336,        1.0 / 3456,       -1.0 / 42240,
@@ -35,7 +35,7 @@ constexpr double central_slope(double x) {
     return inverse_sqrt_2pi * polynomial(x * x, c);
 }
 
-/// |x|, and e^(-x^2 / 2) as long as that is a normal double (FP32 has zero from 14 on).
+/// |x|, and e^(-x^2 / 2) while that is a normal double, else 0 (rounded to FP32 it is zero from |x| = 14 on).
 struct Bell {
     double t, power;
 };
@@ -45,7 +45,7 @@ struct Bell {
     return {t, t < end ? power : 0};
 }
 
-/// The standard normal distribution Phi(x), of small relative error in the left tail too.
+/// The standard normal distribution Phi(x), with a small relative error in the left tail, too.
 [[gnu::always_inline]] constexpr double normal_cdf(double x) {
     const auto [t, power] = bell(x);
     const double tail = power * mills(t), far = x < 0 ? tail : 1 - tail;
@@ -53,7 +53,7 @@ struct Bell {
     return t < 0.5 ? near : far;
 }
 
-/// f near its simple zero: f(zero + d) = d q(d), the zero given in two parts. Keeps the relative error small there.
+/// f near its simple zero: f(zero + d) = d q(d), with the zero in two parts. Keeps the relative error small there.
 template <int n>
 constexpr double near_zero(double x, double zero, double zero_low, const double (&q)[n]) {
     const double d = (x - zero) - zero_low;
@@ -64,17 +64,17 @@ inline constexpr double zero_radius = 0.25;
 
 constexpr bool is_near(double x, double zero) { return zero - zero_radius < x && x < zero + zero_radius; }
 
-/// The exponent v of the tanh form x / (1 + e^-v), and its derivative: v = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+/// The exponent v = 2 sqrt(2 / pi) (x + 0.044715 x^3) of the tanh form x / (1 + e^-v), and its derivative.
 constexpr double tanh_form_exponent(double x) { return x * (0x1.9884533d43651p+0 + 0x1.2444f2a4d8b4bp-4 * (x * x)); }
 constexpr double tanh_form_slope(double x) { return 0x1.9884533d43651p+0 + 0x1.b6676bf7450f0p-3 * (x * x); }
 
-/// x cdf, on the exact value's side of a tie: near zero cdf is 1/2 and something of the sign of x, and for large x a
-/// little below one. As the product is defined, -infinity gives NaN.
+/// x cdf, moved off a tie to the exact result's side: near zero cdf is 1/2 plus something of the sign of x, and for
+/// large x it is a little below one. For x = -infinity the product is NaN, by definition.
 [[gnu::always_inline]] constexpr double times_cdf(double x, double cdf) {
     const bool tiny = -0x1p-50 < x && x < 0x1p-50;
     const double result = tiny ? 0.5 * x : x * cdf;
     const bool ties = tiny ? x != 0 : result == x && x < infinity;
-    return ties ? nudged(result, tiny && x > 0) : result; // selections, not branches: loops stay vectors
+    return ties ? nudged(result, tiny && x > 0) : result; // choices instead of branches, so that loops are vectorised
 }
 
 } // namespace detail
@@ -86,7 +86,7 @@ constexpr double tanh_form_slope(double x) { return 0x1.9884533d43651p+0 + 0x1.b
     return x >= -0x1p1023 ? result : detail::nan; // x is NaN or -infinity
 }
 
-/// Phi(x) + x phi(x).
+/// The derivative of gelu: Phi(x) + x phi(x), where phi is the normal density.
 [[gnu::always_inline]] constexpr double gelu_derivative(double x) {
     constexpr double zero = -0x1.80ead197f00b4p-1;
     constexpr double q[] = {0x1.b9d98fa5a3215p-2,   0x1.8d9a941de3ac5p-2,  -0x1.2a2ef9bb86622p-6,
@@ -108,7 +108,7 @@ constexpr double tanh_form_slope(double x) { return 0x1.9884533d43651p+0 + 0x1.b
     return x != x ? detail::nan : detail::times_cdf(x, sigmoid(detail::tanh_form_exponent(x)));
 }
 
-/// s + x s (1 - s) v', where s = 1 / (1 + e^-v).
+/// The derivative of gelu_tanh: s + x s (1 - s) v', where s = 1 / (1 + e^-v).
 [[gnu::always_inline]] constexpr double gelu_tanh_derivative(double x) {
     constexpr double zero = -0x1.81429f9e97e4dp-1;
     constexpr double q[] = {0x1.b8bacd2c96b91p-2,   0x1.8cd1a2b2fff33p-2,  -0x1.029615edb095bp-6,
@@ -116,7 +116,7 @@ constexpr double tanh_form_slope(double x) { return 0x1.9884533d43651p+0 + 0x1.b
                             0x1.58c9ed44022a5p-8,   -0x1.3d8d63f205385p-9, -0x1.e63ee89082889p-11,
                             0x1.14bf545f63c69p-12,  0x1.047b9fb5bde25p-13, -0x1.2514d6b98f2cap-15,
                             -0x1.02e303a9b42d0p-16, 0x1.7eeec06b57c0dp-18};
-    const double t = detail::clamp(x, -40, 40); // v is beyond 700 there
+    const double t = detail::clamp(x, -40, 40); // beyond it |v| exceeds 700
     const double v = detail::tanh_form_exponent(t), power = math::exp(v < 0 ? v : -v);
     const double larger = 1 / (1 + power), smaller = power * larger;
     const double bend = t * detail::tanh_form_slope(t);

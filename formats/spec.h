@@ -30,7 +30,7 @@ enum class NonFinite : std::uint8_t {
 struct FormatSpec {
     char name[12];
     int exponent_bits;
-    int fraction_bits; ///< stored significand bits; precision() counts the implicit bit too
+    int fraction_bits; ///< stored significand bits; precision() counts the implicit bit, too
     NonFinite nonfinite = NonFinite::ieee;
     int bias_offset = 0; ///< bias minus the IEEE bias 2^(exponent_bits-1) - 1
     bool is_signed = true;
@@ -81,13 +81,13 @@ struct FormatSpec {
         return nonfinite == NonFinite::nan_only ? magnitude_mask() : sign_mask();
     }
 
-    /// Scale formats (E8M0) convert to and from; they take no part in arithmetic.
+    /// Scale formats (E8M0) can only be converted to and from; they take no part in arithmetic.
     [[nodiscard]] constexpr bool is_scale() const { return !has_zero; }
 
     constexpr bool operator==(const FormatSpec&) const = default;
 };
 
-/// The table. Command lines, Python names, the README's table, tests and histograms iterate it.
+/// The table, which command lines, Python names, the README's table, tests and histograms iterate.
 inline constexpr std::array formats = {
     FormatSpec{"fp32", 8, 23},                     // IEEE 754-2019 binary32
     FormatSpec{"tf32", 8, 10},                     // NVIDIA A100 whitepaper: FP32's range, FP16's precision
@@ -124,9 +124,9 @@ constexpr int take_number(std::string_view& text) {
 
 } // namespace detail
 
-/// The format of that name: a row of the table, or an IEEE-like format built from "eXmY" with 2 <= X <= 8 and
-/// 1 <= Y <= 23. A name of the table wins ("e4m3" is OCP's); the IEEE-like twin of such a row is "e4m3ieee".
-/// Throws std::invalid_argument for any other name.
+/// The format of that name: a row of the table, or an IEEE-like format built from "eXmY" with 2 <= X <= 8 and 1 <= Y <=
+/// 23. Names of the table come first ("e4m3" is OCP's); the IEEE-like format with the same fields is "e4m3ieee". Throws
+/// std::invalid_argument for any other name.
 constexpr FormatSpec format(std::string_view name) {
     if (const FormatSpec* row = detail::find_format(name)) return *row;
     std::string_view rest = name;

@@ -1,4 +1,4 @@
-// Operands that show how a sum is made: ordinary numbers, and those at which models of matrix hardware part.
+// Operands that show how a sum is computed: ordinary numbers, and numbers for which models of matrix hardware differ.
 #pragma once
 
 #include "oracle.h"

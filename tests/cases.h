@@ -1,4 +1,4 @@
-// What the proofs of formats/ run over: every policy, and inputs that meet every class and boundary of a format.
+// The inputs of the proofs of formats/: every policy, and operands that reach every class and boundary of a format.
 #pragma once
 
 #include "oracle.h"
@@ -42,7 +42,7 @@ inline std::string describe(const Policy& p, std::uint32_t random) {
                        int(p.overflow), int(p.subnormals), int(p.tininess), int(p.nan), random, p.random_bits);
 }
 
-/// A fixed scrambling of 64 bits (the finaliser of splitmix64), the tests' source of random inputs.
+/// Scrambles 64 bits in a fixed way (the finaliser of splitmix64): the tests' source of random inputs.
 inline std::uint64_t mix(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -50,15 +50,15 @@ inline std::uint64_t mix(std::uint64_t x) {
     return x ^ x >> 31;
 }
 
-/// Random words: the ends, the middle and its neighbours for 16 and 32 bits, or any.
+/// A random word: 0, the largest, the middle or its neighbours for 16 and 32 bits; or any word.
 inline std::uint32_t random_word(std::uint64_t i) {
     constexpr std::uint32_t ends[] = {0, 1, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff};
     const std::uint64_t h = mix(i);
     return h % 2 == 0 ? ends[h / 2 % 8] : static_cast<std::uint32_t>(h >> 32);
 }
 
-/// Indices of the magnitudes that matter: all of them in small formats; elsewhere, in every binade, both ends, the
-/// middle and some others; and a few beyond the largest finite one, as if the exponent went on.
+/// Indices of magnitudes that matter. In small formats all of them; in others both ends, the middle and some others of
+/// every binade. Also a few beyond the largest finite value, as if the exponent were unbounded.
 inline std::vector<std::uint64_t> telling_indices(const Facts& f) {
     const std::uint64_t end = oracle::max_index(f) + 4;
     const std::uint64_t fractions = std::uint64_t{1} << f.fraction_bits;
@@ -75,7 +75,7 @@ inline std::vector<std::uint64_t> telling_indices(const Facts& f) {
     return result;
 }
 
-/// Those magnitudes, the middles to their successors, and the neighbours of both at float and at double resolution;
+/// These magnitudes, the midpoints to their successors, and the neighbours of both at float and at double resolution,
 /// each with both signs; the extremes of float and double; infinities. No NaN.
 inline std::vector<double> telling_values(const Facts& f, const std::vector<std::uint64_t>& indices) {
     std::vector<double> result;
@@ -103,7 +103,7 @@ inline std::vector<double> telling_values(const Facts& f, const std::vector<std:
     return result;
 }
 
-/// Quiet and signalling NaNs of both signs as bits of float (the upper half of the same in double).
+/// Quiet and signalling NaNs of both signs as bits of a float (in a double: the upper half of the bits).
 inline constexpr std::uint32_t nan_bits[] = {0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
                                              0xff800001, 0x7fa55aa5, 0xffd33c3c, 0x7f801000, 0xffbfffff};
 
@@ -112,7 +112,7 @@ inline std::uint32_t code_of(std::uint64_t bits, const FormatSpec& f) {
 }
 
 /// Operands whose exact result lies near a boundary: c close to -a * b or to half an ulp of it, equal exponents,
-/// subnormals, the ends of the format; otherwise any bits.
+/// subnormals, the ends of the format; otherwise random bits.
 inline std::array<std::uint32_t, 3> hard_operands(const FormatSpec& f, std::uint64_t seed) {
     const std::uint64_t h = mix(seed), g = mix(h);
     std::uint32_t a = code_of(h, f), b = code_of(h >> 32, f), c = code_of(g, f);
@@ -127,7 +127,7 @@ inline std::array<std::uint32_t, 3> hard_operands(const FormatSpec& f, std::uint
         [[fallthrough]];
     case 6:
     case 7:
-    case 8: { // c = -(a * b) moved by a few ulp, or shifted down by about the precision: cancellation and ties
+    case 8: { // c = -(a * b), changed by a few ulps or shifted down by about the precision: for cancellation and ties
         Arithmetic exact{f};
         c = exact.mul(a, b) ^ f.sign_mask();
         if ((g >> 59 & 1) != 0)

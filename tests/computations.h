@@ -1,5 +1,5 @@
-// What the library computes, each call as one function from a number of threads to all bits of its results: for tests
-// of what must not change them.
+// The library's computations, each as one function from a number of threads to all bits of its results: for tests of
+// what must not change them.
 #pragma once
 
 #include "thread_counts.h"
@@ -38,7 +38,7 @@ class Bits {
     Bits& operator<<(const std::pair<A, B>& x) {
         return *this << x.first << x.second;
     }
-    /// Anything else of amp's, by add_bits(bits, x).
+    /// Any other type of amp's that has add_bits(bits, x).
     template <class T>
     requires requires(Bits& bits, const T& x) { add_bits(bits, x); }
     Bits& operator<<(const T& x) {
@@ -63,7 +63,7 @@ class Bits {
 struct Computation {
     std::string name;
     std::function<void(int threads, Bits& results)> run;
-    bool is_shared = false; ///< so large that several of 16 threads must work on it
+    bool is_shared = false; ///< so large that several of 16 threads must take part
     [[nodiscard]] std::string bits(int threads) const {
         Bits results;
         run(threads, results);
@@ -71,7 +71,7 @@ struct Computation {
     }
 };
 
-/// Each has the same bits with any number of threads.
+/// Checks that each has the same bits with any number of threads.
 inline void check_threads(const std::vector<Computation>& computations) {
     for (const Computation& computation : computations) {
         CAPTURE(computation.name);
@@ -86,7 +86,7 @@ inline void check_threads(const std::vector<Computation>& computations) {
     }
 }
 
-/// Floats of every exponent, subnormals, zeros, infinities and NaN among them; or ordinary ones and a few subnormals.
+/// Floats of all exponents with subnormals, zeros, infinities and NaN; or ordinary ones with a few subnormals.
 inline std::vector<float> mixed_floats(std::size_t n, bool specials, std::uint_fast32_t seed = 1) {
     std::mt19937 random(seed);
     std::vector<float> x(n);

@@ -1,4 +1,5 @@
-// What sim/analysis computes of tensors in files: of no, one and many elements, more than the pieces that threads take.
+// Computations of sim/analysis on tensors in files: with no, one and many elements, more than the pieces that threads
+// take.
 #pragma once
 
 #include "computations.h"
@@ -52,7 +53,7 @@ class Tensors {
                                                  {.name = "one", .dtype = DType::f32, .shape = {1}},
                                                  {.name = "many", .dtype = DType::f32, .shape = {size}}});
         std::vector<float> x = mixed_floats(size + 1, true);
-        if (seed != 1) // as another program would have made them
+        if (seed != 1) // as if another program had made them
             for (std::size_t i = 0; i < x.size(); i += 3)
                 x[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[i]) ^ 5);
         writer.append(std::as_bytes(std::span(x)));

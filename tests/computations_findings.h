@@ -1,4 +1,4 @@
-// What sim/findings says of tensors in files, of which one is so large that threads share it.
+// Computations of sim/findings on tensors in files, one of them so large that threads share it.
 #pragma once
 
 #include "computations_analysis.h"

@@ -1,4 +1,4 @@
-// What the trainer and the products and conversions below it compute.
+// Computations of the trainer, and of the products and conversions that it uses.
 #pragma once
 
 #include "computations.h"
@@ -44,10 +44,10 @@ inline void add_products(std::vector<Computation>& all) {
                      cpu::accumulate(acc, f, f, {a.data(), k, 1}, {b.data(), n, 1}, out.data(), m, n, k, threads);
                      results << out;
                  },
-                 m > 1 && std::string(name) != "fp32-promote16"}); // whose sixteens are small products
+                 m > 1 && std::string(name) != "fp32-promote16"}); // its sums of 16 are small products
 }
 
-/// Arrays of no, one and many elements, more than the pieces that threads take.
+/// Arrays with no, one and many elements, more than the pieces that threads take.
 inline void add_conversions(std::vector<Computation>& all) {
     for (const std::size_t n : {0ul, 1ul, 524289ul}) {
         const auto add = [&](const std::string& name, const auto& run) {
@@ -81,7 +81,8 @@ inline void add_conversions(std::vector<Computation>& all) {
     }
 }
 
-/// Trainings side by side of models of odd sizes, whose larger tensors are shared out: losses, state and recordings.
+/// Trainings, side by side, of models with odd sizes, whose larger tensors are shared by threads: losses, state,
+/// recordings.
 inline void add_trainings(std::vector<Computation>& all) {
     struct Case {
         const char* model;

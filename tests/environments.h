@@ -1,4 +1,4 @@
-// What is computed under every hostile floating-point environment is what is computed in the usual one.
+// Checks that computations give the same bits in every hostile floating-point environment as in the usual one.
 #pragma once
 
 #include "computations.h"

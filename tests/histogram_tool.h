@@ -1,4 +1,4 @@
-// The real amp-histogram, run as its users run it.
+// Runs the real amp-histogram as users run it.
 #pragma once
 
 #include "tool.h"
@@ -11,7 +11,7 @@
 
 namespace amp::test {
 
-/// `before` comes first on the command line: a shell's ulimit, a variable.
+/// `before` is put in front of the command: a shell's ulimit, a variable.
 inline Outcome run(const std::string& arguments, const std::string& before = "") {
     return run_command(before + " " AMP_HISTOGRAM " " + arguments);
 }

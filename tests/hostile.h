@@ -1,4 +1,4 @@
-// Floating-point environments in which a process may find itself.
+// Floating-point environments that a process may have been left with.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace amp::test {
 
 inline constexpr std::array<std::string_view, 6> hostile_names = {"nearest", "down", "up", "toward zero", "ftz", "daz"};
 
-/// One of them, for the life of the object.
+/// Sets one of them while the object lives.
 class Hostile {
   public:
     explicit Hostile(std::string_view name) {
@@ -32,13 +32,13 @@ class Hostile {
     Hostile(const Hostile&) = delete;
     Hostile& operator=(const Hostile&) = delete;
 
-    /// Whether it still is as it was made.
+    /// Whether the environment is still the one that was set.
     [[nodiscard]] bool holds() const { return std::fegetround() == direction_ && control() == control_; }
 
   private:
     static unsigned control() {
 #if defined(__x86_64__)
-        return _mm_getcsr() & ~0x3fU; // less what has happened
+        return _mm_getcsr() & ~0x3fU; // without the exception flags
 #else
         return 0;
 #endif

@@ -1,5 +1,5 @@
-// A library that, loaded into a process (LD_PRELOAD), leaves it a floating-point environment as some libraries do:
-// AMPSCOPE_HOSTILE names it.
+// A library that, when loaded into a process (LD_PRELOAD), leaves it with a changed floating-point environment, as some
+// libraries do; AMPSCOPE_HOSTILE names the environment.
 #include <cfenv>
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Small things the tests of sim/io share: a scratch folder, whole files, whole tensors.
+// Shared by the tests of sim/io: a scratch folder, whole files, whole tensors.
 #pragma once
 
 #include "needs.h"
@@ -18,7 +18,7 @@ namespace amp::test {
 
 namespace fs = std::filesystem;
 
-/// A folder of its own for the life of the object.
+/// A new folder that exists while the object lives.
 class Scratch {
   public:
     Scratch() {
@@ -40,7 +40,7 @@ class Scratch {
     fs::path folder_;
 };
 
-/// A file in memory under a path with an extension, quick to rewrite.
+/// A file in memory with a path that has an extension; quick to rewrite.
 class MemoryFile {
   public:
     explicit MemoryFile(const std::string& extension)
@@ -86,7 +86,7 @@ inline std::string tensor_bytes(const TensorFile& file, std::size_t tensor, std:
     }
 }
 
-/// Opens a file and reads all of it. Returns the message of the FileError that stopped it, or nothing.
+/// Opens a file and reads all of it. Returns the message of the FileError that stopped it, else nothing.
 inline std::string error_of(const fs::path& path, const OpenOptions& options = {}) {
     try {
         const auto file = open_tensor_file(path, options);
@@ -106,8 +106,8 @@ inline std::string little_endian(std::uint64_t value, int bytes) {
 
 inline fs::path golden(const std::string& name) { return fs::path(AMPSCOPE_TEST_DATA) / "io" / name; }
 
-/// A file or folder of the material beside the project ($AMPSCOPE_SHARED, else ../shared). Where it is not, the test is
-/// skipped: an empty path.
+/// A file or folder of the material beside the project ($AMPSCOPE_SHARED, else ../shared). If it is not there, the test
+/// is skipped and the path is empty.
 inline fs::path shared(const std::string& name, const std::string& what) {
     const char* folder = std::getenv("AMPSCOPE_SHARED");
     const fs::path path =
@@ -117,7 +117,7 @@ inline fs::path shared(const std::string& name, const std::string& what) {
     return {};
 }
 
-/// Gradients that PyTorch wrote; an empty path where they are not.
+/// Gradients that PyTorch wrote; an empty path if they are not there.
 inline fs::path real_recordings() { return shared("recorded", "gradients of three runs, as PyTorch wrote them"); }
 
 } // namespace amp::test

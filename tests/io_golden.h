@@ -1,4 +1,4 @@
-// What every reader must do with the golden files of tests/data/io: read them as NumPy and PyTorch say, and survive any
+// What every reader must do with the golden files of tests/data/io: read them as NumPy and PyTorch do, and survive any
 // damage to them.
 #pragma once
 
@@ -32,7 +32,7 @@ inline std::string hex(std::string_view bytes) {
     return text;
 }
 
-/// Names, dtypes, shapes and bytes of the golden files of one kind, and notes on what is left out.
+/// Checks names, dtypes, shapes and bytes of the golden files of one kind, and the notes on what is left out.
 inline void check_golden(const std::string& extension) {
     const auto files = golden_files(extension);
     for (const auto& item : files.items()) {
@@ -58,8 +58,8 @@ inline void check_golden(const std::string& extension) {
     }
 }
 
-/// Every prefix of every golden file of one kind, and three changes to every byte: an error of one line that names the
-/// file, or a complete read; never another exception. Prefixes must be errors.
+/// Reads every prefix of every golden file of one kind, and each file with three changes to every byte. Each must give
+/// a complete read, or an error of one line that names the file, never another exception. Prefixes must be errors.
 inline void check_damage(const std::string& extension) {
     MemoryFile memory(extension);
     std::size_t cases = 0, mismatches = 0;
@@ -95,7 +95,7 @@ inline void check_damage(const std::string& extension) {
     CHECK(mismatches == 0);
 }
 
-/// A file that breaks a rule, and part of the message that names it.
+/// A file that breaks a rule, and a part of the message that names the rule.
 struct Lie {
     std::string bytes, says;
 };
@@ -114,8 +114,8 @@ inline void check_lies(const std::string& extension, const std::vector<Lie>& lie
                mismatches);
 }
 
-/// Every recorded file of that extension (where the recordings are at hand) holds the tensors of the safetensors file
-/// of the same step.
+/// Checks that every recorded file with that extension (if the recordings are there) has the tensors of the safetensors
+/// file of the same step.
 inline void check_recordings(const char* extension) {
     const fs::path folder = real_recordings();
     if (folder.empty()) return;

@@ -1,5 +1,5 @@
-// Each framework's loss scaler once more, written from its documentation in the number type it uses, sharing nothing
-// with sim/loss_scaler: what the state machine is compared with.
+// Each framework's loss scaler once more, written from its documentation in the number type it uses and sharing nothing
+// with sim/optim/loss_scaler.h: the state machine is compared with them.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace amp::test {
 
-/// What a user of the frameworks may set; each twin takes what its framework takes.
+/// Settings of the frameworks; each twin uses those that its framework has.
 struct Knobs {
     double init = 65536, growth = 2, backoff = 0.5, min = 0, max = std::numeric_limits<double>::infinity();
     std::int64_t interval = 3, hysteresis = 0;
@@ -58,7 +58,7 @@ struct TorchTwin : Twin {
     [[nodiscard]] std::int64_t counter() const override { return t; }
 };
 
-/// FSDP's ShardedGradScaler with its scale on the CPU: in-place products of an FP32 tensor.
+/// FSDP's ShardedGradScaler with its scale on the CPU: multiplies an FP32 tensor in place.
 struct ShardedCpuTwin : TorchTwin {
     using TorchTwin::TorchTwin;
     Outcome update(bool overflow) override {
@@ -76,7 +76,7 @@ struct ShardedCpuTwin : TorchTwin {
     }
 };
 
-/// apex.amp's LossScaler: halves and doubles a Python float; its minimum is optional.
+/// apex.amp's LossScaler: halves and doubles a Python float; a minimum is optional.
 struct ApexTwin : Twin {
     double s;
     std::int64_t unskipped;
@@ -99,7 +99,7 @@ struct ApexTwin : Twin {
     [[nodiscard]] std::int64_t counter() const override { return unskipped; }
 };
 
-/// Apex's kernel update_scale_hysteresis: torch's rule behind a count of overflows in a row.
+/// Apex's kernel update_scale_hysteresis: torch's rule after a count of consecutive overflows.
 struct ApexHysteresisTwin : TorchTwin {
     int left;
     explicit ApexHysteresisTwin(const Knobs& knobs) : TorchTwin(knobs), left(static_cast<int>(knobs.hysteresis)) {}
@@ -164,7 +164,7 @@ struct DeepSpeedFusedTwin : DeepSpeedTwin {
     [[nodiscard]] std::int64_t hysteresis() const override { return 0; }
 };
 
-/// Megatron-LM's DynamicGradScaler: all FP32, and a hysteresis that only growth refills.
+/// Megatron-LM's DynamicGradScaler: all in FP32, with a hysteresis that only growth refills.
 struct MegatronTwin : Twin {
     float s, growth, backoff, min;
     std::int64_t growth_tracker, hysteresis_tracker, interval, full;
@@ -256,7 +256,7 @@ struct NoneTwin : KerasTwin {
     Outcome update(bool /*overflow*/) override { return Outcome::step; }
 };
 
-/// The twin of a row of the table, or none for a row that has none.
+/// The twin of a row of the table; null if the row has none.
 inline std::unique_ptr<Twin> twin(std::string_view row, const Knobs& k) {
     if (row == "torch" || row == "torch-sharded") return std::make_unique<TorchTwin>(k);
     if (row == "torch-sharded-cpu") return std::make_unique<ShardedCpuTwin>(k);

@@ -1,6 +1,6 @@
-// The oracle: what every conversion and operation must give, computed with exact integers of any size and by searching
-// the list of a format's values. It shares no code with formats/: the facts below are typed in from the standards, and
-// of policy.h only the names of modes and flags are used, none of its functions.
+// The oracle: the result that every conversion and operation must have, computed with exact integers of any size and by
+// searching the list of a format's values. It shares no code with formats/: the facts below are copied from the
+// standards, and policy.h provides only names of modes and flags, no functions.
 #pragma once
 
 #include <ampscope/formats/policy.h>
@@ -19,7 +19,7 @@ namespace oracle {
 using amp::Flags, amp::NanRule, amp::Overflow, amp::Policy, amp::Rounding, amp::Subnormals, amp::Tininess;
 using Integer = boost::multiprecision::cpp_int;
 
-/// A format as its defining text prints it.
+/// A format as the text that defines it describes it.
 struct Facts {
     std::string_view name;
     int sign_bits, exponent_bits, fraction_bits, bias;
@@ -49,7 +49,7 @@ inline const std::vector<Facts> facts = {
     {"e2m3", 1, 2, 3, 1, 7.5, 0, 1, 0, 0},
     {"e2m1", 1, 2, 1, 1, 6, 0, 1, 0, 0},
     {"e8m0", 0, 8, 0, 127, 0x1p127, 0, 0xff, 0xff, 0xff, false},
-    // IEEE-like formats by name: sizes that nothing else in the table has, the smallest and the widest.
+    // IEEE-like formats by name: sizes that no other row has, among them the smallest and the widest.
     {"e4m3ieee", 1, 4, 3, 7, 240, 0x78, 0x79, 0x7f, 0x7c},
     {"e3m4", 1, 3, 4, 3, 15.5, 0x70, 0x71, 0x7f, 0x78},
     {"e2m1ieee", 1, 2, 1, 1, 3, 0x6, 0x7, 0x7, 0x7},
@@ -76,9 +76,9 @@ enum class Class : std::uint8_t { zero, finite, infinity, nan };
 struct Number {
     Class kind = Class::zero;
     bool negative = false;
-    bool subnormal = false; // in the format it was read from
+    bool subnormal = false; // in the format that it was read from
     bool signaling = false;
-    std::uint64_t payload = 0; // of a NaN: its fraction bits, left-aligned
+    std::uint64_t payload = 0; // for NaN: its fraction bits, left-aligned
     Integer numerator = 0, denominator = 1;
     int exponent = 0;
     bool root = false;
@@ -130,7 +130,7 @@ inline Number quiet_nan(bool negative = false) {
     return {.kind = Class::nan, .negative = negative, .payload = std::uint64_t{1} << 63};
 }
 
-/// What a code means.
+/// The number that a code stands for.
 inline Number read(const Facts& f, std::uint32_t code) {
     const bool negative = (code & f.sign_bit()) != 0;
     const std::uint32_t k = negative ? code - f.sign_bit() : code;
@@ -162,7 +162,7 @@ inline Number read(double value) {
 }
 inline Number read(float value) { return read(find("fp32"), std::bit_cast<std::uint32_t>(value)); }
 
-/// The value of a code as a float, by the C library; NaN is 0x7fc00000.
+/// The value of a code as a float, computed by the C library; NaN is 0x7fc00000.
 inline float to_float(const Facts& f, std::uint32_t code) {
     const Number x = read(f, code);
     if (x.kind == Class::nan) return std::bit_cast<float>(0x7fc00000);
@@ -178,7 +178,7 @@ struct Outcome {
     bool operator==(const Outcome&) const = default;
 };
 
-/// How one call rounds.
+/// How a call rounds.
 struct Context {
     const Facts& format;
     Policy policy{};
@@ -219,7 +219,7 @@ inline Outcome store_nan(const Context& to, const Number& x, unsigned flags) {
     return {with_sign(f, f.nan | kept, negative), flags};
 }
 
-/// A NaN in place of infinity: it shows the sign unless it is to be canonical.
+/// The NaN that replaces an infinity: it has the sign unless NaNs are canonical.
 inline std::uint32_t nan_for_infinity(const Context& to, bool negative) {
     return with_sign(to.format, to.format.nan, negative && !to.format.is_fnuz() && to.policy.nan != NanRule::canonical);
 }
@@ -244,7 +244,7 @@ inline Outcome store_overflow(const Context& to, bool negative) {
     return {nan_for_infinity(to, negative), flags};
 }
 
-/// Whether x, which lies in [low, low + 1 unit of its last place), rounds away from zero. `odd`: low's last bit.
+/// Whether x, in [low, low + 1 unit of its last place), is rounded away from zero. `odd`: low's last bit.
 inline bool rounds_up(const Context& to, const Number& x, const Dyadic& low, bool odd) {
     if (compare(x, low) == 0) return false;
     const int against_middle = compare(x, {2 * low.n + 1, low.exponent - 1});
@@ -263,7 +263,7 @@ inline bool rounds_up(const Context& to, const Number& x, const Dyadic& low, boo
     return compare(x, {(low.n << b) + r + 1, low.exponent - b}) >= 0;
 }
 
-/// Below the smallest normal; if tininess is detected after rounding, also once rounded with all significand bits.
+/// Whether x is tiny: below the smallest normal; with tininess after rounding, also when rounded to full precision.
 inline bool is_tiny(const Context& to, const Number& x) {
     const Facts& f = to.format;
     const Dyadic normal = magnitude(f, f.has_zero ? std::uint64_t{1} << f.fraction_bits : 0);
@@ -277,7 +277,7 @@ inline bool is_tiny(const Context& to, const Number& x) {
     return low.n + std::uint64_t{rounds_up(to, x, low, low.n % 2 != 0)} < 2 * normal.n;
 }
 
-/// Any number stored in the format.
+/// Stores any number in the format.
 inline Outcome store(const Context& to, const Number& x, unsigned flags = 0) {
     const Facts& f = to.format;
     if (x.kind == Class::nan) return store_nan(to, x, flags);
@@ -301,7 +301,7 @@ inline Number flushed(const Context& to, Number x) {
     return x.subnormal && to.flushes_input() ? Number{.negative = x.negative} : x;
 }
 
-/// A conversion from a code of another format, a float or a double.
+/// Converts a number read from a code of another format, a float or a double.
 inline Outcome convert(const Context& to, const Number& x) { return store(to, flushed(to, x)); }
 
 } // namespace oracle

@@ -1,4 +1,4 @@
-// The oracle of fused sums: matrix hardware's dot product with exact integers of any size, its parameters typed in from
+// The oracle of fused sums: matrix hardware's dot product with exact integers of any size and parameters copied from
 // the papers that accumulator.h names. It shares no code with formats/.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace oracle {
 
-/// What the papers' tables say of an instruction.
+/// An instruction's parameters in the papers' tables.
 struct Matrix {
     std::string name;
-    std::string a, b;   // how the operands are read
-    int products, bits; // of a step; kept below the largest exponent
-    std::string result; // fp32, 22 (an FP32 register of which 13 fraction bits are kept) or fp16
-    int zero_exponent;  // 1: zeros have none
+    std::string a, b;   // the formats in which operands are read
+    int products, bits; // products of a step; bits kept below the largest exponent
+    std::string result; // fp32, 22 (an FP32 register that keeps 13 fraction bits) or fp16
+    int zero_exponent;  // 1: zeros have no exponent
     bool is_mma_fp8 = false;
 };
 
@@ -69,7 +69,7 @@ struct Aligned {
     int unit = 0, exponent = 0;
 };
 
-/// A number as it enters an alignment: 1 <= significand < 2, or less at the format's least exponent.
+/// A number in the form used for alignment: 1 <= significand < 2, or less at the format's least exponent.
 inline Aligned enter(const Facts& f, const Number& x) {
     Aligned t{x.kind, x.negative, x.numerator, x.exponent, 0};
     if (x.kind == Class::finite) t.exponent = std::max(static_cast<int>(msb(x.numerator)) + x.exponent, 1 - f.bias);
@@ -87,7 +87,7 @@ inline Aligned multiply(const Aligned& a, const Aligned& b) {
 
 inline constexpr std::uint32_t nan_bits = 0x7fffffff;
 
-/// sum * 2^unit in the result's register, as FP32 bits.
+/// sum * 2^unit, rounded to the result's register, as FP32 bits.
 inline std::uint32_t finish(const Matrix& m, const Integer& sum, int unit) {
     if (sum == 0) return 0;
     const Number x{.kind = Class::finite, .negative = sum < 0, .numerator = abs(sum), .exponent = unit};
@@ -98,7 +98,7 @@ inline std::uint32_t finish(const Matrix& m, const Integer& sum, int unit) {
     return std::bit_cast<std::uint32_t>(to_float(f, store({f, policy}, x).code));
 }
 
-/// One step: FP32 bits of c + sum of products.
+/// One step: the FP32 bits of c + the sum of products.
 inline std::uint32_t step(const Matrix& m, const std::vector<Aligned>& a, const std::vector<Aligned>& b, float c) {
     const Facts& container = find(m.result == "fp16" ? "fp16" : "fp32");
     std::vector<Aligned> terms = {enter(container, read(c))};
@@ -124,7 +124,7 @@ inline std::uint32_t step(const Matrix& m, const std::vector<Aligned>& a, const 
     return finish(m, sum, largest - m.bits);
 }
 
-/// x + y rounded to nearest-even in FP32 or FP16: what mma.sync does with c.
+/// x + y rounded to nearest-even in FP32 or FP16, as mma.sync adds c.
 inline std::uint32_t add(const std::string& format, float x, float y) {
     if (std::isnan(x) || std::isnan(y) || (std::isinf(x) && std::isinf(y) && x != y)) return nan_bits;
     const double sum = static_cast<double>(x) + y; // exact for FP16; for FP32 the rounding to odd of 53 bits is enough
@@ -132,14 +132,14 @@ inline std::uint32_t add(const std::string& format, float x, float y) {
     return std::bit_cast<std::uint32_t>(to_float(find("fp16"), convert({find("fp16")}, read(sum)).code));
 }
 
-/// FP32 bits of a . b + c on that hardware; a and b are read in m.a and m.b. The products of step i are scaled by
-/// 2^scales[i], if there are any.
+/// The FP32 bits of a . b + c on that hardware; a and b are read in the formats m.a and m.b. If there are scales, the
+/// products of step i are multiplied by 2^scales[i].
 inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c,
                          const std::vector<int>& scales = {}) {
     const auto operand = [&](const std::string& format, float x) {
-        // TF32 operands are FP32 words of which the last 13 bits are not wired.
+        // TF32 operands are FP32 words whose last 13 bits are ignored.
         if (format == "tf32") x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffffe000);
-        return enter(find(m.is_mma_fp8 ? "fp16" : format), read(x)); // mma.sync converts FP8 first
+        return enter(find(m.is_mma_fp8 ? "fp16" : format), read(x)); // mma.sync first converts FP8
     };
     const auto take = [&](const std::vector<std::size_t>& which, float sum) {
         std::vector<Aligned> x, y;

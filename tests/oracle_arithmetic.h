@@ -1,4 +1,4 @@
-// The oracle of arithmetic: exact results as rationals or square roots of rationals, stored by oracle.h in one
+// The oracle of arithmetic: exact results as rational numbers or their square roots, which oracle.h stores in one
 // rounding.
 #pragma once
 
@@ -27,7 +27,7 @@ inline constexpr std::string_view op_names[] = {"add",   "sub",         "mul", "
 
 namespace detail {
 
-/// An exact number or, with `flags`, a NaN that the operation made.
+/// An exact number or, with `flags`, a NaN that the operation produced.
 struct Result {
     Number x;
     unsigned flags = 0;
@@ -36,7 +36,7 @@ struct Result {
 inline Result invalid() { return {quiet_nan(), Flags::invalid}; }
 inline bool is_nan(const Number& x) { return x.kind == Class::nan; }
 
-/// The first of the operands that is a NaN; a signalling one among them is invalid.
+/// The first operand that is a NaN; if any is signalling, the operation is invalid.
 inline Result first_nan(std::initializer_list<const Number*> operands) {
     const Number* first = nullptr;
     unsigned flags = 0;
@@ -115,7 +115,7 @@ inline Result square_root(Number x) {
     return {x};
 }
 
-/// The integer that the rounding mode chooses.
+/// x rounded to an integer in the rounding mode.
 inline Result to_integer(const Context& c, const Number& x, bool signal_inexact) {
     if (x.kind != Class::finite) return {x};
     const Integer n = x.exponent >= 0 ? Integer(x.numerator << x.exponent) : Integer(x.numerator >> -x.exponent);

@@ -1,4 +1,4 @@
-// Recordings as tests of findings write them: FP32 tensors under their names.
+// Recordings that tests of findings write: named FP32 tensors.
 #pragma once
 
 #include "io_files.h"
@@ -24,7 +24,7 @@ inline fs::path save(const fs::path& path, const NamedValues& tensors,
     return path;
 }
 
-/// What a watch was told of.
+/// Collects what a watch is told.
 struct Watched {
     std::uint64_t total = 0, done = 0;
     int pieces_of_work = 0;
@@ -40,7 +40,7 @@ struct Watched {
 
 struct Interrupted {};
 
-/// Ends the work at the first word of it.
+/// Ends the work at the first report of progress.
 inline Watch interrupting() {
     return [](std::uint64_t) { return [](std::uint64_t) { throw Interrupted(); }; };
 }

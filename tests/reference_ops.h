@@ -1,5 +1,5 @@
-// The ops of a network once more, from their definitions, in numbers of 60 digits: plain loops that share nothing with
-// sim/. Tensors are flat; extents are arguments.
+// The ops of a network once more, from their definitions, with numbers of 60 digits: plain loops that share nothing
+// with sim/. Tensors are flat arrays; extents are arguments.
 #pragma once
 
 #include "oracle.h"
@@ -26,12 +26,12 @@ inline float rounded(std::string_view format, const Real& x) {
     int exponent = 0;
     const Real fraction = frexp(abs(x), &exponent);
     oracle::Number n{.kind = oracle::Class::finite, .negative = x < 0};
-    n.numerator = oracle::Integer(ldexp(fraction, 190)); // all bits there are
+    n.numerator = oracle::Integer(ldexp(fraction, 190)); // all bits of it
     n.exponent = exponent - 190;
     return oracle::to_float(f, oracle::store({f}, n).code);
 }
 
-/// m x k times k x n (or n x k transposed).
+/// (m x k) times (k x n), or times the transpose of (n x k).
 inline Reals matmul(const Reals& a, const Reals& b, Index m, Index n, Index k, bool transpose_b) {
     Reals out;
     for (Index i = 0; i < m; ++i)
@@ -79,7 +79,7 @@ inline Real gelu_tanh(const Real& x) {
     return x * (1 + tanh(sqrt(2 / acos(Real(-1))) * (x + c * x * x * x))) / 2;
 }
 
-/// Rows of n; causal: row i of each n rows knows its first i + 1.
+/// Softmax over rows of n; causal: row i of every n rows uses its first i + 1 elements.
 inline Reals softmax(const Reals& x, Index n, bool causal) {
     Reals out;
     for (Index r = 0; r < static_cast<Index>(x.size()) / n; ++r) {
@@ -105,7 +105,7 @@ inline Reals norm(const Reals& x, const Reals& weight, const Reals& bias, const 
     return out;
 }
 
-/// Images N x H x W x C, filters OUT x K x K x C: the textbook's seven loops.
+/// Images N x H x W x C, filters OUT x K x K x C: the seven loops of textbooks.
 inline Reals conv2d(const Reals& x, const Reals& w, const Reals& bias, Index batch, Index height, Index width,
                     Index channels, Index kernel, Index stride, Index padding) {
     const auto outs = static_cast<Index>(bias.size());
@@ -144,7 +144,7 @@ inline Reals pool(const Reals& x, Index batch, Index height, Index width, Index 
     return out;
 }
 
-/// The mean over the rows whose target is not negative.
+/// The mean over the rows with a non-negative target.
 inline Real cross_entropy(const Reals& logits, const std::vector<int>& targets) {
     const Index n = static_cast<Index>(logits.size() / targets.size());
     Real sum = 0;

@@ -1,5 +1,5 @@
 // The proof of formats/scalar_math.h, for test_scalar_math (a sample) and sweep_scalar_math (all floats). The oracle is
-// long double of the C library, and Boost.Multiprecision wherever that leaves a rounding open.
+// the C library's long double, and Boost.Multiprecision where that does not decide a rounding.
 #pragma once
 
 #include "sweep.h"
@@ -14,7 +14,7 @@
 
 namespace amp::test {
 
-/// 300 digits: near zero tanh(x) differs from x by a part in x^2 / 3, 2^-250.
+/// 300 digits: near zero tanh(x) differs from x by x^2 / 3 (relative), which can be 2^-250.
 using Exact = boost::multiprecision::number<boost::multiprecision::cpp_bin_float<300>, boost::multiprecision::et_off>;
 
 struct Function {
@@ -22,10 +22,10 @@ struct Function {
     double (*ours)(double);
     long double (*library)(long double);
     Exact (*exact)(const Exact&);
-    long double bound = 0x1p-48L; ///< of the relative error
+    long double bound = 0x1p-48L; ///< bound of the relative error
 };
 
-/// GELU in either arithmetic, T being long double or a Boost number.
+/// GELU, where T is long double or a Boost number.
 template <class T>
 struct Gelu {
     static T cdf(const T& x) {
@@ -55,7 +55,7 @@ struct Gelu {
     static T cubic() { return T(44715) / 1000000; }
 };
 
-/// Long double is too short near the derivatives' zeros, where 50 digits do.
+/// Near the derivatives' zeros long double has too few digits; 50 suffice.
 template <class F>
 long double near_zeros(long double x, F&& derivative) {
     using Digits =
@@ -65,7 +65,7 @@ long double near_zeros(long double x, F&& derivative) {
     return derivative(x);
 }
 
-/// x cdf(x), where a cdf that is one but for less than 2^-860, as it is beyond `far`, is taken to be 1 - 2^-900.
+/// x cdf(x). Beyond `far`, cdf is one but for less than 2^-860, and is replaced by 1 - 2^-900.
 inline Exact times_cdf(const Exact& x, Exact (*cdf)(const Exact&), int far) {
     return x > far ? Exact(x - ldexp(x, -900)) : Exact(x * cdf(x));
 }
@@ -98,15 +98,16 @@ inline const Function functions[] = {
      Gelu<Exact>::tanh_form_derivative, 0x1p-42L},
 };
 
-/// Whether a number of 12 significant bits lies in [low, high], positive or negative, within a factor of 2: only there
-/// can a 16- or 8-bit format change from one value to the next, its boundaries being halfway between two numbers of 11.
+/// Whether a number of 12 significant bits lies in [low, high], positive or negative, within a factor of 2. Only there
+/// can a 16- or 8-bit format change from one value to the next, since its boundaries lie halfway between numbers of 11
+/// bits.
 inline bool boundary_between(double low, double high) {
     const auto a = std::bit_cast<std::uint64_t>(std::fabs(low)), b = std::bit_cast<std::uint64_t>(std::fabs(high));
     return (std::max(a, b) >> 41) != ((std::min(a, b) - 1) >> 41);
 }
 
-/// Checks f at the float with these bits: the relative error of the wide value, and its rounding to each format.
-/// `misrounded` counts FP32 results that are not the exact value's nearest neighbour.
+/// Checks f at the float with these bits: the relative error of the double, and its rounding to each format.
+/// `misrounded` counts FP32 results that are not the value nearest to the exact result.
 inline void check_function(const Function& f, std::uint32_t bits, Tally& tally,
                            std::atomic<std::uint64_t>& misrounded) {
     static const FormatSpec formats[] = {format("fp16"), format("bf16"), format("e4m3"), format("e5m2")};
@@ -121,7 +122,7 @@ inline void check_function(const Function& f, std::uint32_t bits, Tally& tally,
                               : wide == static_cast<double>(value) && std::signbit(wide) == std::signbit(value);
         return tally.expect(std::uint32_t{same}, 1U, where);
     }
-    // Far below and above FP32 the wide value may be zero or infinite.
+    // Far below and above FP32's range the double may be zero or infinite.
     if (std::fabs(value) < 0x1p-1000L || std::fabs(value) > 0x1p1000L)
         return tally.expect(static_cast<float>(wide), static_cast<float>(value), where);
     tally.expect(std::uint32_t{std::fabs(wide - value) <= bound * std::fabs(value)}, 1U, where);
@@ -135,10 +136,10 @@ inline void check_function(const Function& f, std::uint32_t bits, Tally& tally,
     if (!boundary_between(low, high) || alike == std::pair{low, high}) return;
     bool all_alike = true;
     for (const FormatSpec& to : formats) {
-        if (quantize(to, low) == quantize(to, high)) continue; // and so is everything between
+        if (quantize(to, low) == quantize(to, high)) continue; // then all values between them do, too
         all_alike = false;
         const Exact exact = f.exact(Exact(x));
-        // The boundary between the two neighbours, against which both are compared.
+        // Compares both sides with the boundary between the two neighbours.
         const double a = quantize(to, low), b = quantize(to, high), middle = (a + b) / 2;
         if (std::isnan(a) || std::isnan(b) || std::isinf(a) || std::isinf(b)) continue;
         const auto side = [](bool below, bool above) { return static_cast<std::uint32_t>(below ? 0 : above ? 2 : 1); };

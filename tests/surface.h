@@ -1,4 +1,4 @@
-// The list of tools, small inputs for them, and commands that read these: for tests of what all tools share.
+// The list of tools, small inputs, and commands that read them: for tests of behaviour that all tools share.
 #pragma once
 
 #include "tool.h"
@@ -17,7 +17,7 @@ inline std::vector<std::string> tools() {
 
 inline std::string path_of(const std::string& tool) { return std::string(AMPSCOPE_BIN) + "/" + tool; }
 
-/// Small inputs, and commands that read them and print to standard output: reports in each kind, tables, lists.
+/// Small inputs, and commands that read them and print to standard output: all kinds of reports, tables, lists.
 class Inputs {
   public:
     Inputs() {

@@ -1,11 +1,11 @@
-// The harness of proofs: a check for every input of a range, on all cores, with counts and the first failures.
+// The harness of proofs: runs a check for every input of a range, on all cores, and reports counts and first failures.
 //
 //     prove("fp16 encode nearest_even", std::uint64_t{1} << 32, [](std::uint64_t i, Tally& tally) {
 //         tally.expect(got(i), want(i), [&] { return hex(i); });
 //     });
 //
-// AMPSCOPE_SHARD=K/N (1 <= K <= N) in the environment checks inputs K-1, K-1+N, K-1+2N ... only: one part of a long
-// sweep, done on its own machine or day. An odd N makes a fair sample, since all low bits then occur.
+// AMPSCOPE_SHARD=K/N (1 <= K <= N) in the environment checks inputs K-1, K-1+N, K-1+2N ... only: a part of a long sweep
+// for one of several machines or days. An odd N gives a fair sample, since all low bits occur.
 #pragma once
 
 #include <ampscope/formats/policy.h>
@@ -36,7 +36,7 @@ struct Tally {
     std::uint64_t mismatches = 0;
     std::vector<std::string> failures{};
 
-    /// Counts one case; `describe` says what the inputs were, and is called for the first failures only.
+    /// Counts one case; `describe` gives the inputs in words, and is called for the first failures only.
     template <class Value, class Describe>
     void expect(const Value& got, const Value& want, const Describe& describe) {
         ++cases;
@@ -87,7 +87,7 @@ inline Shard shard() {
     return {k - 1, n};
 }
 
-/// Prints the line of a proof and its failures, and fails the running test if there are any.
+/// Prints a proof's line and its failures; fails the running test if there are any.
 inline void report(const std::string& what, const Tally& tally, double seconds = 0) {
     for (const std::string& f : tally.failures) fmt::print("  {}\n", f);
     fmt::print("proof: {}: {} cases, {} mismatches\n", what, tally.cases, tally.mismatches);
@@ -97,7 +97,7 @@ inline void report(const std::string& what, const Tally& tally, double seconds =
     CHECK_MESSAGE(tally.cases > 0, what);
 }
 
-/// Calls check(i, tally) for every i of [0, count), or of this shard of it, and reports.
+/// Calls check(i, tally) for every i in [0, count), or in this shard of it, and reports.
 template <class Check>
 void prove(std::string what, std::uint64_t count, const Check& check, Shard part = {}) {
     const std::uint64_t mine = (count - part.first + part.count - 1) / part.count;

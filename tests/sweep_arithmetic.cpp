@@ -1,5 +1,5 @@
-// arithmetic.h against the exact oracle where the default tier samples: fma over all triples of the 8-bit formats, the
-// binary operations on all their pairs in every mode, and many more hard operands of the wide formats.
+// arithmetic.h against the exact oracle, complete where the default tier samples: fma over all triples of the 8-bit
+// formats, binary operations on all their pairs in every mode, and many more hard operands of the wide formats.
 #include "cases.h"
 
 #include <doctest/doctest.h>
@@ -43,7 +43,7 @@ TEST_CASE("the wide formats, hard operands in every policy") {
         prove(
             fmt::format("{} every operation, hard operands", facts.name), 1 << 21,
             [&](std::uint64_t i, Tally& tally) {
-                const std::uint64_t seed = i + (std::uint64_t{1} << 40); // others than those of the default tier
+                const std::uint64_t seed = i + (std::uint64_t{1} << 40); // other seeds than those of the default tier
                 const auto [a, b, c] = hard_operands(f, seed);
                 const Policy policy = policy_at(mix(seed) % policy_count);
                 for (const Op op :

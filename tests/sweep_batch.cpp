@@ -1,4 +1,4 @@
-// All 2^32 floats through the loops over arrays, against the plain code: nearest-even, quantize and encode; the other
+// The loops over arrays against the plain code for all 2^32 floats: quantize and encode with nearest-even; the other
 // roundings on every 16th block of 4096 consecutive floats.
 #include "sweep.h"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t block = 4096;
 constexpr std::uint64_t blocks = (std::uint64_t{1} << 32) / block;
 
-/// Quantize and encode of the floats whose bits begin at index * block.
+/// Quantizes and encodes the floats whose bits begin at index * block.
 template <class Code>
 void check_block(const FormatSpec& f, const BatchOptions& options, std::uint64_t index, Tally& tally) {
     thread_local std::array<float, block> in, values;

@@ -1,6 +1,7 @@
-// All 2^32 floats into the six training formats, against the processor's double arithmetic: x scaled exactly so that
-// the last place of the format is 1, one correctly rounded nearbyint (or floor, ceil, trunc, round), scaled back.
-// Nearest-even takes every input; the other modes every 61st, an odd stride that meets every pattern of low bits.
+// Conversions of all 2^32 floats to the six training formats, against the processor's double arithmetic: x is scaled
+// exactly so that the format's last place is 1, rounded once by a correctly rounded nearbyint (or floor, ceil, trunc,
+// round), and scaled back. Nearest-even takes every input, the other modes every 61st: an odd stride, so all patterns
+// of low bits occur.
 #include "cases.h"
 
 #include <doctest/doctest.h>
@@ -29,11 +30,11 @@ double to_integer(double x, Rounding rounding) {
     case Rounding::up: return std::ceil(x);
     default: break;
     }
-    const double t = std::trunc(x); // to odd
+    const double t = std::trunc(x); // rounding to odd
     return t == x || std::fmod(t, 2.0) != 0 ? t : t + std::copysign(1.0, x);
 }
 
-/// The value of x in the format, NaN as 0x7fc00000.
+/// The value of x in the format; NaN is 0x7fc00000.
 float by_double(const Facts& f, float x, Rounding rounding) {
     constexpr float nan = std::bit_cast<float>(0x7fc00000);
     const float infinity = f.infinity == 0 ? nan : std::copysign(std::numeric_limits<float>::infinity(), x);

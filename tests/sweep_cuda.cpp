@@ -1,6 +1,6 @@
-// All 2^32 floats against NVIDIA's own host code in cuda_fp16.h, cuda_bf16.h, cuda_fp8.h, cuda_fp6.h and cuda_fp4.h,
-// bit for bit, NaN included, in every rounding and saturation that they have; doubles by an odd stride. Without the
-// headers it is skipped.
+// Conversions of all 2^32 floats against NVIDIA's own host code in cuda_fp16.h, cuda_bf16.h, cuda_fp8.h, cuda_fp6.h and
+// cuda_fp4.h, bit for bit, NaN included, in every rounding and saturation that they have; doubles with an odd stride.
+// Skipped without the headers.
 #include "cases.h"
 #include "needs.h"
 
@@ -27,7 +27,7 @@ constexpr std::uint64_t floats = std::uint64_t{1} << 32;
 std::uint32_t bits(__half h) { return __half_raw(h).x; }
 std::uint32_t bits(__nv_bfloat16 h) { return __nv_bfloat16_raw(h).x; }
 
-/// amp's encode under a profile against `theirs`, over floats or over doubles near them.
+/// Compares amp's encode under a profile with `theirs`, for floats or for doubles near them.
 template <class T = float>
 void prove_same(std::string_view name, std::string_view profile_name, Rounding rounding, Shard part,
                 const auto& theirs) {
@@ -41,11 +41,11 @@ void prove_same(std::string_view name, std::string_view profile_name, Rounding r
         [&](std::uint64_t i, Tally& tally) {
             const auto y = std::bit_cast<float>(static_cast<std::uint32_t>(i));
             T x = y;
-            // A double beside or between floats: right beyond float's resolution is what one rounding is about.
+            // A double next to or between floats: only a single rounding gets these right.
             if constexpr (std::is_same_v<T, double>) {
                 const std::uint64_t h = mix(i);
                 x = std::bit_cast<double>(std::bit_cast<std::uint64_t>(double{y}) ^ (h % 4 == 0 ? h >> 35 : h % 3));
-                if (std::isnan(x)) return; // NVIDIA's host code keeps sign and payload of a double's NaN in FP8 alone
+                if (std::isnan(x)) return; // NVIDIA's host code keeps a double's NaN in FP8 alone
             }
             tally.expect(encode(f, x, policy), static_cast<std::uint32_t>(theirs(x)), [&] { return Tally::show(x); });
         },

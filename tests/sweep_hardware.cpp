@@ -1,4 +1,4 @@
-// Conversions and arithmetic of the processor itself: F16C (all floats), AVX512_BF16 (all floats) and AVX512_FP16
+// Against the processor's own conversions and arithmetic: F16C (all floats), AVX512_BF16 (all floats) and AVX512_FP16
 // (all pairs); FP16 and FP32 arithmetic with flags on hard operands. What the processor lacks is skipped.
 #include "cases.h"
 #include "needs.h"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t all = std::uint64_t{1} << 32;
 
-// Feature bits by number: the compilers' __builtin_cpu_supports knows different names.
+// Feature bits by number: the names that __builtin_cpu_supports knows differ between compilers.
 bool has_f16c() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1) != 0;
@@ -43,7 +43,7 @@ __attribute__((target("avx512bf16,avx512vl"))) std::uint32_t avx512_bf16(float x
     return std::bit_cast<std::array<std::uint16_t, 8>>(_mm_cvtneps_pbh(_mm_set_ss(x)))[0];
 }
 
-/// One NaN for all: the processor propagates payloads and makes negative ones.
+/// Replaces all NaNs by one: the processor propagates payloads and makes negative NaNs.
 std::uint32_t one_nan(const FormatSpec& f, std::uint32_t code) {
     return (code & f.magnitude_mask()) > f.infinity_code() ? f.nan_code() : code;
 }
@@ -114,7 +114,7 @@ __attribute__((target("fma"))) std::uint32_t fp32_op(std::uint32_t a, std::uint3
     return std::bit_cast<std::uint32_t>(_mm_cvtss_f32(r));
 }
 
-/// Result and flags of `machine` in the i-th of the four modes that the processor has.
+/// Result and flags of `machine` in the i-th of the processor's four rounding modes.
 Outcome on_machine(auto machine, std::uint64_t mode, const std::array<std::uint32_t, 3>& operands) {
     const unsigned saved = _mm_getcsr();
     _mm_setcsr(0x1f80 | static_cast<unsigned>(mode) << 13);
@@ -128,18 +128,18 @@ Outcome on_machine(auto machine, std::uint64_t mode, const std::array<std::uint3
                       flag(4, Flags::underflow) | flag(5, Flags::inexact)};
 }
 
-/// 0 * infinity + quiet NaN: IEEE 754-2019 section 7.2 lets an implementation raise invalid or not. SoftFloat and we
-/// do, x86 does not.
+/// Whether the operands are 0 * infinity + quiet NaN: IEEE 754-2019 section 7.2 allows implementations to raise invalid
+/// or not. SoftFloat and arithmetic.h raise it, x86 does not.
 bool implementation_defined(const FormatSpec& f, const std::array<std::uint32_t, 3>& operands) {
     const Kind a = unpack(f, operands[0]).kind, b = unpack(f, operands[1]).kind;
     const bool invalid = (a == Kind::zero && b == Kind::infinity) || (a == Kind::infinity && b == Kind::zero);
     return invalid && unpack(f, operands[2]).is_nan();
 }
 
-/// Operands are the hard ones of cases.h.
+/// Proves result and flags for the hard operands of cases.h.
 void prove_flags(std::string_view name, Op op, auto machine) {
     constexpr Rounding modes[] = {Rounding::nearest_even, Rounding::down, Rounding::up,
-                                  Rounding::toward_zero}; // MXCSR's order
+                                  Rounding::toward_zero}; // in MXCSR's order
     const FormatSpec f = format(name);
     prove(
         fmt::format("{} {} with flags, four modes, against the processor", name, oracle::op_names[int(op)]),

@@ -1,6 +1,7 @@
 // All 2^31 magnitudes of FP32 through the exact histogram, in six formats and at several scales, against the
-// processor's double arithmetic: the scaled element is exact, one nearbyint in units of the format's last place rounds
-// it. Neighbouring magnitudes are counted together: their classes ascend, so equal counts are equal classes.
+// processor's double arithmetic: the scaled element is exact, and one nearbyint in units of the format's last place
+// rounds it. Neighbouring magnitudes are counted together: classes ascend with magnitude, so equal counts mean equal
+// classes.
 #include "cases.h"
 
 #include <ampscope/sim/analysis/count.h>

@@ -1,4 +1,4 @@
-// Every FP32 operand of every function of formats/scalar_math.h.
+// All functions of formats/scalar_math.h for every FP32 operand.
 #include "scalar_math_proof.h"
 
 using namespace amp;
@@ -6,7 +6,7 @@ using namespace amp::test;
 
 TEST_CASE("every function at every float") {
     for (const Function& f : functions) {
-        SUBCASE(f.name) { // one alone: --subcase=tanh
+        SUBCASE(f.name) { // to run one alone: --subcase=tanh
             std::atomic<std::uint64_t> misrounded = 0;
             const auto check = [&](std::uint64_t i, Tally& tally) {
                 check_function(f, static_cast<std::uint32_t>(i), tally, misrounded);

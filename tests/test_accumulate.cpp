@@ -1,4 +1,4 @@
-// The fast matrix product of every accumulator against dot.h, which test_accumulator.cpp proves.
+// The fast matrix product with every accumulator against dot.h, which test_accumulator.cpp proves.
 #include "accumulator_inputs.h"
 #include "sweep.h"
 
@@ -45,7 +45,7 @@ struct Shape {
 };
 constexpr Shape shapes[] = {{1, 1, 1}, {3, 33, 7}, {2, 5, 70}, {5, 40, 33}, {1, 300, 16}, {4, 3, 129}};
 
-/// A product in every layout and on every instruction set.
+/// Checks a product in every layout and on every instruction set.
 void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& tally) {
     const Accumulator acc = accumulator(c.name);
     const FormatSpec fa = format(c.a), fb = format(c.b);
@@ -149,7 +149,7 @@ TEST_CASE("MX scales within the sums") {
 }
 
 TEST_CASE("an infinity after or before an overflow") {
-    // 2^127 + 2^127 overflows in the first step or the last; -infinity comes in the other.
+    // 2^127 + 2^127 overflows in the first step or in the last; the other step has -infinity.
     const float inf = std::numeric_limits<float>::infinity();
     std::vector<float> a(48, 1.0F), b(48, 0.0F);
     const auto product = [&] {
@@ -161,10 +161,10 @@ TEST_CASE("an infinity after or before an overflow") {
     b[20] = -inf;
     CHECK(product() == -inf);
     b[0] = b[1] = 0x1p127F;
-    CHECK(std::bit_cast<std::uint32_t>(product()) == 0x7fc00000); // infinity of the first step less one
+    CHECK(std::bit_cast<std::uint32_t>(product()) == 0x7fc00000); // the first step's infinity minus infinity
     std::swap(b[0], b[40]);
     std::swap(b[1], b[41]);
-    CHECK(product() == -inf); // nothing finite moves it
+    CHECK(product() == -inf); // no finite number changes it
 }
 
 TEST_CASE("threads change nothing") {

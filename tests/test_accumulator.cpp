@@ -1,5 +1,5 @@
-// Every accumulator of the table against an oracle: exact integers for matrix hardware, the published vectors, and for
-// the other sums their definition in the processor's own arithmetic.
+// Every accumulator of the table against an oracle: exact integers and published vectors for matrix hardware; for the
+// other sums their definition in the processor's own arithmetic.
 #include "accumulator_inputs.h"
 #include "oracle_accumulator.h"
 #include "sweep.h"
@@ -30,7 +30,7 @@ std::uint32_t hex(const std::string& text) {
     return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
 }
 
-/// "0:3c00,5:1" -> k numbers of the format.
+/// Reads "0:3c00,5:1" as k numbers of the format.
 std::vector<float> sparse(const std::string& format, const std::string& text, std::size_t k) {
     std::vector<float> x(k);
     if (text == "-") return x;
@@ -43,7 +43,7 @@ std::vector<float> sparse(const std::string& format, const std::string& text, st
 
 std::string format_name(const std::string& word) { return word == "f16" ? "fp16" : word; }
 
-/// The rows that a vector of that instruction is about, of one generation.
+/// The rows of one generation to which a vector for that instruction applies.
 std::vector<std::string> rows_of(const std::string& generation, const std::string& instruction,
                                  const std::string& format) {
     if (instruction.starts_with("wgmma_fp8")) return {"hopper-wgmma-fp8"};
@@ -70,13 +70,13 @@ void check_vector(const std::vector<std::string>& row, Tally& tally) {
         for (std::string name : rows_of(generation, row[1], format)) {
             if (acc16) name += "-acc16";
             const float d = dot(accumulator(name), amp::format(format), amp::format(format), a, b, value(row[6]));
-            const bool nan = std::isnan(value(want)); // 7fff in FP16
+            const bool nan = std::isnan(value(want)); // FP16's NaN is 7fff
             tally.expect(bits(d), nan ? oracle::nan_bits : bits(value(want)), [&] { return row[0] + " " + name; });
         }
     }
 }
 
-/// Products of 1/16 by 1/16, 32 an instruction: "n=16:40000000; n=511:427f8000; ..." of n instructions.
+/// Products of 1/16 by 1/16, 32 for an instruction: "n=16:40000000; n=511:427f8000; ..." after n instructions.
 void check_chain(const std::string& text, Tally& tally) {
     for (const std::string& item : split(text, ';')) {
         const std::size_t equals = item.find('='), colon = item.find(':');
@@ -108,7 +108,7 @@ TEST_CASE("vectors of published probes") {
 
 TEST_CASE("every row of matrix hardware against exact integers") {
     const std::vector<oracle::Matrix> matrices = oracle::matrices();
-    for (const HardwareRow& row : hardware_rows) { // none is left out
+    for (const HardwareRow& row : hardware_rows) { // none may be missing
         CAPTURE(row.name);
         CHECK(std::ranges::find(matrices, row.name, &oracle::Matrix::name) != matrices.end());
     }
@@ -142,7 +142,7 @@ TEST_CASE("MX scales are part of Blackwell's sums") {
         const auto kind = static_cast<Inputs>(index % inputs_names.size());
         const std::size_t k = 1 + random() % 100, blocks = (k + 31) / 32;
         const std::vector<float> a = Operands(m->a, random()).make(kind, k), b = Operands(m->b, random()).make(kind, k);
-        // Of moderate size, or any that E8M0 has.
+        // Scales of moderate size, or any that E8M0 has.
         const int spread = index % 3 == 0 ? 127 : 12;
         std::vector<float> a_scales, b_scales;
         std::vector<int> sums;
@@ -208,7 +208,7 @@ TEST_CASE("sums that no hardware makes") {
         };
         // Exact: integers in units of 2^-300, rounded by the oracle.
         oracle::Integer sum = 0;
-        float special = 0; // NaN and infinities: as any order of additions gives them
+        float special = 0; // NaN and infinities, as any order of additions gives them
         const auto add = [&](float x, float y) {
             if (!std::isfinite(x) || !std::isfinite(y)) {
                 special += x * y;
@@ -228,7 +228,7 @@ TEST_CASE("sums that no hardware makes") {
                              .exponent = -400};
         expect("exact",
                special != 0 ? special : std::bit_cast<float>(oracle::store({oracle::find("fp32")}, exact).code));
-        // The others in the processor's floats.
+        // The other sums, in the processor's floats.
         float chain = c, kahan = c, lost = 0;
         for (std::size_t i = 0; i < k; ++i) {
             chain = std::fma(a[i], b[i], chain);
@@ -322,7 +322,7 @@ TEST_CASE("formats that a generation of GPUs multiplies by each other") {
     CHECK(multiplies("volta", fp16, fp16));
     CHECK_FALSE(multiplies("volta", bf16, bf16));
     CHECK_FALSE(multiplies("ampere", e4m3, e4m3));
-    CHECK_FALSE(multiplies("hopper", fp16, bf16)); // one type names both operands
+    CHECK_FALSE(multiplies("hopper", fp16, bf16)); // one PTX type names both operands
     CHECK_FALSE(multiplies("hopper", e4m3, fp16));
     CHECK_FALSE(multiplies("hopper", format("fp32"), format("fp32")));
     CHECK_FALSE(multiplies("hopper", e4m3, format("e2m1")));
@@ -331,10 +331,10 @@ TEST_CASE("formats that a generation of GPUs multiplies by each other") {
 }
 
 TEST_CASE("operands that a row reads") {
-    CHECK(accumulator("hopper-fp16").takes(format("e4m3"))); // a value of FP16
+    CHECK(accumulator("hopper-fp16").takes(format("e4m3"))); // its values are FP16 values
     CHECK_FALSE(accumulator("hopper-fp16").takes(format("bf16")));
     CHECK_FALSE(accumulator("hopper-bf16").takes(format("fp16")));
-    CHECK(accumulator("ampere-tf32").takes(format("fp32"))); // cut off
+    CHECK(accumulator("ampere-tf32").takes(format("fp32"))); // truncated when read
     CHECK_FALSE(accumulator("hopper-wgmma-fp8").takes(format("fp16")));
     CHECK_FALSE(accumulator("hopper-mma-fp8").takes(format("fp16")));
     CHECK(accumulator("hopper-mma-fp8").reads(format("e4m3")) == format("fp16"));

@@ -1,4 +1,4 @@
-// What eps and state formats do to Adam: against closed forms, and against what is known of FP16 and BF16.
+// What eps and state formats do to Adam: compared with closed forms, and with known facts about FP16 and BF16.
 #include <ampscope/sim/findings/adam_effects.h>
 
 #include <doctest/doctest.h>
@@ -21,7 +21,7 @@ AdamQuestion question(std::vector<double> eps = {1e-8}) {
     return q;
 }
 
-/// So many steps with one gradient.
+/// A history of so many steps with the same gradient.
 AdamHistory held(std::vector<float> gradient, std::int64_t steps) {
     AdamHistory h;
     h.gradients = {std::move(gradient)};
@@ -48,7 +48,7 @@ TEST_CASE("a gradient that stays: sqrt(v_hat) is its magnitude, so eps decides b
         CHECK(e.states[0].eps[i].dominated == below);
         CHECK(e.states[0].eps[i].ratio.count() == 40);
     }
-    CHECK(e.states[0].eps[5].nonfinite == 1); // eps 0: the zero gradient makes 0 / 0
+    CHECK(e.states[0].eps[5].nonfinite == 1); // eps 0 and a zero gradient: 0 / 0
     CHECK(e.states[0].eps[3].nonfinite == 0);
     CHECK(e.root.bins.size() == 40);
     CHECK(e.root.median() == -20);
@@ -66,7 +66,7 @@ TEST_CASE("FP16: eps is stored as 0, and v is 0 for gradients up to 5.46e-3") {
     CHECK(half.eps[2].nonfinite == 3); // m / 0 and 0 / 0
     CHECK(half.eps[1].nonfinite == 0); // 1e-7 is 2^-23
     CHECK(half.eps[1].dominated == 2);
-    CHECK(half.eps[2].dominated == 0); // nothing is below 0
+    CHECK(half.eps[2].dominated == 0); // no ratio is below 0
     CHECK(half.eps[2].ratio.infinite == 3);
     CHECK(e.states[0].v_underflow == 0);
     CHECK(e.states[0].eps[2].nonfinite == 0);
@@ -83,7 +83,7 @@ TEST_CASE("BF16: v cannot decay by 0.999, by 0.99 it can") {
 }
 
 TEST_CASE("updates are lost where they are below half a last place of the weight") {
-    // Of a gradient that stays the step is the learning rate. 1 has ulps of 2^-7 (below: 2^-8) in BF16.
+    // With a constant gradient the step equals the learning rate. In BF16 the ulp above 1 is 2^-7, below 1 it is 2^-8.
     struct Row {
         double rate;
         std::uint64_t fp32, bf16, fp16;
@@ -115,7 +115,7 @@ TEST_CASE("a history may begin from a state, and gradients may repeat") {
     CHECK(a.root.bins == b.root.bins);
     for (std::size_t s = 0; s < 3; ++s) CHECK(a.states[s].eps[0].ratio.bins == b.states[s].eps[0].ratio.bins);
 
-    // The same from the state after four of the steps, by the formulas.
+    // The same, starting from the state after four of the steps, which the formulas give.
     AdamHistory state;
     state.first = 5;
     state.gradients = {whole.gradients.back()};

@@ -1,4 +1,4 @@
-// What a recording says of Adam: against the formulas of Adam in double, element by element.
+// The findings on Adam for a recording, against Adam's formulas in double, element by element.
 #include "recorded_files.h"
 
 #include <ampscope/sim/findings/adam.h>
@@ -26,7 +26,7 @@ std::uint64_t below(const std::vector<double>& roots, double eps) {
     return static_cast<std::uint64_t>(std::ranges::count_if(roots, [&](double x) { return x < eps; }));
 }
 
-/// m and v of one element, and how many updates led to them.
+/// m and v of one element, and the number of updates made so far.
 struct Moments {
     double m = 0, v = 0;
     int updates = 0;
@@ -39,7 +39,7 @@ struct Moments {
     [[nodiscard]] double root() const { return std::sqrt(v / (1 - std::pow(beta2, updates))); }
 };
 
-/// Gradients of a parameter in one step, over sixty binades; no two steps have the same.
+/// Gradients of a parameter in one step, spread over sixty binades and different in every step.
 std::vector<float> gradients(int step, int count) {
     std::vector<float> values;
     for (int i = 0; i < count; ++i)
@@ -54,7 +54,7 @@ std::string step_name(int step) {
 
 constexpr int steps = 12, elements = 200, skipped = 4;
 
-/// A run of steps without gaps, of which one was skipped, with all gradients and the state before the last step.
+/// Writes a run without gaps, one step of which was skipped, with all gradients and the state before the last step.
 void write_run(const fs::path& run, std::vector<Moments>& moments) {
     fs::create_directories(run);
     write_file(run / "run.json",
@@ -88,7 +88,7 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
     std::vector<float> small, large;
     std::vector<double> magnitudes;
     for (int k = 0; k < 10; ++k) {
-        small.push_back(std::ldexp(-1.5F, 10 - 20 - k)); // under a loss scale of 2^10
+        small.push_back(std::ldexp(-1.5F, 10 - 20 - k)); // multiplied by a loss scale of 2^10
         large.push_back(std::ldexp(1.5F, 10 - k));
         magnitudes.push_back(std::ldexp(1.5, -20 - k));
         magnitudes.push_back(std::ldexp(1.5, -k));
@@ -102,7 +102,7 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
     CHECK(!f.is_exact());
     CHECK(f.step == 7);
     CHECK(f.usual_eps() == 1e-8);
-    CHECK(f.total.elements == 21); // without those of the activation
+    CHECK(f.total.elements == 21); // without the activation's elements
     CHECK(f.total.nonzero == 20);
     REQUIRE(f.tensors.size() == 2);
     CHECK(f.tensors[0].name == "a.weight.grad");
@@ -110,11 +110,11 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
         CHECK(f.total.states[0].eps[i].dominated == below(magnitudes, f.question.eps[i]));
     CHECK(f.tensors[0].muted_from == 1e-6); // nine of ten lie below it, the first is 1.43e-6
     CHECK(f.tensors[1].muted_from == std::nullopt);
-    CHECK(f.muted_from == 1e-2); // of 1e-4 half lie below, not more
+    CHECK(f.muted_from == 1e-2); // at 1e-4 exactly half lie below, not more
     CHECK(f.total.lost.empty());
     CHECK(f.advice.starts_with("Advice: eps 1e-08 decides 10.0 % of the steps.")); // 1.5 times 2^-28 and 2^-29
 
-    AdamOptions options = asked({1e-8, 1e-2, 1e-6, 1e-4}); // in any order, and FP32 is always there
+    AdamOptions options = asked({1e-8, 1e-2, 1e-6, 1e-4}); // in any order; FP32 is added
     options.states = {format("bf16")};
     options.tensor = "^b";
     options.tensor_ratios = true;
@@ -139,7 +139,7 @@ TEST_CASE("a run: exact from its state or from all its gradients, without the st
     const auto check = [&](const AdamFindings& f) {
         CHECK(f.is_exact());
         CHECK(f.step == steps - 1);
-        CHECK(f.usual_eps() == 1e-6); // as run.json has it
+        CHECK(f.usual_eps() == 1e-6); // from run.json
         CHECK(f.question.options.kind == OptimizerKind::adam);
         CHECK(f.total.elements == elements);
         for (std::size_t i = 0; i < f.question.eps.size(); ++i) {
@@ -151,7 +151,7 @@ TEST_CASE("a run: exact from its state or from all its gradients, without the st
     const AdamFindings recorded = adam_findings(run, asked());
     CHECK(recorded.basis == AdamBasis::recorded);
     check(recorded);
-    // Gradients are positive, so that a weight of 1 shrinks; below 1 half an ulp is 2^-25, 2^-9 or 2^-12.
+    // Gradients are positive, so a weight of 1 becomes smaller; half an ulp below 1 is 2^-25, 2^-9 or 2^-12.
     CHECK(recorded.total.updated == elements);
     for (const auto& [name, half] : {std::pair("fp32", 0x1p-25), {"bf16", 0x1p-9}, {"fp16", 0x1p-12}}) {
         std::uint64_t lost = 0;
@@ -170,7 +170,7 @@ TEST_CASE("a run: exact from its state or from all its gradients, without the st
     const AdamFindings contiguous = adam_findings(run, asked());
     CHECK(contiguous.basis == AdamBasis::contiguous);
     check(contiguous);
-    CHECK(contiguous.total.updated == 0); // the weights are not known
+    CHECK(contiguous.total.updated == 0); // the weights are unknown
     fs::remove(run / "gradients" / step_name(3));
     CHECK(adam_findings(run, asked()).basis == AdamBasis::held);
     AdamOptions early = asked();

@@ -1,4 +1,4 @@
-// amp-adam as a user runs it: run folders with and without state, series, single gradients, bad input.
+// amp-adam as users run it: run folders with and without state, series, single gradients, bad input.
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -31,7 +31,7 @@ TEST_CASE("a run with its state is replayed exactly, and so is one whose every g
     CHECK(recorded["step"] == 19);
     CHECK(recorded["lr"] == 0.002);
     CHECK(recorded["kind"] == "adamw");
-    // What the trainer itself counted in that step.
+    // The trainer's own count for that step.
     const auto counted = [&](const std::string& run) {
         return Json::parse(lines_of(read_file(runs + "/" + run + "/metrics.jsonl")).back())["updates"]["lost"];
     };
@@ -109,7 +109,7 @@ TEST_CASE("bad input") {
     const Scratch scratch;
     adam.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
     adam.check_error((scratch / "").string() + " --tensor x", 1, {"no .safetensors, .npy"});
-    // The real error comes first, not that nothing is left to select from.
+    // The real error must come first, not that nothing is left to select from.
     const std::string whole = read_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors");
     const std::string cut = write_file(scratch / "cut.safetensors", whole.substr(0, whole.size() / 2)).string();
     adam.check_error(cut, 1, {cut + ": the tensors end at byte"});

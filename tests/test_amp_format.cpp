@@ -1,4 +1,4 @@
-// amp-format as a user runs it: the table, single formats and numbers, conversion of files, TestFloat's lines, errors.
+// amp-format as users run it: the table, single formats and numbers, conversion of files, TestFloat's lines, errors.
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/io/write.h>
@@ -26,7 +26,7 @@ struct Run {
     std::string out;
 };
 
-/// For single quotes of a shell.
+/// Puts a text into single quotes for a shell.
 std::string quoted(const std::string& text) {
     std::string out;
     for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
@@ -119,7 +119,7 @@ TEST_CASE("NaN and infinity in formats that have none, or one NaN without a sign
             CAPTURE(f.name);
             CHECK(row.contains("in_place_of") == !f.has_nan());
             CHECK(row.contains("below") == false);
-            if (f.has_nan()) CHECK(row["value"] == "nan"); // canonical under this profile
+            if (f.has_nan()) CHECK(row["value"] == "nan"); // canonical NaN under this profile
         }
     CHECK(run("--format e3m2 nan").out == "e3m2         0x1f        0 111 11\n"
                                           "             28  in place of NaN, which e3m2 lacks  invalid\n");
@@ -174,7 +174,7 @@ TEST_CASE("eval agrees with the recorded vectors of Berkeley TestFloat") {
         for (const std::string& line : expected) {
             std::string answer;
             std::getline(got, answer);
-            // Any NaN stands for any other, as for testfloat_ver: SoftFloat's is negative.
+            // All NaNs count as equal, as in testfloat_ver: SoftFloat's is negative.
             const auto nan = [&](const std::string& text) {
                 const std::string word = text.substr(text.rfind(' ', text.rfind(' ') - 1) + 1);
                 const std::string hex = word.substr(0, word.find(' '));
@@ -202,8 +202,8 @@ TEST_CASE("eval: integers are exact and whole, or invalid as on x86") {
     CHECK(eval("e4m3_to_ui64", "38") == "0000000000000001 00\n");
     CHECK(eval("e4m3_to_ui64", "B8") == "FFFFFFFFFFFFFFFF 10\n");
     CHECK(eval("e4m3_to_i64", "7F") == "8000000000000000 10\n"); // NaN
-    CHECK(eval("bf16_to_i32", "CF00") == "80000000 00\n");       // -2^31 is one
-    CHECK(eval("bf16_to_i32", "4F00") == "80000000 10\n");       // 2^31 is none
+    CHECK(eval("bf16_to_i32", "CF00") == "80000000 00\n");       // -2^31 is an i32
+    CHECK(eval("bf16_to_i32", "4F00") == "80000000 10\n");       // 2^31 is not
     CHECK(eval("bf16_to_ui32", "BF00") == "00000000 01\n");      // -0.5 becomes zero
     CHECK(eval("tf32_to_ui64", "5F7FE000") == "FFE0000000000000 00\n");
     CHECK(eval("i32_to_e4m3", "FFFFFE40") == "FE 00\n");
@@ -234,7 +234,7 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
     const Scratch scratch;
     std::string bytes;
     for (std::uint32_t i = 0; i < 4096; ++i) {
-        const std::uint32_t word = i * 1048573u; // all exponents
+        const std::uint32_t word = i * 1048573u; // takes all exponents
         bytes.append(reinterpret_cast<const char*>(&word), 4);
     }
     const fs::path raw = write_file(scratch / "in.bin", bytes);

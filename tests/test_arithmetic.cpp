@@ -68,7 +68,7 @@ TEST_CASE("remainder of operands far apart") {
         const FormatSpec f = format(facts.name);
         prove(fmt::format("{} remainder, few significant bits", facts.name), 10'000,
               [&](std::uint64_t i, Tally& tally) {
-                  // Divisors of one or two bits make halves and zeros common.
+                  // Divisors of one or two bits, so that halves and zeros are common.
                   const std::uint64_t h = mix(i);
                   const std::uint32_t b = code_of(h, f) & ~(f.fraction_mask() >> 1);
                   check(f, facts, {}, 0, Op::remainder, code_of(h >> 32, f), b, 0, tally);
@@ -100,7 +100,7 @@ TEST_CASE("square root and rounding to an integer, wide formats sampled") {
         prove(fmt::format("{} sqrt and round sampled", facts.name), 50'000, [&](std::uint64_t i, Tally& tally) {
             const std::uint64_t h = mix(i);
             std::uint32_t a = code_of(h, f);
-            if (h >> 63 != 0) { // squares and their neighbours, numbers about 1 and 2^precision
+            if (h >> 63 != 0) { // squares and their neighbours, numbers near 1 and 2^precision
                 Arithmetic exact{f};
                 a = code_of(exact.mul(a & ~(f.fraction_mask() >> f.fraction_bits / 2),
                                       a & ~(f.fraction_mask() >> f.fraction_bits / 2)) +
@@ -142,7 +142,8 @@ TEST_CASE("fma of the other formats, random and hard operands") {
                   tally);
         });
     }
-    // What float arithmetic followed by a rounding gets wrong (peers: -20960), and CUDA's and SoftFloat's agree on.
+    // Float arithmetic followed by a rounding gets this wrong (some libraries give -20960); CUDA and SoftFloat agree on
+    // it.
     Arithmetic fp16{format("fp16")};
     CHECK(decode(format("fp16"), fp16.fma(0x52c0, 0xde10, 0x084d)) == -20944.0f);
 }

@@ -1,4 +1,4 @@
-// Autocast's decisions against PyTorch's own: recorded dtypes on the processor, the cited lists for CUDA.
+// Autocast's decisions against PyTorch's own: recorded dtypes for the processor, the cited lists for CUDA.
 #include "sweep.h"
 
 #include <ampscope/sim/program/autocast.h>
@@ -50,7 +50,7 @@ TEST_CASE("dtypes on the processor are those that PyTorch 1.13 gave") {
             bf16_only = bf16_only && name == "bf16";
         }
         if (row["output"] == "error" && bf16_only && no_kernel.contains(op)) continue;
-        // It works in place on the target there: an accident of that version's kernel, not a rule.
+        // There it works in place on the target, which is an accident of that version's kernel and not a rule.
         if (op == "binary_cross_entropy_with_logits" && !row["autocast"] && row["inputs"][0] != row["inputs"][1])
             continue;
         const Autocast autocast{row["autocast"].get<bool>(), AutocastPolicy::cpu, format("bf16")};

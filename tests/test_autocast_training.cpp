@@ -1,4 +1,4 @@
-// What autocast does to a program: casts and their cache, regions switched off, backward inside the region. The figures
+// How autocast changes a program: casts and their cache, regions switched off, backward inside the region. The figures
 // were checked with PyTorch 2.15.0 on the processor (torch.autocast("cpu", torch.bfloat16)).
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/program/graph.h>
@@ -11,7 +11,7 @@ using namespace amp;
 
 namespace {
 
-/// A program on one weight and two inputs, single numbers; its gradient of the weight.
+/// The weight's gradient in a program with one weight and two inputs, all single numbers.
 float weight_gradient(const Precision& p, std::array<float, 3> numbers,
                       const std::function<TensorId(Graph&, std::array<TensorId, 3>)>& loss) {
     Program program;
@@ -67,12 +67,12 @@ TEST_CASE("a region switched off computes in FP32, and what enters is cast up") 
         const Graph::Scope inner = g.scope("inner");
         CHECK(g[op::linear(g, low, w, {})].format == format("fp32"));
     }
-    const Graph::Scope scope = g.scope("safer"); // another name, not a part of it
+    const Graph::Scope scope = g.scope("safer"); // the name of another module, not of a part of "safe"
     CHECK(g[op::linear(g, low, w, {})].format == format("fp16"));
 }
 
 TEST_CASE("backward runs in the formats of forward, unless it is inside the region too") {
-    // A product that forward computes outside autocast, in FP32: x = 1 + 2^-12 is its gradient. In BF16 it is 1.
+    // A product that forward computes in FP32, outside autocast: x = 1 + 2^-12 is its gradient. In BF16 it would be 1.
     const auto product = [](Graph& g, std::array<TensorId, 3> t) {
         const Graph::Scope scope = g.scope("outside");
         return op::sum(g, op::linear(g, t[1], t[0], {}));
@@ -90,7 +90,7 @@ TEST_CASE("gradients have the formats of their tensors") {
     const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
     const TensorId y = op::linear(g, x, w, {}), z = op::softmax(g, y);
     g.differentiate(op::sum(g, z));
-    CHECK(g[z].format == format("fp32")); // the CUDA policy
+    CHECK(g[z].format == format("fp32")); // by the CUDA policy
     CHECK(g[g.gradient(z)].format == format("fp32"));
     CHECK(g[g.gradient(y)].format == format("fp16"));
     CHECK(g[g.gradient(w)].format == format("fp32"));

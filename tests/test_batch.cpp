@@ -20,7 +20,7 @@ using namespace amp::test;
 
 namespace {
 
-/// A caller's own environment: the i-th of the four directions, with flush bits on odd i / 4.
+/// A caller's own environment: the i-th of the four rounding directions, with flush bits if i / 4 is odd.
 class HostEnvironment {
   public:
     explicit HostEnvironment(unsigned i) {
@@ -65,7 +65,7 @@ Policy policy_at(unsigned i) {
     return p;
 }
 
-/// Values of every kind of code: all of a format of 8 bits or fewer, the ends of every range of a wider one.
+/// Values of every kind of code: all values of a format of up to 8 bits, the ends of every range of a wider one.
 std::vector<float> values_of(const FormatSpec& f, std::size_t random_codes) {
     std::vector<std::uint32_t> codes;
     if (f.bits() <= 8) {
@@ -84,7 +84,7 @@ std::vector<float> values_of(const FormatSpec& f, std::size_t random_codes) {
     return values;
 }
 
-/// The values, their FP32 neighbours, the points between consecutive values with theirs, and FP32's own classes.
+/// The values, the midpoints between consecutive ones, the FP32 neighbours of both, and FP32's own special classes.
 std::vector<float> conversion_samples(const FormatSpec& f) {
     std::vector<float> samples;
     const auto around = [&](float x) {
@@ -164,7 +164,7 @@ float plain_apply(Operation operation, const FormatSpec& f, float a, float b, fl
     return 0;
 }
 
-/// All pairs of the operands (and a third that wanders), one operation and policy, on every instruction set.
+/// Applies one operation under one policy to all pairs of the operands (and a varying third), on every instruction set.
 void check_apply(Operation operation, const FormatSpec& f, const std::vector<float>& values, const Policy& policy,
                  unsigned host, Tally& tally) {
     std::vector<float> a, b, c, want;
@@ -291,7 +291,7 @@ TEST_CASE("arithmetic: all pairs of the 8-bit formats, samples of the wider ones
               const bool every_pair = f.bits() <= 8 && policy.subnormals == Subnormals::keep &&
                                       (policy.rounding == Rounding::nearest_even || f.bits() <= 6);
               std::vector<float> values = values_of(f, 10);
-              if (!every_pair) { // about thirty of them, never the same ones
+              if (!every_pair) { // about thirty pairs, always different ones
                   std::shuffle(values.begin(), values.end(), std::mt19937(j));
                   values.resize(std::min<std::size_t>(values.size(), 40));
               }

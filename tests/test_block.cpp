@@ -14,7 +14,7 @@ using namespace amp::test;
 
 namespace {
 
-/// The decode scale of a rule as its source computes it, in the processor's floats and the C library.
+/// The decode scale of a rule as its source computes it, with the processor's floats and the C library.
 float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, float amax) {
     const auto power = [](int e) { return std::ldexp(1.0F, std::min(std::max(e, -127), 127)); };
     const auto ceil_log2 = [](float x) {
@@ -43,7 +43,7 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     case ScaleRule::deepseek_pow2: return std::ldexp(1.0F, ceil_log2(std::max(amax, 1e-4F) / max));
     case ScaleRule::mx_floor: return amax == 0 ? power(-127) : power(std::ilogb(amax) - emax);
     case ScaleRule::mx_even: {
-        // Rounded half up to the element's precision: only whether the binade changes matters.
+        // Rounded half up to the element's precision: all that matters is whether the binade changes.
         const float rounded = amax == 0 ? 0 : amax + std::ldexp(1.0F, std::ilogb(amax) - fraction_bits - 1);
         if (std::isinf(rounded)) return power(128 - emax);
         return rounded == 0 ? power(-127) : power(std::ilogb(rounded) - emax);
@@ -69,7 +69,7 @@ float stored(ScaleRule rule, const char* element, float x, float amax) {
 TEST_CASE("scales of every rule, over all magnitudes") {
     for (std::size_t r = 0; r < scale_rule_names.size(); ++r) {
         const auto rule = static_cast<ScaleRule>(r);
-        if (rule == ScaleRule::nvfp4) continue; // below
+        if (rule == ScaleRule::nvfp4) continue; // tested below
         for (const char* element : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
             const oracle::Facts& f = oracle::find(element);
             const auto max = static_cast<float>(f.max);
@@ -77,7 +77,7 @@ TEST_CASE("scales of every rule, over all magnitudes") {
             prove(fmt::format("scales of {}, {}", name_of(rule), element), 0x7f800000 / stride,
                   [&](std::uint64_t i, Tally& tally) {
                       const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
-                      // EVEN adds to the bits of a subnormal what it adds to a normal number's.
+                      // For a subnormal, EVEN adds to the bits what it adds to a normal number's.
                       if (rule == ScaleRule::mx_even && amax < FLT_MIN) return;
                       tally.expect(block_scale(rule, format(element), amax).decode,
                                    reference_scale(rule, max, std::ilogb(max), f.fraction_bits, amax),
@@ -120,7 +120,8 @@ TEST_CASE("published examples") {
     for (const auto& [x, want] : ties) CHECK(quantize_scaled(format("e2m1"), x, {}) == want);
     CHECK(quantize_scaled(format("e2m1"), -100, {}) == -6);
     CHECK(nvfp4_tensor_scale(0) == 1);
-    // A block max is off by at most so much: to the nearest power of two up to 29 %, rounded up 6 % (mlx issue 4353).
+    // The largest relative error of a block's largest number. Scales rounded to the nearest power of two give up to 29
+    // %, those rounded up 6 % (mlx issue 4353).
     for (const ScaleRule rule : {ScaleRule::mx_floor, ScaleRule::mx_rceil}) {
         float worst = 0;
         for (float amax = 1; amax < 2; amax += 0x1p-9F) {
@@ -142,7 +143,7 @@ TEST_CASE("infinities, NaN and zeros in a block") {
     CHECK(std::isnan(block_scale(ScaleRule::mx_te, format("e4m3"), nan).decode));
     const BlockScaling te{.element = format("e4m3")}, mx{.element = format("e4m3"), .rule = ScaleRule::mx_floor};
     const float block[] = {1, nan, -3};
-    CHECK(block_amax(te, block, 1, 3)[0] == 3); // fmaxf passes NaN over
+    CHECK(block_amax(te, block, 1, 3)[0] == 3); // fmaxf ignores NaN
     CHECK(std::isnan(block_amax(mx, block, 1, 3)[0]));
     CHECK(std::isnan(quantize_scaled(format("e4m3"), nan, {})));
     CHECK(quantize_scaled(format("e4m3"), -inf, {}) == -448);

@@ -1,4 +1,4 @@
-// Scales and casts against what torchao made of the same blocks: tests/data/torchao/scales.py records it.
+// Scales and casts against torchao's for the same blocks, recorded by tests/data/torchao/scales.py.
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t blocks = 600, width = 32;
 
-/// The blocks of scales.py.
+/// The blocks that scales.py makes.
 std::vector<float> make_blocks() {
     std::uint32_t x = 1;
     const auto next = [&] { return x = x * 1664525 + 1013904223; };
@@ -38,7 +38,7 @@ std::uint32_t fnv(const std::vector<std::uint8_t>& bytes) {
     return h;
 }
 
-/// Casts of all blocks by these scales, as codes.
+/// A hash of the codes of all blocks, cast with these scales.
 std::uint32_t hash_of_casts(const FormatSpec& element, const std::vector<float>& values,
                             const std::vector<BlockScale>& scales) {
     std::vector<float> q(values.size());
@@ -59,7 +59,7 @@ TEST_CASE("torchao's scales and casts") {
     std::ifstream in(AMPSCOPE_TEST_DATA "/torchao/scales.txt");
     Tally tally;
     std::string line;
-    std::getline(in, line); // versions
+    std::getline(in, line); // skips the versions
     while (std::getline(in, line)) {
         std::istringstream words(line);
         std::string kind, mode, element, hash, recorded;
@@ -73,7 +73,7 @@ TEST_CASE("torchao's scales and casts") {
         std::vector<BlockScale> scales;
         for (std::size_t i = 0; i < blocks; ++i) {
             const auto block = std::span(values).subspan(i * width, width);
-            // float8: one amax from each block's first number, so that saturation is tried, too.
+            // float8: amax is taken from each block's first number alone, so that saturation is tested, too.
             const float amax = mx ? block_amax({.rule = rule}, block, 1, width)[0] : std::fabs(block[0]);
             scales.push_back(block_scale(rule, f, amax));
             const std::uint32_t got = mx ? static_cast<std::uint32_t>(std::ilogb(scales.back().decode) + 127)

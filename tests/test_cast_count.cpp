@@ -1,5 +1,5 @@
-// The own pass of casts that the histogram does not cover, the block scales and the cast errors, against the exact
-// oracle.
+// The pass over the data for casts that the histogram does not cover, the block scales and the cast errors, against the
+// exact oracle.
 #include <ampscope/sim/analysis/block_scales.h>
 #include <ampscope/sim/analysis/cast_error.h>
 #include <ampscope/sim/analysis/measure.h>
@@ -24,7 +24,7 @@ std::string bytes_of(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-/// Magnitudes from far below to far above every format, zeros, subnormals, infinities and NaN among them.
+/// Magnitudes from far below to far above every format, with zeros, subnormals, infinities and NaN.
 std::vector<float> floats(std::size_t n) {
     std::mt19937 random(5);
     std::vector<float> values(n);
@@ -43,7 +43,7 @@ oracle::Number exact_cast(oracle::Number x, const Cast& cast) {
     return x;
 }
 
-/// 0 underflow, 1 subnormal, 2 normal, 3 overflow.
+/// The class as a number: 0 underflow, 1 subnormal, 2 normal, 3 overflow.
 int oracle_class(const Cast& cast, const oracle::Number& x, std::uint32_t random = 0) {
     const oracle::Facts& facts = oracle::find(cast.format.name);
     const oracle::Outcome outcome = oracle::convert({facts, cast.policy, random}, exact_cast(x, cast));
@@ -122,7 +122,8 @@ TEST_CASE("stochastic rounding: expected counts are the exact probabilities") {
             if (number.kind != oracle::Class::finite) continue;
             for (std::uint32_t random = 0; random < 65536; ++random) {
                 if (random == 1 &&
-                    oracle_class(cast, number, 0) == oracle_class(cast, number, 65535)) { // all words agree
+                    // all random words agree
+                    oracle_class(cast, number, 0) == oracle_class(cast, number, 65535)) {
                     ways[static_cast<std::size_t>(oracle_class(cast, number, 0))] += 65535;
                     break;
                 }

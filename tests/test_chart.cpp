@@ -1,4 +1,5 @@
-// Charts and wording: rates that never lie, names from hostile files, zones as the codec rounds, well-formed SVG.
+// Charts and wording: rates that are never misleading, names from hostile files, zones that match the codec's rounding,
+// well-formed SVG.
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/chart.h>
@@ -108,7 +109,7 @@ TEST_CASE("columns of a terminal: wide characters take two, combining marks none
     CHECK(width("ＡＢ") == 4); // full-width forms
     CHECK(width("\xf0\x9f\x98\x80") == 2);
     CHECK(width("e\xcc\x81te\xcc\x81") == 3); // e and U+0301
-    CHECK(width("│█▁…×") == 5);               // what the tables are drawn with
+    CHECK(width("│█▁…×") == 5);               // characters of which tables are drawn
     CHECK(width("\xff\xc3") == 2);
     CHECK(clipped("重み重み重み", 8) == "重…重み"); // 2 of 3 columns and 4 of 4
     CHECK(clipped("abcde\xcc\x81", 3) == "a…e\xcc\x81");
@@ -138,7 +139,7 @@ TEST_CASE("zones meet where the codec rounds to zero, to the first normal value,
             encode(format, std::exp2(log2), {}, 0, flags);
             return flags.test(Flags::overflow);
         };
-        constexpr double step = 1e-9; // the edges themselves are ties, which the figures need not tell apart
+        constexpr double step = 1e-9; // the edges themselves are ties, which figures need not resolve
         CHECK(magnitude(zones.subnormal - step) == 0);
         CHECK(magnitude(zones.subnormal + step) == 1);
         CHECK(magnitude(zones.normal - step) < format.min_normal_code());
@@ -197,7 +198,8 @@ RateFigure rates() {
              {format("e4m3"), {1, 1, 1, 1, 1}, {0, 0, 0, 0, 0}, std::nullopt, std::nullopt}}};
 }
 
-/// Every element closed in order, every attribute quoted, no markup in text. Returns the number of elements.
+/// Checks that elements are closed in order, attributes quoted, and texts free of markup. Returns the number of
+/// elements.
 int check_well_formed(const std::string& xml) {
     std::vector<std::string> open;
     int elements = 0;
@@ -285,7 +287,8 @@ TEST_CASE("the zones of the terminal stand under their binades") {
         if (line.find("█") != std::string::npos) bars = line;
         if (line.starts_with("       fp16")) zones = line;
     }
-    // The shown domain starts below 2^-30; fp16 turns subnormal at 2^-25 and normal at 2^-14, and ends with binade 15.
+    // The shown domain starts below 2^-30; fp16 values are subnormal from 2^-25 and normal from 2^-14, and end with
+    // binade 15.
     const std::size_t bar = width(bars.substr(0, bars.find("█")));
     CHECK(zones.find('s') == bar + 5);
     CHECK(zones.find('-') == bar + 16);
@@ -294,7 +297,7 @@ TEST_CASE("the zones of the terminal stand under their binades") {
 
 namespace {
 
-/// One panel with a long line, a gap, a line that holds, and one for comparison.
+/// One panel with a long line, a gap, a line that is held to the end, and one line for comparison.
 LineFigure lines(int points) {
     LineFigure figure{.title = "a <b>",
                       .subtitle = "below",
@@ -331,7 +334,7 @@ TEST_CASE("lines: every value is in range, gaps interrupt, a million points stay
         CHECK(document.find("<path class=\"compare\" d=\"M88") != std::string::npos); // begins at the left edge
         CHECK(document.find(">2\xc2\xb9\xe2\x81\xb0<") != std::string::npos);         // a tick at 2^10
     }
-    // What holds ends at the right edge; a gap begins a second stroke; of marks side by side one is drawn.
+    // A held line ends at the right edge; after a gap a second stroke begins; of adjacent marks one is drawn.
     CHECK(few.find("H772\"><title>held") != std::string::npos);
     const std::size_t at = few.find("<path class=\"series series-0\"");
     REQUIRE(at != std::string::npos);

@@ -9,7 +9,7 @@ using namespace amp::test;
 
 namespace {
 
-/// Values, not bits: -0 and +0 are one value here, and any NaN is any other.
+/// Compares values, not bits: -0 equals +0 here, and all NaNs are equal.
 bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 template <class T>
@@ -51,7 +51,7 @@ TEST_CASE("next_up and next_down walk through the values in order") {
         if (facts.bits() > 19) continue;
         const FormatSpec f = format(facts.name);
         Tally tally;
-        // The values in order, from the oracle; -0 and +0 are one.
+        // The values in order, from the oracle; -0 and +0 count once.
         std::vector<float> values;
         for (std::uint32_t code = 0; code < std::uint32_t{1} << facts.bits(); ++code)
             if (const float v = oracle::to_float(facts, code); !std::isnan(v)) values.push_back(v);
@@ -74,7 +74,8 @@ TEST_CASE("float and double into every format at every boundary") {
     for (const Facts& facts : oracle::facts) {
         const FormatSpec f = format(facts.name);
         const std::vector<double> values = telling_values(facts, telling_indices(facts));
-        // Every rounding with some overflow, subnormal and tininess choice each, all of which vary from value to value.
+        // Every rounding is combined with some overflow, subnormal and tininess choice, which varies from value to
+        // value.
         prove(fmt::format("float and double to {} at every boundary", facts.name), values.size() * roundings.size(),
               [&](std::uint64_t i, Tally& tally) {
                   const double x = values[i / roundings.size()];
@@ -112,7 +113,7 @@ TEST_CASE("NaN and infinity into every format under every policy") {
         for (std::uint64_t p = 0; p < policy_count; ++p) {
             for (const std::uint32_t bits : nan_bits) {
                 check_encode(f, facts, std::bit_cast<float>(bits), policy_at(p), 0, tally);
-                // The same sign, quiet bit and leading payload, and a payload that only a double holds.
+                // Same sign, quiet bit and leading payload, with a payload that only a double can hold.
                 for (const std::uint64_t low : {std::uint64_t{0}, std::uint64_t{1}})
                     check_encode(f, facts,
                                  std::bit_cast<double>((std::uint64_t{bits} >> 31 << 63) | std::uint64_t{0x7ff} << 52 |

@@ -36,7 +36,7 @@ Counted count(std::span<const std::byte> bytes, InstructionSet set) {
     return {tables->histogram, tables->smallest, tables->largest, sums};
 }
 
-/// All that the loop gives, by its definition: an add for each word, and the 16 partial sums.
+/// All results of the loop, by its definition: add() for each word, and the 16 partial sums.
 Counted count_plainly(std::span<const float> values) {
     Counted result{{}, ~0U, 0, {}};
     double absolute[16]{}, squares[16]{};
@@ -56,7 +56,7 @@ Counted count_plainly(std::span<const float> values) {
     return result;
 }
 
-/// Every boundary of a mantissa class in every exponent, both signs, and its neighbours; then random words.
+/// Every boundary of a mantissa class in every exponent, with both signs and its neighbours; then random words.
 std::vector<float> words() {
     std::vector<float> result;
     const auto add = [&](std::uint32_t bits) { result.push_back(std::bit_cast<float>(bits)); };
@@ -104,7 +104,7 @@ TEST_CASE("a word of its own decides its row and class") {
     for (const InstructionSet set : instruction_sets())
         for (std::size_t i = 0; i < all.size(); i += 7, ++cases) {
             detail::count_words(*tables, std::as_bytes(std::span(all)).subspan(i * sizeof(float), sizeof(float)), set);
-            tables->histogram.add(unpack(all[i]), ~std::uint64_t{0}); // takes the element away again, modulo 2^64
+            tables->histogram.add(unpack(all[i]), ~std::uint64_t{0}); // removes the element again, modulo 2^64
         }
     tables->flush();
     for (const auto& [exponent, row] : tables->histogram.rows)

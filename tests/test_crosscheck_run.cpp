@@ -19,7 +19,7 @@ namespace {
 
 Outcome vectors(const std::string& arguments) { return run_command(AMP_CROSSCHECK " vectors " + arguments); }
 
-/// "hopper-fp16.fp16.fp16.safetensors" -> its words.
+/// Splits a name into words: "hopper-fp16.fp16.fp16.safetensors".
 std::vector<std::string> words_of(const std::string& name) {
     std::vector<std::string> words;
     std::istringstream in(name);

@@ -23,7 +23,7 @@ struct Arrays {
     std::vector<std::uint32_t> d;
 };
 
-/// What hardware of that kind would give.
+/// Inputs, and the outputs of such hardware by the oracle.
 Arrays arrays_of(const oracle::Matrix& m) {
     Operands left(m.a, 1), right(m.b, 2), addend(m.result == "fp16" ? "fp16" : "fp32", 3);
     Arrays x{left.make(Inputs::random_bits, cases * k),
@@ -56,7 +56,7 @@ std::string write_arrays(const fs::path& path, const Arrays& x, const std::strin
 
 Outcome vectors(const std::string& arguments) { return run_command(AMP_CROSSCHECK " vectors " + arguments); }
 
-/// A published parameter set by its name, of operands in E5M2 where there is a choice.
+/// A published parameter set by its name; its operands are E5M2 if there is a choice.
 oracle::Matrix matrix(const std::string& name) {
     std::vector<oracle::Matrix> found;
     for (const oracle::Matrix& m : oracle::matrices())
@@ -64,12 +64,12 @@ oracle::Matrix matrix(const std::string& name) {
     return found.back();
 }
 
-/// Recordings of one GPU and format, and the row of matrix hardware that they are compared with.
+/// Recordings of one GPU and format, and the row of matrix hardware to compare them with.
 struct Row {
     const char *row, *file;
 };
 
-/// Every output of every file is what its row gives: `outputs` of them, if the files are here.
+/// Checks that every output of every file is what its row gives, `outputs` of them if the files are here.
 void check_recorded(std::size_t outputs, const std::vector<Row>& rows) {
     std::size_t compared = 0;
     for (const Row& r : rows) {
@@ -105,12 +105,12 @@ TEST_CASE("a file that agrees, and one of which one bit does not") {
         CHECK(json[0]["cases"] == cases);
         CHECK(json[0]["mismatches"] == 0);
         CHECK(json[0]["accumulator"] == name);
-        x.d[123] ^= 0x2000; // also in FP16
+        x.d[123] ^= 0x2000; // changes FP16 outputs, too
         const Outcome bad =
             vectors(fmt::format("{} {} --output {}", name, write_arrays(scratch / "y.safetensors", x, output), output));
         CHECK(bad.code == 3);
         CHECK(bad.out.find("case 123: got 0x") != std::string::npos);
-        // The wrong row, or operands read in the wrong format, do not pass.
+        // The wrong row, or operands read in the wrong format, must not pass.
         CHECK(vectors(fmt::format("{} {} --a e2m1", name, file)).code != 0);
     }
     Arrays x = arrays_of(matrix("ampere-fp16"));

@@ -1,4 +1,4 @@
-// The device backend, its functions compiled for the host: every op in lockstep with the processor's, bit for bit.
+// The device backend with its functions compiled for the host: every op in lockstep with the processor's, bit for bit.
 #include "sweep.h"
 
 #include <ampscope/sim/backend/cpu/cpu.h>

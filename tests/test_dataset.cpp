@@ -1,4 +1,4 @@
-// What networks are trained on: the embedded digits, made-up data, texts and .npz files, good and bad.
+// The datasets: the embedded digits, made-up data, texts and .npz files, good and bad.
 #include "io_files.h"
 
 #include <ampscope/sim/train/data/dataset.h>
@@ -51,7 +51,7 @@ TEST_CASE("digits are scikit-learn's") {
     const Dataset d = digits_data();
     CHECK(d.training + d.validation == 1797);
     CHECK(d.validation == 359);
-    // Sums over all images, as load_digits() of scikit-learn 1.9.1 has them: 561,718 of pixels, 8,070 of labels.
+    // Sums over all images of scikit-learn 1.9.1's load_digits(): 561,718 for pixels, 8,070 for labels.
     double pixels = 0, labels = 0;
     std::vector<float> image(64);
     for (std::int64_t i = 0; i < 1797; ++i) {
@@ -144,7 +144,7 @@ TEST_CASE("arrays x and y") {
     check_error([&] { bad({{"x.npy", good_x}, {"y.npy", npy_of("()", {1})}}); }, {"y ()", "along their first axes"});
     check_error([&] { bad({{"x.npy", npy_of("(0, 2)", {})}, {"y.npy", npy_of("(0,)", {})}}); }, {"five or more"});
     check_error([&] { bad({{"x.npy", npy_of("(1, 2)", {1, 2})}, {"y.npy", npy_of("(1,)", {0})}}); }, {"five or more"});
-    // Negative, fractional and huge targets are measurements, not classes.
+    // Targets that are negative, fractional or huge are real numbers, not classes.
     for (const float odd : {-1.0F, 0.5F, 65536.0F, 3e38F}) {
         labels[3] = odd;
         const auto file = npz_of(scratch / "odd.npz", {{"x.npy", good_x}, {"y.npy", npy_of("(10,)", labels)}});
@@ -167,5 +167,5 @@ TEST_CASE("every epoch has its own order of all examples") {
     CHECK(std::set(first.begin(), first.end()).size() == 100);
     CHECK(std::set(second.begin(), second.end()).size() == 100);
     CHECK(first != second);
-    CHECK(again[150] == second[50]); // from any place, as a resumed run asks
+    CHECK(again[150] == second[50]); // from any position, as a resumed run needs
 }

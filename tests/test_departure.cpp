@@ -1,4 +1,4 @@
-// Where a run leaves FP32: the four kinds, each provoked.
+// Departures from FP32: each of the four kinds is provoked.
 #include <ampscope/sim/train/experiment.h>
 
 #include <doctest/doctest.h>
@@ -7,7 +7,7 @@ using namespace amp;
 
 namespace {
 
-/// The departures of a small GPT's run beside an FP32 one.
+/// The departures of a small GPT's run from an FP32 run beside it.
 DepartureWatch departures(const char* name, double loss_weight, double init_scale, std::int64_t steps,
                           double bound = 0.1) {
     std::vector<TrainOptions> runs;
@@ -43,7 +43,7 @@ TEST_CASE("the first error beyond the bound is the first cast of the forward pas
     CHECK(first->step == 0);
     CHECK(first->tensor == "h.0.attn.q.linear");
     CHECK(first->op == "matmul");
-    CHECK(first->error > 1e-3); // of BF16, whose last place is 2^-8
+    CHECK(first->error > 1e-3); // in BF16, whose last place is 2^-8
     CHECK(first->error < 8e-3);
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("a loss scale too large: the first gradient that overflows, infinite b
     REQUIRE(infinite);
     CHECK(infinite->step == 0);
     CHECK(infinite->tensor == "head.linear.grad");
-    REQUIRE(nan); // inf - inf in a product of gradients
+    REQUIRE(nan); // from inf - inf in a product of gradients
     CHECK(nan->step == 0);
 }
 

@@ -1,4 +1,4 @@
-// Where two recordings part: by hand, on files that are written here.
+// Where two recordings begin to differ: results worked out by hand, for files written here.
 #include "recorded_files.h"
 
 #include <ampscope/sim/findings/diff_gate.h>
@@ -14,7 +14,7 @@ namespace {
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// 1 and as many units in the last place more.
+/// 1 plus so many units in the last place.
 float one_and(int ulps) { return 1 + static_cast<float>(ulps) * 0x1p-23F; }
 
 const PairedTensor& tensor(const DiffFindings& f, const std::string& name, std::int64_t step) {
@@ -65,7 +65,7 @@ TEST_CASE("folders are paired by file, name and step, and compared element by el
     DiffOptions options;
     options.tensor = "^w";
     options.worst = 1;
-    options.b_scale = 2; // of every value of b half
+    options.b_scale = 2; // halves every value of b
     const DiffFindings some = diff_findings(a, b, options);
     CHECK(some.pairs.size() == 2);
     CHECK(some.total.differing() == 8);
@@ -93,7 +93,7 @@ TEST_CASE("two runs: the state before a step tells local error from drift") {
     CHECK(f.steps[0].origin == DiffOrigin::local);
     CHECK(f.steps[0].state_distance == 0);
     CHECK(f.steps[1].origin == DiffOrigin::drift);
-    CHECK(f.steps[1].state_distance == doctest::Approx(0.1)); // 0.5 of |(3, 4)|
+    CHECK(f.steps[1].state_distance == doctest::Approx(0.1)); // 0.5 relative to |(3, 4)|
     CHECK(f.notes == std::vector<std::string>{R"(run.json /precision/name: nothing and "b")",
                                               "loss first differs in step 1: 3 and 2", "loss scale never differs",
                                               "found_inf first differs in step 1: false and true"});

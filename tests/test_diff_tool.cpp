@@ -1,4 +1,4 @@
-// amp-diff as a user runs it: files of any mix, runs, gates, bad input.
+// amp-diff as users run it: files of any mix, runs, gates, bad input.
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -47,7 +47,7 @@ TEST_CASE("two runs: local error in the step where the state is the same, drift 
     }
     CHECK(elements == json["total"]["elements"]);
     CHECK(classes == elements);
-    // FP16 gradients contain their loss scale, which is taken out.
+    // FP16 gradients contain their loss scale, which is divided out.
     const Json scaled = diff.json(runs + "/fp32 " + runs + "/amp-fp16");
     CHECK(scaled["steps"][0]["relative_norm"].get<double>() < 0.02);
 
@@ -131,7 +131,7 @@ TEST_CASE("what is missing or broken is said") {
     diff.check_error(a + " " + b + " --tensor '(a)\\1'", 2, {"refers back to a part of itself"});
     fs::create_directory(scratch / "long");
     const std::string far = raw(scratch, "long/" + std::string(200, 'a') + "c.bin", {1});
-    CHECK(diff(far + " " + far + " --dtype F32 --tensor '(a+)+$'").code == 1); // at once, though it does not match
+    CHECK(diff(far + " " + far + " --dtype F32 --tensor '(a+)+$'").code == 1); // at once, without a match
     const std::string sample = AMP_SAMPLE;
     const Outcome other = diff(sample + "/deep_tanh " + sample + "/digits_cnn");
     CHECK(other.code == 1);

@@ -1,4 +1,4 @@
-// The dtype table: names of four worlds, and facts that the formats' own table must agree with.
+// The dtype table: names in four systems, and facts that must agree with the table of formats.
 #include <ampscope/sim/io/dtype.h>
 
 #include <doctest/doctest.h>

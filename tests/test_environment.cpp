@@ -10,7 +10,7 @@ using namespace amp::test;
 
 namespace {
 
-/// The calls of formats/ over arrays, and of one number.
+/// The calls of formats/ on arrays and on single numbers.
 void add_formats(std::vector<Computation>& all) {
     for (const FormatSpec& f : formats) {
         all.push_back({std::string("conversions to ") + f.name, [&f](int, Bits& results) {
@@ -27,7 +27,7 @@ void add_formats(std::vector<Computation>& all) {
                            }
                            for (std::size_t i = 0; i < 100; ++i) results << encode(f, x[i]) << quantize(f, x[i]);
                        }});
-        if (!f.has_zero || !f.is_signed) continue; // formats of scales have no arithmetic
+        if (!f.has_zero || !f.is_signed) continue; // scale formats have no arithmetic
         all.push_back({std::string("arithmetic in ") + f.name, [&f](int, Bits& results) {
                            std::vector<float> a = mixed_floats(1031, true), b = mixed_floats(1031, true, 2);
                            quantize(f, a, std::span(a));
@@ -79,7 +79,7 @@ TEST_CASE("an environment of one's own is the usual one, and ends with the objec
         {
             const FloatEnvironment environment;
             CHECK(std::fegetround() == FE_TONEAREST);
-            CHECK(std::stod("0.1") == 0.1); // strtod rounds as the x87 unit does
+            CHECK(std::stod("0.1") == 0.1); // strtod rounds as the x87 unit is set
             {
                 const FloatEnvironment up(HostRounding::up);
                 const FloatEnvironment nearest;

@@ -1,4 +1,4 @@
-// Tools in a process whose libraries have left it another rounding direction, or flushed subnormals: the same bytes.
+// Tools in a process that libraries have left with another rounding direction or with flushed subnormals: same bytes.
 #include "tool_commands.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// Comparisons and errors of casts of types that a double cannot hold: 64-bit integers, and the squares of FP64. The
-// oracle computes with integers of any size, in units of 2^-1074.
+// Comparisons and cast errors of types that a double cannot hold: 64-bit integers, and squares of FP64. The oracle
+// computes with integers of any size, in units of 2^-1074.
 #include "tool.h"
 
 #include <ampscope/formats/random.h>
@@ -35,7 +35,7 @@ Integer exactly(DType dtype, std::uint64_t bits) {
 
 int log2_of(const Integer& x) { return static_cast<int>(msb(x)); }
 
-/// What two arrays of one type give, by definition.
+/// The results for two arrays of one type, by definition.
 struct Expected {
     std::uint64_t equal = 0;
     std::map<int, std::uint64_t> ulps, relative;
@@ -52,7 +52,7 @@ struct Expected {
                 continue;
             }
             const Integer larger = std::max(Integer(abs(x)), Integer(abs(y)));
-            const Integer unit = dtype != DType::f64 ? Integer(1) << 1074 // an ulp of an integer is 1
+            const Integer unit = dtype != DType::f64 ? Integer(1) << 1074 // the ulp of an integer is 1
                                                      : Integer(1) << std::max(0, log2_of(larger) - 52);
             int k = log2_of(d) - log2_of(unit);
             if (d > (unit << std::max(0, k)) >> std::max(0, -k)) ++k;
@@ -99,7 +99,7 @@ void check(DType dtype, const std::vector<std::uint64_t>& a, const std::vector<s
     CHECK(diff.difference_squares == compare(dtype, a, b, 3).difference_squares);
 }
 
-/// Words of all magnitudes, and others near them or far away.
+/// Words of all magnitudes, and others that are near them or far away.
 std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>> random_pairs(std::uint64_t seed, std::size_t count,
                                                                                std::uint64_t mask) {
     const RandomKey key{.seed = seed};
@@ -134,7 +134,7 @@ TEST_CASE("64-bit integers are compared as integers") {
     const auto y = open_tensor_file(write_file(scratch / "b.bin", bytes_of(bits_of({even}))), {.dtype = DType::f64});
     CHECK(compare_tensors({*x, 0}, {*y, 0}, 1, 1).of(DiffClass::finite) == 1);
     CHECK(compare_tensors({*x, 0, 3}, {*x, 0, 3}, 1, 1).differing() == 0);
-    CHECK(compare_tensors({*x, 0, 3}, {*y, 0, 3}, 1, 1).differing() == 1); // the same scale, no power of two
+    CHECK(compare_tensors({*x, 0, 3}, {*y, 0, 3}, 1, 1).differing() == 1); // equal scales that are not a power of two
 }
 
 TEST_CASE("FP64 of any magnitude: nothing underflows, overflows, or is infinitely far") {
@@ -144,10 +144,11 @@ TEST_CASE("FP64 of any magnitude: nothing underflows, overflows, or is infinitel
     const TensorDiff neighbours = compare(DType::f64, bits_of({tiny, 3 * tiny}), bits_of({2 * tiny, 0}));
     CHECK(neighbours.max_ulps == 3);
     CHECK(neighbours.max_absolute == 3 * tiny);
-    CHECK(std::isinf(compare(DType::f64, bits_of({max}), bits_of({-max})).max_absolute)); // beyond any double
+    // greater than any double
+    CHECK(std::isinf(compare(DType::f64, bits_of({max}), bits_of({-max})).max_absolute));
     check(DType::f64, bits_of({tiny, 0, 1, max, max, -1e300, 1e-300, 0x1p-1022, -0x1p-1022, 3 * tiny, 1e155, 1e-155}),
           bits_of({0, tiny, 1, -max, 1, 1e300, 1.1e-300, 0x1p-1022 - tiny, tiny, 5 * tiny, 1.5e155, 1.5e-155}));
-    check(DType::f64, bits_of({1, 1e-200}), bits_of({1, 1.5e-200})); // a small difference beside a large number
+    check(DType::f64, bits_of({1, 1e-200}), bits_of({1, 1.5e-200})); // a small difference next to a large number
     const auto [a, b] = random_pairs(2, 20'000, 0xbfefffffffffffff);
     check(DType::f64, a, b);
 }
@@ -175,7 +176,8 @@ TEST_CASE("errors of casts are those of the number, not of its nearest double") 
     const std::uint64_t p53 = std::uint64_t{1} << 53;
     for (const DType dtype : {DType::i64, DType::u64}) {
         CHECK(errors(dtype, {p53 + 1}, {format("fp32")}).noise.value() == 1);
-        // Halfway between two FP32 values but for the last bit, which a double would lose: up, not to even.
+        // Halfway between two FP32 values but for the last bit, which a double would lose: it must be rounded up, not
+        // to even.
         CHECK(errors(dtype, {(p53 << 8) + (p53 >> 16) + 1}, {format("fp32")}).noise.value() == std::pow(0x1p37 - 1, 2));
     }
     const CastError small = errors(DType::f64, bits_of({1e-200}), {.format = format("bf16"), .scale = 0x1p664});
@@ -197,7 +199,7 @@ TEST_CASE("the fast way through doubles equals the definition") {
         for (const Rounding rounding : {Rounding::nearest_even, Rounding::up, Rounding::stochastic})
             for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush}) {
                 const Policy policy{.rounding = rounding, .subnormals = subnormals};
-                // Beyond 2^150 scales take the plain way; here both divide by the same, so that casts are the same.
+                // Beyond 2^150 the plain code is used; both scales are divided by the same number, so casts are equal.
                 const Cast usual{f, policy, 1024, 16}, large{f, policy, 0x1p210, 0x1p204};
                 const CastError fast = measure_errors(*file, 0, {&usual, 1}, 1)[0];
                 const CastError plain = measure_errors(*file, 0, {&large, 1}, 2)[0];
@@ -235,7 +237,7 @@ TEST_CASE("the tools say what differs") {
     CHECK(!contains(run_command(AMP_DIFF " " + large + "--dtype F64").out, "nan"));
     CHECK(!contains(run_command(AMP_HISTOGRAM " " + raw("b.bin", {p53 + 1}) + "--dtype I64 --error --format fp32").out,
                     "exact"));
-    // A report keeps sums that FP64 cannot hold, so that merged it says the same.
+    // A report keeps sums that FP64 cannot hold, so merging it gives the same report.
     const std::string report = (scratch / "r.json").string(), errors = " --error --format bf16 --scale 2^664 --json ";
     REQUIRE(run_command(AMP_HISTOGRAM " " + raw("c.bin", bits_of({1e-200})) + "--dtype F64" + errors + report).code ==
             0);

@@ -38,12 +38,12 @@ static_assert(float(std::numeric_limits<fp32>::min()) == std::numeric_limits<flo
 static_assert(std::numeric_limits<e4m3>::max_exponent == 9 && !std::numeric_limits<e4m3>::has_infinity &&
               std::numeric_limits<e4m3>::has_quiet_NaN);
 static_assert(!std::numeric_limits<e2m1>::has_quiet_NaN);
-// 10, 100, 1000 within the top binade
+// 10, 100 and 1000 lie in the top binade.
 static_assert(std::numeric_limits<Float<format("e3m3")>>::max_exponent10 == 1 &&
               std::numeric_limits<e2m1>::max_exponent10 == 0 && std::numeric_limits<e4m3>::max_exponent10 == 2 &&
               std::numeric_limits<fp16>::max_exponent10 == 4);
-// Just above a tie of FP16, and below one: as double both are the tie. Above and below 65520 too, where overflow
-// begins.
+// Just above and just below a tie of FP16; rounded to double both would be the tie. Likewise around 65520, where
+// overflow begins.
 static_assert(float(fp16{1.00048828125L + 0x1p-60L}) == 1.0009765625f &&
               float(fp16{-1.00146484375L + 0x1p-60L}) == -1.0009765625f &&
               float(fp16{65520.0L - 0x1p-45L}) == 65504.0f && float(fp16{0x1p-25L + 0x1p-85L}) == 0x1p-24f);
@@ -128,12 +128,12 @@ TEST_CASE("Eigen multiplies and solves in the format") {
     const Eigen::Matrix<fp16, 8, 1> b = a * x;
     const Eigen::Matrix<fp16, 8, 1> lu = a.partialPivLu().solve(b), qr = a.householderQr().solve(b);
     for (int i = 0; i < 8; ++i) {
-        CHECK(std::fabs(float(lu(i)) - float(x(i))) < 0.02f); // a well-conditioned system and 11 bits
+        CHECK(std::fabs(float(lu(i)) - float(x(i))) < 0.02f); // the system is well-conditioned; FP16 has 11 bits
         CHECK(std::fabs(float(qr(i)) - float(x(i))) < 0.02f);
     }
     const Eigen::Matrix<fp16, 1, 2> row{fp16{2048.0f}, fp16{1.0f}};
     const Eigen::Matrix<fp16, 2, 1> ones = Eigen::Matrix<fp16, 2, 1>::Constant(fp16{1.0f});
-    CHECK(float((row * ones)(0)) == 2048.0f); // 2049 is no FP16 value: sums are rounded in FP16, not in float
+    CHECK(float((row * ones)(0)) == 2048.0f); // 2049 is not an FP16 value: sums are rounded to FP16, not to float
     const Eigen::Matrix<bf16, 2, 2> m = Eigen::Matrix<bf16, 2, 2>::Identity() * bf16{3.0f};
     CHECK(float(m.inverse()(0, 0)) == 0.333984375f);
 }

@@ -1,4 +1,4 @@
-// Gates: what they mean, and that each mistake is shown where it is.
+// Gates: their meaning, and that the message for each mistake shows its place.
 #include <ampscope/sim/analysis/gate.h>
 
 #include <doctest/doctest.h>
@@ -52,7 +52,7 @@ TEST_CASE("limits are compared exactly") {
     CHECK(holds(up_to, 1, 1000));
     CHECK_FALSE(holds(up_to, 1, 999));
     CHECK(holds(below, 1, 1001));
-    // 0.3 has no exact double: 3e18 of 1e19 is exactly at the limit, one more is beyond it.
+    // 0.3 is not a double: 3e18 of 1e19 is exactly the limit, one more exceeds it.
     const Gate third = parse_gate("fp16.underflow<=0.3");
     CHECK(holds(third, 3'000'000'000'000'000'000, 10'000'000'000'000'000'000U));
     CHECK_FALSE(holds(third, 3'000'000'000'000'000'001, 10'000'000'000'000'000'000U));
@@ -118,7 +118,7 @@ TEST_CASE("a malformed gate shows the position") {
     CHECK(marked("fp16.underflow<1%%") == 17);
     CHECK(marked("fp16.underflow<1 2") == 17);
     CHECK(marked("fp16.underflow<0.12345678901234567") == 33);
-    CHECK(marked("fp16.underflow<1.5") == 15); // 1.5% is meant: every share is below 1.5
+    CHECK(marked("fp16.underflow<1.5") == 15); // 1.5% was meant: every share is below 1.5
     CHECK(marked("fp16.underflow/all<2") == 19);
     CHECK(marked("fp16.underflow<100.1%") == 15);
     for (const char* most : {"fp16.underflow<1.0", "fp16.underflow<100.0%", "fp16.underflow/all<=1"}) parse_gate(most);

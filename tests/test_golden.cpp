@@ -1,4 +1,4 @@
-// The casts of ml_dtypes, PyTorch, NumPy and gfloat, recorded by data/golden/make_golden.py, against the profiles that
+// Casts of ml_dtypes, PyTorch, NumPy and gfloat, recorded by data/golden/make_golden.py, against the profiles that
 // claim to reproduce them: every step of every staircase, from both sides.
 #include "sweep.h"
 
@@ -61,7 +61,7 @@ TEST_CASE("recorded casts of other libraries") {
         for (std::size_t i = 0; i < row.steps.size(); ++i) {
             const Step step = row.steps[i];
             check(step.bits, step.code);
-            // Between two recorded inputs of one code every input has it.
+            // If two neighbouring recorded inputs have the same code, every input between them has it.
             if (i == 0 || row.steps[i - 1].code != step.code || std::isnan(std::bit_cast<float>(step.bits))) continue;
             const std::uint32_t gap = step.bits - row.steps[i - 1].bits;
             for (const std::uint32_t part : {1u, 3u, 5u, 7u}) check(row.steps[i - 1].bits + gap / 8 * part, step.code);

@@ -12,7 +12,7 @@ using namespace amp;
 
 namespace {
 
-/// splitmix64, drawn from as tests/data/torch/grad_scaler.py does.
+/// splitmix64, used as in tests/data/torch/grad_scaler.py.
 struct Words {
     std::uint64_t state;
     std::uint64_t next() {

@@ -1,5 +1,5 @@
-// The result and the gradient of every op in FP32 against its definition in numbers of 60 digits, the gradient by
-// central differences of it.
+// The result and the gradient of every op in FP32 against its definition in numbers of 60 digits; gradients by central
+// differences.
 #include "reference_ops.h"
 
 #include <ampscope/sim/backend/cpu/cpu.h>
@@ -19,13 +19,13 @@ namespace {
 
 struct Case {
     const char* name;
-    std::vector<Shape> shapes; ///< of the operands that have gradients
+    std::vector<Shape> shapes; ///< shapes of the operands that have gradients
     std::function<TensorId(Graph&, const std::vector<TensorId>&)> build;
     std::function<Reals(const std::vector<Reals>&)> reference;
-    std::vector<float> tokens{}; ///< of the input of that name
+    std::vector<float> tokens{}; ///< elements of the input `tokens`
 };
 
-/// The sum of the reference's results, each times its weight.
+/// The sum of the reference's results, each multiplied by its weight.
 Real weighted(const Case& c, const std::vector<Reals>& operands, const Reals& weights) {
     const Reals out = c.reference(operands);
     Real sum = 0;

@@ -14,7 +14,7 @@ using boost::multiprecision::cpp_int;
 
 namespace {
 
-/// The definition of the classes in exact integers: everything in units of 2^-400.
+/// The definition of the classes with exact integers, all in units of 2^-400.
 struct Oracle {
     cpp_int smallest, min_normal, max; // of the format
     int fraction_bits, min_exponent;

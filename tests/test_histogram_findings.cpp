@@ -1,4 +1,4 @@
-// What formats make of recorded gradients: against thresholds of the formats, element by element, in double.
+// Counts for recorded gradients, against thresholds of the formats, element by element, in double.
 #include "recorded_files.h"
 
 #include <ampscope/sim/findings/histogram.h>
@@ -14,12 +14,12 @@ using namespace amp::test;
 
 namespace {
 
-/// Where a format changes, in magnitudes before rounding to nearest even: as the standards print it, ties included.
+/// Where results change when rounded to nearest even: magnitudes before rounding, from the standards, ties included.
 struct Edges {
     double last_underflow;  ///< the largest magnitude that becomes zero
     double first_normal;    ///< the smallest that becomes a normal value
     double last_finite;     ///< no smaller one overflows
-    bool last_finite_stays; ///< and it itself does not
+    bool last_finite_stays; ///< and itself does not overflow either
 };
 
 const std::map<std::string, Edges> edges = {{"fp16", {0x1p-25, 0x1p-14 - 0x1p-25, 65520, false}},
@@ -52,7 +52,7 @@ void check(const CastCounts& got, const Counted& want) {
     CHECK(got.overflow == want.overflow);
 }
 
-/// Numbers over `binades` binades below 2^top, every edge of every format and its neighbours among them.
+/// Numbers over `binades` binades below 2^top, with every edge of every format and its neighbours.
 std::vector<float> numbers(int top, int binades, int seed) {
     std::vector<float> values = {0.0F, -0.0F};
     for (int i = 0; i < 4000; ++i)
@@ -149,7 +149,7 @@ TEST_CASE("the window holds every scale at which nothing overflows and little un
             windows += safe ? 1 : 0;
         }
     }
-    CHECK(windows > 100); // BF16 alone
+    CHECK(windows > 100); // for BF16 alone
 }
 
 TEST_CASE("gates are judged on the total, and a share of nothing does not hold") {

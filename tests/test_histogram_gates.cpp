@@ -1,4 +1,4 @@
-// Gates as a script sees them: exit codes, and what is said.
+// Gates as scripts see them: exit codes and messages.
 #include "histogram_tool.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ TEST_CASE("gates decide the exit code") {
     CHECK(fails.out.find("fp16.underflow<0.1%: FAILS") != std::string::npos);
     CHECK(fails.out.find("fp16.overflow<=0: holds") != std::string::npos);
     CHECK(run(file + " --gate 'fp16.nan<=0'").code == 0);
-    CHECK(run(file + " --format bf16 --gate 'e4m3@3.5.underflow/all<1%'").code == 3); // computed though not asked for
+    CHECK(run(file + " --format bf16 --gate 'e4m3@3.5.underflow/all<1%'").code == 3); // computed although not asked for
     const Outcome json_only = run(file + " --json - --gate 'e2m1.underflow<1%'");
     CHECK(json_only.code == 3);
     CHECK(json::parse(json_only.out)["gates"][0]["holds"] == false);

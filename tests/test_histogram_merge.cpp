@@ -1,4 +1,4 @@
-// Reports read for --merge: those that this tool wrote come back, lies and damage are refused in one line.
+// Reports read for --merge: those written by this tool are read back, false and damaged ones are refused in one line.
 #include "io_golden.h"
 
 #include <ampscope/sim/findings/detail/histogram_summary.h>
@@ -23,7 +23,7 @@ HistogramOptions options_of(bool everything) {
     return options;
 }
 
-/// The seeds of the fuzzer are reports behind a byte that chooses the options.
+/// The fuzzer's seed without its first byte, which chooses the options, is a report.
 std::string report_of(bool everything) {
     return read_file(fs::path(AMPSCOPE_TEST_DATA) / "../fuzz/corpus/merge" / (everything ? "everything" : "plain"))
         .substr(1);
@@ -58,7 +58,7 @@ TEST_CASE("a report is read as it was written") {
         const std::string written = json_of(findings, options);
         findings.tensors = read_histogram_report(write_file(scratch / "b.json", written), options);
         CHECK(json_of(findings, options) == written);
-        CHECK(!error_of(scratch / "b.json", options_of(!everything)).empty()); // counted otherwise
+        CHECK(!error_of(scratch / "b.json", options_of(!everything)).empty()); // counted with other options
     }
 }
 

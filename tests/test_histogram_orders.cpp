@@ -1,5 +1,5 @@
-// What amp-histogram says does not depend on the order in which files and reports are named: neither do floating sums,
-// which of several tensors an advice names, nor which of several copies is kept.
+// The output of amp-histogram does not depend on the order in which files and reports are named: neither do sums, nor
+// the tensor that an advice names, nor which of several copies is kept.
 #include "histogram_tool.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ using namespace amp::test;
 
 namespace {
 
-/// A folder's g_1.safetensors: values whose sums round, and which are all at most 2^-8, so that advice has ties.
+/// Writes g_1.safetensors to a folder: values whose sums are rounded, all at most 2^-8, so that advice meets ties.
 fs::path record(const fs::path& folder, const std::string& tensor, unsigned seed) {
     fs::create_directories(folder);
     std::mt19937 random(seed);
@@ -21,7 +21,7 @@ fs::path record(const fs::path& folder, const std::string& tensor, unsigned seed
     return file;
 }
 
-/// The words in every order, each joined into one line.
+/// The words in every order, each order joined to one line.
 std::vector<std::string> orders(std::vector<std::string> words) {
     std::vector<std::string> all;
     std::ranges::sort(words);
@@ -38,7 +38,8 @@ TEST_CASE("reports merged in any order, under any names, are the same bytes") {
     const Scratch scratch;
     const std::string options = " --error --scale 3.5 --by layer";
     std::vector<std::string> contents;
-    // The same file and tensor on two machines, with other values; the same from a third, and others that tie with it.
+    // The same file and tensor on two machines, with different values; a copy on a third, and another that ties with
+    // it.
     for (const auto& [folder, tensor, seed] :
          {std::tuple{"1", "b.weight", 1U}, {"2", "b.weight", 2U}, {"3", "a.weight", 3U}}) {
         record(scratch / folder, tensor, seed);
@@ -52,7 +53,7 @@ TEST_CASE("reports merged in any order, under any names, are the same bytes") {
     REQUIRE(run_command("cd " + (scratch / "3").string() + " && " AMP_HISTOGRAM " g_1.safetensors h_1.safetensors" +
                         options + " --json ../4.json")
                 .code == 0);
-    contents.push_back(read_file(scratch / "4.json")); // the third report is in the fourth
+    contents.push_back(read_file(scratch / "4.json")); // the third report is part of the fourth
     std::vector<int> order = {0, 1, 2, 3};
     std::string json, text;
     int different = 0;

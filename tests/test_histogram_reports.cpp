@@ -1,4 +1,4 @@
-// JSON reports of amp-histogram: merged, under every rounding, and what they say of numbers they cannot hold.
+// JSON reports of amp-histogram: merging under every rounding, and their text for numbers that they cannot hold.
 #include "histogram_tool.h"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Wrapped paragraphs in one line each.
+/// Joins each wrapped paragraph to one line.
 std::string unwrapped(std::string text) {
     for (std::size_t at = 0; (at = text.find("\n  ", at)) != std::string::npos;) text.replace(at, 3, " ");
     return text;
@@ -122,7 +122,7 @@ TEST_CASE("the report, its advice and its picture follow the rounding and the fl
     CHECK(text("--svg - --rounding up --flush-subnormals").find("saves (up, subnormals flushed)<") !=
           std::string::npos);
 
-    write_floats(file, "x", std::vector<float>(10, 0x1.8p-26f)); // rounds to zero, or up to FP16's smallest value
+    write_floats(file, "x", std::vector<float>(10, 0x1.8p-26f)); // rounds to zero or to FP16's smallest value
     says("", "100 % of non-zero gradients become zero unscaled; 2^1 ... 2^41");
     says("--rounding up", "nothing becomes zero or overflows unscaled; no loss scale needed.");
     says("--rounding toward_zero", "2^2 ... 2^41 lose under 0.1 %");

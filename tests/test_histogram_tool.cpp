@@ -24,7 +24,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The tensors of a safetensors file of F32, read without the project's readers.
+/// The tensors of an F32 safetensors file, read without the project's readers.
 std::map<std::string, std::vector<float>> read_floats(const std::string& path) {
     const std::string bytes = read_file(path);
     std::uint64_t header = 0;
@@ -41,7 +41,8 @@ std::map<std::string, std::vector<float>> read_floats(const std::string& path) {
     return tensors;
 }
 
-/// underflow, subnormal, normal, overflow of x * scale, by rounding to a multiple of the last place in FP64.
+/// Classifies x * scale as underflow, subnormal, normal or overflow, by rounding to a multiple of the last place in
+/// FP64.
 struct Brute {
     const char* name;
     int min_exponent, fraction_bits;
@@ -65,7 +66,7 @@ std::array<std::uint64_t, 4> counts_of(const json& at) {
     return {at["underflow"], at["subnormal"], at["normal"], at["overflow"]};
 }
 
-/// What the tool writes to a terminal, which is a pseudo-terminal here; nothing where the system has none (/dev/pts).
+/// The tool's output to a terminal (a pseudo-terminal here); std::nullopt if the system has none (/dev/pts).
 std::optional<std::string> run_on_terminal(bool no_color) {
     int master = -1;
     const pid_t child = forkpty(&master, nullptr, nullptr, nullptr);
@@ -256,7 +257,7 @@ TEST_CASE("a bad file is one line and exit 1; the other files are still reported
     CHECK(run(none).code == 1);
     CHECK(run(sample(sample_files[0]) + " --tensor nothing").code == 1);
     write_file(scratch / "data.bin", "12345678");
-    CHECK(run((scratch / "data.bin").string()).code == 1); // raw without --dtype
+    CHECK(run((scratch / "data.bin").string()).code == 1); // a raw file without --dtype
     CHECK(run((scratch / "data.bin").string() + " --dtype fp16 --shape 2x2").code == 0);
 }
 

@@ -1,5 +1,5 @@
-// What amp-histogram says of options that change nothing and of numbers out of range, and what it makes of names that
-// are no UTF-8 or take two columns a character.
+// What amp-histogram says about options without effect and numbers out of range, and how it prints names that are not
+// UTF-8 or that take two columns a character.
 #include "fuzz/harness.h"
 #include "tool.h"
 
@@ -63,7 +63,7 @@ TEST_CASE("--dtype and --as that no file needs are noted, and only those") {
     CHECK(says(notes(whole + " --dtype f32"), "--dtype"));
     CHECK(says(notes(whole + " --as bf16"), "--as"));
     CHECK(says(notes(raw + " --dtype f32 --as bf16"), "--as"));
-    const Outcome wrong = run(lost + " --as e4m3"); // an error, and no word that --as changes nothing
+    const Outcome wrong = run(lost + " --as e4m3"); // an error, and no remark that --as has no effect
     CHECK(wrong.code == 1);
     CHECK(lines_of(wrong.err).size() == 1);
 }
@@ -88,7 +88,7 @@ TEST_CASE("names that are no UTF-8: every output is valid, and nothing is lost i
     const std::string folder = scratch.folder().string(), report = (scratch / "r.json").string();
     const Outcome direct = run(folder + " --error --json -");
     CHECK(direct.code == 0);
-    const json parsed = json::parse(direct.out); // throws on what is no UTF-8
+    const json parsed = json::parse(direct.out); // throws unless it is UTF-8
     CHECK(parsed["tensors"].size() == 4);
     CHECK(parsed["total"]["count"] == 16);
     write_file(report, direct.out);

@@ -1,4 +1,4 @@
-// The one reader of JSON and of text: what it accepts beyond JSON, and the limits that a hostile file runs into.
+// The only reader of JSON and of text: what it accepts beyond JSON, and the limits that stop hostile files.
 #include "io_files.h"
 
 #include <ampscope/sim/io/json_reader.h>
@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 Json parsed(std::string_view text) { return parse_json(text, "x.json"); }
 
-/// The message without the name of the file; empty where nothing is wrong.
+/// The message without the file's name; empty if there is no error.
 template <class Body>
 std::string error_of(const Body& body) {
     try {
@@ -45,7 +45,7 @@ std::string nested(std::size_t levels, std::string_view open, std::string_view c
 TEST_CASE("what is JSON is read as nlohmann's own builder reads it") {
     std::string many = "{";
     for (int i = 0; i < 100; ++i) many += "\"k" + std::to_string(i % 60) + "\":" + std::to_string(i) + ",";
-    many += "\"last\":{}}"; // 40 keys come twice: the last one counts
+    many += "\"last\":{}}"; // 40 keys occur twice: the last one counts
     for (const std::string& text :
          {std::string("null"), std::string(" [1, -2, 3.5, 1e300, true, false, null, \"a\\u00e9\\n\", {}, []] "),
           std::string(R"({"b":1,"a":{"c":[{"d":[[]]}]},"b":2})"), std::string("18446744073709551615"), many}) {
@@ -73,7 +73,7 @@ TEST_CASE("numbers that are not finite, as Python's json.dumps and printf write 
     CHECK(json["g"] == true);
     CHECK(json["h"].get<double>() == 0);
     CHECK(std::isnan(parsed("NaN").get<double>()));
-    CHECK(parsed("\xef\xbb\xbf[7, Infinity]")[0] == 7); // the mark at the beginning is no word
+    CHECK(parsed("\xef\xbb\xbf[7, Infinity]")[0] == 7); // the byte order mark is not a word
     CHECK(refusal(R"({"a": NaN})", Nonfinite::refused) == "x.json: line 3, byte 6: the JSON is broken here");
     CHECK(refusal("[1e999]", Nonfinite::refused).ends_with("this number is beyond FP64"));
     for (const char* text : {R"({"a": NaNa})", R"({NaN: 1})", "[NaN", "[NaN NaN]", "[-]", "[\"NaN]", "Nan,", ""})
@@ -96,7 +96,7 @@ TEST_CASE("limits: levels, values, bytes") {
     CHECK(refusal(values + "]").empty());
     CHECK(refusal(values + ",0]").find("more than 1048576 values") != std::string::npos);
     CHECK(refusal("\"" + std::string(longest_json, 'x') + "\"").find("more than 16 MiB") != std::string::npos);
-    // A key is looked up among all others: 400,000 of them in seconds, not in hours.
+    // Keys are looked up in an index: 400,000 of them take seconds, not hours.
     std::string keys = "{";
     for (int i = 0; i < 400'000; ++i) keys += "\"" + std::to_string(i) + "\":0,";
     CHECK(parsed(keys + "\"last\":1}").size() == 400'001);
@@ -109,7 +109,7 @@ TEST_CASE("the head of a line") {
     CHECK(head(R"({"rows":{"step":1,"tensor":2},"tensor":"w","step":3})")["step"] == 3);
     CHECK(head(R"([1])").is_array());
     CHECK_THROWS_AS(head(R"({"step":3,"tens)"), FileError);
-    std::string wide = "{"; // of many keys each is looked at once
+    std::string wide = "{"; // for large objects keys are looked up in an index
     for (int i = 0; i < 500'000; ++i) wide += "\"" + std::to_string(i) + "\":0,";
     const auto begin = std::chrono::steady_clock::now();
     CHECK(head(wide + R"("tensor":"w","step":3,)")["step"] == 3);
@@ -142,7 +142,7 @@ TEST_CASE("elements of a long document, one at a time") {
     write_file(scratch / "twice.json", R"({"tensors":[{"a":1}],"x":1,"x":2,"tensors":[{"a":2}]})");
     CHECK(error_of([&] { read_json_elements(scratch / "twice.json", none); }).find("'tensors' comes a second time") !=
           std::string::npos);
-    // What lies between elements is kept, so the limits count it through.
+    // What lies between elements is kept, so the limits apply to its total.
     std::string between;
     for (int i = 0; i < 600'000; ++i) between += "0,";
     write_file(scratch / "d.json", R"({"x":[)" + between + "{}," + between + "{}]}");
@@ -178,7 +178,8 @@ TEST_CASE("text comes out of regular files, and out of pipes where they will do"
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     fs::create_symlink("nowhere", scratch / "link");
     const auto opening = [](const fs::path& path, Pipe kind) { return error_of([&] { TextFile in(path, kind); }); };
-    CHECK(opening(pipe, Pipe::refused).ends_with("pipe: is a pipe, not a regular file")); // and did not wait for it
+    // and does not wait for it
+    CHECK(opening(pipe, Pipe::refused).ends_with("pipe: is a pipe, not a regular file"));
     CHECK(opening(pipe, Pipe::accepted).ends_with("is a pipe that no program has opened for writing in 3 seconds"));
     CHECK(opening("/dev/zero", Pipe::accepted) == "/dev/zero: is a device, not a regular file");
     CHECK(opening(scratch.folder(), Pipe::accepted).ends_with("is a folder, not a file"));
@@ -190,7 +191,7 @@ TEST_CASE("text comes out of regular files, and out of pipes where they will do"
     CHECK(lines(in) == std::vector<std::string>{"{\"a\":", "1}"});
     std::jthread slow([&] {
         std::ofstream out(pipe);
-        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // opened, and silent for a while
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // opened, but silent for a while
         out << "late\n";
     });
     TextFile late(pipe, Pipe::accepted);

@@ -1,4 +1,4 @@
-// Results that the field knows, reproduced by the engine. Those of optimizers and loss scalers alone are in
+// Results known in the field, reproduced by the engine. Those about optimizers and loss scalers alone are in
 // test_optimizer and test_loss_scaler.
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/train/experiment.h>
@@ -12,7 +12,7 @@ using namespace amp;
 
 namespace {
 
-/// The sum of so many ones, every partial sum rounded to the accumulator.
+/// The sum of so many ones, with every partial sum rounded by the accumulator.
 float sum_of_ones(const char* name, std::int64_t count) {
     Precision p;
     p.accumulators = {accumulator(name)};
@@ -48,7 +48,7 @@ TrainOptions train_options(const char* name, std::uint64_t seed) {
     return o;
 }
 
-/// Losses at the end of a small CNN's training, by precision, for one seed.
+/// Final losses of a small CNN's training, by precision, for one seed.
 std::vector<double> final_losses(std::uint64_t seed) {
     std::vector<TrainOptions> runs;
     for (const char* name : {"fp32", "amp-fp16", "amp-bf16", "amp-fp16,scaler=none"}) {
@@ -56,7 +56,7 @@ std::vector<double> final_losses(std::uint64_t seed) {
         o.model = model("cnn").defaults;
         o.model.width = 8;
         o.optimizer.learning_rate = 0.005;
-        o.loss_weight = 3e-5; // gradients as in a batch of two million
+        o.loss_weight = 3e-5; // gradients as small as in a batch of two million
         runs.push_back(o);
     }
     const Dataset data = digits_data();
@@ -90,7 +90,7 @@ TEST_CASE("small gradients: FP16 alone loses, with a loss scale it is FP32 withi
     const double deviation = std::sqrt(square - mean * mean);
     for (const std::vector<double>& losses : by_seed) {
         CAPTURE(losses[0]);
-        CHECK(std::abs(losses[1] - losses[0]) < deviation / 5); // of FP32 between seeds: 0.041
+        CHECK(std::abs(losses[1] - losses[0]) < deviation / 5); // 0.041 is FP32's deviation between seeds
         CHECK(std::abs(losses[2] - losses[0]) < deviation / 5);
         CHECK(losses[3] > 1.9 * losses[0]);
     }
@@ -102,7 +102,7 @@ TEST_CASE("model.half() with Adam's default eps: NaN in the second step") {
     o.model.width = 16;
     Trainer trainer(o, data, 1);
     CHECK(std::isfinite(trainer.step().loss));
-    CHECK(std::isnan(trainer.step().loss)); // 0 / 0 where a row of the embedding has no gradient
+    CHECK(std::isnan(trainer.step().loss)); // 0 / 0: a row of the embedding has no gradient
 }
 
 TEST_CASE("one step of replicas or micro-batches is one step of their batches together") {
@@ -137,7 +137,7 @@ TEST_CASE("dropout drops its share, scales the rest, and passes everything outsi
         return std::vector<float>(cpu[out].begin(), cpu[out].end());
     };
     const std::vector<float> first = dropped(), again = dropped();
-    CHECK(first == again); // the words of a step are the step's
+    CHECK(first == again); // random words depend on the step, not on the call
     CHECK(std::ranges::count(first, 0.0F) == doctest::Approx(30000).epsilon(5 * 0.0048)); // five deviations
     cpu.context.step = 1;
     CHECK(dropped() != first);

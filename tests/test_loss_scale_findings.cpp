@@ -1,4 +1,4 @@
-// What a run says of loss scalers: by hand, and against counts over its elements one by one.
+// Findings on loss scalers for a run: worked out by hand, and against element-by-element counts.
 #include "recorded_files.h"
 
 #include <ampscope/sim/analysis/number_reader.h>
@@ -23,7 +23,7 @@ LossScaleOptions asked(std::initializer_list<const char*> scalers) {
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// All numbers of a recording, without its loss scale.
+/// All numbers of a recording, divided by its loss scale.
 std::vector<double> numbers_of(const fs::path& path) {
     std::vector<double> numbers;
     for (const RecordedTensor& t : find_tensors({path}).tensors) {
@@ -61,7 +61,7 @@ TEST_CASE("a log of the largest gradients: what overflows under a constant scale
     CHECK(f.log.name == path.string());
     CHECK(f.log.recorded_steps == 60);
     CHECK(f.log.measured_steps() == 0);
-    REQUIRE(f.log.warnings.size() == 2); // no scale: torch's is assumed; under it some of these would have overflowed
+    REQUIRE(f.log.warnings.size() == 2); // no scale: torch's is assumed, under which some would have overflowed
     CHECK(contains(f.log.warnings[0], "taken for that of torch"));
     CHECK(contains(f.log.warnings[1], "times the scale overflows, but the step did not"));
     REQUIRE(f.replays.size() == 3);
@@ -76,7 +76,7 @@ TEST_CASE("a log of the largest gradients: what overflows under a constant scale
     for (const SkippedStep& s : f.replays[0].replay.skipped) skipped.push_back(s.step);
     CHECK(skipped == overflows);
 
-    double scale = 4096; // torch's: half of it after an overflow, twice after four steps without
+    double scale = 4096; // torch's rule: half of it after an overflow, twice after four clean steps
     std::int64_t good = 0, skips = 0;
     for (const double x : amax) {
         const bool overflow = std::stod(std::to_string(x)) * scale >= fp16_overflow;
@@ -147,7 +147,7 @@ TEST_CASE("a run folder: what its log, its configuration and its histograms say"
     CHECK(g.steps[2].largest == "activations' gradients");
     CHECK(g.steps[2].clean_scale == 2048);
     CHECK(g.steps[3].overflow_scale == 2048);
-    CHECK(g.errors.size() == 1); // the histograms
+    CHECK(g.errors.size() == 1); // one error: the histograms
 
     const LossScaleFindings f = loss_scale_findings(g, asked({"constant,init=2^11", "constant,init=2^12", "torch"}));
     CHECK(f.replays[0].replay.skips == 1); // 30 * 2048 = 61440 fits, but the log has an overflow in step 3
@@ -173,7 +173,7 @@ TEST_CASE("alarms in words") {
     for (int i = 0; i < 40; ++i) {
         GradientStep step;
         step.step = i;
-        step.overflow_scale = 0x1p-30; // whatever the scale, it overflows
+        step.overflow_scale = 0x1p-30; // overflows under any scale
         steps.push_back(step);
     }
     GradientLog log;

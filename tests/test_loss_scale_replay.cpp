@@ -1,4 +1,4 @@
-// Replays of loss scalers: against runs that really had those scalers, against element-wise counts, and by hand.
+// Replays of loss scalers: against runs that really used these scalers, against element-wise counts, and by hand.
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
@@ -18,14 +18,14 @@ namespace {
 const FormatSpec fp16 = format("fp16");
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What a run recorded of a step, as a run folder holds it.
+/// What a run folder records of a run.
 struct Recorded {
     std::vector<GradientStep> steps;
     std::vector<double> scales;
     std::vector<std::int64_t> skipped;
 };
 
-/// Trains with gradients that do not depend on the scale: the learning rate is 0, so that weights stay.
+/// Trains with a learning rate of 0, so that weights stay and gradients do not depend on the scale.
 Recorded record(const LossScalerOptions& scaler, double loss_weight, int steps) {
     const Dataset data = digits_data();
     TrainOptions o;
@@ -110,7 +110,7 @@ TEST_CASE("overflows under another scale are computed: the run that had it agree
     LossScalerOptions low = loss_scaler("torch").options;
     low.init_scale = 16;
     low.growth_interval = 1'000'000;
-    const Recorded clean = record(low, 64, 40); // nothing overflows: every magnitude is on record
+    const Recorded clean = record(low, 64, 40); // nothing overflows, so every magnitude is recorded
     REQUIRE(clean.skipped.empty());
     for (const char* name : {"torch", "megatron", "deepspeed", "keras3", "apex-hysteresis"}) {
         CAPTURE(name);
@@ -119,8 +119,8 @@ TEST_CASE("overflows under another scale are computed: the run that had it agree
         const Recorded want = record(other, 64, 40);
         REQUIRE(!want.skipped.empty());
         const Replay got = replay_scaler(other, clean.steps, fp16);
-        // Gradients that are not recorded (of ops between the watched ones) may overflow first: a replay may skip less,
-        // and says that it is not sure of the steps it takes.
+        // Gradients that are not recorded (those of ops between the watched ones) may overflow first. Then the replay
+        // skips fewer steps, and says that it is unsure about the steps it takes.
         CHECK(got.skipped.size() <= want.skipped.size());
         CHECK(got.skipped.size() + 2 >= want.skipped.size());
         CHECK(std::abs(std::log2(got.final_scale) - std::log2(want.scales.back())) <= 2);
@@ -159,7 +159,7 @@ TEST_CASE("underflow is that of every element, cast one by one") {
     steps[2].flushed = true;
     CHECK(replay_scaler(o, steps, fp16).underflow_known == Known::bound);
     steps[2].flushed = false;
-    LossScalerOptions between = o; // no powers of two: counted at the one below, which loses as much or more
+    LossScalerOptions between = o; // no powers of two: counted at the next lower one, where no less is lost
     between.init_scale = 5;
     CHECK(replay_scaler(between, steps, fp16).underflow == underflow);
     CHECK(replay_scaler(between, steps, fp16).underflow_known == Known::bound);
@@ -231,7 +231,7 @@ TEST_CASE("a gap is crossed in circles, and comes out as if each of its steps ha
             LossScalerState state = initial_state(options);
             std::int64_t taken = 0, skips = 0;
             std::map<double, std::int64_t> time;
-            for (std::int64_t t = 3; t <= 12000; ++t) { // one by one
+            for (std::int64_t t = 3; t <= 12000; ++t) { // step by step
                 const GradientStep& step = steps[t < 9000 ? 0 : t < 12000 ? 1 : 2];
                 ++time[state.scale];
                 ++taken;
@@ -264,7 +264,7 @@ TEST_CASE("the sweep puts first what loses least") {
     REQUIRE(swept.size() > 20);
     for (std::size_t i = 1; i < swept.size(); ++i) CHECK(swept[i - 1].lost() <= swept[i].lost());
     CHECK(swept.front().replay.skips == 0);
-    CHECK(swept.front().name == "constant,init=2^17"); // the largest that 2^-2 bears: 2^15 < 65504
+    CHECK(swept.front().name == "constant,init=2^17"); // the largest scale that 2^-2 allows: 2^15 < 65504
     for (const ScalerReplay& s : swept) CHECK(scaler_options(s.name) == s.options);
 }
 

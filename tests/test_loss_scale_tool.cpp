@@ -1,4 +1,4 @@
-// amp-loss-scale as a user runs it: run folders, recorded gradients, logs of other programs, and bad input.
+// amp-loss-scale as users run it: run folders, recorded gradients, logs of other programs, and bad input.
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 const Tool replay{AMP_LOSS_SCALE};
 
-/// A file of that text in the folder; its path, quoted.
+/// Writes a file with that text to the folder; its path, quoted.
 std::string written(const Scratch& scratch, const std::string& name, const std::string& text) {
     write_file(scratch / name, text);
     return "'" + (scratch / name).string() + "'";
@@ -48,7 +48,7 @@ TEST_CASE("run folders: the recorded scaler comes out as recorded, others are co
     CHECK(run["sweep"].size() > 5);
     CHECK(run["replays"][1]["underflow"]["known"] == "bound"); // recorded in FP16
     CHECK(json["inputs"][1]["replays"][1]["underflow"]["known"] == "exact");
-    // Recorded in FP32: under the scaler of the FP16 run the same steps overflow, up to what was not recorded.
+    // Recorded in FP32: the FP16 run's scaler overflows in the same steps, but for gradients that were not recorded.
     CHECK(json["inputs"][1]["replays"][0]["skipped"].get<int>() > 0);
 
     const Outcome table = replay(runs + "/amp-fp16 --scaler torch,interval=5 --scaler megatron --svg " +
@@ -72,7 +72,7 @@ TEST_CASE("gradients in files need no log") {
     const Json& input = json["inputs"][0];
     CHECK(input["steps"] == 2);
     CHECK(input["steps_with_magnitudes"] == 2);
-    CHECK(input["replays"][0]["steps"] == 51); // steps between are taken for like the one before
+    CHECK(input["replays"][0]["steps"] == 51); // steps between are assumed to be like the one before
     CHECK(input["replays"][0]["known"]["unknown"] == 49);
     CHECK(contains(input["advice"].get<std::string>(), "Start at 2^"));
 }
@@ -112,7 +112,7 @@ TEST_CASE("logs of other programs") {
 
 TEST_CASE("overflows as Python's json.dumps writes them") {
     const Scratch scratch;
-    std::string bare, quoted, null; // one log, by three programs
+    std::string bare, quoted, null; // one log in the style of three programs
     for (int i = 0; i < 60; ++i) {
         const char* const word[] = {"NaN", "Infinity", "-Infinity"};
         const bool inf = i % 6 == 3;
@@ -125,7 +125,7 @@ TEST_CASE("overflows as Python's json.dumps writes them") {
     const auto replays = [&](const std::string& log) {
         return replay.json(written(scratch, "log.jsonl", log) + scalers)["inputs"][0]["replays"];
     };
-    CHECK(replays(bare)[0]["skipped"] == 10); // a sixth of the steps
+    CHECK(replays(bare)[0]["skipped"] == 10); // one sixth of the steps
     CHECK(replays(bare)[0]["known"]["exact"] == 60);
     CHECK(replays(bare) == replays(quoted));
     CHECK(replays(bare) == replays(null));
@@ -140,7 +140,7 @@ TEST_CASE("steps whose lines cannot be read are unknown, not like the step befor
     for (int i = 0; i < 40; ++i) {
         const std::string line = fmt::format("{{\"step\":{},\"amax\":0.5,\"scale\":1024,\"found_inf\":{}}}", i, i == 9);
         all += line + "\n";
-        const bool broken = i < 2 || (10 <= i && i < 20) || i >= 37; // at the beginning, behind an overflow, at the end
+        const bool broken = i < 2 || (10 <= i && i < 20) || i >= 37; // at the beginning, after an overflow, at the end
         lost += (broken ? line.substr(0, line.size() - 5) : line) + "\n";
     }
     const auto first_replay = [&](const std::string& log) {
@@ -153,17 +153,17 @@ TEST_CASE("steps whose lines cannot be read are unknown, not like the step befor
     CHECK(input["steps"] == 25);
     CHECK(input["hidden_steps"] == 15);
     CHECK(r["steps"] == 40);
-    CHECK(r["skipped"] == 1); // step 9, and not the ten that follow it
+    CHECK(r["skipped"] == 1); // step 9, but not the ten after it
     CHECK(r["known"]["exact"] == 25);
     CHECK(r["known"]["unknown"] == 15);
     CHECK(contains(input["warnings"].dump(), "nothing is known of 15 steps"));
     CHECK(contains(replay("'" + (scratch / "log.jsonl").string() + "'").out, "25 steps and 15 unknown (0 to 39)"));
-    // In a log that does not count its steps a broken line takes its number with it.
+    // In a log without step numbers a broken line counts as a step.
     const auto uncounted =
         first_replay("{\"found_inf\":true,\"scale\":4}\n{\"fou\n{\"fo\n{\"found_inf\":false,\"scale\":4}\n");
     CHECK(uncounted.second["steps"] == 4);
     CHECK(uncounted.second["known"]["unknown"] == 2);
-    // What a program says before and after its steps hides none; nor does an object that tells of no step.
+    // What a program prints before and after its steps hides no step; nor does an object that is not about a step.
     const auto chatty = first_replay("begin\n" + all + "{\"validation\":1}\nend\n");
     CHECK(chatty.second["known"]["exact"] == 40);
     CHECK(chatty.second["steps"] == 40);
@@ -187,7 +187,7 @@ TEST_CASE("steps whose lines say nothing of their gradients are unknown, too") {
         CHECK(contains(input["warnings"].dump(), "10 steps say nothing of their gradients, the first is step 3"));
     }
     CHECK(replayed("log.csv", "step,scale,amax\n0,4,1\n1,4,\n2,4,1\n")["hidden_steps"] == 1);
-    // A step is a whole number.
+    // Step numbers must be whole.
     const Json quarters =
         replayed("log.jsonl", "{\"step\":0,\"amax\":1}\n{\"step\":0.25,\"amax\":1}\n{\"step\":1,\"amax\":1}\n");
     CHECK(quarters["steps"] == 2);
@@ -202,7 +202,7 @@ TEST_CASE("memory follows what is read, within bounds") {
     const auto limited = [](const std::string& arguments) {
         return run_command("ulimit -v 250000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + arguments);
     };
-    // A GiB without a line end, of which the disk holds nothing.
+    // A GiB without a line break, in a sparse file that takes no disk space.
     const fs::path hole = write_file(scratch / "hole.jsonl", "");
     fs::resize_file(hole, std::uintmax_t{1} << 30);
     const Outcome o = limited(hole.string());
@@ -216,7 +216,7 @@ TEST_CASE("memory follows what is read, within bounds") {
         run_command("ulimit -v 1200000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + many.string());
     CHECK(refused.code == 1);
     CHECK(refused.err == "amp-loss-scale: " + many.string() + ": line 5000002: more than 5000000 steps\n");
-    // A quarter of a million steps, none of them like another for a scaler, under 141 settings.
+    // A quarter of a million steps, all different for a scaler, under 141 settings.
     const std::string far = written(scratch, "far.jsonl",
                                     "{\"step\":0,\"amax\":1,\"scale\":1}\n{\"step\":250000,\"amax\":1,\"scale\":1}\n");
     const Outcome sweep = limited(far + " --sweep --scaler torch,interval=1 --json -");
@@ -267,7 +267,7 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     CHECK(contains(newer.err, "amp-loss-scale: " + run + "/histograms.jsonl: none of 2 lines can be read"));
     CHECK(!contains(read_file(scratch / "x.svg"), "<script"));
 
-    // One bad input among good ones: an exit code of 1, the others are reported.
+    // One bad input among good ones: the exit code is 1, and the others are reported.
     const Outcome mixed = replay(gaps + " /nonexistent --json -");
     CHECK(mixed.code == 1);
     CHECK(Json::parse(mixed.out)["inputs"].size() == 1);
@@ -284,7 +284,7 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     replay.check_error(run, 1, {"run.json", "is no JSON object"});
     CHECK(contains(replay(written(scratch, "steps.csv", "step,amax\n1e300,1\nnan,1\n3,1\n")).err,
                    "2 lines without a whole number"));
-    // The real error comes first: a truncated file, a link to nothing, a file of a folder.
+    // The real error must come first: a truncated file, a link to nothing, a file of a folder.
     const std::string whole = read_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors");
     const std::string cut = written(scratch, "cut.safetensors", whole.substr(0, whole.size() / 2));
     replay.check_error(cut, 1, {"cut.safetensors: the tensors end at byte"});

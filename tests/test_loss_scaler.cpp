@@ -1,5 +1,5 @@
-// Loss scalers: the traces of every framework, what becomes of scales at the ends of their type, and random sequences
-// against a second formula of each framework (loss_scaler_twins.h).
+// Loss scalers: traces of every framework, scales at the ends of their number type, and random sequences against a
+// second implementation of each framework (loss_scaler_twins.h).
 //
 // PyTorch itself is no oracle here: PyPI's build brings gigabytes of CUDA packages, and Debian's python3-torch (1.13)
 // has no GradScaler for the CPU.
@@ -32,7 +32,7 @@ LossScalerOptions options_of(std::string_view name, double init, std::int64_t in
     return options;
 }
 
-/// States after each step of a sequence of found_inf, "0001".
+/// The state after each step of a sequence of found_inf such as "0001".
 std::vector<LossScalerState> trace(const LossScalerOptions& options, std::string_view found_inf) {
     std::vector<LossScalerState> states;
     LossScalerState state = initial_state(options);
@@ -52,13 +52,13 @@ std::vector<double> scales(const LossScalerOptions& options, std::string_view fo
     return list;
 }
 
-/// The state after n steps that are all alike.
+/// The state after n equal steps.
 LossScalerState after(const LossScalerOptions& options, int n, bool found_inf) {
     return n == 0 ? initial_state(options)
                   : trace(options, std::string(static_cast<std::size_t>(n), "01"[found_inf])).back();
 }
 
-/// The sequence of all traces; growth interval 3.
+/// The sequence that all traces use; the growth interval is 3.
 constexpr std::string_view sequence = "0001101000000";
 using Scales = std::vector<double>;
 constexpr double K = 1024;
@@ -199,18 +199,18 @@ TEST_CASE("GradScaler collapses: 144 overflows to an infinite inverse, 166 to sc
     CHECK(after(torch, 165, true).scale == 0x1p-149);
     LossScalerState state = after(torch, 166, true);
     CHECK(state.scale == 0);
-    // The loss times 0 has gradients of 0. They are finite, so the step is taken, with 0 * infinity.
+    // The loss times scale 0 has zero gradients. They are finite, so the step is taken, with 0 * infinity.
     const float scaled_gradient = 0.0F;
     CHECK(std::isfinite(scaled_gradient));
     const LossScalerUpdate update = update_scale(torch, state, !std::isfinite(scaled_gradient));
     CHECK(update.verdict == ScalerVerdict::step);
     CHECK(std::isnan(unscale(torch, update.unscale_by, scaled_gradient)));
     for (int i = 0; i < 4000; ++i) state = update_scale(torch, state, false).state;
-    CHECK(state.scale == 0); // nothing grows out of 0
+    CHECK(state.scale == 0); // a scale of 0 cannot grow
 
-    CHECK(after(loss_scaler("keras3").options, 164, true).scale == 0x1p-149); // likewise, from 2^15
+    CHECK(after(loss_scaler("keras3").options, 164, true).scale == 0x1p-149); // the same, from 2^15
     CHECK(after(loss_scaler("keras3").options, 165, true).scale == 0);
-    CHECK(after(loss_scaler("apex").options, 1090, true).scale == 0x1p-1074); // FP64, and Apex's logs show it
+    CHECK(after(loss_scaler("apex").options, 1090, true).scale == 0x1p-1074); // in FP64; Apex's logs show such scales
     CHECK(after(loss_scaler("apex").options, 1091, true).scale == 0);
     for (const char* name : {"megatron", "keras2", "jmp"})
         CHECK(after(loss_scaler(name).options, 300, true).scale == 1);
@@ -227,7 +227,8 @@ TEST_CASE("growth at the upper end") {
     CHECK(after(options_of("apex", 65536, 1), 300, false).scale == 0x1p24);
     CHECK(after(options_of("deepspeed", 65536, 1), 300, false).scale == 0x1p316);
     CHECK(after(options_of("deepspeed-fused", 65536, 1), 1009, false).scale == infinity);
-    CHECK(update_scale(loss_scaler("keras3").options, {.scale = infinity}, true).state.scale == infinity); // for good
+    // forever
+    CHECK(update_scale(loss_scaler("keras3").options, {.scale = infinity}, true).state.scale == infinity);
 }
 
 TEST_CASE("a growth tracker beyond the interval: stuck, at once, wrapped") {
@@ -341,7 +342,7 @@ T pick(std::mt19937_64& random, const std::array<T, N>& from) {
     return from[random() % N];
 }
 
-/// Settings that the framework accepts, often its defaults.
+/// Random settings that the framework accepts, often its defaults.
 Knobs random_knobs(const LossScalerRow& row, std::mt19937_64& random) {
     const LossScalerOptions& o = row.options;
     Knobs k{.init = o.init_scale, .min = o.min_scale, .max = o.max_scale, .hysteresis = o.hysteresis};

@@ -21,8 +21,8 @@ struct Shape {
     std::int64_t m, n, k;
 };
 
-/// Numbers of widely different magnitude, so that the order of additions shows; some zeros, subnormals and, if asked
-/// for, infinities and NaN of either sign.
+/// Numbers of widely different magnitudes, so that the order of additions matters; with some zeros, subnormals and, if
+/// asked for, infinities and NaN of either sign.
 std::vector<float> numbers(std::int64_t count, std::uint32_t seed, bool specials) {
     std::mt19937 random(seed);
     std::vector<float> x(static_cast<std::size_t>(count));
@@ -40,7 +40,7 @@ std::vector<float> numbers(std::int64_t count, std::uint32_t seed, bool specials
     return x;
 }
 
-/// Every element, in every layout and on every instruction set, against the chain.
+/// Checks every element, in every layout and on every instruction set, against the chain.
 Tally check(Shape s, int threads, bool specials) {
     Tally tally;
     const std::vector<float> a = numbers(s.m * s.k, 1, specials), b = numbers(s.k * s.n, 2, specials);
@@ -100,7 +100,8 @@ TEST_CASE("nothing to add is +0, nothing to make is nothing") {
 }
 
 TEST_CASE("the order of additions is the one stated: another order gives other bits") {
-    // 1 + 2^-24 twice: in order, each is a tie that stays; added first, the small ones reach the last place.
+    // 1 + 2^-24 twice: in order, each is a tie that rounds down; if the small ones were added first, the last place
+    // would change.
     const float a[3] = {1, 1, 1}, b[3] = {1, 0x1p-24F, 0x1p-24F}, c[3] = {0x1p-24F, 0x1p-24F, 1};
     float out = 0;
     cpu::matmul({a, 3, 1}, {b, 1, 1}, &out, 1, 1, 3);
@@ -120,7 +121,7 @@ TEST_CASE("products are not rounded before they are added") {
 }
 
 TEST_CASE("a sum next to a tie is not taken for one") {
-    // (1 + u)(1 - u) = 1 - u^2, so that c + product is a tie of FP32 but for a part far below the last place of FP64.
+    // (1 + u)(1 - u) = 1 - u^2, so c + product is a tie of FP32 but for a part far below the last place of FP64.
     for (int k = 15; k <= 22; ++k)
         for (const float c : {1 + 0x1p-23F, 1 + 3 * 0x1p-23F, 1 + 0x1p-22F})
             for (const float sign_c : {1.0F, -1.0F})

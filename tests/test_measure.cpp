@@ -1,4 +1,4 @@
-// Counting tensors against one-by-one counting, for every dtype, any number of threads and any length.
+// Counts of tensors against one-by-one counting, for every dtype, number of threads and length.
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/analysis/norms.h>
 #include <ampscope/sim/base/parallel.h>
@@ -31,7 +31,7 @@ class TemporaryFile {
     std::filesystem::path path_;
 };
 
-/// Bytes whose 32-bit words cover every kind of float: normals of all exponents, subnormals, zeros, infinities, NaN.
+/// Bytes whose 32-bit words include every kind of float: normals of all exponents, subnormals, zeros, infinities, NaN.
 std::vector<std::byte> mixed_bytes(std::size_t size, std::uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<std::byte> bytes(size);
@@ -97,7 +97,7 @@ TEST_CASE("every dtype, thread count and length is counted as one by one") {
     }
 }
 
-/// The sums of numbers wider than 16 bits: by 16 lanes in blocks, blocks in order.
+/// The sums for types of more than 16 bits: in 16 lanes for a block, then block after block.
 MagnitudeSums sums_in_order(const std::vector<float>& values) {
     MagnitudeSums total;
     for (std::size_t block = 0; block < values.size(); block += sum_block) {

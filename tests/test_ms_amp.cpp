@@ -1,5 +1,5 @@
-// MS-AMP: its optimizer, its all-reduce and what its tensors are kept in, against a twin that stores codes and scales
-// as MS-AMP does (msamp/optim/adamw.cu and adamw.py, common/tensor/meta.py, nn/distributed.py).
+// MS-AMP's optimizer, all-reduce and stored tensors, against a twin that stores codes and scales as MS-AMP does
+// (msamp/optim/adamw.cu and adamw.py, common/tensor/meta.py, nn/distributed.py).
 #include "sweep.h"
 
 #include <ampscope/formats/environment.h>
@@ -17,7 +17,7 @@ using namespace amp::test;
 
 namespace {
 
-/// A narrow format by its parameters, and rounding to it in double.
+/// A narrow format given by its parameters, and rounding to it in double.
 struct Narrow {
     const char* name;
     int fraction_bits, min_exponent;
@@ -35,14 +35,14 @@ struct Narrow {
 };
 constexpr Narrow e4m3{"e4m3", 3, -6, 448, true}, fp16{"fp16", 10, -14, 65504, false};
 
-/// compute_scaling_factor(amax, 1, fp_max, 0).
+/// MS-AMP's compute_scaling_factor(amax, 1, fp_max, 0).
 float scale_of(const Narrow& f, float amax) {
     if (!(amax > 0) || std::isinf(amax)) return 1;
     const float quotient = static_cast<float>(f.max) / amax;
     return std::isinf(quotient) ? quotient : std::ldexp(1.0F, std::ilogb(quotient));
 }
 
-/// A ScalingTensor.
+/// MS-AMP's ScalingTensor.
 struct Kept {
     Narrow format;
     std::vector<double> codes;
@@ -156,7 +156,7 @@ TEST_CASE("LBAdam and LBAdamW with state in FP8 and FP16") {
                 tally.expect(counts.changed, want.changed, [] { return "changed"; });
                 tally.expect(counts.nonfinite, want.nonfinite, [] { return "not finite"; });
             }
-            // Gradients below some 6e-16 make v's scale infinite, and all NaN: MS-AMP has no least amax.
+            // Gradients below about 6e-16 make v's scale infinite and everything NaN: MS-AMP's amax has no lower limit.
             CHECK(std::isnan(v[0]) == (size == 1e-17 && o.kind == OptimizerKind::adamw));
         }
     report("MS-AMP's optimizer", tally);
@@ -180,7 +180,7 @@ TEST_CASE("MS-AMP's all-reduce: one scale for all replicas, sums in E4M3") {
             std::uint32_t seed = 77;
             float amax = 0;
             for (const TensorId id : op.in) {
-                // Replicas agree on the first 100: their sum is beyond the largest value, and saturates.
+                // Replicas agree on the first 100 values: their sum exceeds the largest value and saturates.
                 std::vector<float> values = random_numbers(count, seed, size, 10);
                 for (std::size_t i = 0; i < 100; ++i) values[i] = static_cast<float>(size);
                 for (const float x : values) amax = std::max(amax, std::fabs(x));
@@ -201,7 +201,7 @@ TEST_CASE("MS-AMP's all-reduce: one scale for all replicas, sums in E4M3") {
                 }
                 tally.expect(cpu[op.out][i], static_cast<float>(sum) * inverse, [&] { return fmt::format("{}", i); });
             }
-            if (replicas == 8) CHECK(cpu[op.out][0] < 0.9 * size); // what saturation costs
+            if (replicas == 8) CHECK(cpu[op.out][0] < 0.9 * size); // the loss by saturation
             cpu[op.in.back()][3] = HUGE_VALF;
             run(cpu, op);
             CHECK(std::isnan(cpu[op.out][3]));
@@ -242,12 +242,12 @@ TEST_CASE("layers in FP8 have FP16 master weights; every parameter's moments are
         ++(layer ? scaled : plain);
         if (!layer) continue;
         std::vector<float> again(trainer.backend()[p.weight].begin(), trainer.backend()[p.weight].end());
-        keep_scaled(format("fp16"), again); // they begin as they are kept
+        keep_scaled(format("fp16"), again); // as stored at the start
         CHECK(std::ranges::equal(again, trainer.backend()[p.weight]));
     }
     CHECK(scaled > 0);
     CHECK(plain > 0);
-    std::int64_t reductions = 0; // of one replica, too: gradients of such weights are kept in E4M3
+    std::int64_t reductions = 0; // also with one replica: gradients of such weights are stored in E4M3
     for (const Instruction& i : t.program.check)
         if (const auto* const r = std::get_if<op::AllReduce>(&i.op)) reductions += r->scaled && r->in.size() == 1;
     CHECK(reductions == scaled);
@@ -271,7 +271,7 @@ TEST_CASE("formats of master weights and moments, with a scale or without") {
         CHECK_THROWS_AS(precision(wrong), std::invalid_argument);
     const Dataset data = digits_data();
     TrainOptions o = ms_amp_training();
-    o.precision = p; // no recipe: every parameter
+    o.precision = p; // without a recipe: applies to every parameter
     const TrainingProgram t = build_training_program(o, data);
     for (const ParameterTensors& q : t.parameters) CHECK(t.program[q.weight].kept_as() == format("fp16"));
 }
@@ -291,7 +291,7 @@ TEST_CASE("without amax reduction replicas have scales of their own") {
             REQUIRE(scales.size() == (std::string_view(reduce) == "off" ? 2 : 1));
             CHECK(history.size() == 4 * scales.size());
             differ |= scales.front() != scales.back();
-            for (std::size_t r = 0; r < scales.size(); ++r) { // each follows from the largest of its own history
+            for (std::size_t r = 0; r < scales.size(); ++r) { // each follows from the largest amax of its own history
                 float amax = 0;
                 for (std::size_t i = 0; i < 4; ++i) amax = std::max(amax, history[4 * r + i]);
                 CHECK(scales[r] == d.rule.max / amax);

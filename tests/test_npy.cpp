@@ -1,4 +1,4 @@
-// .npy: files of NumPy and ml_dtypes, headers that lie, dtypes that were lost; and raw files.
+// .npy files of NumPy and ml_dtypes, false headers, lost dtypes; and raw files.
 #include "io_golden.h"
 
 using namespace amp;

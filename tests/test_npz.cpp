@@ -1,4 +1,4 @@
-// .npz against NumPy's own files, damage, and archives that lie.
+// .npz files of NumPy, damaged archives, and archives with false claims.
 #include "io_golden.h"
 
 #include <zip.h>
@@ -8,7 +8,7 @@ using namespace amp::test;
 
 namespace {
 
-/// A .npz of one member.
+/// A .npz file with one member.
 fs::path npz_of(const fs::path& path, const std::string& member, std::string_view bytes,
                 zip_int32_t method = ZIP_CM_DEFLATE) {
     zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
@@ -73,7 +73,7 @@ TEST_CASE("a member whose archive claims another length or checksum is refused")
     std::string crc = bytes, longer = bytes;
     crc[entry + 16] = static_cast<char>(crc[entry + 16] ^ 1);
     CHECK(error_of(write_file(scratch / "crc.npz", crc)).find("CRC") != std::string::npos);
-    longer.replace(entry + 24, 4, little_endian(0xffffff00, 4)); // 4 GB that are not there
+    longer.replace(entry + 24, 4, little_endian(0xffffff00, 4)); // claims 4 GB that are not there
     std::string array = npy_of("(4000,)", 0);
     CHECK(error_of(write_file(scratch / "longer.npz", longer)).find("claims 4294967040 bytes, more than its") !=
           std::string::npos);

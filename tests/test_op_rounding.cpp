@@ -1,5 +1,5 @@
-// The one rounding of every op: its result in each format against its definition in numbers of 60 digits, rounded by
-// the oracle. Chains (products, sums, reductions over replicas) round at every link, which is done link by link here.
+// The single rounding of every op: its result in each format against its definition in numbers of 60 digits, rounded by
+// the oracle. Chains (products, sums, reductions over replicas) round at every step, and so does the definition here.
 #include "reference_ops.h"
 #include "sweep.h"
 
@@ -20,14 +20,14 @@ namespace {
 
 constexpr const char* results[] = {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"};
 
-/// A program of one op, its operands filled with random values of their formats.
+/// A program of one op, with operands of random values of their formats.
 class Bench {
   public:
     TensorId tensor(Shape shape, const char* name) {
         program_.tensors.push_back({.name = "", .shape = std::move(shape), .format = format(name)});
         return {static_cast<std::int32_t>(program_.tensors.size() - 1)};
     }
-    /// Random numbers into these, then the op.
+    /// Fills these tensors with random numbers, then runs the op.
     template <class Op>
     void run(const Op& op, std::initializer_list<TensorId> operands) {
         start(operands);
@@ -66,7 +66,7 @@ void check(const char* what, const Tally& tally, std::uint64_t at_least) {
     CHECK(tally.cases >= at_least);
 }
 
-/// Element by element: out = f(operands).
+/// Compares element by element: out = f(operands).
 template <class Make, class F>
 void check_map(const char* what, int operands, const Make& make, const F& f) {
     Tally tally;
@@ -86,7 +86,7 @@ void check_map(const char* what, int operands, const Make& make, const F& f) {
 }
 
 Real derivative(Real (*f)(const Real&), const Real& x) {
-    const Real h = 1e-15; // an error of h^2
+    const Real h = 1e-15; // gives an error of h^2
     return (f(x + h) - f(x - h)) / (2 * h);
 }
 
@@ -144,7 +144,8 @@ TEST_CASE("activations and their gradients") {
             },
             [&](const Real& x, const Real& g) {
                 if (row.kind == op::ActivationKind::relu) return x > 0 ? g : Real(0);
-                if (row.kind == op::ActivationKind::tanh) return Real(g * (1 - x * x)); // x is the result here
+                // x is the op's result here
+                if (row.kind == op::ActivationKind::tanh) return Real(g * (1 - x * x));
                 if (row.kind == op::ActivationKind::sigmoid) return Real(g * x * (1 - x));
                 return Real(g * derivative(row.f, x));
             });
@@ -200,7 +201,7 @@ TEST_CASE("norms and their gradients") {
             const TensorId to_x = c.tensor({rows, n}, result), to_w = c.tensor({n}, result),
                            to_b = centers ? c.tensor({n}, result) : TensorId{};
             c.run(op::NormBackward{kind, x, v, g, to_x, to_w, to_b, 1e-5}, {x, v, g});
-            // y = norm without weight: the gradient of weight is the sum of g y, and the textbook's formula for x.
+            // y is the norm without weight: the gradient of weight is the sum of g y; x has the textbook's formula.
             const Reals y = reference::norm(c.values(x), Reals(n, Real(1)), {}, eps, centers), grad = c.values(g),
                         weight = c.values(v), values = c.values(x);
             Reals want_x, want_w(n, Real(0)), want_b(n, Real(0));
@@ -315,7 +316,7 @@ TEST_CASE("chains of a matrix product round at every link to the accumulator, th
                         float sum = 0;
                         for (std::int64_t l = 0; l < k; ++l)
                             sum = rounded(accumulate, reference::at(a, i * k + l) * reference::at(c, j * k + l) + sum);
-                        // The bias is added in FP32 at least, as an epilogue does it.
+                        // The bias is added in FP32 or wider, as in a kernel's epilogue.
                         sum = rounded(accumulate, Real(rounded("fp32", Real(sum) + reference::at(d, j))));
                         want.emplace_back(sum);
                     }

@@ -16,7 +16,7 @@ using namespace amp::test;
 
 namespace {
 
-/// The generator of tests/data/torch/optimizer.py: one linear congruential generator an element.
+/// The generator of tests/data/torch/optimizer.py: a linear congruential generator for each element.
 class Stream {
   public:
     explicit Stream(std::size_t n) : x_(n) {
@@ -37,7 +37,7 @@ class Stream {
     std::vector<std::uint64_t> x_;
 };
 
-/// A parameter with its state.
+/// A parameter with its optimizer state.
 struct Subject {
     FormatSpec weight_format, m_format, v_format;
     std::vector<float> weight, m, v, compensation;
@@ -76,7 +76,7 @@ OptimizerOptions options_of(const nlohmann::json& row) {
     return o;
 }
 
-/// Whether all recorded hashes come out; which do not.
+/// The recorded hashes that do not match; empty if all do.
 std::string mismatches(const nlohmann::json& row, const OptimizerOptions& o) {
     constexpr std::size_t count = 256;
     const FormatSpec f = format(row["dtype"].get<std::string>());
@@ -117,7 +117,7 @@ OptimizerOptions adam(double learning_rate, double eps = 1e-8) {
     return {.kind = OptimizerKind::adam, .learning_rate = learning_rate, .eps = eps};
 }
 
-/// Steps t = 1 ... of one element, all with this gradient.
+/// Makes steps first ... last of one element, all with the same gradient.
 void train(Subject& s, const OptimizerOptions& o, std::int64_t first, std::int64_t last, float gradient) {
     const std::vector<float> g(s.weight.size(), quantize(s.weight_format, gradient));
     for (std::int64_t t = first; t <= last; ++t) s.step(o, t, g);
@@ -138,7 +138,7 @@ TEST_CASE("the second moment of Adam rises in BF16 and never falls") {
         train(s, adam(0), 3001, 6000, 1e-4F);
         CHECK(s.v[0] == doctest::Approx(row.low).epsilon(2e-3));
     }
-    // No value can decay by 0.999: every one of a binade.
+    // No value of the binade can decay by 0.999.
     for (std::uint32_t code = 0x3f80; code < 0x4000; ++code) {
         Subject s({1.0F}, "bf16");
         s.v[0] = decode(s.v_format, code);
@@ -188,7 +188,7 @@ TEST_CASE("an update below half a last place is lost, unless Kahan keeps it") {
 }
 
 TEST_CASE("fused kernels round once") {
-    // One step from zero state: m = (1 - b1) g, v = (1 - b2) g^2 in FP64, each rounded once.
+    // One step from zero state: m = (1 - b1) g and v = (1 - b2) g^2 in FP64, each rounded once.
     for (const char* name : {"adam-fused", "apex-adam"}) {
         OptimizerOptions o = optimizer(name).options;
         Subject s({0.5F}, "fp32");
@@ -201,7 +201,7 @@ TEST_CASE("fused kernels round once") {
         CHECK(s.v[0] == v);
         CHECK(s.weight[0] == doctest::Approx(0.499).epsilon(1e-7));
     }
-    // Decoupled decay: torch takes it from the weight first, Apex adds it to the direction.
+    // Decoupled decay: torch subtracts it from the weight first, Apex adds it to the direction.
     Subject torch({1.0F}, "fp32"), apex({1.0F}, "fp32");
     OptimizerOptions o = optimizer("adamw-fused").options, p = optimizer("apex-adamw").options;
     o.weight_decay = p.weight_decay = 0.1;

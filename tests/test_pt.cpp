@@ -1,4 +1,4 @@
-// .pt: files of PyTorch, damage, and pickles that want more than data.
+// .pt files of PyTorch, damage, and pickles that ask for more than data.
 #include "io_golden.h"
 
 #include <zip.h>
@@ -8,7 +8,7 @@ using namespace amp::test;
 
 namespace {
 
-/// An archive as torch.save writes it, of the given pickle and one storage of 24 bytes.
+/// An archive as torch.save writes it, with the given pickle and one storage of 24 bytes.
 fs::path pt_of(const fs::path& path, std::string_view pickle, std::string_view storage = "abcdefghijklmnopqrstuvwx") {
     zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
     REQUIRE(archive != nullptr);
@@ -152,8 +152,7 @@ TEST_CASE("pickles that are broken or want the reader's memory and time are refu
     std::string doubling = "]"; // 2^60 leaves through 60 lists
     for (char level = 1; level < 60; ++level) doubling += std::string("q") + level + "0](h" + level + "h" + level + "e";
     check_refused(pickled(doubling), "too often");
-    std::string long_names =
-        "}q\x01" + text(std::string(100'000, 'k')) + "q\x02"; // one long name, used again and again
+    std::string long_names = "}q\x01" + text(std::string(100'000, 'k')) + "q\x02"; // one long name, used repeatedly
     for (int i = 0; i < 1000; ++i)
         long_names += "0}h\x02N"
                       "sq\x03"

@@ -1,5 +1,5 @@
-// Views in .pt files: every byte of a shared storage is read once at most, whatever the view is of, compressed or not,
-// and an expanded view is counted from its distinct elements.
+// Views in .pt files: every byte of a shared storage is read at most once, whatever the view, compressed or not; and an
+// expanded view is counted by its distinct elements.
 #include "io_golden.h"
 
 #include <ampscope/sim/analysis/cast_count.h>
@@ -34,7 +34,7 @@ struct View {
     Extents shape, stride;
 };
 
-/// An archive as torch.save writes it: views "0", "1" ... of one storage of floats.
+/// An archive as torch.save writes it, with views "0", "1" ... of one storage of floats.
 fs::path pt_of(const fs::path& path, const std::vector<View>& views, const std::vector<float>& storage,
                bool deflated = false, const std::string& type = "FloatStorage") {
     std::string pickle = "\x80\x02}(";
@@ -86,11 +86,11 @@ double seconds_of(const std::function<void()>& work) {
 
 TEST_CASE("any view gives its elements in C order, from stored and from compressed storages") {
     const Scratch scratch;
-    const std::vector<float> storage = numbers(300'000); // more than one part that is held
+    const std::vector<float> storage = numbers(300'000); // more than the part that is kept in memory
     const std::vector<View> views = {
         {0, {300'000}, {1}},            // all
         {299'999, {1}, {1}},            // the last
-        {5, {100, 1000}, {2000, 2}},    // every second of a row
+        {5, {100, 1000}, {2000, 2}},    // every second element of a row
         {7, {29}, {10'000}},            // few, far apart
         {0, {3, 4, 5}, {1, 10, 100}},   // permuted, with holes
         {0, {100, 50}, {1, 1}},         // windows that overlap
@@ -100,9 +100,9 @@ TEST_CASE("any view gives its elements in C order, from stored and from compress
         {3, {2, 70'000}, {0, 3}},       // expanded around a strided view
         {299'000, {0, 5}, {1, 1}},      // empty
         {9, {}, {}},                    // a scalar
-        {100, {1, 200, 1}, {0, 1, 99}}, // strides of extents of one mean nothing
+        {100, {1, 200, 1}, {0, 1, 99}}, // strides along extents of 1 are ignored
         {200'000, {50'000}, {2}},
-        {100'000, {50'000}, {1}}, // before the one before it
+        {100'000, {50'000}, {1}}, // lies before the one before it in the list
     };
     for (const bool deflated : {false, true}) {
         const auto file = open_tensor_file(pt_of(scratch / "a.pt", views, storage, deflated));
@@ -136,7 +136,7 @@ TEST_CASE("an expanded view counts as its elements one by one do") {
             CHECK(a.histogram == b.histogram);
             CHECK(a.max == b.max);
             CHECK(a.min_nonzero == b.min_nonzero);
-            CHECK(a.sums.absolute == b.sums.absolute); // exact here: few bits, of one range
+            CHECK(a.sums.absolute == b.sums.absolute); // exact here: few bits in a small range
             CHECK(a.sums.squares == doctest::Approx(b.sums.squares).epsilon(1e-14));
             CHECK(measure_divided(*view, i, 3, 1).histogram == measure_divided(*all, 0, 3, 1).histogram);
             CHECK(measure_directed(*view, i, 1, Rounding::up, 1) == measure_directed(*all, 0, 1, Rounding::up, 1));
@@ -174,9 +174,9 @@ TEST_CASE("many views of one storage take as long as the storage") {
         const auto apart = open_tensor_file(pt_of(scratch / "b.pt", views, storage, deflated));
         const double once = seconds_of([&] { sum_up(*whole); }), together = seconds_of([&] { sum_up(*apart); });
         CAPTURE(deflated);
-        CHECK(together < 20 * once + 0.5); // read from the beginning each time it would be 200 times as long
+        CHECK(together < 20 * once + 0.5); // reading from the beginning each time would take 200 times as long
     }
-    // From the last to the first, which a stored one does not mind.
+    // From last to first, which a stored member allows.
     std::ranges::reverse(views);
     const double backward = seconds_of([&] { sum_up(*open_tensor_file(pt_of(scratch / "c.pt", views, storage))); });
     CHECK(backward < 5);

@@ -1,5 +1,5 @@
-// random.h and stochastic rounding: published vectors, the layout of keyed words, exact probabilities by counting every
-// random word, frequencies, and independence across steps, streams and seeds.
+// random.h and stochastic rounding: published vectors, the layout of keyed words, exact probabilities by trying every
+// random word, frequencies, and independence of steps, streams and seeds.
 #include "cases.h"
 
 #include <ampscope/formats/random.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-/// How many of `n` elements round up, if each does with probability p, give or take five standard deviations.
+/// Whether the number of elements rounded up, out of n with probability p, is within five standard deviations.
 bool plausible(std::uint64_t ups, std::uint64_t n, double p) {
     return std::fabs(static_cast<double>(ups) - p * static_cast<double>(n)) <=
            5 * std::sqrt(static_cast<double>(n) * p * (1 - p));
@@ -22,7 +22,7 @@ bool plausible(std::uint64_t ups, std::uint64_t n, double p) {
 } // namespace
 
 TEST_CASE("Philox4x32-10 known answers") {
-    // Random123's published kat_vectors; TensorFlow's and others' tests carry the same three.
+    // Random123's published kat_vectors, which the tests of TensorFlow and others use, too.
     CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
     constexpr std::uint32_t ones = 0xffffffff;
     CHECK(philox4x32({ones, ones, ones, ones}, {ones, ones}) == Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -59,7 +59,7 @@ TEST_CASE("stochastic rounding goes up for exactly floor(f * 2^16) of the 2^16 w
             const double discarded = std::ldexp(x - below, -low.exponent); // exact: neighbours, and a power of two
             const std::uint32_t truncated = encode(f, sign * x, {.rounding = Rounding::toward_zero});
             const auto goes_up = [&](int random_bits, std::uint64_t word) {
-                Flags flags; // beyond the largest value of FP6 and FP4 going up shows in the overflow flag only
+                Flags flags; // above the largest value of FP6 and FP4, rounding up shows in the overflow flag only
                 const Policy policy{.rounding = Rounding::stochastic,
                                     .random_bits = static_cast<std::uint8_t>(random_bits)};
                 const std::uint32_t code = encode(f, sign * x, policy, static_cast<std::uint32_t>(word), flags);
@@ -94,8 +94,8 @@ TEST_CASE("exact values never move") {
 }
 
 TEST_CASE("bytes of the words are uniform") {
-    // Pearson's chi-square with 255 degrees of freedom: above 347 once in 10^4. The seed is fixed, so this cannot
-    // flicker.
+    // Pearson's chi-square with 255 degrees of freedom: exceeds 347 once in 10^4 cases. The seed is fixed, so the
+    // result is always the same.
     const RandomKey key{.seed = 2026, .stream = 3, .step = 5};
     for (const int random_bits : {16, 32}) {
         for (int shift = 0; shift < random_bits; shift += 8) {
@@ -107,7 +107,7 @@ TEST_CASE("bytes of the words are uniform") {
             CAPTURE(random_bits);
             CAPTURE(shift);
             CHECK(chi < 347);
-            CHECK(chi > 178); // too even would be as wrong
+            CHECK(chi > 178); // too even would be just as wrong
         }
     }
 }
@@ -167,9 +167,9 @@ TEST_CASE("40 updates of 0.1 ulp") {
         return moved;
     };
     const Moved fresh = train(true), reused = train(false);
-    // The mean moves 4 ulp, give or take 5 * sqrt(40 * 0.1 * 0.9 / 4096); 0.9^40 of the weights have not moved.
+    // The mean moves by 4 ulp, plus or minus 5 * sqrt(40 * 0.1 * 0.9 / 4096); 0.9^40 of the weights have not moved.
     CHECK(std::fabs(fresh.mean - 4) < 0.15);
     CHECK(plausible(static_cast<std::uint64_t>(fresh.unmoved), weights, std::pow(0.9, 40)));
-    // The fault this keying prevents: with the same words every step nine weights in ten stay where they are.
+    // The fault that this key prevents: with the same words in every step nine weights in ten never move.
     CHECK(plausible(static_cast<std::uint64_t>(reused.unmoved), weights, 0.9));
 }

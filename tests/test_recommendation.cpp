@@ -14,7 +14,7 @@ using namespace amp::test;
 
 namespace {
 
-/// Values of a format and their neighbours, both signs, from far below to far above it: every edge and every tie.
+/// Values of a format and their neighbours, of both signs, from far below to far above it: every edge and every tie.
 std::vector<float> edges_of(const FormatSpec& f) {
     std::vector<float> values;
     const auto add = [&](double x) {
@@ -40,7 +40,7 @@ constexpr std::array all_roundings = {Rounding::nearest_even, Rounding::nearest_
                                       Rounding::down,         Rounding::up,           Rounding::to_odd,
                                       Rounding::stochastic};
 
-/// A tensor and what is known of it under one policy.
+/// A tensor, and its histograms under one policy.
 struct Subject {
     Scratch scratch;
     std::unique_ptr<TensorFile> file;
@@ -59,7 +59,7 @@ struct Subject {
     [[nodiscard]] ClassCounts derived(const FormatSpec& f, int k) const {
         return classify(all, directed, f, k, rule());
     }
-    /// By casting every element; under stochastic rounding with the random bits that are worst for each class.
+    /// Counts by casting every element; under stochastic rounding with the worst random bits for each class.
     [[nodiscard]] ClassCounts cast(const FormatSpec& f, int k) const {
         const auto count = [&](Rounding rounding) {
             Policy p = policy;
@@ -70,7 +70,7 @@ struct Subject {
             return ClassCounts{whole(n.underflow), whole(n.subnormal), whole(n.normal), whole(n.overflow)};
         };
         if (policy.rounding != Rounding::stochastic) return count(policy.rounding);
-        return count(Rounding::toward_zero); // but for what can overflow, which is tested on its own
+        return count(Rounding::toward_zero); // except for what can overflow, which is tested by itself
     }
 };
 
@@ -140,7 +140,7 @@ TEST_CASE("the window is where casts lose less than the limit and overflow nowhe
                 CHECK(overflow(r.window->high) == 0);
                 CHECK(overflow(r.window->high + 1) > 0);
                 CHECK(r.log2_scale ==
-                      (r.window->low <= 0 ? 0 : r.window->high - 2)); // to odd loses nothing, unscaled neither
+                      (r.window->low <= 0 ? 0 : r.window->high - 2)); // rounding to odd loses nothing, even unscaled
             }
         }
 }

@@ -1,4 +1,4 @@
-// Listing recordings: which files, which step, kind and scale, what is counted once, what is an error and what goes on.
+// Listing recordings: which files, steps, kinds and scales; what is counted once; what is an error; what still works.
 #include "io_files.h"
 
 #include <ampscope/sim/io/recording.h>
@@ -122,7 +122,7 @@ TEST_CASE("a folder that cannot be listed is named, and hides nothing else") {
     record(scratch / "c/step_3.safetensors", {"w"});
     fs::permissions(scratch.folder(), fs::perms::all);
     fs::permissions(scratch / "b", fs::perms::none);
-    const bool root = ::geteuid() == 0; // whom nothing is forbidden
+    const bool root = ::geteuid() == 0; // root may do anything
     if (root) REQUIRE(::seteuid(65534) == 0);
     const Recording found = find_tensors({scratch.folder()});
     if (root) REQUIRE(::seteuid(0) == 0);
@@ -169,7 +169,7 @@ TEST_CASE("so of run folders below a folder, and whatever lies in the place of t
 
     fs::remove_all(scratch / "a/gradients");
     CHECK(find_tensors({scratch.folder()}).tensors.size() == 2);
-    CHECK(find_tensors({scratch / "a"}).errors.size() == 1); // no tensor file
+    CHECK(find_tensors({scratch / "a"}).errors.size() == 1); // not a tensor file
     fs::create_symlink("/nowhere", scratch / "a/gradients");
     for (const fs::path& path : {scratch.folder(), scratch / "a"}) {
         const Recording broken = find_tensors({path});
@@ -226,9 +226,9 @@ TEST_CASE("the real recordings" * doctest::test_suite("real_recordings")) {
         elements += tensor.entry.count;
         activations += tensor.kind == GradientKind::activation ? 1u : 0u;
         CHECK(tensor.step.has_value());
-        CHECK(tensor.file.extension() != ".pt"); // the same tensors came from .npz or .safetensors, whichever is first
+        CHECK(tensor.file.extension() != ".pt"); // the same tensors came first as .npz or .safetensors
     }
-    CHECK(found.warnings.size() == 6); // three steps, each also as .pt and .npz
+    CHECK(found.warnings.size() == 6); // three steps, each also as .pt and as .npz
     CHECK(activations > 0);
     CHECK(elements > 2'000'000);
     fmt::print("{} tensors, {} elements, {} of activations\n", found.tensors.size(), elements, activations);

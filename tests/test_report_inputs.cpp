@@ -1,5 +1,5 @@
-// What amp-report takes for one run: folders that are named twice, copies, lines that come twice; and what it cannot
-// read: pipes, devices, JSON that is nested too deep or too large.
+// What amp-report takes for the same run: folders named twice, copies, repeated lines; and what it cannot read: pipes,
+// devices, JSON that is too deep or too large.
 #include "tool.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::string histogram_line(int step, const std::string& tensor, int count) {
                        step, tensor, count);
 }
 
-/// A run of 30 steps that ends at that loss; the folder.
+/// Writes a run of 30 steps with that final loss; returns the folder.
 fs::path write_run(const fs::path& folder, const std::string& precision, int seed, double loss) {
     fs::create_directories(folder);
     write_file(folder / "run.json", Json{{"schema_version", 1},
@@ -67,14 +67,14 @@ TEST_CASE("a run that comes twice is one run, and no second seed") {
     const Scratch scratch;
     const fs::path runs = scratch / "runs";
     const std::string fp32 = write_run(runs / "fp32", "fp32", 0, 1).string();
-    const std::string other = write_run(runs / "other", "other", 0, 1.015).string(); // within 2 %, beyond 1 %
+    const std::string other = write_run(runs / "other", "other", 0, 1.015).string(); // above 1 %, within 2 %
     const Json once = group_of(fp32 + " " + other);
     CHECK(once["bound"].get<double>() == doctest::Approx(0.02));
     CHECK(standing(once, "other") == "holds");
 
     fs::copy(fp32, scratch / "copy", fs::copy_options::recursive);
     fs::create_directory_symlink(fp32, scratch / "link");
-    write_run(scratch / "claims", "fp32", 1, 1); // a copy with another seed written into it
+    write_run(scratch / "claims", "fp32", 1, 1); // a copy that states another seed
     const std::string here = scratch.folder().string();
     for (const std::string& again : {fp32, fp32 + "/", runs.string(), here + "/copy", here + "/link", here + "/claims",
                                      here + "/runs/../runs/fp32", here}) {
@@ -89,7 +89,7 @@ TEST_CASE("a run that comes twice is one run, and no second seed") {
         CHECK(contains(page.out, "counted once"));
         CHECK(contains(twice["rows"][0]["runs"][0]["warnings"].dump(), "counted once"));
     }
-    // Two seeds are two; a second run of one seed that came out otherwise is none.
+    // Two seeds make two runs; a second run of one seed with another result does not make two.
     const std::string second = write_run(scratch / "second", "fp32", 1, 1.001).string(),
                       rerun = write_run(scratch / "rerun", "fp32", 0, 1.002).string();
     CHECK(group_of(fp32 + " " + other + " " + second)["bound"].get<double>() == doctest::Approx(0.010005));
@@ -99,7 +99,7 @@ TEST_CASE("a run that comes twice is one run, and no second seed") {
     // Of two copies the one with gradients stays.
     fs::remove(scratch / "copy/histograms.jsonl");
     CHECK(group_of(here + "/copy " + fp32)["gradients"]["tensors"][0]["nonzero"] == 150);
-    // Gradients without a run, likewise.
+    // The same for gradients without a run.
     CHECK(group_of(AMP_SAMPLE "/deep_tanh " AMP_SAMPLE "/deep_tanh/")["rows"].size() == 1);
 }
 
@@ -121,12 +121,12 @@ TEST_CASE("lines that come twice are counted once, the last of them") {
     CHECK(contains(same.err, "histograms.jsonl: 1 lines repeat the step and tensor of an earlier one, 0 of them with"));
     CHECK(contains(same.err, "metrics.jsonl: 2 steps are logged more than once, 0 of them differently"));
 
-    // Two lines that differ: the last one, unless it cannot be read.
+    // Two different lines: the last one counts, unless it cannot be read.
     append(run / "histograms.jsonl",
            histogram_line(7, "a.weight.grad", 8) + "{\"step\":7,\"tensor\":\"a.weight.grad\",\n");
     append(run / "metrics.jsonl", metrics_line(29, 11));
     CHECK(nonzero() == 153);
-    CHECK(row()["final_loss"]["mean"].get<double>() == doctest::Approx(2)); // the mean of ten
+    CHECK(row()["final_loss"]["mean"].get<double>() == doctest::Approx(2)); // the mean of ten losses
     const Outcome other = report(run.string());
     CHECK(contains(other.err, "2 lines repeat the step and tensor of an earlier one, 1 of them with other counts"));
     CHECK(contains(other.err, "3 steps are logged more than once, 1 of them differently"));
@@ -226,7 +226,7 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
         refuses(file, lines ? "line 1 is longer than 16 MiB" : "is larger than 16 MiB");
         write_file(run / file, saved);
     }
-    // Two configurations of 200,000 keys are compared in seconds.
+    // Configurations with 200,000 keys are compared in seconds.
     const std::string saved = read_file(run / "run.json");
     std::string keys = "{";
     for (int i = 0; i < 200'000; ++i) keys += "\"" + std::to_string(i) + "\":0,";
@@ -239,7 +239,7 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
     for (const char* part : {"run.json /a: 1 and 2", "run.json /b/1: 2 and nothing", "run.json /c: nothing and {}"})
         CHECK(contains(diff.out, part));
     write_file(run / "run.json", saved);
-    // Lines that are nested too deep are left out as other broken ones are.
+    // Lines that are too deep are left out, as other broken lines are.
     append(run / "metrics.jsonl", deep + "\n");
     append(run / "histograms.jsonl", "{\"rows\":" + deep + "\n");
     const Outcome o = run_command(limited + AMP_REPORT " " + run.string());
@@ -250,7 +250,7 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
 
 TEST_CASE("a copy of an earlier time is the same run, told by its steps and not by its bytes") {
     const Scratch scratch;
-    // Logs these losses; a negative one stands for NaN.
+    // Writes a run with these losses; a negative one stands for NaN.
     const auto write = [&](const char* name, int seed, const std::vector<double>& losses, bool ended = false) {
         const fs::path run = write_run(scratch / name, "fp32", seed, 1);
         std::string lines;
@@ -287,7 +287,7 @@ TEST_CASE("a copy of an earlier time is the same run, told by its steps and not 
                     fmt::format(" (seed 0){}, cut off after step {}; counted once", same, n - 1));
     is_left_out(write("short", 0, first(4), true), " (seed 0)" + same + ", ended after step 3; counted once");
     is_left_out(write("claims", 7, first(4)), " (seed 7)" + same + ", cut off after step 3; counted once");
-    // A space more, a line less.
+    // One space more, one line less.
     const fs::path spaced = write("spaced", 0, losses);
     std::string lines = read_file(spaced / "metrics.jsonl");
     write_file(spaced / "metrics.jsonl", lines.replace(lines.find(','), 1, ", "));
@@ -295,7 +295,7 @@ TEST_CASE("a copy of an earlier time is the same run, told by its steps and not 
     lines.erase(lines.find("{\"step\":2"), lines.find("{\"step\":3") - lines.find("{\"step\":2"));
     write_file(spaced / "metrics.jsonl", lines);
     is_left_out(spaced, " (seed 0)" + same + ", with 5 of its 6 steps; counted once");
-    // Of three the longest stays, wherever it is.
+    // Of three copies the longest stays, wherever it is.
     CHECK(group_of((scratch / "early").string() + " " + run + " " + spaced.string())["rows"][0]["runs"].size() == 1);
 
     const auto both_stay = [&](const fs::path& a, const fs::path& b) {
@@ -311,13 +311,13 @@ TEST_CASE("a copy of an earlier time is the same run, told by its steps and not 
     };
     both_stay(run, write("other", 0, {6, 5, 4, 3.5}));
     both_stay(run, write("more", 0, {6, 5, 4, 3, 2, 1.5}));
-    both_stay(run, write("one", 7, first(1))); // any two seeds may begin with the same loss
+    both_stay(run, write("one", 7, first(1))); // two seeds may begin with the same loss
     const fs::path of_bf16 = write("bf16", 0, first(4));
     const std::string configuration = read_file(of_bf16 / "run.json");
     write_file(of_bf16 / "run.json", std::string(configuration).replace(configuration.find("fp32"), 4, "bf16"));
     both_stay(run, of_bf16);
     both_stay(write("nan0", 0, {6, -1, -1, -1}), write("nan1", 1, {6, -1, -1}));
-    // Logs that tell no losses, and no configurations.
+    // Logs without losses and without configurations.
     const auto without_losses = [](const fs::path& folder) {
         std::string rest;
         for (const std::string& line : lines_of(read_file(folder / "metrics.jsonl")))

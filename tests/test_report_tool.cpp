@@ -1,4 +1,4 @@
-// amp-report as a user runs it: real runs of two seeds, gradients without runs, and inputs that went wrong.
+// amp-report as users run it: real runs of two seeds, gradients without runs, and bad inputs.
 #include "tool.h"
 
 #include <ampscope/sim/base/text.h>
@@ -34,7 +34,7 @@ Json row_of(const Json& group, const std::string& precision) {
     return {};
 }
 
-/// The mean of the last ten losses, as metrics.jsonl has them.
+/// The mean of the last ten losses in metrics.jsonl.
 double final_loss(const fs::path& run) {
     std::vector<double> losses;
     for (const std::string& line : lines_of(read_file(run / "metrics.jsonl")))
@@ -44,7 +44,7 @@ double final_loss(const fs::path& run) {
     return sum / 10;
 }
 
-/// What a report counts of each tensor is what amp-histogram counts in the recorded files; returns the latter.
+/// Checks that a report's counts for each tensor are amp-histogram's for the recorded files; returns the latter.
 Json check_gradients(const Json& gradients, const fs::path& run) {
     const Json counted = Tool{AMP_HISTOGRAM}.json(run.string() + " --format fp16,bf16,e4m3,e5m2");
     std::map<std::string, std::map<std::string, std::uint64_t>> zeroed;
@@ -57,7 +57,7 @@ Json check_gradients(const Json& gradients, const fs::path& run) {
     return counted;
 }
 
-/// A run folder of so many steps, and gradients of so many tensors in each, all 2^exponent.
+/// Writes a run folder with so many steps, and gradients of so many tensors in each, all equal to 2^exponent.
 void write_run(const fs::path& folder, const std::string& configuration, int steps, int tensors, int exponent,
                const std::string& tensor = "layer", double loss = 2) {
     fs::create_directories(folder);
@@ -139,11 +139,11 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     CHECK(contains(json["verdict"][2].get<std::string>(), "in fp16 eps is stored as 0"));
     CHECK(group["adam"]["basis"] == "recorded");
 
-    // The gradients: as amp-histogram counts the recorded files, by another way.
+    // The gradients must be counted as by amp-histogram, which reads the recorded files in another way.
     CHECK(group["gradients"]["run"] == (runs / "0/fp32").string());
     const Json counted = check_gradients(group["gradients"], runs / "0/fp32");
 
-    // By step: the recorded steps 0 and 20 of 40 are two of as many columns.
+    // By step: recorded steps 0 and 20 of 40 fill two of as many columns.
     std::map<std::string, std::map<std::int64_t, std::uint64_t>> by_step;
     for (const Json& tensor : counted["tensors"])
         by_step[tensor["name"]][tensor["step"]] =
@@ -158,7 +158,7 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
             CHECK(tensor["underflow_by_column"]["e5m2"][static_cast<std::size_t>(step)][0] ==
                   by_step[tensor["tensor"]][step]);
 
-    // Casts under a scale: sums of what the log has, step by step.
+    // Casts under a scale: the sums of the log's entries for all steps.
     const Json fp8 = row_of(group, "fp8-delayed")["runs"][0];
     std::map<std::string, std::uint64_t> nonzero, underflow, saturated;
     std::size_t at = 0;
@@ -189,7 +189,8 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     CHECK(of_columns == of_e5m2);
     CHECK(of_columns > 0);
 
-    // A row with fewer seeds is compared with FP32's of these; gradients of FP16 are not chosen where others are.
+    // A row with fewer seeds is compared with FP32's runs of these seeds; FP16 gradients are chosen only if there are
+    // no others.
     const std::string seed1 = (runs / "1").string(), seed0 = (runs / "0").string();
     const Json uneven = report.json(seed0 + "/fp32 " + seed1 + "/fp32 " + seed1 + "/amp-fp16")["groups"][0];
     CHECK(row_of(uneven, "amp-fp16")["excess"].get<double>() == doctest::Approx(fp16[1] - fp32[1]).epsilon(1e-9));
@@ -200,7 +201,7 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     CHECK(flushed["flushed"] == true);
     check_gradients(flushed, runs / "0/amp-fp16");
 
-    // The same bytes again, with any number of threads; each file names its hash as sha256sum does.
+    // The same bytes again, with any number of threads; the hash of each file is what sha256sum prints.
     const std::string page = (scratch / "page.html").string();
     REQUIRE(report(runs.string() + " --html - --threads 1 >" + page).code == 0);
     CHECK(report(runs.string() + " --html - --threads 3").out.size() > 10'000);
@@ -240,7 +241,7 @@ TEST_CASE("steps fall into columns that begin where they say") {
         REQUIRE(columns.of(first - 1) == 0);
         REQUIRE(columns.of(first + span + 1) == columns.count() - 1);
         const std::size_t c = random() % columns.count();
-        if (span > std::int64_t{1} << 44) continue; // where doubles no longer tell steps apart
+        if (span > std::int64_t{1} << 44) continue; // where doubles cannot tell steps apart
         REQUIRE(columns.of(columns.begin(c)) == c);
         if (c > 0) REQUIRE(columns.of(columns.begin(c) - 1) == c - 1);
     }
@@ -263,7 +264,7 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
     for (std::size_t at = 0; (at = page.find("<desc id=", at)) != std::string::npos; ++at) ++descriptions;
     CHECK(figures >= 5);
     CHECK(figures == descriptions);
-    // 48 of 100 layers, those that FP16 zeroes most; tensor t holds 2^(-10 - t), so that it zeroes all from 16 on.
+    // The 48 of 100 layers of which FP16 makes most zero; tensor t has 2^(-10 - t), so from 16 on all become zero.
     CHECK(contains(page, "48 of 100 rows"));
     for (const auto& [layer, shown] : {std::pair{15, false}, {16, true}, {63, true}, {64, false}})
         CHECK(contains(page, "layer." + std::to_string(layer) + ", weights") == shown);
@@ -327,7 +328,7 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     CHECK(contains(read_file(scratch / "p.html"), "&lt;script&gt;alert(1)"));
     CHECK(!contains(read_file(scratch / "p.md"), "<script>alert"));
 
-    // FP32 itself may fail, and gradients may be beyond every usable loss scale.
+    // FP32 itself may fail, and gradients may need more than any usable loss scale.
     write_run(scratch / "lost", configuration("fp32"), 30, 2, -180);
     std::ofstream(scratch / "lost/metrics.jsonl") << R"({"step":0,"loss":null,"loss_class":"nan"})"
                                                   << "\n";
@@ -340,7 +341,7 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     report.check_error((runs / "good").string() + " --json - --html -", 2, {"only one of --html"});
     report.check_error((runs / "good").string() + " --limit 2", 2, {"--limit"});
     report.check_error((runs / "good").string() + " --keep x", 2, {"--keep"});
-    fs::create_directories(runs / "kept/gpt-2/mxfp8"); // the last of what would be trained
+    fs::create_directories(runs / "kept/gpt-2/mxfp8"); // the last folder that the training would write
     write_file(runs / "kept/gpt-2/mxfp8/run.json", "{}");
     report.check_error("--keep " + (runs / "kept").string(), 1, {"gpt-2/mxfp8/run.json", "holds a run already"});
     CHECK(!fs::exists(runs / "kept/cnn-0"));

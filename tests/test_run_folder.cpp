@@ -1,5 +1,5 @@
-// The folder of a run is not lost, whatever comes: refused commands change nothing in it, one process at a time writes
-// it, damage is found and told, and what killed programs leave goes away.
+// A run's folder is never lost: refused commands change nothing in it, one process at a time writes it, damage is found
+// and reported, and what killed programs leave is removed.
 #include "tool.h"
 
 #include <ampscope/sim/io/folder_lock.h>
@@ -21,7 +21,7 @@ namespace {
 int flock_fails_with = 0;
 }
 
-/// In place of the C library's, so that a file system without locks can be had.
+/// Replaces the C library's function, to simulate a file system without locks.
 extern "C" int flock(int descriptor, int operation) noexcept {
     if (flock_fails_with == 0) return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
     errno = flock_fails_with;
@@ -39,7 +39,7 @@ const Tool train{AMP_TRAIN};
 const std::string tiny = "--model mlp --width 4 --batch 8 --threads 1 --record-every 3 --statistics-every 0 ";
 const std::string both = "--precision fp32,amp-bf16 ", small = tiny + both + "--checkpoint-every 2 ";
 
-/// Everything below a folder: contents by name.
+/// The contents of all files below a folder, by name.
 std::map<std::string, std::string> contents(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
@@ -54,7 +54,7 @@ void check_refused(const fs::path& folder, const std::string& arguments, std::in
     CHECK(contents(folder) == before);
 }
 
-/// A run of two precisions over 9 steps, with checkpoints 8 and 9.
+/// A run of two precisions with 9 steps and checkpoints 8 and 9.
 struct Recorded {
     Scratch scratch;
     fs::path runs = scratch / "runs", fp32 = runs / "fp32", bf16 = runs / "amp-bf16";
@@ -79,7 +79,7 @@ TEST_CASE("a command that is refused changes no folder, of whichever run") {
 
     const std::string run = read_file(r.bf16 / "run.json");
     write_file(r.bf16 / "run.json", std::string(run).replace(run.find("\"seed\": 0"), 9, "\"seed\": 7"));
-    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/run.json", "/seed"}); // fp32 would be fine
+    check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/run.json", "/seed"}); // fp32 alone would be fine
     fs::remove(r.bf16 / "run.json");
     check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16", "metrics.jsonl", "no run.json"});
     fs::rename(r.bf16, r.scratch / "elsewhere");
@@ -92,7 +92,7 @@ TEST_CASE("a command that is refused changes no folder, of whichever run") {
     check_refused(r.runs, "--steps 12 " + r.resume, {"amp-bf16/metrics.jsonl", "shorter than its checkpoint"});
     write_file(r.bf16 / "metrics.jsonl", lines);
 
-    // Something else in the place of what would be written.
+    // Something else in the place of a file or folder to be written.
     for (const std::string part : {"metrics.jsonl", "run.json", "state", "checkpoints/step_000009.safetensors"})
         for (const char* kind : {"folder", "link", "process", "pipe", "file"}) {
             const fs::path place = r.bf16 / part, aside = r.scratch / "aside";
@@ -128,7 +128,7 @@ TEST_CASE("files that are no run's are not written over") {
         CHECK(!fs::exists(scratch / "runs/fp32"));
         fs::remove_all(scratch / "runs");
     }
-    // What is left by a program that was killed before it began.
+    // The leftovers of a program that was killed before it began.
     fs::create_directories(scratch / "runs/fp32/gradients");
     write_file(scratch / "runs/fp32/metrics.jsonl", "");
     CHECK(train(small + record).code == 0);
@@ -144,11 +144,11 @@ TEST_CASE("one process at a time records into a folder, and one part of a proces
         CHECK(fs::exists(r.bf16 / ".lock"));
     }
     CHECK(!fs::exists(r.bf16 / ".lock"));
-    write_file(r.bf16 / ".lock", "process 1 on elsewhere\n"); // of a process that was killed
+    write_file(r.bf16 / ".lock", "process 1 on elsewhere\n"); // left by a killed process
     CHECK(train(small + "--steps 10 " + r.resume).code == 0);
     CHECK(!fs::exists(r.bf16 / ".lock"));
 
-    // Two that begin at once do not both get it, and a killed process holds nothing.
+    // If two begin at once only one gets the folder, and a killed process holds nothing.
     const std::string command = train.path + " " + small + "--steps 1000000 --record " + (r.scratch / "long").string();
     const Outcome two =
         run_command(fmt::format("bash -c '{0} & a=$!; {0} & b=$!; wait -n; kill -KILL $a $b; wait'", command));
@@ -302,7 +302,7 @@ TEST_CASE("runs begin again only where they cannot have had a checkpoint in comm
                       {runs.string() + ": its runs have no checkpoint of the same step (" + held + "): put back"},
                       options);
     };
-    // What a kill leaves after so many steps, of which the sixth ends with a checkpoint.
+    // The leftovers of a kill after so many steps, of which the sixth ends with a checkpoint.
     const auto killed_at = [&](int steps) {
         fs::remove_all(runs);
         REQUIRE(train(options + both + fmt::format("--steps {}", steps)).code == 0);
@@ -315,7 +315,7 @@ TEST_CASE("runs begin again only where they cannot have had a checkpoint in comm
         killed_at(8);
         fs::remove(lost / "checkpoints/step_000006.safetensors");
         refuses(lost == fp32 ? "fp32: none; amp-bf16: 6" : "fp32: 6; amp-bf16: none");
-        // What was watched beside the reference would be watched no more without it.
+        // Without the reference, what was watched beside it could not be watched any more.
         check_refused(runs, "--resume --steps 12 --precision amp-bf16",
                       {"amp-bf16/run.json: /recording/reference differs from this run's"}, options);
         const Outcome o = resume(12, "--precision fp32 ");
@@ -332,7 +332,7 @@ TEST_CASE("runs begin again only where they cannot have had a checkpoint in comm
     CHECK(contains(o.err, "no checkpoint that every run has; begins again at step 0"));
     CHECK(lines_of(read_file(fp32 / "metrics.jsonl")).size() == 7);
 
-    // One that went on alone: both go back to the newest that both have, if there is one.
+    // One run that continued alone: both go back to the newest checkpoint that both have, if there is one.
     for (const auto& [steps, alone, held] :
          {std::tuple(8, 12, ""), {8, 18, "fp32: 12, 18; amp-bf16: 6"}, {3, 12, "fp32: 6, 12; amp-bf16: none"}}) {
         killed_at(steps);

@@ -1,4 +1,5 @@
-// safetensors: files of its own library, the rules that make a file invalid, and lies that readers have fallen for.
+// safetensors files of its own library, the rules that make a file invalid, and false claims that readers have
+// believed.
 #include "io_golden.h"
 
 #include <vector>
@@ -12,7 +13,7 @@ std::string file_of(const std::string& header, std::size_t data) {
     return little_endian(header.size(), 8) + header + std::string(data, 'x');
 }
 
-/// A header of one tensor.
+/// A header with one tensor.
 std::string tensor(const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
 }
@@ -127,7 +128,7 @@ TEST_CASE("every rule refuses its lies, and says which it is") {
         {file_of(good, 9), "truncated or has something appended"},
         {file_of("{}", 1), "truncated or has something appended"},
         {file_of(tensor("F32", "[1000000000000]", "[0,4000000000000]"), 8), "truncated or has something appended"},
-        // what a tensor must say, and no more
+        // what a tensor must have, and nothing else
         {file_of(R"({"a":{"dtype":"U8","shape":[1]}})", 1), "needs dtype, shape and data_offsets"},
         {file_of(R"({"a":{}})", 0), "needs dtype, shape and data_offsets"},
         {file_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"strides":[1]}})", 1),

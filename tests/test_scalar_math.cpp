@@ -1,4 +1,4 @@
-// Elementary functions: a sample of the sweep, and what they give at the ends.
+// Elementary functions: a sample of the sweep, and results at the ends of the range.
 #include "scalar_math_proof.h"
 
 using namespace amp;

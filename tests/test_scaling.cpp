@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t tokens = 16, inputs = 48, outputs = 32;
 
-/// The numbers of linear.py.
+/// The numbers that linear.py makes.
 std::vector<float> numbers(std::int64_t count, std::uint32_t seed, std::uint32_t spread) {
     std::vector<float> values;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -33,7 +33,7 @@ std::vector<float> numbers(std::int64_t count, std::uint32_t seed, std::uint32_t
     return values;
 }
 
-/// A scaled layer on its own, in FP32 but for what the recipe casts; its gradient is given.
+/// A scaled layer by itself, in FP32 except for the recipe's casts; its output gradient is given.
 struct Layer {
     Program program;
     TensorId x, weight, grad, out, loss, to_x, to_weight;
@@ -72,7 +72,7 @@ std::vector<float> words(const std::string& hex) {
     return values;
 }
 
-/// |a - b| / |b|, as vectors.
+/// |a - b| / |b| in Euclidean norms.
 double distance(std::span<const float> a, const std::vector<float>& b) {
     REQUIRE(a.size() == b.size());
     double difference = 0, size = 0;
@@ -83,14 +83,14 @@ double distance(std::span<const float> a, const std::vector<float>& b) {
     return std::sqrt(difference / size);
 }
 
-/// Every number of a product's result, before it is rounded to its format (here FP32), against the definition.
+/// Compares every number of a product's result, before it is rounded to its format (FP32 here), with the definition.
 void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) {
     const BlockScaling &sa = m.a_scale.scaling, &sb = m.b_scale.scaling;
     const auto or_all = [&](std::int64_t extent) { return extent == 0 ? m.k : extent; };
     const std::int64_t block =
         std::min(or_all(m.transpose_a ? sa.rows : sa.columns), or_all(m.transpose_b ? sb.columns : sb.rows));
     const bool mx = is_mx(sa.rule);
-    /// Element l of line `line` of an operand whose k lies along rows, or columns; and its scale.
+    /// Element l of line `line` of an operand whose k runs over rows, or columns; and its scale.
     const auto element = [&](TensorId id, const op::OperandScale& of, bool k_is_rows, std::int64_t lines,
                              std::int64_t line, std::int64_t l) {
         const std::int64_t columns = k_is_rows ? lines : m.k, rows = k_is_rows ? m.k : lines;
@@ -119,7 +119,7 @@ void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) 
         }
 }
 
-/// Delayed scaling of one tensor whose largest magnitude is given step by step.
+/// Delayed scaling of one tensor with a given largest magnitude in each step.
 struct Delayed {
     Program program;
     TensorId x;
@@ -153,13 +153,13 @@ TEST_CASE("torchao's Float8Linear: result and both gradients of every recipe") {
         const Layer layer("fp32,scaling=torchao-" + (name == "rowwise_with_gw_hp" ? "rowwise-gw-hp" : name));
         const Cpu cpu = layer.run();
         const Json& want = recorded[name];
-        // torchao's emulation multiplies numbers that were scaled back, in FP32: sums differ in their last bits, which
-        // no other cast or scale would leave as they are.
+        // torchao's emulation multiplies numbers that were scaled back, in FP32: its sums differ in the last bits. With
+        // any other cast or scale they would differ by more.
         CHECK(distance(cpu[layer.out], words(want["out"])) < 3e-7);
         CHECK(distance(cpu[layer.to_x], words(want["grad_input"])) < 3e-7);
         CHECK(distance(cpu[layer.to_weight], words(want["grad_weight"])) < 3e-7);
     }
-    // Other recipes are further away.
+    // Other recipes differ by more.
     const Layer other("fp32,scaling=te-current");
     CHECK(distance(other.run()[other.out], words(recorded["rowwise"]["out"])) > 1e-3);
 }
@@ -194,13 +194,13 @@ TEST_CASE("an infinite amax freezes the scale for as long as it is remembered") 
     const float amax[] = {2, inf, 1, 1, 1, 1}, after[] = {224, 224, 224, 224, 224, 448};
     for (int i = 0; i < 6; ++i) {
         cpu[d.x][0] = amax[i];
-        cpu[d.x][1] = std::numeric_limits<float>::quiet_NaN(); // passed over
+        cpu[d.x][1] = std::numeric_limits<float>::quiet_NaN(); // ignored
         replay(cpu, d.program.forward);
         CHECK(std::isnan(cpu[d.cast.out][1]));
         replay(cpu, d.program.check);
         CHECK(cpu[d.state.scale][0] == after[i]);
     }
-    // A step without the tensor, and the smallest amax.
+    // A step in which the tensor is not cast, and the smallest amax.
     cpu[d.x][0] = cpu[d.x][1] = 0;
     const std::vector<float> before(cpu[d.state.history].begin(), cpu[d.state.history].end());
     replay(cpu, d.program.forward);
@@ -212,7 +212,7 @@ TEST_CASE("an infinite amax freezes the scale for as long as it is remembered") 
         replay(cpu, d.program.check);
     }
     CHECK(cpu[d.state.scale][0] == FLT_MAX);
-    cpu.context.training = false; // evaluation leaves no trace
+    cpu.context.training = false; // evaluation changes nothing
     cpu[d.x][0] = 5;
     replay(cpu, d.program.forward);
     CHECK(cpu[d.state.history][0] == 0);
@@ -246,7 +246,7 @@ TEST_CASE("every product reads the formats of its recipe, scaled along what it s
                                                     : recipe.weight.along;
             CHECK((m->transpose_b ? b.columns : b.rows) == wanted);
         }
-        // Close to the product of the numbers themselves, as close as the elements are fine.
+        // The result is close to the product of the original numbers, the closer the finer the elements are.
         const Layer exact("fp32");
         const Cpu cpu = layer.run(), reference = exact.run();
         const auto far = [&](TensorId ours, TensorId theirs) {
@@ -277,7 +277,7 @@ TEST_CASE("the Hadamard transform of 16 rows, and that a product of two is as it
     const double s[] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
     Program program;
     Graph g(program, precision("fp32"));
-    constexpr std::int64_t rows = 40, columns = 3; // the last 8 rows fill no group
+    constexpr std::int64_t rows = 40, columns = 3; // the last 8 rows do not fill a group
     const TensorId x = g.input("x", {rows, columns}), out = g.result("out", {rows, columns}, format("fp32"));
     g.append(op::Hadamard{x, out}, "");
     Cpu cpu(program, 1);

@@ -215,7 +215,7 @@ TEST_CASE("profiles have names of their own") {
     }
 }
 
-// A format is a value known at compile time; so is everything computed with it.
+// A format is a value known at compile time, and so is everything computed from it.
 static_assert(format("e4m3").max_code() == 0x7e);
 static_assert(format("e6m9").bias() == 31);
 static_assert(encode(format("e4m3"), 464.0f) == 0x7e);

@@ -1,5 +1,5 @@
-// What all tools share at their surface, asserted for each in the list of tools: streams that cannot be written, exit
-// codes, wrong usage. A new tool gets a row in Inputs::prints.
+// Behaviour that all tools share, checked for each tool in the list: streams that cannot be written, exit codes, wrong
+// usage. A new tool needs a row in Inputs::prints.
 #include "surface.h"
 
 #include <ampscope/sim/io/failure.h>
@@ -17,7 +17,7 @@ using namespace amp::test;
 
 namespace {
 
-/// Runs a command with its streams where it says, which may also be BROKEN: a pipe that nobody reads.
+/// Runs a command with redirected streams; BROKEN stands for a pipe that nobody reads.
 int status_of(std::string command) {
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);
@@ -64,12 +64,12 @@ TEST_CASE("standard error that cannot be written changes no exit code, and no fi
             for (const std::string to : {"2>/dev/full", "2>&-", "2>BROKEN", "<&- >&- 2>&-"}) {
                 CAPTURE(tool);
                 CAPTURE(to);
-                CHECK(status_of(path_of(tool) + " --bogus >/dev/null " + to) == 2); // SIGPIPE as it usually is
+                CHECK(status_of(path_of(tool) + " --bogus >/dev/null " + to) == 2); // with SIGPIPE's default action
                 const bool prints = code == 0 && to.find(">&- 2") != std::string::npos;
                 CHECK(status_of(without_sigpipe + path_of(tool) + " " + arguments + " >/dev/null " + to) ==
                       (prints ? 1 : code));
             }
-    // With a good input beside a missing one there is a line on standard error before the report is written.
+    // If one input is good and one is missing, a line on standard error precedes the report.
     const std::string report = inputs.at("report.json");
     for (const auto& [tool, more] : {std::pair<std::string, std::string>{"amp-histogram", "g_0.npy"},
                                      {"amp-loss-scale", "log.csv"},
@@ -120,7 +120,7 @@ TEST_CASE("whatever is thrown becomes a line in words of ours, with the file onc
 
 TEST_CASE("long arrays stand where they were put, whatever the names beside them say") {
     using Json = nlohmann::ordered_json;
-    const std::string mark = "\"\x01"; // what once marked them, as a file may be called
+    const std::string mark = "\"\x01"; // once used as a mark; a file may have such a name
     const auto element = [&](std::size_t i) { return Json{{"i", i}, {mark + "1", {mark + "0", Json::array()}}}; };
     LongArrays arrays;
     const auto document = [&](bool plain) {

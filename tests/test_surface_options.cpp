@@ -1,5 +1,5 @@
-// What all tools share at their surface, asserted for each in the list of tools: files that are named twice, options
-// that can have no effect, numbers and names that mean nothing, names that hide something.
+// Behaviour that all tools share, checked for each tool in the list: files named twice, options without effect,
+// meaningless numbers and names, names that hide something.
 #include "surface.h"
 
 #include <set>
@@ -11,7 +11,7 @@ using namespace amp::test;
 namespace {
 
 struct Writer {
-    std::string tool, before; ///< what comes before the input
+    std::string tool, before; ///< arguments in front of the input
     std::string input;
     std::vector<std::string> outputs;
 };
@@ -27,7 +27,7 @@ std::vector<Writer> writers() {
             {"amp-report", "", "g_0.npy", {"--json", "--html", "--markdown"}}};
 }
 
-/// Every file of a folder, and what is in it.
+/// The contents of all files of a folder.
 std::map<std::string, std::string> contents(const fs::path& folder) {
     std::map<std::string, std::string> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
@@ -75,7 +75,7 @@ TEST_CASE("what a run folder holds, or will, is no output") {
     fs::create_symlink("nowhere", inputs.at("gone"));
     Tool{into + path_of("amp-train")}.check_error("--model mlp --steps 1 --record gone", 1,
                                                   {"gone: is a link to nothing"});
-    check(); // before there is anything
+    check(); // while there is no file yet
     REQUIRE(train("--json runs.json").code == 0);
     const std::string log = read_file(inputs.at("runs/fp32/metrics.jsonl"));
     check();
@@ -117,7 +117,7 @@ TEST_CASE("names of standard output are '-', and what is no file stays what it i
             const std::string command = w.before + " " + w.input + " " + output + " ";
             const Outcome printed = tool(command + "-");
             CHECK(printed.code == 0);
-            for (const std::string name : {"/dev/stdout", "/proc/self/fd/1"}) // the command is part of some reports
+            for (const std::string name : {"/dev/stdout", "/proc/self/fd/1"}) // some reports contain the command
                 CHECK(lines_of(tool(command + name).out).size() == lines_of(printed.out).size());
             tool.check_error(command + "no/such/folder", 1, {"no/such/folder: cannot be written"});
         }
@@ -209,7 +209,7 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
         REQUIRE_MESSAGE(refused.contains(tool), tool);
         for (const auto& [arguments, says] : refused.at(tool)) Tool{path_of(tool)}.check_error(arguments, 2, {says});
     }
-    for (const Writer& w : writers()) // CLI11 takes the next word for the value of "--json="
+    for (const Writer& w : writers()) // CLI11 would take the next word as the value of "--json="
         for (const std::string& output : w.outputs)
             if (output.starts_with("--"))
                 Tool{path_of(w.tool)}.check_error(w.before + " " + w.input + " " + output + "= x", 2,

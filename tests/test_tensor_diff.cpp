@@ -15,7 +15,7 @@ using namespace amp::test;
 
 namespace {
 
-/// A safetensors file of one tensor.
+/// Writes a safetensors file with one tensor.
 fs::path write_tensor(const fs::path& path, DType dtype, const void* data, std::uint64_t count) {
     TensorWriter writer = create_tensor_file(path, {{.name = "x", .dtype = dtype, .shape = {count}}});
     const auto bytes = count * static_cast<std::uint64_t>(info(dtype).bits) / 8;
@@ -45,7 +45,7 @@ TensorDiff compare_floats(const std::vector<float>& a, const std::vector<float>&
     return compare(write_floats(scratch / "a.safetensors", a), write_floats(scratch / "b.safetensors", b));
 }
 
-/// The number of a float among all floats of its sign.
+/// The position of a float among all floats of its sign.
 std::int64_t ordinal(float x) { return std::bit_cast<std::int32_t>(std::fabs(x)); }
 
 } // namespace
@@ -68,7 +68,7 @@ TEST_CASE("every pair has one class") {
     CHECK(d.first->index == 2);
     CHECK(d.first->b_bits == 0x3f800000);
     REQUIRE(d.worst.size() == 5);
-    for (std::size_t i = 0; i < 4; ++i) CHECK(std::isinf(d.worst[i].ulps)); // NaN and infinities, by index
+    for (std::size_t i = 0; i < 4; ++i) CHECK(std::isinf(d.worst[i].ulps)); // NaN and infinities come first, by index
     CHECK(d.worst[0].index == 2);
     CHECK(d.worst[3].index == 6);
     CHECK(d.worst[4].index == 10); // -2 and 2: 2^24 ulps
@@ -87,7 +87,8 @@ TEST_CASE("within a binade a distance is the difference of the numbers' ordinals
         seed = seed * 1664525 + 1013904223;
         const std::uint32_t base = (seed >> 1) % 0x7f000000;
         const std::uint32_t distance = i % 3 == 0 ? 0 : seed % 3000;
-        const std::uint32_t other = (base & 0x7f800000) | ((base + distance) & 0x7fffff); // of the same binade
+        // in the same binade
+        const std::uint32_t other = (base & 0x7f800000) | ((base + distance) & 0x7fffff);
         a.push_back(std::bit_cast<float>(base));
         b.push_back(std::bit_cast<float>(other));
         const std::int64_t between = std::abs(ordinal(a.back()) - ordinal(b.back()));
@@ -127,14 +128,14 @@ TEST_CASE("dtypes and scales may differ: the coarser one's last place counts") {
     const fs::path half = write_halves(scratch / "half.safetensors", scaled, "fp16", DType::f16);
     const fs::path brain = write_halves(scratch / "brain.safetensors", values, "bf16", DType::bf16);
     const TensorDiff rounded = compare(wide, half, 1, 1024);
-    CHECK(rounded.max_ulps <= 0.5); // FP16's, by which rounding errs at most half
+    CHECK(rounded.max_ulps <= 0.5); // in FP16's ulps: rounding errs by at most half of one
     CHECK(rounded.max_ulps > 0);
     CHECK(rounded.of(DiffClass::equal) + rounded.of(DiffClass::finite) == values.size());
     CHECK(compare(half, wide, 1024, 1).max_ulps == rounded.max_ulps);
     const TensorDiff coarse = compare(wide, brain);
     CHECK(coarse.max_ulps == 0.5);
     CHECK(compare(half, brain, 1024, 1).max_ulps <= 0.5 + 0x1p-4);
-    // Below FP16's smallest normal value, recorded under 1024, an ulp is 2^-24 / 1024.
+    // Below FP16's smallest normal value, and recorded under scale 1024, an ulp is 2^-24 / 1024.
     const std::vector<float> tiny = {0x1p-24F, 0x1.8p-22F};
     std::vector<float> tinier = {0x1p-23F, 0x1p-22F};
     const TensorDiff subnormal =

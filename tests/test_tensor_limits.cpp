@@ -1,5 +1,5 @@
-// Tools on tensor files that claim more than they are, or are no files: memory follows what is read (each runs under a
-// limit on its address space), nothing waits for ever, and one line says what is wrong.
+// Tools on tensor files that claim to be larger than they are, or that are not files: memory grows with what is read
+// (each tool runs under a limit on its address space), nothing waits for ever, and one line says what is wrong.
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -13,8 +13,8 @@ using namespace amp::test;
 
 namespace {
 
-/// Runs a tool with so many MiB of address space, on one thread (each takes some for its stack and heap), and so many
-/// seconds (124: they ran out).
+/// Runs a tool with so many MiB of address space, on one thread (every thread takes some for its stack and heap), and
+/// for at most so many seconds (exit code 124).
 Outcome limited(const std::string& command, int mebibytes, int seconds = 60) {
     return run_command(fmt::format("ulimit -v {}; timeout {} {} --threads 1", mebibytes * 1024, seconds, command));
 }
@@ -31,7 +31,7 @@ std::string safetensors(const std::string& header, std::string_view data) {
     return little_endian(header.size(), 8) + header + std::string(data);
 }
 
-/// A file of any size that takes no room on the disk, or an empty path where the disk has no such files.
+/// A sparse file of any size, or an empty path if the disk does not support sparse files.
 fs::path sparse(const fs::path& path, std::uint64_t size) {
     write_file(path, "");
     std::error_code failed;
@@ -42,7 +42,7 @@ fs::path sparse(const fs::path& path, std::uint64_t size) {
 std::string text(std::string_view s) { return "X" + little_endian(s.size(), 4) + std::string(s); }
 std::string number(std::uint64_t n) { return "\x8a\x08" + little_endian(n, 8); }
 
-/// torch.save's archive of one view over a stored storage of `size` zeros, which take no room on the disk.
+/// torch.save's archive with one view of a stored storage of `size` zeros, as a sparse file.
 fs::path sparse_pt(const fs::path& path, std::uint64_t size, std::uint64_t count, std::uint64_t stride) {
     const std::string pickle = "\x80\x02}" + text("w") + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") +
                                "ctorch\nFloatStorage\n" + text("0") + text("cpu") + number(size / 4) + "tQ" +
@@ -57,7 +57,7 @@ fs::path sparse_pt(const fs::path& path, std::uint64_t size, std::uint64_t count
                little_endian(m.crc, 4) + little_endian(m.size, 4) + little_endian(m.size, 4) +
                little_endian(m.name.size(), 2);
     };
-    // CRC-32 of the pickle by its definition; that of the zeros is not compared, as the view ends before they do.
+    // The CRC-32 of the pickle, by definition; that of the zeros is not checked, as the view ends before they do.
     std::uint32_t crc = ~0U;
     for (const char c : pickle) {
         crc ^= static_cast<unsigned char>(c);
@@ -115,7 +115,7 @@ TEST_CASE("terabytes of zeros are read in the memory of a part" * doctest::test_
         const Outcome o = limited(tool + " --dtype U8", 300, 2);
         CAPTURE(tool);
         CAPTURE(o.err);
-        CHECK(o.code == 124); // at work until its time was over, where it once ran out of memory
+        CHECK(o.code == 124); // still at work at the time limit; it once ran out of memory here
     }
 }
 
@@ -131,13 +131,14 @@ TEST_CASE("a strided view of a gibibyte is read in parts") {
 
 TEST_CASE("reports of thousands of tensors take little memory for each") {
     const Scratch scratch;
-    // Sanitizers allow no limit on memory, and take two minutes for 1,500 tensors; what they can find is in the first.
+    // Sanitizers allow no limit on memory, and take two minutes for 1,500 tensors; a few suffice for what they can
+    // find.
     constexpr std::size_t tensors = std::string_view(AMPSCOPE_TEST_SHELL).empty() ? 1500 : 60, elements = 250;
     std::string header = "{", data;
     for (std::size_t t = 0; t < tensors; ++t)
         header += fmt::format(R"({}"t{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
                               t == 0 ? "" : ",", t, elements, t * elements * 4, (t + 1) * elements * 4);
-    for (std::size_t i = 0; i < tensors * elements; ++i) // one of every binade
+    for (std::size_t i = 0; i < tensors * elements; ++i) // a number of every binade
         data += little_endian(std::uint32_t{static_cast<std::uint32_t>(1 + i % elements) << 23}, 4);
     const fs::path file = write_file(scratch / "t.safetensors", safetensors(header + "}", data));
     for (const std::string& tool :

@@ -1,5 +1,5 @@
-// Threads: as many work as are asked for, each thing is done once, and nothing depends on who did it. How many cores a
-// process has.
+// Threads: as many work as asked for, every item is done once, and results do not depend on which thread did it. Also,
+// how many cores a process has.
 #include "io_files.h"
 #include "thread_counts.h"
 
@@ -24,7 +24,7 @@ using namespace amp::test;
 
 namespace {
 
-/// Threads that wait for one another: who has come by the time that all have, or that patience ends.
+/// Threads that wait for each other: counts those that arrive before all have or time runs out.
 class Meeting {
   public:
     explicit Meeting(std::size_t all) : all_(all) {}
@@ -44,7 +44,7 @@ class Meeting {
     std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() + std::chrono::seconds(20);
 };
 
-/// Whether `check` holds in a child of this process.
+/// Whether `check` holds in a forked child of this process.
 template <class Check>
 bool holds_in_child(const Check& check) {
     const pid_t child = ::fork();
@@ -106,7 +106,7 @@ TEST_CASE("a share is never nothing, and shares cover the whole") {
                 CHECK(share >= unit);
                 CHECK(share % unit == 0);
                 CHECK(share * parts >= length);
-                CHECK((share - unit) * parts < std::max<std::int64_t>(length, 1)); // no longer than it need be
+                CHECK((share - unit) * parts < std::max<std::int64_t>(length, 1)); // no longer than necessary
             }
     CHECK(share_of(10, 0) == 10);
 }
@@ -136,7 +136,7 @@ TEST_CASE("the exception that one thread would meet") {
             std::string what;
             try {
                 for_each_chunk(100, 1, threads, [&](std::uint64_t begin, std::uint64_t) {
-                    if (begin == 3) { // throws after its successors where there are threads for them
+                    if (begin == 3) { // throws after later chunks, if there are threads for these
                         for (int i = 0; i < 1000 && !later_failed; ++i) std::this_thread::yield();
                         throw std::runtime_error("3");
                     }
@@ -182,7 +182,7 @@ TEST_CASE("cores are those of the affinity mask") {
 
 namespace {
 
-/// A tree of /proc and control groups, made up.
+/// A made-up tree of /proc and control groups.
 class Machine {
   public:
     Machine(const std::string& mounts, const std::string& groups) {
@@ -215,7 +215,8 @@ TEST_CASE("cores are those of the quotas of version 2") {
     CHECK(m.put("sys/fs/cgroup/system.slice/job/cpu.max", "250000 100000\n").cores() == 3);
     CHECK(m.put("sys/fs/cgroup/system.slice/job/cpu.max", "5000 100000\n").cores() == 1);
     CHECK(m.put("sys/fs/cgroup/system.slice/job/cpu.max", "9000000000000000000 1\n").cores() > 1000000);
-    CHECK(m.put("sys/fs/cgroup/system.slice/cpu.max", "200000 100000\n").cores() == 2); // of a group above
+    // quota of a group above
+    CHECK(m.put("sys/fs/cgroup/system.slice/cpu.max", "200000 100000\n").cores() == 2);
     CHECK(m.put("sys/fs/cgroup/cpu.max", "100000 100000\n").cores() == 1);
     CHECK(m.put("sys/fs/cgroup/cpu.max", "nonsense\n").cores() == 2);
 }

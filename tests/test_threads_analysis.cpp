@@ -1,4 +1,4 @@
-// What is told of tensors in files: the same bits with any number of threads, of tensors of any size.
+// Results about tensors in files: the same bits with any number of threads, for tensors of any size.
 #include "computations_findings.h"
 
 #include <doctest/doctest.h>

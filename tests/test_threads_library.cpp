@@ -1,4 +1,4 @@
-// Products, conversions and training: the same bits with any number of threads, of tensors of any size.
+// Products, conversions and training: the same bits with any number of threads, for tensors of any size.
 #include "computations_trainer.h"
 
 #include <doctest/doctest.h>

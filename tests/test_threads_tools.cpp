@@ -1,4 +1,4 @@
-// Every tool with any number of threads prints the same bytes; and what tools say where they cannot have as many.
+// Every tool prints the same bytes with any number of threads; and what tools say if they cannot have as many.
 #include "thread_counts.h"
 #include "tool_commands.h"
 
@@ -33,7 +33,7 @@ TEST_CASE("threads that the system refuses are done without, and said") {
     CHECK(contains(few.err, "amp-histogram: warning: "));
     CHECK(contains(few.err, " threads could work: "));
     CHECK(contains(few.err, "; the result is the same"));
-    // also where the tool fails then: the report cannot be written
+    // also if the tool then fails because the report cannot be written
     const Outcome failed = run_command("ulimit -v 1000000; " + command + " --threads 1000 --csv /dev/full");
     CHECK(failed.code == 1);
     REQUIRE(lines_of(failed.err).size() == 2);

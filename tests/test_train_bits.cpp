@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A line a run: its precision and the fingerprint of all its state.
+/// One line for each run: its precision and the fingerprint of its whole state.
 std::string fingerprints_in(const std::string& json) {
     std::string lines;
     const Json results = Json::parse(json);
@@ -44,7 +44,7 @@ const std::string scaled =
 } // namespace
 
 TEST_CASE("weights after 50 steps, whatever computed them") {
-    // From g++ 12 with AVX-512, as every other build and machine must have them.
+    // Recorded with g++ 12 and AVX-512; every other build and machine must have the same.
     const std::string
         gpt_bits = "fp32 abb8ce4790e8b322\n"
                    "tf32 45ef6b7557142515\n"

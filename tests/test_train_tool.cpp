@@ -1,4 +1,4 @@
-// amp-train as a user runs it: what it prints, what it records, what it says about mistakes.
+// amp-train as users run it: what it prints, what it records, and its messages for mistakes.
 #include "tool.h"
 
 #include <ampscope/sim/train/configuration.h>
@@ -88,7 +88,7 @@ TEST_CASE("the plan of a step says what decides each format") {
 }
 
 TEST_CASE("the memory of a run, beside the published figures") {
-    // FP32 with Adam: weight, gradient, m and v of 4 bytes each. FP16 beside FP32 masters: 2 + 2 + 4 + 4 + 4.
+    // FP32 with Adam: weight, gradient, m and v with 4 bytes each. FP16 with FP32 master weights: 2 + 2 + 4 + 4 + 4.
     for (const auto& [precision, bytes] : {std::pair{"fp32", "16"}, {"master-bf16", "18"}, {"pure-bf16", "8"}}) {
         const Outcome o = train(fmt::format("--memory --model mlp --precision {}", precision));
         REQUIRE(o.code == 0);
@@ -121,7 +121,7 @@ TEST_CASE("a run folder holds the run, and amp-histogram reads it") {
     const Outcome histogram = run_command(AMP_HISTOGRAM " --json - " + folder + "/amp-fp16");
     CAPTURE(histogram.err);
     REQUIRE(histogram.code == 0);
-    // A line a tensor and recorded step, whose total is the number of elements.
+    // One line for each tensor and recorded step, whose total is the number of elements.
     const auto lines = lines_of(read_file(folder + "/amp-fp16/histograms.jsonl"));
     REQUIRE(!lines.empty());
     CHECK(lines.size() % 3 == 0);
@@ -168,7 +168,7 @@ std::string first_word(const std::string& line, std::size_t from) {
     return line.substr(from, line.find_first_of(" ;", from) - from);
 }
 
-/// The precision in which all tensors of products have that format.
+/// A precision in which all tensors of products have that format.
 std::string all_in(const std::string& name) {
     const std::string f = name == "any" || name == "tf32" ? "fp32" : name;
     return fmt::format("--precision fp32,weights={0},activations={0},gradients={0}", f);

@@ -1,5 +1,5 @@
-// The numbers of threads that everything parallel is run with: one, fewer and more than cores, primes, powers of two
-// and their neighbours, far too many.
+// The numbers of threads with which everything parallel is run: one, fewer and more than there are cores, primes,
+// powers of two and their neighbours, far too many.
 #pragma once
 
 #include <array>

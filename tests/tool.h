@@ -1,4 +1,4 @@
-// Running a tool as its users do: exit code and both outputs.
+// Runs a tool as users do: exit code and both outputs.
 #pragma once
 
 #include "io_files.h"
@@ -18,7 +18,7 @@ struct Outcome {
     std::string out, err;
 };
 
-// AddressSanitizer reserves more addresses than any limit of a test grants: there `ulimit -v` sets none.
+// AddressSanitizer reserves more address space than any test allows, so `ulimit -v` does nothing there.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define AMPSCOPE_TEST_SHELL "ulimit() { [ \"$1\" = -v ] || command ulimit \"$@\"; }; "
@@ -45,13 +45,13 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// One of the tools.
+/// One of the tools, by its path.
 struct Tool {
     std::string path;
 
     [[nodiscard]] Outcome operator()(const std::string& arguments) const { return run_command(path + " " + arguments); }
 
-    /// What --json prints.
+    /// Runs the tool with --json - and parses the output.
     nlohmann::json json(const std::string& arguments) const {
         const Outcome o = (*this)("--json - " + arguments);
         CAPTURE(o.err);
@@ -59,7 +59,8 @@ struct Tool {
         return nlohmann::json::parse(o.out);
     }
 
-    /// Fails with `code` and one line on standard error that contains all of these; wrong usage also points to --help.
+    /// Checks that the tool fails with `code` and one line on standard error that contains all parts; for wrong usage
+    /// the line must also point to --help.
     void check_error(const std::string& arguments, int code, std::initializer_list<std::string_view> parts) const {
         const Outcome o = (*this)(arguments);
         CAPTURE(arguments);

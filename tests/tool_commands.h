@@ -1,5 +1,5 @@
-// One command line or more of every tool, small enough to be run many times: for tests of what must not change a byte
-// of what tools print and write.
+// Commands for every tool, small enough to be run many times: for tests of what must not change a byte of what tools
+// print and write.
 #pragma once
 
 #include "tool.h"
@@ -44,7 +44,7 @@ class ToolCommands {
                 AMP_LOSS_SCALE " --sweep --json - " + path("seed0") + "/amp-fp16 " + path("log.csv"),
                 AMP_REPORT " --json - " + path("seed0") + " " + path("seed1")};
     }
-    /// Commands of tools that do not.
+    /// Commands of tools that do not take --threads.
     [[nodiscard]] std::vector<std::string> others() const {
         return {AMP_FORMAT,
                 AMP_FORMAT " --json e4m3 --values",
@@ -61,10 +61,10 @@ class ToolCommands {
                 AMP_CROSSCHECK " devices"};
     }
 
-    /// What a command prints, and its exit code. `environment`: words before it.
+    /// A command's output and exit code. `environment` is put in front of it.
     [[nodiscard]] static std::string result(const std::string& environment, const std::string& command) {
         Outcome o = run_command(environment + " " + command);
-        const std::size_t threads = command.find(" --threads "); // reports name their command
+        const std::size_t threads = command.find(" --threads "); // reports contain their command
         for (std::size_t at = 0;
              threads != std::string::npos && (at = o.out.find(command.substr(threads))) != std::string::npos;)
             o.out.erase(at, command.size() - threads);

@@ -1,15 +1,15 @@
-// The loops behind apply(): the exact result reduced to a float that still rounds right, then a conversion.
+// The loops behind apply(): the exact result is reduced to a float that still rounds correctly, then converted.
 //
 // The processor truncates (HostRounding::toward_zero, set by the caller of the loop), and the last bit of a truncated
-// result is set if anything was lost: rounding to odd. A result of P bits rounded so has the same rounding to p bits,
-// in every mode, as the exact one if P >= p + 2 (Boldo and Melquiond 2008). What was lost is found without an exact
-// remainder:
-//   add   s = x + y is exact iff s - x == y and s - y == x: the subtraction of the larger operand is itself exact
-//         (Sterbenz), also when truncating.
-//   mul   exact, if P >= 2p and the exponents have room.
-//   div   x / y of p-bit operands, if it ends at all, ends within p bits, and if not, is further than 2^-2p (relative)
-//         from every number of p + 1 bits: truncated to P >= 2p + 2 bits, its bits beyond p + 1 say which.
-//   sqrt  the same argument, for a root and its square.
+// result is set if anything was lost: this is rounding to odd. A result rounded to odd at P bits gives, when rounded to
+// p bits in any mode, what the exact one gives if P >= p + 2 (Boldo and Melquiond 2008). Whether anything was lost is
+// found without an exact remainder:
+//     add   s = x + y is exact iff s - x == y and s - y == x: the subtraction of the larger operand is itself exact
+//                 (Sterbenz), also when truncating.
+//     mul   exact, if P >= 2p and the exponents have room.
+//     div   x / y of p-bit operands either ends within p bits, or differs by more than 2^-2p (relative) from every
+//                 number of p + 1 bits: truncated to P >= 2p + 2 bits, its bits beyond p + 1 tell which.
+//     sqrt  the same argument, for a root and its square.
 #pragma once
 
 #include <ampscope/formats/batch.h>
@@ -26,8 +26,8 @@ namespace amp::detail {
 
 struct OperandConstants {
     std::uint32_t zero_below = 0;      ///< magnitude bits below which an operand counts as zero
-    std::uint32_t zero_sign = 0;       ///< the sign that such a zero keeps
-    std::uint32_t exact_zero_sign = 0; ///< of x - x: the sign bit when rounding down
+    std::uint32_t zero_sign = 0;       ///< mask of the sign bit that such a zero keeps
+    std::uint32_t exact_zero_sign = 0; ///< sign bit of x - x: set when rounding down
 };
 
 template <class Real>
@@ -102,7 +102,7 @@ struct ArithmeticKernel {
     }
 };
 
-/// Doubles to floats, rounded to odd; a subnormal double is zero if `flush`.
+/// Doubles to floats, rounded to odd; subnormal doubles count as zero if `flush`.
 struct NarrowKernel {
     AMPSCOPE_KERNEL void run(const double* in, float* out, std::size_t n, bool flush) {
         const std::uint64_t zero_below = flush ? std::uint64_t{1} << 52 : 0;

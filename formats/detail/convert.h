@@ -11,18 +11,19 @@ namespace amp::detail {
 
 struct Execution {
     InstructionSet set = best_instruction_set();
-    bool streams = false; ///< stores that do not read the output into the caches first
+    bool streams = false; ///< whether results bypass the caches (see stream.h)
 };
 
-/// The choice for an output of that many bytes: beyond what a cache holds, nobody profits from finding it there.
+/// The choice for an output of that size: one too large for the caches is written past them, as nobody would find it
+/// there.
 inline Execution execution_for(std::size_t output_bytes) { return {.streams = output_bytes >= std::size_t{64} << 20}; }
 
-/// Out: float (quantize) or std::uint8_t, std::uint16_t, std::uint32_t (encode).
+/// Out is float (quantize), or std::uint8_t, std::uint16_t or std::uint32_t (encode).
 template <class Out>
 void round_array(const FormatSpec& format, const float* in, Out* out, std::size_t n, const BatchOptions& options,
                  Execution execution);
 
-/// Code: std::uint8_t, std::uint16_t or std::uint32_t.
+/// Code is std::uint8_t, std::uint16_t or std::uint32_t.
 template <class Code>
 void decode_array(const FormatSpec& format, const Code* in, float* out, std::size_t n, NanRule nan,
                   Execution execution);

@@ -1,4 +1,4 @@
-// The loop behind batch.h's decode: the fields of a code put where FP32 has them.
+// The loop behind batch.h's decode: it moves the fields of a code to where FP32 has them.
 #pragma once
 
 #include <ampscope/formats/codec.h>
@@ -13,15 +13,15 @@ namespace amp::detail {
 
 struct DecodingConstants {
     std::uint32_t magnitude_mask = 0, sign_mask = 0;
-    std::uint32_t drop = 0;            ///< FP32 fraction bits beyond the format's
-    std::uint32_t rebias = 0;          ///< what the exponent field gains, in place
-    std::uint32_t min_normal = 0;      ///< magnitude code below which a code is an integer times `subnormal_scale`
-    std::uint32_t subnormal_scale = 0; ///< a power of two, as what it adds to the exponent field, in place
-    std::uint32_t infinity = 0;        ///< magnitude code; all ones if there is none
+    std::uint32_t drop = 0;            ///< number of fraction bits that FP32 has beyond the format's
+    std::uint32_t rebias = 0;          ///< difference of the exponent biases, shifted to FP32's exponent field
+    std::uint32_t min_normal = 0;      ///< magnitude codes below it are integers times `subnormal_scale`
+    std::uint32_t subnormal_scale = 0; ///< the exponent of the subnormals' spacing, shifted to FP32's exponent field
+    std::uint32_t infinity = 0;        ///< magnitude code of infinity; all ones if there is none
     std::uint32_t nan_from = 0;        ///< magnitude code of the first NaN; all ones if there is none
-    std::uint32_t nan_code = 0;        ///< the one NaN of a format that has it in the place of -0; else all ones
-    std::uint32_t nan_positive = 0, nan_negative = 0; ///< FP32 bits
-    std::uint32_t payload = 0;                        ///< FP32 fraction bits that a NaN keeps
+    std::uint32_t nan_code = 0;        ///< the only NaN where it has the code of -0; else all ones
+    std::uint32_t nan_positive = 0, nan_negative = 0; ///< FP32 bits of the NaNs without and with sign bit
+    std::uint32_t payload = 0;                        ///< mask of the FP32 fraction bits that a NaN keeps
 };
 
 inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, bool wide) {
@@ -54,7 +54,8 @@ struct DecodeKernel {
                 const std::uint32_t code = stored & (k.magnitude_mask | k.sign_mask);
                 const std::uint32_t magnitude = code & k.magnitude_mask;
                 const bool negative = (code & k.sign_mask) != 0;
-                // A subnormal is a small integer: exact as a float, whatever the rounding mode and the flush bits.
+                // A subnormal is a small integer and exact as a float, whatever the rounding mode and the flush bits
+                // are.
                 const auto integer =
                     std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)));
                 const std::uint32_t subnormal = magnitude == 0 ? 0 : integer + k.subnormal_scale;

@@ -1,4 +1,4 @@
-// The words of RandomKey for consecutive elements, many groups at a time.
+// The random words of consecutive elements, made for many groups at a time (see RandomKey).
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -13,11 +13,11 @@
 
 namespace amp::detail {
 
-/// Elements whose random words are made at a time: few, so that memory is not idle meanwhile.
+/// Number of elements whose random words are made at a time: few, so that loads and stores of the data go on meanwhile.
 inline constexpr std::size_t block_size = 256;
 
 struct RandomWords {
-    alignas(64) std::uint32_t raw[block_size + 64]; ///< room for whole steps of 16 groups
+    alignas(64) std::uint32_t raw[block_size + 64]; ///< includes room for whole steps of 16 groups
     alignas(64) std::uint32_t halves[block_size + 16];
 };
 
@@ -50,8 +50,8 @@ struct PhiloxKernel {
 };
 
 #if defined(__x86_64__)
-/// The same, eight groups to a register and two registers at a time. Left to itself g++ 12 takes the slow 64-bit
-/// multiplication. Words travel in the low halves of 64-bit lanes, which is all that mul_epu32 looks at.
+/// The same for eight groups in a register and two registers at a time. From plain loops g++ 12 makes the slow 64-bit
+/// multiplication. Words are kept in the low halves of 64-bit lanes, the only part that mul_epu32 reads.
 [[gnu::target(AMPSCOPE_TARGET_AVX512)]] inline void philox_avx512(const RandomKey& key, std::uint64_t first,
                                                                   std::size_t groups, std::uint32_t* raw) {
     struct Lanes {

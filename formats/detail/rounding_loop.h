@@ -1,15 +1,19 @@
-// The loops behind batch.h's conversions: round_pack of codec.h without branches, over arrays, with everything that
-// depends on the format and the policy worked out once per call.
+// The loops behind batch.h's conversions: round_pack of codec.h without branches, over arrays. All that depends on the
+// format and the policy is computed once per call.
 //
 // What differs from the plain code, which remains the definition:
-//   1. A float's magnitude bits a are its value in units of the last place, binade by binade, so a format with FP32's
-//      exponents rounds by shifting a ("wide").
-//   2. The others ("narrow") add: (x + c) - c rounds x to the last place of c in the processor's own direction, which
-//      the caller of the loop has set. c is the power of two whose FP32 last place is the format's last place at x
-//      ("adder"). The other roundings truncate so and then decide: half a last place added beforehand, the last place
-//      set where anything was lost, or what was lost compared with a random word.
-//   3. No decision by rounding mode inside a loop: the magnitude goes up iff fraction > threshold.
-//   4. Overflow, infinity and NaN are pairs of constants taken from the plain code.
+//     1. Formats with FP32's exponents ("wide") are rounded by shifting a float's magnitude bits: within a binade these
+//           bits count units of FP32's last place.
+//     2. The others ("narrow") are rounded by adding: (x + c) - c rounds x to the last place of c, in the rounding mode
+//   of
+//           the processor that the caller of the loop has set. c ("adder") is the power of two whose FP32 last place is
+//      the
+//           format's last place at x. Modes that the processor does not have truncate in this way and then decide: half
+//      a
+//           last place is added beforehand (away), the last bit is set if anything was lost (odd), or what was lost is
+//           compared with a random word (stochastic).
+//     3. No loop branches on the rounding mode: a magnitude is rounded up iff its discarded fraction > threshold.
+//     4. Overflow, infinity and NaN are pairs of constants computed by the plain code.
 #pragma once
 
 #include <ampscope/formats/batch.h>
@@ -25,7 +29,7 @@
 
 namespace amp::detail {
 
-/// A constant for positive and one for negative operands; `s` is 0 or all ones.
+/// One constant for positive and one for negative operands. The argument `s` is 0 for positive, all ones for negative.
 struct BySign {
     std::uint32_t positive = 0, difference = 0;
     constexpr BySign() = default;
@@ -36,28 +40,29 @@ struct BySign {
 
 /// The constants of a loop. "Stored" is what an element of the output holds: the bits of a float, or a code.
 struct RoundingConstants {
-    std::uint32_t drop = 0;           ///< FP32 fraction bits beyond the format's
-    std::uint32_t fraction_bits = 0;  ///< of the format
-    std::uint32_t first_field = 0;    ///< FP32 exponent field of the smallest normal
-    std::uint32_t beyond = 0;         ///< FP32 bits of a power of two that overflows: larger ones may count as it
-    BySign threshold{};               ///< fraction, as 0.32 fixed point, above which the magnitude goes up
-    std::uint32_t tie = 0;            ///< 1: an odd neighbour below lowers the threshold by one
-    std::uint32_t odd = 0;            ///< all ones: an odd neighbour below never goes up
-    std::uint32_t fraction_shift = 0; ///< random words have 32 less this many bits
+    std::uint32_t drop = 0;           ///< number of fraction bits that FP32 has beyond the format's
+    std::uint32_t fraction_bits = 0;  ///< the format's fraction bits
+    std::uint32_t first_field = 0;    ///< FP32 exponent field of the format's smallest normal
+    std::uint32_t beyond = 0;         ///< FP32 bits of a power of two that overflows and replaces larger operands
+    BySign threshold{};               ///< fraction (0.32 fixed point) above which a magnitude is rounded up
+    std::uint32_t tie = 0;            ///< 1 for nearest-even: if the kept part is odd, a tie is rounded up
+    std::uint32_t odd = 0;            ///< all ones for to_odd: if the kept part is odd, it is never rounded up
+    std::uint32_t fraction_shift = 0; ///< 32 minus the number of random bits
     std::uint32_t random_scale =
         0;                       ///< c's exponent field from this one gives that of 2^random_bits over its last place
-    std::uint32_t flush_in = 0;  ///< magnitudes below count as zero
-    std::uint32_t flush_out = 0; ///< stored magnitudes below become zero
-    std::uint32_t max = 0;       ///< largest finite value, stored
-    BySign overflow{}, infinity{}, nan{}; ///< stored
-    std::uint32_t payload = 0;            ///< FP32 fraction bits that a NaN keeps
-    std::uint32_t payload_shift = 0;      ///< from FP32 to stored
+    std::uint32_t flush_in = 0;  ///< smaller magnitudes of operands count as zero
+    std::uint32_t flush_out = 0; ///< smaller stored magnitudes become zero
+    std::uint32_t max = 0;       ///< the largest finite value, as stored
+    BySign overflow{}, infinity{}, nan{}; ///< stored bits of each
+    std::uint32_t payload = 0;            ///< mask of the FP32 fraction bits that a NaN keeps
+    std::uint32_t payload_shift = 0;      ///< right shift that takes the payload from FP32 to its stored place
     std::uint32_t sign = 0;               ///< the stored sign bit
-    std::uint32_t zero_sign = 0;          ///< that of a zero
-    // Nearest-even where overflow and infinity are one positive constant under the sign bit, or are NaN.
+    std::uint32_t zero_sign = 0;          ///< sign bit that a stored zero may have
+    // The short loop: nearest-even, where overflow and infinity are stored as the same magnitude with the operand's
+    // sign, or as the NaN.
     bool simple = false;
-    std::uint32_t overflow_from = 0; ///< magnitude from which an operand overflows
-    std::uint32_t nan_from = 0;      ///< magnitude from which it is NaN
+    std::uint32_t overflow_from = 0; ///< operands of this magnitude or more overflow
+    std::uint32_t nan_from = 0;      ///< operands of this magnitude or more give NaN
 };
 
 enum class Loop : std::uint8_t {
@@ -87,11 +92,11 @@ template <bool random>
     return round_kept<random>(a >> k.drop, (a << 1) << (31 - k.drop), s, word, k);
 }
 
-/// A magnitude of a narrow format, by adding.
+/// Rounds a magnitude to a narrow format, by adding.
 template <Loop loop, bool encodes>
 [[gnu::always_inline]] inline std::uint32_t round_narrow(std::uint32_t a, std::uint32_t s, std::uint32_t word,
                                                          const RoundingConstants& k) {
-    const std::uint32_t sign = loop == Loop::adder ? s & fp32_sign : 0; // only there does the direction depend on it
+    const std::uint32_t sign = loop == Loop::adder ? s & fp32_sign : 0; // only its direction depends on the sign
     const std::uint32_t near = std::min(a, k.beyond);
     const std::uint32_t binade = std::max(near & fp32_infinity, k.first_field << 23);
     const std::uint32_t bits = (binade + (k.drop << 23)) | sign;
@@ -102,7 +107,7 @@ template <Loop loop, bool encodes>
     if constexpr (loop == Loop::adder_odd)
         sum = std::bit_cast<float>(std::bit_cast<std::uint32_t>(sum) | std::uint32_t{sum - c != x});
     if constexpr (loop == Loop::adder_random) {
-        // What was lost, exactly, in units of the last place times 2^random_bits.
+        // What was lost, exactly, in units of the last place divided by 2^random_bits.
         const std::uint32_t scale = (k.random_scale << 23) - bits;
         const float lost = (x - (sum - c)) * std::bit_cast<float>(scale);
         sum = std::bit_cast<float>(std::bit_cast<std::uint32_t>(sum) +
@@ -113,7 +118,7 @@ template <Loop loop, bool encodes>
     return std::bit_cast<std::uint32_t>(sum - c) & fp32_magnitude;
 }
 
-/// Stored bits of a rounded magnitude, by loop.
+/// The stored bits of a rounded magnitude.
 template <Loop loop, bool encodes>
 [[gnu::always_inline]] inline std::uint32_t rounded(std::uint32_t a, std::uint32_t s, std::uint32_t word,
                                                     const RoundingConstants& k) {
@@ -129,7 +134,7 @@ template <Loop loop, bool encodes>
     }
 }
 
-/// What an element of the output holds for the operand u.
+/// What is stored for the operand with the FP32 bits u.
 template <Loop loop, bool encodes>
 [[gnu::always_inline]] inline std::uint32_t stored(std::uint32_t u, std::uint32_t word, const RoundingConstants& k) {
     constexpr bool simple = loop == Loop::wide_simple || loop == Loop::adder_simple;
@@ -143,7 +148,7 @@ template <Loop loop, bool encodes>
     } else {
         a = a < k.flush_in ? 0 : a;
         std::uint32_t r = rounded<loop, encodes>(a, s, word, k);
-        r &= 0 - std::uint32_t{r >= k.flush_out}; // g++ makes a branch of this and the next line, written as choices
+        r &= 0 - std::uint32_t{r >= k.flush_out}; // as a choice, g++ would make a branch of this and the next line
         const std::uint32_t sign = r == 0 ? s & k.zero_sign : s & k.sign;
         const std::uint32_t nan = k.nan.at(s) | ((u & k.payload) >> k.payload_shift);
         const std::uint32_t overflow = k.overflow.at(s), finite = r | sign;
@@ -159,7 +164,7 @@ template <Loop loop, class Out>
                                               const std::uint32_t* words, const RoundingConstants& constants) {
     constexpr bool encodes = !std::is_same_v<Out, float>;
     constexpr bool random = loop == Loop::wide_random || loop == Loop::adder_random;
-    const RoundingConstants k = constants; // a copy that no store can change
+    const RoundingConstants k = constants; // a copy, which no store to `out` can change
     transform(
         in, out, n, streams, [&](float x, [[maybe_unused]] std::size_t i) __attribute__((always_inline)) {
             const std::uint32_t r = stored<loop, encodes>(std::bit_cast<std::uint32_t>(x), random ? words[i] : 0, k);

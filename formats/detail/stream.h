@@ -1,6 +1,6 @@
-// A loop over arrays that caches do not hold: results go past the caches, so that storing does not read the output
-// first, and operands are asked for well before they are needed. Left alone, the processors measured (Sapphire Rapids)
-// wait for operands as soon as a loop computes more than a copy does: three times as long for toward_zero.
+// A loop over arrays that are larger than the caches. Results bypass the caches, so that a store need not read the
+// output first, and operands are prefetched. Without it, the processors measured (Sapphire Rapids) wait for operands as
+// soon as a loop computes more than a copy does: toward_zero takes three times as long.
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -15,10 +15,10 @@
 
 namespace amp::detail {
 
-/// Elements that are stored past the caches together: whole cache lines for any type.
+/// Number of elements that are stored together past the caches: whole cache lines for any type.
 inline constexpr std::size_t stream_block = 64;
 
-/// Elements before the first one of `out` that begins a cache line, at most n.
+/// Number of elements of `out` before its first cache line begins, at most n.
 template <class T>
 std::size_t unaligned_head(const T* out, std::size_t n) {
     const std::size_t beyond = reinterpret_cast<std::uintptr_t>(out) % 64;
@@ -38,14 +38,14 @@ template <class T>
 #endif
 }
 
-/// After the last streamed store of a call: makes the stores visible in order with what follows.
+/// To be called after the last streamed store: orders these stores before what follows.
 inline void stream_end() {
 #if defined(__x86_64__)
     _mm_sfence();
 #endif
 }
 
-/// Asks for what a later block of the input will read. Never faults, so the address may lie beyond the array.
+/// Prefetches what a later block of the input will read. Never faults, so the address may lie beyond the array.
 template <class T>
 [[gnu::always_inline]] inline void prefetch_block(const T* in) {
     constexpr std::uintptr_t ahead = 4096, line = 64; // bytes
@@ -55,7 +55,7 @@ template <class T>
         __builtin_prefetch(reinterpret_cast<const void*>(address + i), 0, 2); // into the second-level cache
 }
 
-/// out[i] = element(in[i], i) for i < n; iterations are independent. With `streams`, out begins a cache line.
+/// out[i] = element(in[i], i) for i < n; iterations are independent. If `streams`, out must begin at a cache line.
 template <class In, class Out, class Element>
 [[gnu::always_inline]] inline void transform(const In* in, Out* out, std::size_t n, bool streams,
                                              const Element& element) {

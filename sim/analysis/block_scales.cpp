@@ -10,7 +10,8 @@ namespace amp {
 
 namespace {
 
-/// The class boundaries of a format in units of its largest value: |x| / amax against them needs no division.
+/// The class boundaries of a format as shares of its largest value, so that |x| / amax can be compared without a
+/// division.
 struct AmaxBoundaries {
     double max, half_smallest, normal_from;
 
@@ -18,7 +19,7 @@ struct AmaxBoundaries {
         : max(decode(f, f.max_code())), half_smallest(std::ldexp(1.0, f.min_subnormal_exponent() - 1)),
           normal_from(std::ldexp(1.0, f.min_exponent()) - half_smallest) {}
 
-    /// x * max / amax rounded to nearest even; both products are exact for magnitudes of at most 48 bits.
+    /// Classifies x * max / amax rounded to nearest even; both products are exact for magnitudes of at most 48 bits.
     void add(double x, double amax, ClassCounts& counts) const {
         const double scaled = x * max;
         if (scaled <= half_smallest * amax) ++counts.underflow;
@@ -34,8 +35,8 @@ std::vector<FormatSpec> element_formats() {
     return result;
 }
 
-/// The counts of one thread. MX scales are powers of two, so magnitudes relative to their block's binade are enough for
-/// all formats at once; only blocks whose scale would leave E8M0 are counted format by format.
+/// The counts of one thread. MX scales are powers of two, so magnitudes relative to the binade of their block's amax
+/// suffice for all formats at once; only blocks whose scale would be outside E8M0 are counted format by format.
 struct Worker {
     BlockStatistics result;
     MagnitudeHistogram relative;
@@ -50,7 +51,7 @@ struct Worker {
         }
     }
 
-    /// The block of numbers [first, last) of `bytes`.
+    /// Counts the block of numbers [first, last) of `bytes`.
     void add_block(DType dtype, std::span<const std::byte> bytes, std::size_t first, std::size_t last,
                    double tensor_amax) {
         numbers.clear();
@@ -111,7 +112,7 @@ BlockStatistics measure_blocks(const TensorFile& file, std::size_t tensor, std::
     const FloatEnvironment environment;
     const DTypeInfo& type = info(file.tensors()[tensor].dtype);
     const std::uint64_t width = static_cast<std::uint64_t>(type.number_bits());
-    // Blocks of sub-byte numbers need not end on a byte, so bytes are read in multiples that do.
+    // Blocks of sub-byte numbers may end within a byte, so blocks are read in groups that end on one.
     const std::uint64_t together =
         std::lcm(block * width, std::uint64_t{8} * static_cast<std::uint64_t>(type.unit_bytes())) / (block * width);
     const std::uint64_t bytes = together * block * width / 8;

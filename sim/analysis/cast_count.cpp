@@ -13,13 +13,13 @@ namespace amp {
 
 namespace {
 
-/// Elements of more than 16 bits as integers whose order is that of the magnitudes. `Word` is the size of the element.
+/// Elements of more than 16 bits, as integers of type Word that are ordered as the magnitudes are.
 template <class Word>
 struct Source {
     DType dtype;
     Word sign_bit; ///< 0 for unsigned integers
     bool two_complement;
-    Word max_finite; ///< largest magnitude that is a number
+    Word max_finite; ///< the largest finite magnitude
 
     explicit Source(DType type) : dtype(type) {
         constexpr Word top = Word{1} << (8 * sizeof(Word) - 1);
@@ -37,7 +37,7 @@ struct Source {
     }
 };
 
-/// For one cast: the smallest magnitudes, by sign, that reach each class after underflow.
+/// For one cast: the smallest magnitudes, by sign, that reach each class above underflow.
 template <class Word>
 struct Boundaries {
     Word first[2][3];
@@ -48,7 +48,7 @@ Boundaries<Word> find_boundaries(const Cast& cast, const Source<Word>& source) {
     Boundaries<Word> result{};
     for (const bool sign : {false, true})
         for (std::size_t c = 0; c < 3; ++c) {
-            // The smallest magnitude in [1, max_finite] of class c + 1 or above; 0 (none) where there is none.
+            // Bisection: the smallest magnitude in [1, max_finite] of class c + 1 or above; 0 if there is none.
             Word low = 1, high = source.max_finite;
             const auto reaches = [&](Word m) {
                 return static_cast<std::size_t>(classify(cast, source.number(m, sign))) > c;
@@ -64,14 +64,14 @@ Boundaries<Word> find_boundaries(const Cast& cast, const Source<Word>& source) {
     return result;
 }
 
-/// counts[0] non-zero finite elements, counts[1 ... 3] those that reach each boundary.
+/// counts[0]: non-zero finite elements; counts[1 ... 3]: those that reach each boundary.
 template <class Word>
 struct CompareKernel {
     AMPSCOPE_KERNEL void run(const Word* words, std::size_t n, const Source<Word>* from,
                              const Boundaries<Word>* boundaries, std::uint64_t* counts) {
         const Source<Word> source = *from;
         Word sums[4]{};
-        Word bound[2][3]; // less one, so that 0 (none) becomes a boundary that nothing finite exceeds
+        Word bound[2][3]; // less one, so that 0 (none) becomes a boundary that no finite magnitude exceeds
         for (int s = 0; s < 2; ++s)
             for (int c = 0; c < 3; ++c)
                 bound[s][c] =
@@ -88,7 +88,7 @@ struct CompareKernel {
     }
 };
 
-constexpr std::size_t block_numbers = 4096; // stays in the first-level cache while every cast looks at it
+constexpr std::size_t block_numbers = 4096; // small enough for the first-level cache while every cast reads them
 
 template <class Word>
 std::vector<CastCounts> count_by_boundaries(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
@@ -139,7 +139,7 @@ void add_element(const Cast& cast, const Unpacked& x, std::uint64_t times, Weigh
         weights[slot(up)] += whole;
         return;
     }
-    std::uint32_t low = 0, high = last; // words below `high` round up: high / 2^random_bits is the probability
+    std::uint32_t low = 0, high = last; // random words below `high` round up: the probability is high / 2^random_bits
     while (low < high) {
         const std::uint32_t middle = low + (high - low) / 2;
         if (classify(cast, x, middle) == down) high = middle;
@@ -158,7 +158,7 @@ CastCounts to_counts(const Weights& weights, bool expected) {
             value(CastClass::overflow), expected};
 }
 
-/// Number by number; up to 16 bits by code, so that each code is looked at once.
+/// Counts number by number; types of up to 16 bits by code, so that each code is classified once.
 std::vector<CastCounts> count_one_by_one(const TensorFile& file, std::size_t tensor, std::span<const Cast> casts,
                                          int threads, const Progress& progress) {
     const DistinctElements elements(file, tensor);

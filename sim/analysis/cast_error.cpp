@@ -18,7 +18,7 @@ bool fits_double(const Unpacked& x, double value) {
 
 struct Worker {
     std::vector<Unpacked> numbers;
-    bool fits_double = true; ///< every finite one is a double of 2^-600 ... 2^600, or zero
+    bool fits_double = true; ///< every finite number is zero or a double in 2^-600 ... 2^600
     std::vector<double> values, scaled;
     std::vector<float> rounded;
 
@@ -36,7 +36,7 @@ struct Worker {
     }
 };
 
-/// By definition: the exact product and quotient (to 64 bits where a scale is no power of two) rounded once.
+/// The definition: the exact product and quotient (to 64 bits if a scale is not a power of two) are rounded once.
 void add_errors(const Cast& cast, std::span<const Unpacked> numbers, std::uint64_t first_index, CastError& result) {
     int r = 0, s = 0;
     const double recorded = std::frexp(cast.recorded_scale, &r), scale = std::frexp(cast.scale, &s);
@@ -69,8 +69,8 @@ bool fits_double(const Cast& cast) {
     return moderate(cast.scale) && moderate(cast.recorded_scale);
 }
 
-/// The fast twin for numbers and scales that fit a double: then every product and every value does, and so, rounded
-/// once, does every error.
+/// The fast version for numbers and scales that fit doubles: then products and values are exact doubles, and every
+/// error is rounded to double once.
 void add_errors(const Cast& cast, Worker& worker, std::uint64_t first_index, CastError& result) {
     const std::vector<double>& values = worker.values;
     const bool flush = cast.policy.flushes_input();
@@ -101,7 +101,7 @@ double CastError::sqnr() const {
     const auto [s, i] = signal.parts();
     const auto [n, j] = noise.parts();
     if (std::abs(i - j) < 1000) return 10 * std::log10(std::ldexp(s / n, i - j));
-    return 10 * (std::log10(s / n) + (i - j) * std::log10(2.0)); // more than 3000 dB
+    return 10 * (std::log10(s / n) + (i - j) * std::log10(2.0)); // a ratio of more than 3000 dB does not fit a double
 }
 
 void CastError::add(std::optional<double> relative) {
@@ -140,7 +140,7 @@ std::vector<CastError> measure_errors(const TensorFile& file, std::size_t tensor
     const bool random =
         std::ranges::any_of(casts, [](const Cast& c) { return c.policy.rounding == Rounding::stochastic; });
     const DistinctElements once(file, tensor);
-    if (once.repeats() > 1 && !random) { // random words are by index, so that repeated elements may differ
+    if (once.repeats() > 1 && !random) { // with random words, repeated elements may be rounded differently
         std::vector<CastError> result = measure_errors(once, 0, casts, threads, progress);
         for (CastError& error : result) error.repeat(once.repeats());
         return result;

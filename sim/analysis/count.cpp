@@ -39,7 +39,7 @@ double value_of(const Unpacked& x) {
 
 std::uint64_t packed_number(std::span<const std::byte> data, std::size_t index, int width) {
     std::uint64_t word = 0;
-    if (width % 8 == 0) { // the machine is little-endian, as the files are
+    if (width % 8 == 0) { // machine and files are little-endian
         std::memcpy(&word, data.data() + index * static_cast<std::size_t>(width) / 8,
                     static_cast<std::size_t>(width) / 8);
         return word;
@@ -82,18 +82,18 @@ void MagnitudeStatistics::merge(const MagnitudeStatistics& later) {
     sums += later.sums;
 }
 
-/// Three ways to count: FP32 words by kernel, up to 16 bits by code, the rest number by number. Tables are made when
-/// there is enough to count: a checkpoint may have thousands of tensors of a few numbers each.
+/// Three ways to count: FP32 words by a kernel, types of up to 16 bits by code, all others number by number. Tables are
+/// only made when there is enough to count: a checkpoint may have thousands of tensors with a few numbers each.
 struct MagnitudeCounter::Tables {
-    /// Counts by code. Neighbouring numbers use different copies of a counter: equal numbers do not wait for each
-    /// other.
+    /// Counts by code. Neighbouring numbers use different copies of a counter, so that equal numbers do not wait for
+    /// each other.
     struct Codes {
         static constexpr std::size_t few = 4096;
         int width;
-        std::vector<std::uint16_t> listed; ///< the numbers, one by one, until there are more than a few
+        std::vector<std::uint16_t> listed; ///< the numbers themselves, while they are few
         std::vector<std::array<std::uint32_t, 4>> recent;
         std::vector<std::uint64_t> counts;
-        std::uint64_t pending = 0; ///< numbers in `recent`
+        std::uint64_t pending = 0; ///< how many numbers `recent` holds
 
         explicit Codes(int bits) : width(bits) {}
 
@@ -112,7 +112,7 @@ struct MagnitudeCounter::Tables {
             make_table();
             other.for_each([&](std::size_t code, std::uint64_t times) { counts[code] += times; });
         }
-        /// visit(code, how often) by ascending code, for those that occurred.
+        /// Calls visit(code, count) in ascending order of the codes that occurred.
         template <class Visit>
         void for_each(const Visit& visit) {
             std::ranges::sort(listed);
@@ -134,7 +134,7 @@ struct MagnitudeCounter::Tables {
             listed.clear();
         }
         [[gnu::always_inline]] void count(std::span<const std::byte> block, int bits,
-                                          std::size_t n) { // bits a constant
+                                          std::size_t n) { // with `bits` a constant
             if (pending + n > 0xffffffff) flush();
             pending += n;
             const auto mask = static_cast<std::uint64_t>(recent.size() - 1);
@@ -161,7 +161,7 @@ struct MagnitudeCounter::Tables {
     std::optional<Codes> codes;
     MagnitudeStatistics one_by_one;
 
-    /// Sums as the kernels make them: by 16 lanes.
+    /// The sums as the kernels compute them: in 16 lanes.
     MagnitudeSums add_one_by_one(DType dtype, std::span<const std::byte> block, std::size_t n);
 };
 
@@ -189,7 +189,7 @@ MagnitudeSums MagnitudeCounter::Tables::add_one_by_one(DType dtype, std::span<co
 
 MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
     const FloatEnvironment environment;
-    constexpr std::size_t few = 1024; // less than what the kernel's tables take to make and to empty
+    constexpr std::size_t few = 1024; // fewer than pay for making and clearing the kernel's tables
     const std::size_t n = block.size() * 8 / static_cast<std::size_t>(number_bits(dtype_));
     if (tables_->codes) {
         tables_->codes->add(block, n);

@@ -1,4 +1,4 @@
-// Counting the elements of one tensor into an exact magnitude histogram, at memory speed where it matters.
+// Counts the elements of one tensor into an exact magnitude histogram; the common types at memory speed.
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
@@ -11,13 +11,13 @@
 
 namespace amp {
 
-/// One number of a tensor, given its bits (for complex elements, one of the two parts), exactly.
+/// One number of a tensor, exactly, given its bits. A complex element has two numbers.
 Unpacked unpack_number(DType dtype, std::uint64_t bits);
 
-/// The nearest double, with the sign of zeros and infinities.
+/// The nearest double; zeros and infinities keep their sign.
 double value_of(const Unpacked& x);
 
-/// The bits of number `index` in packed numbers of `width` bits, lowest bits first.
+/// The bits of number `index` among numbers of `width` bits, packed lowest bits first.
 std::uint64_t packed_number(std::span<const std::byte> data, std::size_t index, int width);
 
 /// Calls visit(index, bits) for the numbers [first, last) of packed elements.
@@ -33,15 +33,16 @@ void for_each_number(DType dtype, std::span<const std::byte> data, const Visit& 
     for_each_number(dtype, data, 0, data.size() * 8 / static_cast<std::size_t>(info(dtype).number_bits()), visit);
 }
 
-/// The bytes of so many numbers, which must be whole bytes.
+/// The size in bytes of so many numbers, which must be a whole number of bytes.
 inline std::uint64_t bytes_of(DType dtype, std::uint64_t numbers) {
     return numbers * static_cast<std::uint64_t>(info(dtype).number_bits()) / 8;
 }
 
-/// Sums over the finite elements. Floating sums are not associative, so their order is fixed: within a block of
-/// sum_block numbers number i belongs to partial sum i % 16, the 16 are added pairwise (i and i + 8, i and i + 4 ...);
-/// blocks, and then tensors, are added in order. Types of at most 16 bits are summed by ascending code instead. Where a
-/// tensor repeats its elements (torch's expand), those sums are of each element once, times the repeats.
+/// Sums over the finite elements. Floating-point addition is not associative, so the order is fixed: within a block of
+/// sum_block numbers, number i belongs to partial sum i % 16, and the 16 are added pairwise (i and i + 8, then i and i
+/// + 4 ...); blocks, and then tensors, are added in order. Types of at most 16 bits are summed in ascending order of
+/// codes instead. If a tensor repeats its elements (torch's expand), the sums are over each element once, times the
+/// number of repeats.
 struct MagnitudeSums {
     double absolute = 0, squares = 0;
 
@@ -56,32 +57,32 @@ struct MagnitudeSums {
 };
 inline constexpr std::size_t sum_block = 65536;
 
-/// What is known of a tensor's magnitudes.
+/// Statistics of a tensor's magnitudes.
 struct MagnitudeStatistics {
     MagnitudeHistogram histogram{};
-    double min_nonzero = 0; ///< smallest finite non-zero magnitude; 0 if there is none. 64-bit integers: nearest double
+    double min_nonzero = 0; ///< smallest finite non-zero magnitude (64-bit integers: the nearest double); 0 if none
     double max = 0;         ///< largest finite magnitude
     MagnitudeSums sums{};
 
-    /// Widens the extremes to a finite magnitude; zero changes nothing.
+    /// Takes a finite magnitude into min_nonzero and max; a zero changes nothing.
     void include(double magnitude);
-    /// Adds a later tensor.
+    /// Adds the statistics of a later tensor.
     void merge(const MagnitudeStatistics& later);
 };
 
-/// Counts the numbers of one dtype. Not thread-safe: a counter for each thread, merged at the end.
+/// Counts numbers of one dtype. Not thread-safe: each thread has its own counter, and they are merged at the end.
 class MagnitudeCounter {
   public:
     explicit MagnitudeCounter(DType dtype);
     ~MagnitudeCounter();
     MagnitudeCounter(MagnitudeCounter&&) noexcept;
 
-    /// Counts one block: whole packed elements, little-endian, at most sum_block numbers. Returns its sums, which are
-    /// zero for types of at most 16 bits: statistics() has those.
+    /// Counts one block: whole packed elements, little-endian, at most sum_block numbers. Returns its sums; for types
+    /// of at most 16 bits these are zero, and statistics() computes them.
     MagnitudeSums add(std::span<const std::byte> block);
-    /// The statistics of all that was added, each element counted `repeats` times.
+    /// The statistics of all that was added, with each element counted `repeats` times.
     [[nodiscard]] MagnitudeStatistics statistics(std::uint64_t repeats = 1) const;
-    /// Adds another counter of the same dtype. This and statistics() may put a const counter in order inside.
+    /// Adds another counter of the same dtype. This function and statistics() may reorder a const counter's contents.
     void merge(const MagnitudeCounter& other);
 
   private:

@@ -9,8 +9,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#if defined(__GNUC__) &&                                                                                               \
-    !defined(__clang__) // g++ 12 takes the deliberately undefined values of its own header for faults
+#if defined(__GNUC__) && !defined(__clang__) // g++ 12 warns of deliberately undefined values in its own header
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #endif
@@ -19,7 +18,7 @@ namespace amp::detail {
 
 namespace {
 
-constexpr std::size_t lanes = 16; // of the partial sums: part of their definition
+constexpr std::size_t lanes = 16; // number of partial sums, which their definition fixes
 constexpr std::uint32_t magnitude_mask = 0x7fffffff, mantissa_mask = 0x7fffff, infinity = 0x7f800000,
                         smallest_normal = 0x800000;
 constexpr std::uint32_t e4m3_tie = 0x680000; // 0.8125
@@ -34,7 +33,7 @@ struct Partial {
     Partial() { std::ranges::fill(smallest, ~0u); }
 };
 
-/// n a multiple of 8. Loads of four keys at a time leave the load ports to the counters.
+/// n is a multiple of 8. Four keys are loaded at a time, which leaves the load ports to the counters.
 void count_keys(FloatTables& tables, const std::uint16_t* keys, std::size_t n) {
     for (std::size_t i = 0; i < n; i += FloatTables::copies) {
         std::uint64_t four = 0, next = 0;
@@ -53,7 +52,7 @@ void count_keys(FloatTables& tables, const std::uint16_t* keys, std::size_t n) {
 
 /// Whole lanes of words, as loops that compilers vectorise.
 struct PlainKernel {
-    static constexpr std::size_t strip = 2048; // words whose keys stay in the first-level cache
+    static constexpr std::size_t strip = 2048; // words at a time, so that their keys stay in the first-level cache
 
     AMPSCOPE_KERNEL void make_keys(const std::uint32_t* __restrict words, std::uint16_t* __restrict keys,
                                    std::size_t n) {
@@ -62,9 +61,10 @@ struct PlainKernel {
             const bool subnormal = magnitude < smallest_normal;
             const std::uint32_t integer =
                 std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)));
-            const std::uint32_t x = subnormal ? integer : magnitude; // the conversion of a subnormal's bits is exact
+            const std::uint32_t x = subnormal ? integer : magnitude; // subnormal bits convert to float exactly
             const std::uint32_t mantissa = x & mantissa_mask;
-            // Leading ones of 23 bits = 22 - floor(log2(complement)); the exponent of an exact int-to-float conversion.
+            // 22 - floor(log2(complement)) leading ones of 23 bits; an exact int-to-float conversion has it as
+            // exponent.
             const auto complement = static_cast<float>(static_cast<std::int32_t>(mantissa ^ mantissa_mask));
             const std::uint32_t ones = std::min(149 - (std::bit_cast<std::uint32_t>(complement) >> 23), 23u);
             const std::uint32_t mantissa_class =
@@ -80,7 +80,7 @@ struct PlainKernel {
             for (std::size_t j = 0; j < lanes; ++j) {
                 const std::uint32_t magnitude = words[i + j] & magnitude_mask;
                 const std::uint32_t finite = magnitude < infinity ? magnitude : 0;
-                sums.smallest[j] = std::min(sums.smallest[j], finite - 1); // zero wraps to the top
+                sums.smallest[j] = std::min(sums.smallest[j], finite - 1); // zero wraps to the largest value
                 sums.largest[j] = std::max(sums.largest[j], finite);
                 const double x = std::bit_cast<float>(finite);
                 sums.absolute[j] += x;
@@ -105,15 +105,16 @@ struct PlainKernel {
 
 #if defined(__x86_64__)
 
-/// Adds one to the counter at each of `lanes` addresses: three instructions an element, half of what keys take.
+/// Adds one to the counters at `lanes` addresses: three instructions an element, half as many as with keys.
 [[gnu::always_inline]] inline void count_at(const std::uint64_t* addresses) {
 #pragma GCC unroll 16
     for (std::size_t j = 0; j < lanes; ++j) ++reinterpret_cast<std::uint32_t*>(addresses[j])[j % FloatTables::copies];
 }
 
-/// The same by intrinsics. Counting lags behind the making of keys: the vector work of some words runs beside the
-/// stores for earlier ones, and the addresses of the counters are known early, else the processor guesses wrongly
-/// whether a counter that is loaded is one just stored to, and starts over (1.5 times the time on data in few binades).
+/// The same with intrinsics. Counting lags behind the making of keys: the vector work of some words overlaps with the
+/// stores for earlier ones, and the addresses of the counters are known early. Otherwise the processor mispredicts
+/// whether a counter to be loaded was stored just before, and repeats the load (1.5 times the time for data in few
+/// binades).
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd")]] void
 count_avx512(FloatTables& tables, const std::byte* data, std::size_t n, Partial& partial) {
     const __m512i magnitude = _mm512_set1_epi32(magnitude_mask), mantissa = _mm512_set1_epi32(mantissa_mask);
@@ -125,10 +126,10 @@ count_avx512(FloatTables& tables, const std::byte* data, std::size_t n, Partial&
     __m512d absolute_low = _mm512_load_pd(partial.absolute), absolute_high = _mm512_load_pd(partial.absolute + 8);
     __m512d squares_low = _mm512_load_pd(partial.squares), squares_high = _mm512_load_pd(partial.squares + 8);
     __m512i smallest = _mm512_load_si512(partial.smallest), largest = _mm512_load_si512(partial.largest);
-    constexpr std::size_t ahead = 4096; // bytes to prefetch, as the stores fill the window that looks ahead
-    // Counters follow `lag` words behind. Their addresses wait in the second halves of two KiB, where the counters of
-    // common classes, in the first halves of theirs, have other low address bits: a load whose low 12 bits are those of
-    // an earlier store waits for it (up to three times as long).
+    constexpr std::size_t ahead = 4096; // bytes to prefetch, which the processor does not do itself here
+    // Counters follow `lag` words behind. Their addresses are kept in the second halves of two KiB. The counters of
+    // common classes lie in the first halves of theirs, so their low address bits differ: a load whose low 12 address
+    // bits equal those of an earlier store waits for it (up to three times as long).
     constexpr std::size_t lag = 64;
     alignas(1024) std::uint64_t ring[4 * lag];
     const auto slot_of = [&ring](std::size_t i) { return ring + (i & lag) * 2 + lag + (i & (lag - 1)); };
@@ -138,14 +139,14 @@ count_avx512(FloatTables& tables, const std::byte* data, std::size_t n, Partial&
                                            (std::int64_t{e4m3_tie} << counter_bytes_log2));
     for (std::size_t i = 0; i < n; i += lanes) {
         const std::byte* const here = data + i * sizeof(std::uint32_t);
-        __builtin_prefetch(here + ahead, 0, 2); // into the second-level cache; beyond the end it does nothing
+        __builtin_prefetch(here + ahead, 0, 2); // into the second-level cache; no effect beyond the end
         const __m512i word = _mm512_loadu_si512(here);
         const __m512i a = _mm512_and_si512(word, magnitude);
         const __mmask16 subnormal = _mm512_cmplt_epu32_mask(a, normal);
         const __m512i x = _mm512_castps_si512(_mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(a), subnormal, a));
 
-        // 32 * row, plus 9 + leading ones, plus the tie and -1, 0 or 1 for below, at or above it, less 1 for mantissa
-        // 0: together 32 * row + class + 7 + the tie, which `base` takes off again.
+        // The key is 32 * row, plus 9 + the number of leading ones, plus the tie and -1, 0 or 1 for below, at or above
+        // it, less 1 for mantissa 0. That is 32 * row + class + 7 + the tie, and `base` subtracts the tie.
         const __m512i m = _mm512_and_si512(x, mantissa);
         __m512i key = _mm512_and_si512(_mm512_srli_epi32(x, 18), row_mask);
         key = _mm512_add_epi32(key, _mm512_lzcnt_epi32(_mm512_andnot_si512(x, mantissa)));
@@ -218,7 +219,7 @@ void FloatTables::merge(FloatTables& other) {
 }
 
 MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words, InstructionSet set) {
-    const FloatEnvironment environment; // a host that flushes subnormals gets the same sums
+    const FloatEnvironment environment; // the same sums on a thread that flushes subnormals
     const std::size_t n = words.size() / sizeof(std::uint32_t), whole = n / lanes * lanes;
     Partial partial;
     count_lanes(tables, words.data(), whole, partial, set);
@@ -226,7 +227,7 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
         std::byte last[lanes * sizeof(std::uint32_t)]{};
         std::ranges::copy(words.subspan(whole * sizeof(std::uint32_t)), last);
         count_lanes(tables, last, lanes, partial, set);
-        tables.histogram.zero -= whole + lanes - n; // those of the padding; modulo 2^64 until the counters are flushed
+        tables.histogram.zero -= whole + lanes - n; // less the padding's zeros; modulo 2^64 until the flush
     }
     tables.smallest = std::min(tables.smallest, *std::ranges::min_element(partial.smallest));
     tables.largest = std::max(tables.largest, *std::ranges::max_element(partial.largest));

@@ -30,8 +30,8 @@ Unpacked distance(const Unpacked& x, const Unpacked& y) {
     const bool apart = large.sign != small.sign;
     large.sign = false;
     if (small.kind == Kind::zero) return large;
-    // Leading bits at 125 of 128: room for a carry. Bits of the smaller one are lost where it is more than 62 places
-    // lower, and then the difference has 124 places or more, of which 64 are kept.
+    // Leading bits at 125 of 128 leave room for a carry. The smaller number loses bits only if it is more than 62
+    // places lower, and then the difference has at least 124 places, of which 64 are kept.
     const Uint128 a = Uint128{large.significand} << 62;
     const Uint128 b = shift_right_sticky(Uint128{small.significand} << 62, large.exponent - small.exponent);
     return normalised(to_unpacked(false, large.exponent - 62, apart ? a + b : a - b));
@@ -51,7 +51,7 @@ SquareSum::SquareSum(double sum) {
 SquareSum SquareSum::from_parts(double m, int exponent) {
     SquareSum result;
     if (m == 0) return result;
-    // Half the exponent is that of the root, which is what ranges are told by.
+    // Ranges are chosen by the exponent of the root, which is half that of the square.
     const int range = range_of(exponent >> 1);
     result.sum_of(range) = std::ldexp(m, exponent - 2 * range * width);
     return result;
@@ -78,7 +78,7 @@ std::pair<double, int> SquareSum::parts() const {
     const FloatEnvironment environment;
     std::size_t top = sums_.size() - 1;
     while (top > 0 && sums_[top] == 0) --top;
-    // Two ranges below, nothing reaches the last place.
+    // Sums two ranges lower are too small to change the last place.
     const double sum = sums_[top] + (top > 0 ? std::ldexp(sums_[top - 1], -2 * width) : 0);
     int exponent = 0;
     const double m = std::frexp(sum, &exponent);

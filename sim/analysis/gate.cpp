@@ -23,7 +23,7 @@ std::optional<int> parse_integer(std::string_view text) {
     return value;
 }
 
-/// Reads a gate from left to right; every failure knows its place.
+/// Parses a gate from left to right; every error names its place.
 class Parser {
   public:
     explicit Parser(std::string_view text) : text_(text) {}
@@ -60,7 +60,7 @@ class Parser {
         ++position_;
         return true;
     }
-    /// The word up to one of `ends` or a space, which stays.
+    /// Takes the word up to one of `ends` or a space; these are not taken.
     std::string take_until(std::string_view ends) {
         skip_spaces();
         begin_ = position_;
@@ -102,7 +102,7 @@ class Parser {
         else if (!finite_nonzero) fail(begin_, "all: a non-zero element is no " + name);
     }
 
-    /// Decimal digits, so that the comparison can be exact.
+    /// Takes decimal digits, so that the comparison can be exact.
     void take_limit(Gate& gate) {
         if (!take('<')) fail(position_, "'<' or '<='");
         gate.or_equal = position_ < text_.size() && text_[position_] == '=' && take('=');
@@ -136,7 +136,7 @@ class Parser {
     }
 
     std::string_view text_;
-    std::size_t position_ = 0, begin_ = 0; ///< next character; start of the word last taken
+    std::size_t position_ = 0, begin_ = 0; ///< position of the next character; begin of the word last taken
     bool explicit_denominator_ = false;
 };
 
@@ -172,11 +172,11 @@ bool holds(const Gate& gate, std::uint64_t part, std::uint64_t whole, double fra
     __extension__ typedef unsigned __int128 Wide; // 2^64 * 10^18 < 2^124
     Wide power = 1;
     for (int i = 0; i < gate.limit_decimals; ++i) power *= 10;
-    // (part + fraction) * 10^decimals against digits * whole.
+    // Compares (part + fraction) * 10^decimals with digits * whole.
     const Wide left = part * power, right = Wide{gate.limit_digits} * whole;
     if (left > right) return false;
-    if (right - left >= power) return true; // fraction < 1
-    // What is left to compare, in units of 2^-64.
+    if (right - left >= power) return true; // since fraction < 1
+    // Compares the rest in units of 2^-64.
     const double units = std::ldexp(fraction, 64);
     const Wide left_rest = static_cast<std::uint64_t>(units) * power, right_rest = (right - left) << 64;
     if (left_rest != right_rest) return left_rest < right_rest;

@@ -19,17 +19,18 @@ std::uint64_t sum_from(const MantissaRow& row, int first) {
     return std::accumulate(row.begin() + std::min(first, mantissa_classes), row.end(), std::uint64_t{0});
 }
 
-/// A magnitude: reached by larger binades, and in its own from a mantissa class on.
+/// The lower end of a class of magnitudes: larger binades reach it, and in its own binade mantissa classes from
+/// first_class on.
 struct Edge {
     int exponent;
     int first_class = 0;
 };
 constexpr Edge always{std::numeric_limits<int>::min()}, never{std::numeric_limits<int>::max()};
 
-/// The magnitudes from which elements are subnormal, normal and overflow.
+/// The lower ends of subnormal, normal and overflow.
 using Edges = std::array<Edge, 3>;
 
-/// Of E4M3 the largest fraction is all ones but the last; of the other formats all ones.
+/// Whether the largest value's fraction is all ones but the last bit, as in E4M3; in the other formats it is all ones.
 bool ends_below_its_binade(const FormatSpec& format) {
     constexpr auto covered = [](const FormatSpec& f) {
         return f.nonfinite != NonFinite::nan_only || f.fraction_bits == 3 || f.is_scale();
@@ -38,30 +39,31 @@ bool ends_below_its_binade(const FormatSpec& format) {
     return format.nonfinite == NonFinite::nan_only;
 }
 
-/// Rounding to nearest: at the ties, which differ where the value below them is even. Ties go down at half the smallest
-/// subnormal value and at 464, the tie above E4M3's largest value 448, and up at the others, whose lower neighbour is
-/// odd.
+/// Edges for rounding to nearest: the ties, which go to the even neighbour. Ties at half the smallest subnormal and at
+/// 464, above E4M3's largest value 448, are rounded down; the other ties, whose lower neighbour is odd, are rounded up.
 Edges nearest_edges(const FormatSpec& format, bool ties_away) {
     const int up = ties_away ? 0 : 1, t = format.fraction_bits;
     return {Edge{format.min_subnormal_exponent() - 1, up}, Edge{format.min_exponent() - 1, class_of_ones(t)},
             Edge{format.max_exponent(), ends_below_its_binade(format) ? 4 + up : class_of_ones(t + 1)}};
 }
 
-/// Magnitudes rounded down: at the first value of each class, in turn the value that would follow the largest.
+/// Edges for rounding magnitudes down: the first value of each class; for overflow the value that would follow the
+/// largest.
 Edges toward_edges(const FormatSpec& format) {
     return {Edge{format.min_subnormal_exponent()}, Edge{format.min_exponent()},
             ends_below_its_binade(format) ? Edge{format.max_exponent(), class_of_ones(format.fraction_bits)}
                                           : Edge{format.max_exponent() + 1}};
 }
 
-/// Magnitudes rounded up: beyond zero, the largest subnormal value and the largest value, given entries a hair lower.
+/// Edges for rounding magnitudes up: zero, the largest subnormal and the largest value, which the reduced entries of
+/// `away` reach only if the magnitude lies above them.
 Edges away_edges(const FormatSpec& format) {
     const int t = format.fraction_bits;
     return {always, Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
             Edge{format.max_exponent(), class_of_ones(ends_below_its_binade(format) ? t - 1 : t)}};
 }
 
-/// The number of elements that, times 2^log2_scale, reach each edge.
+/// Counts the elements that, times 2^log2_scale, reach each edge.
 std::array<std::uint64_t, 3> reaching(const MagnitudeHistogram& histogram, const Edges& edges, int log2_scale) {
     std::array<std::uint64_t, 3> counts{};
     for (const auto& [exponent, row] : histogram.rows)
@@ -71,8 +73,8 @@ std::array<std::uint64_t, 3> reaching(const MagnitudeHistogram& histogram, const
     return counts;
 }
 
-/// The smallest k in [low, high] for which `holds` is true, if it is false below and true above; high + 1 if it never
-/// is.
+/// The smallest k in [low, high] for which `holds` is true, if it is false below some k and true above; high + 1 if it
+/// is never true.
 template <class F>
 int first_true(int low, int high, F holds) {
     while (low <= high) {
@@ -107,7 +109,7 @@ void MagnitudeHistogram::add(const Unpacked& x, std::uint64_t times) {
     case Kind::infinity: inf += times; break;
     case Kind::finite: {
         const int shift = std::countl_zero(x.significand);
-        const std::uint64_t mantissa = x.significand << shift << 1; // less the leading one
+        const std::uint64_t mantissa = x.significand << shift << 1; // without the leading one
         rows[x.exponent + 63 - shift][static_cast<std::size_t>(mantissa_class(mantissa))] += times;
         break;
     }
@@ -148,7 +150,7 @@ void DirectedHistogram::add(const Unpacked& x, Rounding rounding) {
     const bool grows = x.sign == (rounding == Rounding::down);
     if (either || !grows) toward.add(x);
     if (!either && !grows) return;
-    // A hair is 2^-63 of the leading bit: less than what values of any source differ by.
+    // The reduction is 2^-63 of the leading bit: less than the values of any source differ by.
     const int shift = std::countl_zero(x.significand);
     away.add({.kind = Kind::finite, .exponent = x.exponent - shift, .significand = (x.significand << shift) - 1});
 }
@@ -160,7 +162,7 @@ void DirectedHistogram::merge(const DirectedHistogram& other) {
 
 ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
                      int log2_scale, const CastRule& rule) {
-    // 1. Where the classes begin, for elements rounded toward zero (or to nearest) and for those rounded away from it.
+    // 1. Where the classes begin for elements rounded toward zero (or to nearest) and for those rounded away from it.
     const bool apart = is_directed(rule.rounding);
     Edges toward = toward_edges(format), away = away_edges(format);
     switch (rule.rounding) {
@@ -169,14 +171,13 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
     case Rounding::toward_zero:
     case Rounding::down:
     case Rounding::up: break;
-    case Rounding::
-        to_odd: // nothing passes an odd value: the largest subnormal, and but for E4M3 the largest; or falls to 0
+    case Rounding::to_odd: // never passes an odd value, and only E4M3's largest is even
         toward[0] = always;
         if (ends_below_its_binade(format)) toward[2] = never;
         else away[2] = never;
         away[0] = away[1] = never;
         break;
-    case Rounding::stochastic: // the worse end each time
+    case Rounding::stochastic: // the worst case at each edge
         toward[2] = away[0] = away[1] = never;
         break;
     }
@@ -198,7 +199,7 @@ Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram&
     const FloatEnvironment environment;
     const std::uint64_t nonzero = all.nonzero();
     if (nonzero == 0) return {.log2_scale = 0};
-    // Beyond these scales every element has left the format, at one end or the other.
+    // Beyond these scales all elements lie outside the format, at one end or the other.
     const int smallest = all.rows.begin()->first, largest = all.rows.rbegin()->first;
     const int low = format.min_subnormal_exponent() - largest - 4, high = format.max_exponent() - smallest + 4;
     const auto counts = [&](int k) { return classify(all, directed, format, k, rule); };

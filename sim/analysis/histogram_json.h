@@ -1,4 +1,4 @@
-// The state of an exact histogram as JSON: what reports, run folders and their readers share.
+// The contents of an exact histogram as JSON, shared by reports, run folders and their readers.
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
@@ -7,8 +7,7 @@
 
 namespace amp {
 
-/// {"-12": [counts of the mantissa classes 0, 1, ...], ...} by exponent; a row ends with its last count that is not
-/// zero.
+/// {"-12": [counts of the mantissa classes 0, 1, ...], ...} by exponent; each row ends with its last non-zero count.
 inline nlohmann::ordered_json rows_of(const MagnitudeHistogram& histogram) {
     auto rows = nlohmann::ordered_json::object();
     for (const auto& [exponent, row] : histogram.rows) {

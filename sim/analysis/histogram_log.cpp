@@ -19,16 +19,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_exponent = 20'000; // of a magnitude
+constexpr int most_exponent = 20'000; // limit for exponents of magnitudes
 
-/// A count; a number with a fraction or a sign is none, nor is what no tensor has, so that sums cannot wrap.
+/// A count: an integer from 0 to a number that no tensor has, so that sums cannot wrap around. Throws for any other
+/// value.
 std::uint64_t count_of(const Json& number) {
     constexpr std::uint64_t most = std::uint64_t{1} << 48;
     if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most) throw std::runtime_error("no count");
     return number.get<std::uint64_t>();
 }
 
-/// Throws for anything that is no line of histograms.jsonl.
+/// Parses a line of histograms.jsonl; throws for any other text.
 RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& file) {
     const Json line = parse_json(text, file);
     if (!line.at("step").is_number_integer()) throw std::runtime_error("no step");
@@ -41,7 +42,7 @@ RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& 
     r.magnitudes.zero = count_of(line.at("zero"));
     r.magnitudes.nan = count_of(line.at("nan"));
     r.magnitudes.inf = count_of(line.at("inf"));
-    if (!r.format.empty()) format(r.format); // throws for a name that is none
+    if (!r.format.empty()) format(r.format); // throws for an unknown name
     if (!(r.scale > 0) || !std::isfinite(r.scale)) throw std::runtime_error("no loss scale");
     if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
     for (const auto& [exponent, counts] : line.at("rows").items()) {
@@ -57,10 +58,10 @@ RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& 
     return r;
 }
 
-/// Finds lines of one step and tensor: two processes may have recorded into one folder.
+/// Finds lines with the same step and tensor: two processes may have recorded into one folder.
 class Repeats {
   public:
-    /// Looks through the file; a line that repeats an earlier one takes its place if it can be read.
+    /// Reads the file once; of lines that repeat, the last that can be read counts.
     explicit Repeats(const std::filesystem::path& file) {
         TextFile in(file);
         for (std::string text; in.next_line(text);) {
@@ -79,14 +80,14 @@ class Repeats {
 
     [[nodiscard]] bool replaced(std::int64_t number) const { return std::ranges::binary_search(replaced_, number); }
 
-    std::int64_t count = 0, differing = 0, first = 0; ///< lines that repeat; those with other text; the first of them
+    std::int64_t count = 0, differing = 0, first = 0; ///< repeated lines; those with another text; the first
 
   private:
     struct Line {
         std::int64_t number;
-        std::size_t hash; ///< of its text
+        std::size_t hash; ///< hash of its text
     };
-    using Key = std::pair<std::int64_t, std::size_t>; ///< the step, and the number of the tensor
+    using Key = std::pair<std::int64_t, std::size_t>; ///< step, and number of the tensor
 
     std::optional<Key> key_of(const std::string& text, const std::filesystem::path& file) {
         constexpr std::array<std::string_view, 2> keys = {"step", "tensor"};

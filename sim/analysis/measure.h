@@ -8,23 +8,23 @@
 
 namespace amp {
 
-/// The statistics of one tensor as stored (a recorded loss scale is not divided out). The result does not depend on
+/// The statistics of one tensor as stored: a recorded loss scale is not divided out. The result does not depend on
 /// `threads` (0: all cores). Throws FileError.
 MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int threads, const Progress& progress = {});
 
-/// The statistics of |x / recorded_scale|, the quotient exact: measure() for tensors that still contain a loss scale.
-/// Extremes and sums are those of the quotients' nearest doubles.
+/// The statistics of |x / recorded_scale| with exact quotients: measure() for tensors that are still multiplied by a
+/// loss scale. Extremes and sums are computed from the doubles nearest to the quotients.
 MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
                                     const Progress& progress = {});
 
-/// The directed histogram of |x / recorded_scale|, for roundings whose classes the magnitudes do not tell.
+/// The directed histogram of |x / recorded_scale|, for roundings whose classes depend on more than magnitudes.
 DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, double recorded_scale, Rounding rounding,
                                    int threads);
 
-/// scale * x / recorded_scale of a finite non-zero x, to 64 bits and a sticky last bit.
+/// scale * x / recorded_scale for finite non-zero x, to 64 bits of which the last is sticky.
 Unpacked scaled(const Unpacked& x, double scale, double recorded_scale);
 
-/// The exponent of a power of two, else nothing.
+/// log2 of the scale if it is a power of two, else std::nullopt.
 std::optional<int> exact_log2(double scale);
 
 } // namespace amp

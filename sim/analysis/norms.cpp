@@ -16,13 +16,13 @@ struct NormsKernel {
     template <std::size_t lanes>
     AMPSCOPE_KERNEL void run(std::array<double, lanes>* squares_at, std::array<std::int32_t, lanes>* largest_at,
                              std::span<const float> x) {
-        auto squares = *squares_at; // copies, which the compiler keeps in registers
+        auto squares = *squares_at; // copies, so that the compiler keeps them in registers
         auto largest = *largest_at;
         const auto magnitude = [](float value) {
             return static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(value) & 0x7fffffffU);
         };
         const std::size_t whole = x.size() / lanes * lanes;
-        for (std::size_t i = 0; i < whole; i += lanes) { // two loops, as g++ vectorises each, but not both as one
+        for (std::size_t i = 0; i < whole; i += lanes) { // two loops: g++ vectorises each, but not one loop with both
             for (std::size_t lane = 0; lane < lanes; ++lane) squares[lane] += double{x[i + lane]} * x[i + lane];
             for (std::size_t lane = 0; lane < lanes; ++lane)
                 largest[lane] = std::max(largest[lane], magnitude(x[i + lane]));

@@ -1,4 +1,4 @@
-// The numbers of a tensor, a part at a time, whatever its dtype.
+// Reads the numbers of a tensor of any dtype, a part at a time.
 #pragma once
 
 #include <ampscope/sim/analysis/count.h>
@@ -10,26 +10,26 @@ namespace amp {
 
 struct StoredNumber {
     std::uint64_t bits;
-    Unpacked number; ///< exactly
+    Unpacked number; ///< the exact value of the bits
 
-    /// The nearest double.
+    /// The double nearest to the number.
     [[nodiscard]] double value() const { return value_of(number); }
 };
 
 class NumberReader {
   public:
-    /// The file must outlive this.
+    /// The file must outlive the reader.
     NumberReader(const TensorFile& file, std::size_t tensor)
         : file_(file), tensor_(tensor), stream_(file.random_access(tensor) ? nullptr : file.stream(tensor)) {}
 
-    /// Parts of a stream must be read in order, each once.
+    /// Whether the tensor is read as a stream: then parts must be read in order, each once.
     [[nodiscard]] bool is_stream() const { return stream_ != nullptr; }
     [[nodiscard]] DType dtype() const { return file_.tensors()[tensor_].dtype; }
-    /// Two for each complex element.
+    /// How many numbers there are: two for each complex element.
     [[nodiscard]] std::uint64_t numbers() const {
         return file_.tensors()[tensor_].count * static_cast<std::uint64_t>(info(dtype()).numbers());
     }
-    /// Numbers [begin, end), which must be whole bytes. Throws FileError.
+    /// Reads the numbers [begin, end), which must be a whole number of bytes. Throws FileError.
     [[nodiscard]] std::vector<StoredNumber> read(std::uint64_t begin, std::uint64_t end) const {
         std::vector<std::byte> data(bytes_of(dtype(), end) - bytes_of(dtype(), begin));
         if (stream_) stream_->read(data);

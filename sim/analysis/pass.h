@@ -1,4 +1,4 @@
-// One pass over a tensor's bytes: pieces of whole blocks, any number of threads, bounded memory.
+// One pass over a tensor's bytes: in pieces of whole blocks, on any number of threads, in bounded memory.
 #pragma once
 
 #include <ampscope/sim/base/parallel.h>
@@ -13,7 +13,7 @@
 
 namespace amp {
 
-/// Parts of a result, one a block, that come from any thread in any order and are taken in the order of the blocks.
+/// Partial results, one per block, that arrive from any thread in any order and are taken in the order of the blocks.
 template <class Part>
 class BlockParts {
   public:
@@ -21,7 +21,7 @@ class BlockParts {
         const std::lock_guard lock(mutex_);
         parts_.emplace_back(block, std::move(part));
     }
-    /// take(part) for those that came since the last call: all blocks up to some block.
+    /// Calls take(part) for the parts that arrived since the last call; these must be all up to some block.
     template <class Take>
     void take(const Take& take) {
         std::ranges::sort(parts_, {}, [](const auto& p) { return p.first; });
@@ -37,10 +37,10 @@ class BlockParts {
 namespace detail {
 
 /// Calls body(worker, block_index, bytes) for every block of `block_bytes` of the tensor (the last may be shorter), on
-/// `threads` threads; every worker made by make() is used by one thread at a time. Returns the workers: what they hold
-/// must not depend on which of them saw which block. `settle` is called now and then when all blocks up to some block
-/// are done, and at the end: what is kept for each block can be added up there, so that memory does not grow with the
-/// tensor.
+/// `threads` threads. Workers are made by make(); each is used by one thread at a time. Returns the workers: their
+/// results must not depend on which of them got which block. `settle` is called from time to time, when all blocks up
+/// to some block are done, and at the end: there, what was kept for each block can be added up, so that memory does not
+/// grow with the tensor.
 template <class Worker, class Make, class Body>
 std::vector<std::unique_ptr<Worker>>
 for_each_block(const TensorFile& file, std::size_t tensor, std::uint64_t block_bytes, int threads,

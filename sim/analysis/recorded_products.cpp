@@ -20,7 +20,7 @@ namespace {
 
 struct Words {
     std::vector<std::uint64_t> shape;
-    std::vector<float> values; // by their bits
+    std::vector<float> values; // converted from their bits
 };
 
 std::optional<Words> read_words(const TensorFile& file, const std::string& name) {
@@ -43,7 +43,7 @@ Words require_words(const TensorFile& file, const std::string& name) {
     throw FileError(file.path(), fmt::format("expected an array {}, got {}", name, fmt::join(names, ", ")));
 }
 
-/// The operand's first number that is no value of the format; nothing if all are.
+/// Index of the first number that is not a value of the format; std::nullopt if all are.
 std::optional<std::size_t> stranger(const FormatSpec& f, const std::vector<float>& values) {
     for (std::size_t i = 0; i < values.size(); ++i)
         if (!std::isnan(values[i]) && quantize(f, values[i]) != values[i]) return i;
@@ -54,7 +54,8 @@ FormatSpec operand_format(const TensorFile& file, const std::string& name, const
                           const std::optional<std::string>& given) {
     std::vector<std::string_view> candidates;
     if (given) candidates.push_back(*given);
-    else if (acc.operands.empty() || acc.operands == "tf32") candidates.push_back("fp32"); // hardware cuts FP32 words
+    // hardware truncates FP32 words
+    else if (acc.operands.empty() || acc.operands == "tf32") candidates.push_back("fp32");
     else
         for (std::string_view rest = acc.operands; !rest.empty();
              rest.remove_prefix(std::min(rest.find(' '), rest.size() - 1) + 1))
@@ -66,7 +67,7 @@ FormatSpec operand_format(const TensorFile& file, const std::string& name, const
                                              std::bit_cast<std::uint32_t>(words.values[at]), candidates.front()));
 }
 
-/// The row with the accumulator that made this output.
+/// The name of the row with the accumulator that computed this output.
 std::string row_for(std::string name, std::string_view output) {
     if (output == "d_fp16" && name.find("-acc16") == std::string::npos)
         name.insert(std::min(name.find("-promote"), name.size()), "-acc16");

@@ -10,7 +10,7 @@ namespace amp {
 
 namespace {
 
-/// Digits after the leading one, and the smallest unit in the last place.
+/// The number of fraction bits of a type, and its smallest unit in the last place.
 struct Precision {
     int fraction_bits = 0;
     Unpacked least_ulp{};
@@ -58,8 +58,8 @@ bool is_worse(const DifferingElement& a, const DifferingElement& b) {
     return a.ulps != b.ulps ? a.ulps > b.ulps : a.index < b.index;
 }
 
-/// How the two sides' numbers become comparable. Those of b are brought to the recorded scale of a: they stay as they
-/// are where the scales are the same, and keep 64 bits where the ratio is no power of two.
+/// Makes the numbers of both sides comparable: those of b are brought to the recorded scale of a. They stay as they are
+/// if the scales are equal, and keep 64 bits if the ratio is not a power of two.
 class Pairing {
   public:
     Pairing(DType a, double a_scale, DType b, double b_scale) : a_scale_(a_scale), b_scale_(b_scale) {
@@ -71,7 +71,7 @@ class Pairing {
     [[nodiscard]] Unpacked to_a(const Unpacked& b) const {
         return a_scale_ == b_scale_ || b.kind != Kind::finite ? b : normalised(scaled(b, a_scale_, b_scale_));
     }
-    /// The unit in the last place at a magnitude.
+    /// The unit in the last place at the magnitude of x.
     [[nodiscard]] Unpacked ulp_at(const Unpacked& x) const {
         const Unpacked ulp = power_of_two(x.exponent + 63 - precision_.fraction_bits);
         return is_smaller(ulp, precision_.least_ulp) ? precision_.least_ulp : ulp;
@@ -116,7 +116,7 @@ class BlockDiff {
         const double m = std::frexp(scale, &k);
         sum.add(static_cast<double>(x.significand) / m, x.exponent - k);
     }
-    /// Counts the distance of two finite values that differ; returns it in ulps.
+    /// Records the distance of two finite values that differ; returns it in ulps.
     double measure(const Unpacked& a, const Unpacked& b) {
         const Unpacked d = distance(a, b), larger = is_smaller(a, b) ? b : a, ulp = pairing_.ulp_at(larger);
         const double ulps = ratio(d, ulp);
@@ -135,7 +135,7 @@ class BlockDiff {
 
     const Pairing& pairing_;
     std::size_t keep_;
-    Unpacked largest_{}; ///< distance
+    Unpacked largest_{}; ///< the largest distance so far
     TensorDiff diff_;
 };
 
@@ -192,7 +192,7 @@ TensorDiff compare_tensors(const DiffSide& a, const DiffSide& b, std::size_t kee
     const NumberReader x(a.file, a.tensor), y(b.file, b.tensor);
     const Pairing pairing(x.dtype(), a.recorded_scale, y.dtype(), b.recorded_scale);
     const std::uint64_t numbers = x.numbers();
-    constexpr std::uint64_t settled = 1024 * sum_block; // after so many, what is kept for each block is added up
+    constexpr std::uint64_t settled = 1024 * sum_block; // numbers after which blocks are added up
     TensorDiff total;
     BlockParts<TensorDiff> parts;
     const auto compare = [&](std::uint64_t begin, std::uint64_t end) {

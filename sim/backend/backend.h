@@ -1,4 +1,4 @@
-// Where the tensors of a program live and its ops run: the processor (cpu/) or a device (cuda/).
+// A backend holds the tensors of a program and runs its ops: on the processor (cpu/) or on a device (cuda/).
 #pragma once
 
 #include <ampscope/formats/random.h>
@@ -12,19 +12,19 @@
 
 namespace amp {
 
-/// What varies from step to step and is not a tensor.
+/// What varies from step to step, other than tensors.
 struct StepContext {
     std::uint64_t seed = 0;
-    std::uint32_t step = 0; ///< counts every step, skipped or not
+    std::uint32_t step = 0; ///< number of the step; skipped steps count, too
     int replica = 0, replicas = 1;
     int micro_batch = 0, micro_batches = 1;
-    bool training = true;    ///< false: dropout passes everything
-    double loss_scale = 1;   ///< what the loss is multiplied by
-    double unscale_by = 1;   ///< what gradients are divided by
-    std::int64_t update = 1; ///< the number of this update, from 1
+    bool training = true;    ///< false: dropout passes all elements
+    double loss_scale = 1;   ///< scale by which the loss is multiplied
+    double unscale_by = 1;   ///< scale by which gradients are divided
+    std::int64_t update = 1; ///< number of this update, from 1; skipped steps do not count
     double learning_rate = 0;
 
-    /// Which of the parts of a step this is: replicas, then micro-batches.
+    /// The index of this part of a step: replicas, then micro-batches.
     [[nodiscard]] std::uint64_t part() const {
         return static_cast<std::uint64_t>(replica * micro_batches + micro_batch);
     }
@@ -33,35 +33,35 @@ struct StepContext {
 /// What one rounding did to the elements of a tensor.
 struct RoundingCounts {
     std::int64_t elements = 0;
-    std::int64_t nonzero = 0;   ///< finite and not zero before
-    std::int64_t underflow = 0; ///< of these, zero afterwards
-    std::int64_t overflow = 0;  ///< of these, not finite afterwards
+    std::int64_t nonzero = 0;   ///< elements finite and not zero before
+    std::int64_t underflow = 0; ///< those of them that became zero
+    std::int64_t overflow = 0;  ///< those of them that became infinite or NaN
 
     RoundingCounts& operator+=(const RoundingCounts& other);
     bool operator==(const RoundingCounts&) const = default;
 };
 
-/// What a cast with scales did to a tensor, over the parts of a step.
+/// What the casts with a scale did to a tensor, over the parts of a step.
 struct ScalingCounts {
-    float amax = 0;                           ///< largest magnitude; infinite if one was
-    float least_scale = 0, largest_scale = 0; ///< that blocks were multiplied by
+    float amax = 0;                           ///< largest magnitude; infinite if an element was
+    float least_scale = 0, largest_scale = 0; ///< smallest and largest scale by which blocks were multiplied
     std::int64_t elements = 0;
-    std::int64_t nonzero = 0;   ///< finite and not zero before
-    std::int64_t underflow = 0; ///< of these, zero afterwards
-    std::int64_t saturated = 0; ///< of these, beyond the largest value
+    std::int64_t nonzero = 0;   ///< elements finite and not zero before
+    std::int64_t underflow = 0; ///< those of them that became zero
+    std::int64_t saturated = 0; ///< those of them that exceeded the format's largest value
 
     ScalingCounts& operator+=(const ScalingCounts& other);
 };
 
 class Backend {
   public:
-    /// The program must outlive this.
+    /// The program must outlive the backend.
     explicit Backend(const Program& program);
     virtual ~Backend() = default;
     Backend(Backend&&) = default;
 
-    /// The numbers of a tensor, all zeros at first. Of a device, a copy on the host: it is good until the next op runs,
-    /// which finds what was written to it.
+    /// The elements of a tensor; zeros at first. For a device this is a copy on the host, valid until the next op runs;
+    /// that op sees what was written to the copy.
     [[nodiscard]] virtual std::span<float> operator[](TensorId id) = 0;
     [[nodiscard]] virtual std::span<const float> operator[](TensorId id) const = 0;
     [[nodiscard]] std::span<const float> read(TensorId id) const { return (*this)[id]; }
@@ -71,16 +71,17 @@ class Backend {
     [[nodiscard]] const Program& program() const { return program_; }
 
     StepContext context{};
-    bool found_inf = false;        ///< set by CheckFinite; the host clears it
-    UpdateCounts updates{};        ///< summed by Update; the host clears them
-    bool counts_roundings = false; ///< whether ops count into roundings()
-    [[nodiscard]] std::vector<RoundingCounts>& roundings() { return roundings_; } ///< by tensor
-    bool counts_scalings = false; ///< whether casts with scales count into scalings()
-    [[nodiscard]] const std::vector<ScalingCounts>& scalings() const { return scalings_; } ///< by tensor
+    bool found_inf = false;        ///< set by CheckFinite; cleared by the host
+    UpdateCounts updates{};        ///< summed by Update; cleared by the host
+    bool counts_roundings = false; ///< whether ops add their counts to roundings()
+    [[nodiscard]] std::vector<RoundingCounts>& roundings() { return roundings_; } ///< counts by tensor
+    bool counts_scalings = false; ///< whether casts with a scale add their counts to scalings()
+    /// counts by tensor
+    [[nodiscard]] const std::vector<ScalingCounts>& scalings() const { return scalings_; }
     [[nodiscard]] std::vector<ScalingCounts>& scalings() { return scalings_; }
 
   protected:
-    /// The tensor in which the numbers of `id` lie.
+    /// The index of the tensor that holds the elements of `id`, which may be a view.
     [[nodiscard]] std::size_t storage(TensorId id) const {
         const TensorId shown = program_[id].storage;
         return static_cast<std::size_t>(shown ? shown.index : id.index);
@@ -92,18 +93,18 @@ class Backend {
     std::vector<ScalingCounts> scalings_;
 };
 
-/// What a finished cast with scales did, into scalings() and roundings() where they are counted. scales and amax: of
-/// each block.
+/// Adds what a finished cast with scales did to scalings() and roundings(), if these are counted. `scales` and `amax`
+/// have an element for each block.
 void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
                   std::span<const BlockScale> scales, std::span<const float> amax);
 
-/// Which of the tensors of an update are kept under a scale.
+/// Which tensors of an update are kept under a scale, and in which format.
 ScaledState scaled_state(const Program& program, const op::Update& op);
 
 /// Runs the ops of a tape in order.
 void replay(Backend& backend, const Tape& tape);
 
-/// Makes the backend of a program.
+/// A function that makes a backend for a program.
 using MakeBackend = std::function<std::unique_ptr<Backend>(const Program&)>;
 
 } // namespace amp

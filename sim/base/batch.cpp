@@ -8,9 +8,9 @@ namespace amp {
 
 namespace {
 
-constexpr std::uint64_t chunk_size = 1 << 18; // elements; a multiple of what a group of random words serves
+constexpr std::uint64_t chunk_size = 1 << 18; // elements; a multiple of the number that a group of random words serves
 
-/// Calls body(begin, count, options of that piece) for the chunks of n elements.
+/// Calls body(begin, count, options of that chunk) for the chunks of n elements.
 template <class Body>
 void for_each_piece(std::size_t n, const BatchOptions& options, int threads, const Body& body) {
     for_each_chunk(n, chunk_size, threads, [&](std::uint64_t begin, std::uint64_t end) {

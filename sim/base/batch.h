@@ -8,7 +8,7 @@
 
 namespace amp {
 
-// As in formats/batch.h; threads: how many, 0 for every core.
+// As in formats/batch.h, on so many `threads`; 0: every core.
 void quantize(const FormatSpec& format, std::span<const float> in, std::span<float> out, const BatchOptions& options,
               int threads);
 void quantize(const FormatSpec& format, std::span<const double> in, std::span<float> out, const BatchOptions& options,

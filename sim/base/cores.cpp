@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether a list with commas has the word.
+/// Whether a comma-separated list has the word.
 bool has_word(std::string_view list, std::string_view word) {
     while (!list.empty()) {
         const std::string_view first = list.substr(0, list.find(','));
@@ -30,13 +30,13 @@ bool has_word(std::string_view list, std::string_view word) {
     return false;
 }
 
-/// Where a kind of control groups is mounted, and what of them: fields 4 and 5 of a line of mountinfo.
+/// Where control groups are mounted and which part of their tree it is: fields 4 and 5 of a line of mountinfo.
 struct Mount {
     bool unified; ///< version 2
     fs::path group, folder;
 };
 
-/// The mounts of groups that limit processor time.
+/// The mounts of control groups that limit processor time.
 std::vector<Mount> cpu_mounts(const fs::path& root) {
     std::vector<Mount> mounts;
     std::ifstream in(root / "proc/self/mountinfo");
@@ -52,7 +52,7 @@ std::vector<Mount> cpu_mounts(const fs::path& root) {
     return mounts;
 }
 
-/// The process's own group there.
+/// The path of the process's own control group.
 std::optional<fs::path> own_group(const fs::path& root, bool unified) {
     std::ifstream in(root / "proc/self/cgroup");
     for (std::string line; std::getline(in, line);) { // hierarchy:controllers:path
@@ -64,9 +64,9 @@ std::optional<fs::path> own_group(const fs::path& root, bool unified) {
     return std::nullopt;
 }
 
-/// The quota of one group, in cores.
+/// The quota of one control group, in cores.
 std::optional<int> quota_of(const fs::path& group, bool unified) {
-    std::int64_t quota = 0, period = 0; // "max" for no quota is no number, -1 is below 1
+    std::int64_t quota = 0, period = 0; // "max" (no quota) is not a number, and -1 (no quota) is below 1
     if (unified) {
         std::ifstream(group / "cpu.max") >> quota >> period;
     } else {
@@ -95,7 +95,7 @@ std::optional<int> quota_cores(const fs::path& root) {
     for (const Mount& mount : cpu_mounts(root)) {
         const std::optional<fs::path> own = own_group(root, mount.unified);
         if (!own) continue;
-        // A container may see only a part of the tree, or its own group as the root of it.
+        // A container may see only a part of the tree, or its own group as the tree's root.
         fs::path below = own->lexically_relative(mount.group);
         if (below.empty() || *below.begin() == "..") below = ".";
         const fs::path top = root / mount.folder.relative_path();

@@ -8,7 +8,7 @@
 
 namespace amp {
 
-/// FNV-1a of 64 bits (draft-eastlake-fnv): finds accidents, not forgeries.
+/// The 64-bit hash FNV-1a (draft-eastlake-fnv): it finds accidental differences, not forgeries.
 class Fingerprint {
   public:
     void add(std::span<const std::byte> bytes) {

@@ -24,21 +24,21 @@ namespace amp {
 
 namespace {
 
-/// A call of for_each_chunk: its chunks go in order to whichever thread asks next.
+/// A call of for_each_chunk: its chunks are given in order to whichever thread asks next.
 struct Job {
     std::uint64_t chunks;
     const std::function<void(std::uint64_t)>& run;
     std::atomic<std::uint64_t> next = 0;
 
     // Guarded by the crew's mutex.
-    int wanted = 0, working = 0; ///< helpers
+    int wanted = 0, working = 0; ///< numbers of helpers
     std::condition_variable left{};
     std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
     std::exception_ptr error{};
 };
 
-/// Address space for the work of one thread, held while threads are made: where it is limited (ulimit -v), their stacks
-/// must not take all of it.
+/// Reserves address space for the work of one thread while threads are made: where it is limited (ulimit -v), their
+/// stacks must not take all of it.
 class Room {
   public:
     Room() : begin_(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
@@ -49,24 +49,24 @@ class Room {
     Room& operator=(const Room&) = delete;
 
   private:
-    static constexpr std::size_t size = std::size_t{32} << 20; // malloc takes 64 MiB for some threads
+    static constexpr std::size_t size = std::size_t{32} << 20; // for some threads malloc reserves 64 MiB
     void* begin_;
 };
 
-/// The threads of this process that help with jobs. They serve every call, whatever number it asks for; one that has
-/// had nothing to do for a while ends. A caller works on its own job and on no other, and waits only for helpers that
-/// are at work, so a job ends however few come, and calls may lie within one another.
+/// The threads of this process that help with jobs. They serve every call, whatever number of threads it asks for, and
+/// end when they have had no work for a while. A caller works on its own job only, and waits only for helpers that are
+/// at work. So a job ends however few helpers come, and calls may be nested.
 ///
-/// oneTBB has such threads, but ends the process where the system refuses one more, makes 256 and no more if it was not
-/// asked for more at first, and takes the smallest limit of calls within one another for all of them.
+/// oneTBB has such threads, too, but it ends the process where the system refuses to make one; it never makes more than
+/// 256 unless its first call asked for more; and in nested calls the smallest limit holds for all.
 class Crew {
   public:
-    /// Works on the job with so many helpers, until every chunk that was begun is finished.
+    /// Works on the job with up to `helpers` helpers, until every chunk that was begun is finished.
     void work(Job& job, int helpers) {
         call(job, helpers);
         take_chunks(job);
         std::unique_lock lock(mutex_);
-        std::erase(jobs_, &job); // whoever has not come need not
+        std::erase(jobs_, &job); // helpers that have not come yet are no longer needed
         job.left.wait(lock, [&] { return job.working == 0; });
     }
 
@@ -87,7 +87,7 @@ class Crew {
     };
     static constexpr std::chrono::seconds patience{2};
 
-    /// Wakes helpers, the latest to rest first, or makes them.
+    /// Wakes helpers, those first that came to rest last, or makes new ones.
     void call(Job& job, int helpers) {
         std::unique_lock lock(mutex_);
         job.wanted = helpers;
@@ -152,13 +152,14 @@ class Crew {
     }
 
     std::mutex mutex_;
-    std::vector<Job*> jobs_;       ///< that want helpers
-    std::vector<Helper*> resting_; ///< with room for all
+    std::vector<Job*> jobs_;       ///< jobs that want helpers
+    std::vector<Helper*> resting_; ///< helpers without work; has room for all
     int size_ = 0, most_ = 1;
     std::optional<ThreadShortage> shortage_;
 };
 
-/// Never destroyed: helpers may outlive everything else. A forked child has none of its parent's and begins anew.
+/// Never destroyed: helpers may outlive everything else. A forked child has none of its parent's threads and begins
+/// anew.
 Crew& crew() {
     static std::atomic<Crew*> current = [] {
         ::pthread_atfork(nullptr, nullptr, [] { current = new Crew; });

@@ -1,7 +1,7 @@
 // Work over fixed chunks on a chosen number of threads, in a known floating-point environment.
 //
-// Chunk boundaries depend on the chunk size alone, never on the number of threads, so whatever is combined chunk by
-// chunk in order comes out the same on any machine.
+// Chunk boundaries depend on the chunk size alone, never on the number of threads, so results that are combined chunk
+// by chunk, in order, are the same on any machine.
 #pragma once
 
 #include <ampscope/formats/environment.h>
@@ -15,40 +15,40 @@
 
 namespace amp {
 
-/// The most threads that a call may ask for, and that a process keeps.
+/// The most threads that a call may ask for, and that a process makes.
 inline constexpr int max_threads = 4096;
 
-/// Number of threads that `requested` means: itself, or for 0 every core that this process could use when it first
-/// asked (cores.h). Throws std::invalid_argument below 0 and above max_threads.
+/// The number of threads that `requested` means: itself or, if 0, the number of cores that this process could use when
+/// it first asked (cores.h). Throws std::invalid_argument below 0 and above max_threads.
 int thread_count(int requested);
 
-/// The length of a part where `length` things are shared out into at most `parts` parts of whole units (the last may be
-/// shorter): never less than a unit. A part of no thing counts as one.
+/// The length of a part when `length` is divided into at most `parts` parts, each a multiple of `unit` (the last may be
+/// shorter). Never less than a unit, not even for a length of 0; `parts` below 1 counts as 1.
 constexpr std::int64_t share_of(std::int64_t length, std::int64_t parts, std::int64_t unit = 1) {
     const std::int64_t units = (length + unit - 1) / unit, some = std::max<std::int64_t>(1, parts);
     return std::max<std::int64_t>(1, (units + some - 1) / some) * unit;
 }
 
-/// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk) ... of [0, count) on `threads` threads (0: all cores), no
-/// more than there are chunks, each call in a FloatEnvironment. Chunks are begun in order. Once a body has thrown, no
-/// other chunk is begun; when all that were have finished, the exception of the first of them (by position) is thrown
-/// again: what one thread would have met. Throws std::invalid_argument for a chunk of 0.
+/// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk) ... of [0, count) on `threads` threads (0: all cores), but
+/// on no more than there are chunks, each call in a FloatEnvironment. Chunks are begun in order. Once a body has
+/// thrown, no other chunk is begun; when all those begun have finished, the exception of the first (by position) is
+/// thrown again, as a single thread would have met it. Throws std::invalid_argument for a chunk of 0.
 ///
-/// Threads that the system refuses to make are done without: thread_shortage() tells.
+/// If the system refuses to make threads, the call does without them; thread_shortage() reports it.
 void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
                     const std::function<void(std::uint64_t begin, std::uint64_t end)>& body);
 
-/// The most threads that one call has had since this was last asked, the caller among them: what tests ask of loops
-/// that must share their work out.
+/// The most threads that one call has used since this function was last called, the calling thread included. For tests
+/// of loops that must use several threads.
 int take_most_threads();
 
-/// The system did not make all threads that a call wanted.
+/// A call got fewer threads than it wanted, because the system refused to make them.
 struct ThreadShortage {
-    int wanted = 0, got = 0; ///< that worked on this call, the caller among them
-    std::string reason;      ///< in the system's words
+    int wanted = 0, got = 0; ///< threads that were to work, and worked, on one call, the calling one included
+    std::string reason;      ///< the system's message, or that a process's limit was reached
 };
 
-/// The worst of this process so far.
+/// The worst shortage of this process so far.
 std::optional<ThreadShortage> thread_shortage();
 
 } // namespace amp

@@ -1,4 +1,4 @@
-// Who watches long work: a progress bar, or a program that may want to end it.
+// Reports of progress: for a progress bar, or a program that may want to end the work.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 namespace amp {
 
-/// Told of what was done since the last call, mostly in bytes. It may be called from any thread, by one at a time; what
-/// it throws ends the work.
+/// Called with the amount of work done since the last call, mostly in bytes. Calls come from any thread, but one at a
+/// time; an exception that it throws ends the work.
 using Progress = std::function<void(std::uint64_t done)>;
 
-/// Asked once all that is to be done is known; may be empty, and so may be what it returns, which lives until the work
-/// has ended.
+/// Called once, when the total amount of work is known. It may be empty, and so may the Progress that it returns, which
+/// is kept until the work has ended.
 using Watch = std::function<Progress(std::uint64_t total)>;
 
-/// What `watch` makes of work of this size: empty where nobody watches.
+/// Calls `watch` with the total; an empty Progress if nobody watches.
 inline Progress begin(const Watch& watch, std::uint64_t total) { return watch ? watch(total) : Progress(); }
 
 } // namespace amp

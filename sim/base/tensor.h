@@ -1,4 +1,4 @@
-// What a tensor of a tape is: a name, a shape and a number format. Its numbers live in a backend, as floats.
+// Describes a tensor of a program: name, shape and number format. Its elements are kept by a backend, as floats.
 #pragma once
 
 #include <ampscope/formats/spec.h>
@@ -19,37 +19,37 @@ inline std::int64_t element_count(const Shape& shape) {
     return count;
 }
 
-/// Names a tensor of a Program; the default names none.
+/// The index of a tensor in a Program; the default refers to none.
 struct TensorId {
     std::int32_t index = -1;
     constexpr explicit operator bool() const { return index >= 0; }
     constexpr bool operator==(const TensorId&) const = default;
 };
 
-/// What a tensor is for: decides what is initialised, recorded, checkpointed and counted as memory of what kind.
+/// What a tensor is for. Initialisation, recording, checkpoints and the kinds of memory depend on it.
 enum class TensorRole : std::uint8_t {
     input,      ///< written by the host: data, targets, token numbers
     parameter,  ///< a master weight
-    state,      ///< of the optimizer
+    state,      ///< state of the optimizer
     weight,     ///< a parameter cast to the format it is used in
     activation, ///< the result of an op of the forward pass
-    gradient    ///< of any of them
+    gradient    ///< the gradient of a tensor of any of these roles
 };
 
-/// Invariant: every element is a value of `format`; where `scaled_as` is set, of that format under some power-of-two
-/// scale of the tensor.
+/// Invariant: every element is a value of `format`; if `scaled_as` is set, of that format times a power of two that the
+/// whole tensor shares.
 struct TensorInfo {
-    std::string name; ///< unique; "h.0.mlp.up.linear"; that of a gradient ends in ".grad"
+    std::string name; ///< unique, say "h.0.mlp.up.linear"; the name of a gradient ends in ".grad"
     Shape shape;
     FormatSpec format;
     TensorRole role = TensorRole::activation;
-    TensorId storage{};                    ///< a view: the tensor whose numbers it shows; else none
-    TensorId gradient_of{};                ///< of a gradient
-    bool needs_gradient = false;           ///< depends on a parameter
-    std::optional<FormatSpec> scaled_as{}; ///< MS-AMP's ScalingTensor; `format` is FP32
+    TensorId storage{};                    ///< if this is a view: the tensor whose elements it shows; else none
+    TensorId gradient_of{};                ///< the tensor that this is the gradient of; else none
+    bool needs_gradient = false;           ///< whether it depends on a parameter
+    std::optional<FormatSpec> scaled_as{}; ///< format of the elements of an MS-AMP ScalingTensor; `format` is FP32 then
 
     [[nodiscard]] std::int64_t count() const { return element_count(shape); }
-    /// The format in which memory holds it.
+    /// The format in which memory holds the elements.
     [[nodiscard]] const FormatSpec& kept_as() const { return scaled_as ? *scaled_as : format; }
 };
 

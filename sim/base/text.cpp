@@ -17,7 +17,7 @@ std::string percent(double rate) {
     if (p >= 100) return "100 %";
     if (p < 0.001) return fmt::format("{:.1e} %", p);
     int decimals = 2;
-    if (p >= 99) { // as many nines as it takes not to say 100
+    if (p >= 99) { // as many nines as needed so that it does not read 100
         while (decimals < 12 && 100 - p < 0.5 * std::pow(10, -decimals)) ++decimals;
     } else {
         decimals = p >= 10 ? 1 : 2 - static_cast<int>(std::floor(std::log10(p)));
@@ -84,7 +84,7 @@ std::size_t sequence_length(std::string_view text) {
     return bad ? 0 : length;
 }
 
-/// The code point that the first `length` bytes of a text encode; a byte that is no UTF-8 is its own.
+/// The code point that the first `length` bytes of a text encode; a byte that is not UTF-8 counts as one.
 char32_t code_point(std::string_view text, std::size_t length) {
     if (length <= 1) return static_cast<unsigned char>(text[0]);
     char32_t code = static_cast<unsigned char>(text[0]) & (0xff >> (length + 1));
@@ -93,7 +93,7 @@ char32_t code_point(std::string_view text, std::size_t length) {
 }
 
 struct Glyph {
-    std::string_view bytes; ///< one code point
+    std::string_view bytes; ///< the bytes of one code point
     std::size_t columns;
 };
 
@@ -106,9 +106,10 @@ bool holds(const std::array<CodePoints, N>& ranges, char32_t code) {
     return std::ranges::any_of(ranges, [code](const CodePoints& r) { return r.first <= code && code <= r.last; });
 }
 
-// What a name could hide in: controls; line and paragraph separators; Unicode's property Default_Ignorable_Code_Point,
-// which includes what turns the direction of the text (Unicode Standard Annex 9), less the variation selectors FE00 to
-// FE0F, which say how the character before them is drawn; the noncharacters FFFE and FFFF.
+// Characters that can hide text: controls; line and paragraph separators; Unicode's property
+// Default_Ignorable_Code_Point, which includes those that change the direction of the text (Unicode Standard Annex 9),
+// without the variation selectors FE00 to FE0F, which choose how the character before them is drawn; the noncharacters
+// FFFE and FFFF.
 constexpr std::array hidden = {
     CodePoints{0x0000, 0x001f},   CodePoints{0x007f, 0x009f},   CodePoints{0x00ad, 0x00ad},
     CodePoints{0x034f, 0x034f},   CodePoints{0x061c, 0x061c},   CodePoints{0x115f, 0x1160},
@@ -119,8 +120,8 @@ constexpr std::array hidden = {
     CodePoints{0xe0000, 0xe0fff},
 };
 
-// By block rather than by character, as terminals draw them whatever the locale (wcwidth() asks the locale, and knows
-// nothing but ASCII in "C"). Unicode Standard Annex 11, East Asian Width W and F; category Mn.
+// Ranges are whole blocks, not single characters, as terminals draw them in any locale (wcwidth() asks the locale and
+// knows only ASCII in "C"). Unicode Standard Annex 11, East Asian Width W and F; category Mn.
 constexpr std::array two_columns = {
     CodePoints{0x1100, 0x115f},   CodePoints{0x2e80, 0x303e},   CodePoints{0x3041, 0xa4cf},
     CodePoints{0xa960, 0xa97c},   CodePoints{0xac00, 0xd7a3},   CodePoints{0xf900, 0xfaff},
@@ -135,7 +136,7 @@ constexpr std::array no_column = {
 
 bool is_hidden(char32_t code) { return (code < 0x20 || code >= 0x7f) && holds(hidden, code); }
 
-/// Takes the glyph at the front of a text that is not empty. A byte that is no UTF-8 takes a column by itself.
+/// Removes the glyph at the front of a non-empty text. A byte that is not UTF-8 takes a column by itself.
 Glyph take_glyph(std::string_view& text) {
     const std::size_t length = std::max<std::size_t>(sequence_length(text), 1);
     const std::string_view bytes = text.substr(0, length);
@@ -171,7 +172,7 @@ std::string printable_json(std::string_view json) {
 }
 
 std::string csv_cell(std::string_view text) {
-    std::string cell = printable(text); // which has no tab and no line break
+    std::string cell = printable(text); // it has no tab and no line break
     if (!cell.empty() && std::string_view("=+-@").find(cell[0]) != std::string_view::npos) cell.insert(0, 1, '\'');
     if (cell.find_first_of(",\"") == std::string::npos) return cell;
     std::string quoted = "\"";
@@ -191,12 +192,12 @@ std::string clipped(std::string_view utf8, std::size_t columns) {
     std::vector<Glyph> glyphs;
     for (std::string_view rest = utf8; !rest.empty();) glyphs.push_back(take_glyph(rest));
     std::size_t front = (columns - 1) / 2, back = columns - 1 - front; // columns left to fill on either side
-    std::size_t head = 0, tail = utf8.size();                          // what is kept: [0, head) and [tail, end)
+    std::size_t head = 0, tail = utf8.size();                          // the parts kept: [0, head) and [tail, end)
     for (auto g = glyphs.begin(); g->columns <= front; ++g) {
         front -= g->columns;
         head += g->bytes.size();
     }
-    std::size_t pending = 0; // combining marks wait for the glyph that they belong to
+    std::size_t pending = 0; // bytes of combining marks that wait for the glyph they belong to
     for (auto g = glyphs.rbegin(); g->columns <= back; ++g) {
         back -= g->columns;
         pending += g->bytes.size();

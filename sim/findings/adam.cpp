@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 using detail::AdamSource;
 using detail::TensorPlace;
 
-/// The optimizer of a run, as far as run.json says.
+/// The optimizer of a run, as far as run.json states it.
 OptimizerOptions optimizer_of(const Json& run, const AdamOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
     const Json recorded = run.is_object() ? run.value("optimizer", Json()) : Json();
@@ -55,7 +55,7 @@ AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) 
     if (std::ranges::find(question.eps, o.eps) == question.eps.end()) question.eps.push_back(o.eps);
     std::ranges::sort(question.eps, std::greater<>());
     question.usual_eps = static_cast<std::size_t>(std::ranges::find(question.eps, o.eps) - question.eps.begin());
-    std::erase(question.states, format("fp32")); // what the others are measured by is always there
+    std::erase(question.states, format("fp32")); // FP32, with which the others are compared, is always there
     question.states.insert(question.states.begin(), format("fp32"));
     return question;
 }
@@ -63,7 +63,7 @@ AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) 
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// Steps of a run that its loss scaler skipped, by its log; none where there is no log.
+/// The steps that a run's loss scaler skipped, by its log; empty without a log.
 std::vector<std::int64_t> skipped_steps(const fs::path& path) {
     std::vector<std::int64_t> steps;
     if (!is_there(path / "metrics.jsonl")) return steps;
@@ -118,7 +118,7 @@ class Collector {
     }
 
   private:
-    /// How the state is known: alike for all tensors.
+    /// Decides how the state is known, the same for all tensors.
     void judge(std::map<std::string, Series>& by_name) {
         std::int64_t last = -1;
         for (auto& [name, series] : by_name) {
@@ -140,12 +140,12 @@ class Collector {
         else findings_.basis = one ? AdamBasis::stationary : AdamBasis::held;
     }
 
-    /// The updates in steps [begin, end).
+    /// The number of updates in steps [begin, end).
     [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const {
         return end - begin - std::ranges::count_if(skipped_, [&](std::int64_t s) { return begin <= s && s < end; });
     }
 
-    /// How many updates have the gradient of a series' element i.
+    /// The number of successive updates with the gradient of a series' element i.
     [[nodiscard]] std::int64_t repeats(const Series& series, std::size_t i) const {
         if (findings_.basis == AdamBasis::stationary) return options_.assumed_steps;
         if (i + 1 == series.size()) return 1;
@@ -177,11 +177,11 @@ class Collector {
         const TensorEntry& entry = series.back()->entry;
         const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
         const std::uint64_t block = source.block(open_, numbers);
-        AdamHistory nothing; // a tensor without elements has no part, but its effects too are of every state and eps
+        AdamHistory nothing; // a tensor without elements counts nothing, but its effects have every state and eps, too
         nothing.gradients.emplace_back();
         nothing.repeats.push_back(1);
         AdamTensor tensor{.name = name, .effects = adam_effects(findings_.question, nothing), .muted_from = {}};
-        std::mutex adding; // in any order: all are counts
+        std::mutex adding; // the order does not matter: all are counts
         for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
             const AdamEffects part = adam_effects(findings_.question, source.read(open_, begin, end));
             const std::lock_guard lock(adding);

@@ -13,7 +13,7 @@ namespace amp {
 
 namespace {
 
-/// One parameter's state under the optimizer.
+/// The optimizer state of one parameter.
 struct State {
     std::vector<float> weight, m, v;
     FormatSpec weight_format, state_format;
@@ -39,7 +39,7 @@ struct State {
     }
 };
 
-/// The state before the step that is asked about, and that step's number.
+/// The state before the examined step, and the number of that step.
 std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const AdamHistory& history,
                                             const FormatSpec& f) {
     State state(history, f);
@@ -52,7 +52,7 @@ std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const 
     return {std::move(state), t};
 }
 
-/// The last step from a state, at one eps: the weights begin at zero, so that they end as the step.
+/// Makes the last step from a state, at one eps. The weights begin at zero, so they end as the step itself.
 EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t t, std::span<const float> gradient) {
     std::ranges::fill(state.weight, 0.0F);
     state.step(options, t, gradient);
@@ -74,7 +74,7 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
     const auto [before, t] = state_before(question, history, f);
     const std::vector<float>& gradient = history.gradients.back();
     OptimizerOptions options = question.options;
-    options.weight_decay = 0; // the step alone
+    options.weight_decay = 0; // only the step counts
     StateEffects result;
     State state = before;
     for (const double eps : question.eps) {
@@ -98,7 +98,7 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
     return result;
 }
 
-/// How many weights with a gradient the step leaves as they are, in one format of the weights.
+/// Counts the weights with a gradient that the step does not change, in one format of the weights.
 std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f) {
     auto [state, t] = state_before(question, history, format("fp32"));
     OptimizerOptions options = question.options;
@@ -128,7 +128,7 @@ void BinadeCounts::add(int bin, std::uint64_t n) {
 }
 
 void BinadeCounts::merge(const BinadeCounts& other) {
-    if (bins.empty()) bins = other.bins; // in as much memory as they take
+    if (bins.empty()) bins = other.bins; // a copy takes no more memory than it needs
     else
         for (const auto& [bin, n] : other.bins) add(bin, n);
     zero += other.zero;

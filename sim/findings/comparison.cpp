@@ -19,13 +19,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 using detail::configuration_key, detail::is_same, detail::seed_of, detail::without;
 
-// A final loss may exceed the reference's by so many deviations between the reference's seeds, and by that share of it.
+// How much a final loss may exceed the reference's: so many standard deviations between the reference's seeds, or these
+// shares of it.
 constexpr double deviations = 2, least_share = 0.01, share_of_one_seed = 0.02;
 
-/// Runs of the same key train the same network on the same data.
+/// Equal for runs that train the same network on the same data.
 std::string group_key(const RecordedRun& run) {
     const Json& c = run.configuration;
-    if (run.steps.empty() && c.is_null()) return run.name; // gradients without a run
+    if (run.steps.empty() && c.is_null()) return run.name; // gradients without a run folder
     return c.is_object() ? c.value("model", Json()).dump() + c.value("data", Json()).dump() : "";
 }
 
@@ -56,8 +57,8 @@ bool scales_loss(const Json& c) {
     return !scaler.empty() && scaler != "none";
 }
 
-/// Between seeds: runs of one seed that differ all the same (on other machines, say) count as their mean. A run that
-/// does not tell its seed is taken for one of its own.
+/// The spread between seeds. Runs of the same seed that differ all the same (on other machines, say) count once, by
+/// their mean. A run that does not state its seed counts as a seed of its own.
 template <class Value>
 std::optional<Spread> spread_over(const ComparisonRow& row, const Value& value) {
     std::vector<std::pair<std::optional<double>, std::vector<double>>> seeds;
@@ -93,7 +94,7 @@ void summarize(ComparisonRow& row) {
     }
 }
 
-/// The mean difference to the reference's runs of the same seeds; without any, of the means.
+/// The mean difference to the reference's runs with the same seeds; without any, the difference of the means.
 double excess_of(const ComparisonRow& row, const ComparisonRow& reference) {
     double sum = 0;
     int pairs = 0;
@@ -147,7 +148,7 @@ void judge(ComparisonGroup& group) {
     }
 }
 
-/// The run whose gradients tell most: of FP32's range, not gone wrong, with most elements.
+/// The run with the most informative gradients: of FP32's range, not broken, with most elements.
 const RecordedRun* evidence_of(const ComparisonGroup& group) {
     const RecordedRun* best = nullptr;
     const auto rank = [](const RecordedRun& r) {
@@ -177,7 +178,7 @@ bool have_same_losses(const RecordedRun& a, const RecordedRun& b) {
     });
 }
 
-/// Runs of one precision and seed that came out differently.
+/// Notes runs of the same precision and seed with different results.
 void note_seeds(ComparisonGroup& group) {
     for (const ComparisonRow& row : group.rows)
         for (std::size_t i = 0; i < row.runs.size(); ++i)
@@ -192,7 +193,7 @@ void note_seeds(ComparisonGroup& group) {
                 }
 }
 
-/// Runs that their loss scaler ended.
+/// Notes runs that were ended by their loss scaler.
 void note_stops(ComparisonGroup& group) {
     for (const ComparisonRow& row : group.rows)
         for (const RecordedRun* run : row.runs)
@@ -200,7 +201,7 @@ void note_stops(ComparisonGroup& group) {
                 group.notes.push_back(fmt::format("{} stopped at {}", run->name, why));
 }
 
-/// Rows of the same precision that differ in something else are told apart by their paths.
+/// Adds paths to the labels of rows with the same precision that differ in something else.
 void make_labels_unique(ComparisonGroup& group) {
     for (ComparisonRow& row : group.rows) {
         const auto same = [&](const ComparisonRow& r) { return r.runs.front()->label == row.runs.front()->label; };
@@ -209,7 +210,7 @@ void make_labels_unique(ComparisonGroup& group) {
     }
 }
 
-/// Groups of runs, in the order of their appearance.
+/// Divides the runs into groups, in order of appearance.
 std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs) {
     std::vector<ComparisonGroup> groups;
     std::vector<std::string> group_keys;
@@ -242,7 +243,7 @@ std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs) {
     return groups;
 }
 
-/// What Adam does to the gradients that a group is judged by.
+/// Computes what Adam does to the gradients by which a group is judged.
 void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Watch& watch) {
     if (group.evidence == nullptr) return;
     AdamOptions asked = standard_adam_options();
@@ -251,21 +252,22 @@ void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Wa
         group.adam = adam_findings(group.evidence->path, asked, watch);
         group.adam->name = group.evidence->name;
         std::ranges::copy_if(group.adam->errors, std::back_inserter(group.adam->warnings), [&](const std::string& e) {
-            return std::ranges::find(group.evidence->errors, e) == group.evidence->errors.end(); // that is said
+            // reported before
+            return std::ranges::find(group.evidence->errors, e) == group.evidence->errors.end();
         });
-    } catch (const std::exception&) { // what else a watch throws ends the work
+    } catch (const std::exception&) { // other exceptions of a watch end the work
         group.notes.push_back("Adam is left out: " + failure_text());
     }
 }
 
-/// body(path), whose errors are added to the others.
+/// Calls body(path) and adds its errors to the others.
 template <class Body>
 void attempt(const std::filesystem::path& path, std::vector<std::string>& errors, const Body& body) {
     try {
         body(path);
     } catch (const RecordingError& error) {
         errors.insert(errors.end(), error.lines().begin(), error.lines().end());
-    } catch (const std::exception&) { // what else a watch throws ends the work
+    } catch (const std::exception&) { // other exceptions of a watch end the work
         errors.push_back(failure_text(path));
     }
 }

@@ -1,4 +1,5 @@
-// Runs side by side: those of one network on the same data are a group, those that differ in the seed alone a row.
+// Compares runs: those of one network on the same data form a group; those that differ only in the seed form a row of
+// it.
 #pragma once
 
 #include <ampscope/sim/findings/adam.h>
@@ -6,62 +7,64 @@
 
 namespace amp {
 
-/// How a row trains, measured by FP32's.
+/// How the runs of a row train, compared with FP32.
 enum class Standing : std::uint8_t {
     reference,
-    holds,  ///< its final loss exceeds the reference's by less than the group's bound
-    worse,  ///< by more
-    broken, ///< it is not finite
-    unknown ///< no reference, no loss, or another number of steps
+    holds,  ///< the final loss exceeds the reference's by less than the group's bound
+    worse,  ///< it exceeds it by more
+    broken, ///< the final loss is infinite or NaN
+    unknown ///< there is no reference or no loss, or the numbers of steps differ
 };
 
 struct Spread {
-    double mean = 0, deviation = 0; ///< of a sample; 0 for one
+    double mean = 0, deviation = 0; ///< standard deviation of a sample; 0 for a single value
     std::size_t count = 0;
 };
 Spread spread_of(const std::vector<double>& values);
 
 struct ComparisonRow {
     std::string label;
-    std::vector<const RecordedRun*> runs; ///< those of one seed stand for one: their mean counts
-    std::optional<Spread> loss;           ///< final; none if no run logs it, or one is not finite
-    double excess = 0;                    ///< of the final loss over the reference's, of the same seeds where there are
+    std::vector<const RecordedRun*> runs; ///< several runs of one seed count as one, by their mean
+    std::optional<Spread> loss;           ///< final loss; none if no run logs it or one is not finite
+    double excess = 0;                    ///< excess of the final loss over the reference's, of runs with the same
+                                          ///< seeds if there are any
     std::optional<Spread> validation, accuracy;
-    double skipped = 0;             ///< steps a run
-    std::optional<Share> underflow; ///< of gradients, as counted while training
+    double skipped = 0;             ///< skipped steps per run
+    std::optional<Share> underflow; ///< share of gradient elements that underflow, as counted during training
     Share lost_updates;
     std::optional<double> bytes_per_parameter;
-    std::optional<double> distance; ///< of the weights from the reference's
-    int operand_bits = 0;           ///< of matrix products; 0: not known
+    std::optional<double> distance; ///< relative distance of the weights from the reference's
+    int operand_bits = 0;           ///< bits of the operands of matrix products; 0: unknown
     bool scales_loss = false;
     Standing standing = Standing::unknown;
 };
 
 struct ComparisonGroup {
-    std::string name;                         ///< "gpt on modular"
-    std::vector<ComparisonRow> rows;          ///< in the order of their appearance
-    const ComparisonRow* reference = nullptr; ///< in FP32
-    double bound = 0;                         ///< by which a final loss may exceed the reference's and still hold
-    std::string bound_basis;                  ///< where that is from, in words
-    const RecordedRun* evidence = nullptr;    ///< whose gradients the group is judged by: the widest format, then most
-    std::optional<AdamFindings> adam;         ///< of the evidence's last recorded gradients
-    std::vector<std::string> notes;           ///< what differs between its runs besides precision and seed
+    std::string name;                         ///< network and data: "gpt on modular"
+    std::vector<ComparisonRow> rows;          ///< in order of appearance
+    const ComparisonRow* reference = nullptr; ///< the FP32 row; null if there is none
+    double bound = 0;                         ///< how much a final loss may exceed the reference's and still hold
+    std::string bound_basis;                  ///< how the bound was chosen, in words
+    const RecordedRun* evidence = nullptr;    ///< the run by whose gradients the group is judged: preferably not broken
+                                              ///< and of FP32's range, then with most elements
+    std::optional<AdamFindings> adam;         ///< Adam on the evidence's last recorded gradients
+    std::vector<std::string> notes;           ///< differences between its runs other than precision and seed
 };
 
 /// How runs are compared.
 struct ComparisonOptions {
-    RecommendationOptions recommendation; ///< of a loss scale
-    std::filesystem::path base; ///< runs are called by their paths from here; empty: by their paths as they are
+    RecommendationOptions recommendation; ///< how to recommend a loss scale
+    std::filesystem::path base; ///< runs are named by their paths relative to it; empty: by their paths as given
     int threads = 0;            ///< 0: every core; results do not depend on it
 };
 
-/// What recorded runs say of precisions. It may be moved, but not copied: groups point to runs.
+/// The result of comparing recorded runs. It can be moved, but not copied: groups point to runs.
 struct ComparisonFindings {
-    std::vector<RecordedRun> runs;       ///< each once
-    std::vector<ComparisonGroup> groups; ///< of these runs, in the order of their appearance
-    /// Which format, which loss scale, which eps and state of Adam, and why: for each question a sentence or more.
+    std::vector<RecordedRun> runs;       ///< each run once
+    std::vector<ComparisonGroup> groups; ///< groups of these runs, in order of appearance
+    /// Sentences on which format, loss scale, eps and Adam state to use, and why.
     std::vector<std::string> verdict;
-    std::vector<std::string> errors; ///< inputs and files that cannot be read, and are left out
+    std::vector<std::string> errors; ///< inputs and files that cannot be read and were left out
     std::vector<std::string> warnings;
 
     ComparisonFindings() = default;
@@ -72,13 +75,13 @@ struct ComparisonFindings {
     ~ComparisonFindings() = default;
 };
 
-/// Compares run folders, folders of them, and gradients in files. A run that comes twice (named twice, copied, or
-/// copied at an earlier time) counts once. What cannot be read is among the errors; without any run there are no
-/// groups. The watch is told of bytes, and of elements where Adam is asked.
+/// Compares run folders, folders that contain them, and gradients in files. A run that occurs twice (named twice,
+/// copied, or copied at an earlier time) counts once. What cannot be read is listed in errors; without any run there
+/// are no groups. Progress is reported in bytes, and in elements for Adam.
 ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>& paths,
                                        const ComparisonOptions& options, const Watch& watch = {});
 
-/// Groups and verdict of `findings.runs`, which may have been read one by one; see read_run().
+/// Computes groups and verdict from `findings.runs`, which may have been read one by one with read_run().
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch = {});
 
 } // namespace amp

@@ -14,14 +14,14 @@ namespace amp {
 
 namespace {
 
-/// "a", "a and b", "a, b and c".
+/// Joins words: "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& words) {
     if (words.size() < 2) return words.empty() ? "" : words.front();
     const std::vector<std::string> first(words.begin(), words.end() - 1);
     return fmt::format("{} and {}", fmt::join(first, ", "), words.back());
 }
 
-/// One precision in all groups that have it.
+/// One precision, with its rows in all groups.
 struct Candidate {
     std::string label;
     std::vector<std::pair<const ComparisonGroup*, const ComparisonRow*>> rows;
@@ -47,7 +47,8 @@ std::vector<Candidate> candidates_of(const std::vector<ComparisonGroup>& groups)
     return candidates;
 }
 
-/// 16 bits before fewer, which need scales and hardware for them; then no loss scaling, then memory.
+/// Preference: 16 bits before fewer bits, which need scales and special hardware; then no loss scaling; then less
+/// memory.
 auto rank(const Candidate& c) {
     const ComparisonRow& row = c.first();
     return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
@@ -82,7 +83,7 @@ MagnitudeHistogram evidence(const std::vector<ComparisonGroup>& groups) {
     return all;
 }
 
-/// Of gradients without a run: which formats hold them, and at what scale.
+/// For gradients without a run: which formats hold them, and at which scale.
 std::string about_range(const MagnitudeHistogram& all, const RecommendationOptions& options) {
     std::vector<std::string> plain, scaled, none;
     for (const FormatSpec& f : usual_formats_by_range()) {

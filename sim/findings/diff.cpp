@@ -21,14 +21,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t listed_differences = 8; // of configurations
+constexpr std::size_t listed_differences = 8; // limit for differences between configurations
 
-/// What is compared.
+/// The two paths that are compared.
 struct Paths {
     const fs::path &a, &b;
 };
 
-/// The files of one recording, opened one at a time.
+/// The files of one recording; only one is open at a time.
 class OpenFile {
   public:
     const TensorFile& operator()(const fs::path& path, const OpenOptions& options) {
@@ -46,7 +46,8 @@ std::string described(const RecordedTensor& t) {
 
 using Pair = std::pair<const RecordedTensor*, const RecordedTensor*>;
 
-/// Takes from both those of one key, key(tensor, folder or file that it was found in), that is there once on each side.
+/// Pairs, and removes from both lists, the tensors whose key(tensor, path of their recording) occurs exactly once on
+/// each side.
 template <class Key>
 void pair_by(const Paths& paths, std::vector<const RecordedTensor*>& a, std::vector<const RecordedTensor*>& b,
              std::vector<Pair>& pairs, const Key& key) {
@@ -85,7 +86,7 @@ std::vector<Pair> pair_up(const Paths& paths, const Recording& a, const Recordin
 
 Recording read(const fs::path& path, const DiffOptions& options, DiffFindings& findings) {
     Recording recording = find_tensors({path}, options.open);
-    for (const std::string& error : recording.errors) // the two may be one folder
+    for (const std::string& error : recording.errors) // both sides may be the same folder
         if (std::ranges::find(findings.errors, error) == findings.errors.end()) findings.errors.push_back(error);
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     return recording;
@@ -116,7 +117,7 @@ void compare(const std::vector<Pair>& pairs, const DiffOptions& options, const W
     }
 }
 
-/// The state before a step, compared tensor by tensor; none where one of the runs did not record it.
+/// Compares the states before a step, tensor by tensor; std::nullopt if one of the runs did not record it.
 std::optional<TensorDiff> state_diff(const Paths& paths, std::int64_t step, int threads, const Watch& watch) {
     const fs::path at_a = detail::recorded_state(paths.a, step), at_b = detail::recorded_state(paths.b, step);
     std::error_code none;
@@ -128,7 +129,7 @@ std::optional<TensorDiff> state_diff(const Paths& paths, std::int64_t step, int 
     TensorDiff total;
     for (std::size_t i = 0; i < a->tensors().size(); ++i) {
         const auto other = std::ranges::find(b->tensors(), a->tensors()[i].name, &TensorEntry::name);
-        if (other == b->tensors().end()) continue; // another optimizer's
+        if (other == b->tensors().end()) continue; // another optimizer's state
         const auto j = static_cast<std::size_t>(other - b->tensors().begin());
         total.merge(compare_tensors({*a, i}, {*b, j}, 0, threads, progress), 0);
     }
@@ -158,7 +159,7 @@ void sum_up_steps(const Paths& paths, int threads, const Watch& watch, DiffFindi
     }
 }
 
-/// Where two run.json differ.
+/// Reports where two run.json differ.
 void compare_configurations(const Json& a, const Json& b, DiffFindings& findings) {
     std::size_t different = 0;
     for_each_difference(a, b, [&](const std::string& at, const Json* x, const Json* y) {
@@ -174,7 +175,7 @@ void compare_configurations(const Json& a, const Json& b, DiffFindings& findings
         findings.notes.push_back(fmt::format("run.json: {} further differences", different - listed_differences));
 }
 
-/// From which step on two metrics.jsonl differ.
+/// Reports from which step on two metrics.jsonl differ.
 void compare_logs(const StepLog& x, const StepLog& y, DiffFindings& findings) {
     findings.warnings.insert(findings.warnings.end(), x.warnings.begin(), x.warnings.end());
     findings.warnings.insert(findings.warnings.end(), y.warnings.begin(), y.warnings.end());
@@ -198,7 +199,7 @@ void compare_logs(const StepLog& x, const StepLog& y, DiffFindings& findings) {
     });
 }
 
-/// Where the files of two run folders differ that hold no tensors.
+/// Reports where the files of two run folders differ, other than those with tensors.
 void compare_runs(const Paths& paths, DiffFindings& findings) {
     const Json a = read_run_configuration(paths.a), b = read_run_configuration(paths.b);
     if (a.is_null() || b.is_null()) return;

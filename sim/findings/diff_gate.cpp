@@ -13,7 +13,7 @@ namespace {
 
 double figure_of(const DiffFindings& findings, DiffGate::Figure figure) {
     const TensorDiff& d = findings.total;
-    const bool odd = d.of(DiffClass::nan) + d.of(DiffClass::inf) > 0; // as far apart as can be
+    const bool odd = d.of(DiffClass::nan) + d.of(DiffClass::inf) > 0; // then distances are infinite
     switch (figure) {
     case DiffGate::Figure::differ:
         return static_cast<double>(d.differing()) / static_cast<double>(std::max<std::uint64_t>(d.elements(), 1));
@@ -66,7 +66,7 @@ std::vector<DiffGateResult> judge(const DiffFindings& findings, const std::vecto
     std::vector<DiffGateResult> results;
     for (const DiffGate& gate : gates) {
         const double value = figure_of(findings, gate.figure);
-        // What could not be compared holds no gate.
+        // A gate does not hold if nothing could be compared.
         const bool holds = findings.total.elements() > 0 && (gate.or_equal ? value <= gate.limit : value < gate.limit);
         results.push_back({gate, value, holds});
     }

@@ -1,4 +1,4 @@
-// Gates on a comparison of two recordings: conditions that make amp-diff exit with 3.
+// Gates on the comparison of two recordings: conditions that make amp-diff exit with status 3.
 //
 //   FIGURE < LIMIT      or <=
 //
@@ -15,17 +15,17 @@ namespace amp {
 /// A limit on one figure of the whole comparison.
 struct DiffGate {
     enum class Figure : std::uint8_t {
-        differ,       ///< the share of elements that differ
-        max_ulps,     ///< the largest distance in units in the last place; infinite where one is NaN or infinite alone
-        max_relative, ///< the largest |a - b| / max(|a|, |b|); likewise
-        norm,         ///< |a - b| / |a| of all elements; likewise
-        nan,          ///< elements that are NaN in one alone
-        inf,          ///< elements that are infinite in one alone, or in both with opposite signs
-        sign,         ///< non-zero elements of opposite signs
-        zero,         ///< elements that are zero in one alone, or in both with opposite signs
-        missing       ///< tensors that are in one alone
+        differ,       ///< share of elements that differ
+        max_ulps,     ///< largest distance in ulps; infinite if only one of a pair is NaN or infinite
+        max_relative, ///< largest |a - b| / max(|a|, |b|); infinite likewise
+        norm,         ///< |a - b| / |a| over all elements; infinite likewise
+        nan,          ///< number of elements that are NaN in only one recording
+        inf,          ///< number of elements infinite in only one recording, or in both with opposite signs
+        sign,         ///< number of non-zero elements with opposite signs
+        zero,         ///< number of elements that are zero in only one recording, or in both with opposite signs
+        missing       ///< number of tensors that only one recording has
     };
-    std::string text; ///< as the user wrote it
+    std::string text; ///< the gate in the user's words
     Figure figure = Figure::differ;
     bool or_equal = false;
     double limit = 0;
@@ -33,16 +33,16 @@ struct DiffGate {
 inline constexpr std::array<std::string_view, 9> diff_gate_names = {
     "differ", "max-ulps", "max-relative", "norm", "nan", "inf", "sign", "zero", "missing"};
 
-/// Throws std::invalid_argument that quotes the text and says what was expected.
+/// Throws std::invalid_argument with a message that quotes the text and says what was expected.
 DiffGate parse_diff_gate(const std::string& text);
 
 struct DiffGateResult {
     DiffGate gate;
-    double value = 0; ///< of its figure
+    double value = 0; ///< value of the gate's figure
     bool holds = false;
 };
 
-/// What becomes of each gate. Where nothing could be compared none holds.
+/// The outcome of each gate. If nothing could be compared, none holds.
 std::vector<DiffGateResult> judge(const DiffFindings& findings, const std::vector<DiffGate>& gates);
 
 } // namespace amp

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// The format of gradients in backward, from run.json; empty where it does not say.
+/// The format of gradients in backward, from run.json; empty if it is not stated.
 std::string gradient_format(const Json& run) {
     const Json precision = run.is_object() ? run.value("precision", Json()) : Json();
     if (!precision.is_object()) return "";
@@ -45,21 +45,21 @@ std::string described(const Json& run) {
     return text;
 }
 
-/// What one step's log says. `same_format`: gradients were recorded in the format of the replay.
+/// What the log says about one step. `same_format`: gradients were recorded in the format of the replay.
 GradientStep step_of(const StepMetrics& m, bool same_format) {
     GradientStep step;
     step.step = m.step;
-    step.hidden = !m.found_inf && !m.amax_weight && !m.amax_activation; // the line says nothing of the gradients
+    step.hidden = !m.found_inf && !m.amax_weight && !m.amax_activation; // the line says nothing about gradients
     const double weight = m.amax_weight.value_or(0), activation = m.amax_activation.value_or(0);
     step.amax = std::max(weight, activation);
     if (m.amax_activation) step.largest = activation > weight ? "activations' gradients" : "weights' gradients";
-    constexpr double some_scale = std::numeric_limits<double>::max(); // it overflowed, but where is not known
+    constexpr double some_scale = std::numeric_limits<double>::max(); // it overflowed, but under an unknown scale
     if (m.found_inf && *m.found_inf) step.overflow_scale = m.scale.value_or(some_scale);
     if (m.found_inf && !*m.found_inf && m.scale && same_format) step.clean_scale = *m.scale;
     return step;
 }
 
-/// A log of overflows without a scale: that of the scaler it was made under.
+/// For a log with overflows but no scale: the scales of the scaler it was recorded under.
 void reconstruct_scales(std::vector<StepMetrics>& steps, const NamedScaler& under, GradientLog& log) {
     LossScalerState state = initial_state(under.options);
     for (StepMetrics& m : steps) {
@@ -70,7 +70,7 @@ void reconstruct_scales(std::vector<StepMetrics>& steps, const NamedScaler& unde
         fmt::format("{}: has no loss scale; taken for that of {} over these overflows", log.name, under.name));
 }
 
-/// Adds a tensor's recorded magnitudes to its step.
+/// Adds a tensor's recorded magnitudes to those of its step.
 void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most, GradientLog& log) {
     const std::optional<int> log2 = exact_log2(h.scale);
     if (!log2) {
@@ -83,7 +83,7 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
     step.magnitudes.merge(magnitudes);
     step.flushed = step.flushed || h.format != "fp32";
-    // Who is the largest, to a binade; what overflowed is larger than all.
+    // The largest tensor, compared by binades; one that overflowed is larger than all others.
     const double top = h.magnitudes.inf + h.magnitudes.nan > 0 ? HUGE_VAL
                        : magnitudes.rows.empty()               ? 0
                                                                : std::ldexp(1.0, magnitudes.rows.rbegin()->first);
@@ -92,7 +92,7 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     step.largest = h.tensor;
 }
 
-/// Puts the steps of which nothing is known, since their lines cannot be read, among the others.
+/// Inserts the steps of which nothing is known, since their lines cannot be read.
 void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
     const auto lines = static_cast<std::ptrdiff_t>(log.steps.size());
     const std::ptrdiff_t silent = std::ranges::count_if(log.steps, &GradientStep::hidden);
@@ -164,7 +164,7 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
     return log;
 }
 
-/// Gradients in files: everything is measured.
+/// Measures gradients in files.
 GradientLog read_recording(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
     GradientLog log;
     log.name = path.string();
@@ -235,7 +235,7 @@ std::vector<fs::path> logged_runs(const fs::path& path, std::vector<std::string>
     };
     std::error_code none;
     if (fs::is_directory(path, none) && !is_there(path / "metrics.jsonl")) {
-        std::vector<std::string> unlisted; // which reading the folder itself will say
+        std::vector<std::string> unlisted; // reading the folder itself will report these
         walk_folder(path, visit, unlisted);
     }
     if (runs.empty()) runs.push_back(path);

@@ -27,7 +27,7 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     return entry;
 }
 
-/// What the options ask of one tensor: one pass for its magnitudes, and one each for what does not follow from them.
+/// Counts one tensor: one pass for its magnitudes, and one each for what does not follow from them.
 void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options,
            const Progress& progress) {
     entry.magnitudes = measure_divided(file, tensor, *entry.recorded_scale, options.threads, progress);
@@ -52,7 +52,7 @@ void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, co
             measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale, options.threads);
 }
 
-/// Counts the tensors of one file; all of them or, if it turns out broken, none.
+/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none.
 void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions& options, const Progress& progress,
                 HistogramFindings& findings) {
     std::vector<HistogramEntry> entries;
@@ -62,7 +62,7 @@ void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions&
             entries.push_back(describe(tensor, options));
             count(entries.back(), *file, tensor.index, options, progress);
         }
-    } catch (const std::exception&) { // what else a watch throws ends the work
+    } catch (const std::exception&) { // other exceptions of a watch end the work
         findings.errors.push_back(failure_text(tensors.front().file));
         return;
     }

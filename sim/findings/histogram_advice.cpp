@@ -12,10 +12,10 @@ namespace amp {
 
 namespace {
 
-/// What the tensors say one by one.
+/// The tensors that the advice names.
 struct PerTensor {
-    std::string upper; ///< the first tensor to overflow as the scale grows; of several the first by name
-    std::string lower; ///< the tensor that loses most elements at the largest safe scale, likewise
+    std::string upper; ///< the first tensor to overflow as the scale grows; by name among equals
+    std::string lower; ///< the tensor that loses most elements at the largest safe scale; by name among equals
     std::uint64_t with_window = 0, counted = 0;
 };
 
@@ -69,7 +69,7 @@ std::string advice(const HistogramFindings& findings, std::size_t index, const H
     const std::uint64_t nonzero = all.magnitudes.histogram.nonzero();
     if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
     const auto lost_at = [&](int k) { return classes_at(all, format, k, options).underflow; };
-    // Under stochastic rounding the first sentence holds expectations; what follows holds whatever the random bits.
+    // Under stochastic rounding the first sentence states expectations; the next ones hold for any random bits.
     const bool random = options.policy.rounding == Rounding::stochastic;
     const std::string whatever = random ? " whatever the random bits" : "", up_to = random ? "up to " : "";
     const Recommendation& total = findings.formats[index].recommendation;

@@ -21,7 +21,7 @@ std::string group_name(const HistogramEntry& entry, Grouping by) {
     return entry.name;
 }
 
-/// Adds `other` to `sum`: histograms, extremes, own counts; what differs in dtype and recorded scale becomes unknown.
+/// Adds `other` to `sum`: histograms, extremes, own counts. A dtype or recorded scale that differs becomes unknown.
 void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
     if (sum.tensors == 0) {
         sum.dtype = other.dtype;
@@ -38,7 +38,7 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
     sum.blocks.merge(other.blocks);
 }
 
-/// Entries grouped, in order of first appearance; the name of a group is its layer, step or file.
+/// Groups the entries, in order of first appearance; the name of a group is its layer, step or file.
 std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors, Grouping by) {
     std::vector<HistogramEntry> groups;
     std::map<std::string, std::size_t> index;
@@ -99,8 +99,8 @@ std::vector<CastCounts> unscaled_counts(const HistogramEntry& entry, const Histo
     return counts;
 }
 
-/// How bad an entry is in each format: the share of its non-zero elements that become zero or overflow at scale 1; then
-/// how large it is.
+/// How bad an entry is: for each format the share of its non-zero elements that become zero or overflow at scale 1,
+/// then its size.
 std::vector<double> badness(const HistogramEntry& entry) {
     std::vector<double> rates;
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));

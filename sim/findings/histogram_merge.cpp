@@ -1,4 +1,4 @@
-// Reports of amp-histogram, merged in whatever order they are named.
+// Merges reports of amp-histogram; the result does not depend on their order.
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/failure.h>
@@ -12,19 +12,19 @@ namespace amp {
 
 namespace {
 
-/// A tensor of a report.
+/// A tensor, and where it was reported.
 struct Reported {
     HistogramEntry entry;
-    std::size_t report = 0, place = 0; ///< which report, and where in it
+    std::size_t report = 0, place = 0; ///< index of the report, and of the tensor in it
 };
 
-/// Whether two reports hold the same tensor: the same file, name and step, and the same counts.
+/// Whether two reports have the same tensor: the same file, name and step, and the same counts.
 bool repeats(const HistogramEntry& a, const HistogramEntry& b) {
     return a.file == b.file && a.name == b.name && a.step == b.step && a.magnitudes.histogram == b.magnitudes.histogram;
 }
 
-/// An order that does not depend on which report is named first: by file, as recordings are read, then by the place in
-/// the report, then, for reports of several machines, by all that a report says of the tensor.
+/// Orders tensors independently of the order of the reports: by file, as recordings are read; then by position in the
+/// report; then, for reports of several machines, by all that a report says about the tensor.
 bool precedes(const Reported& x, const Reported& y, const HistogramOptions& options) {
     const std::filesystem::path a = x.entry.file, b = y.entry.file;
     if (a != b) return a < b;
@@ -32,14 +32,14 @@ bool precedes(const Reported& x, const Reported& y, const HistogramOptions& opti
     return tensor_json(x.entry, options).dump() < tensor_json(y.entry, options).dump();
 }
 
-/// Leaves out what is in several reports. Within one report nothing repeats: two names may differ only in bytes that
-/// JSON cannot hold. So what stays of tensors that are alike is as many as the report with most of them has.
+/// Removes tensors that are in several reports. Within one report none repeats: two names may differ only in bytes that
+/// JSON cannot hold. So of equal tensors as many stay as the report with most of them has.
 void keep_distinct(std::vector<Reported> all, const HistogramOptions& options, HistogramFindings& findings,
                    std::vector<std::uint64_t>& repeated) {
     struct Alike {
-        std::size_t kept;                          ///< one of them, among the findings
-        std::size_t count = 0;                     ///< that stay
-        std::map<std::size_t, std::size_t> seen{}; ///< by report
+        std::size_t kept;                          ///< index among the findings of one of them
+        std::size_t count = 0;                     ///< number that stay
+        std::map<std::size_t, std::size_t> seen{}; ///< number in each report
     };
     std::multimap<std::string, Alike> by_name;
     std::ranges::stable_sort(all, [&](const auto& x, const auto& y) { return precedes(x, y, options); });

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A number without ".0" where it is an integer.
+/// A number; integers are written without ".0".
 Json number(double x) {
     if (x == std::floor(x) && std::abs(x) < 9007199254740992.0) return static_cast<std::int64_t>(x);
     return x;
@@ -30,19 +30,19 @@ Json state_of(const HistogramEntry& entry, const HistogramOptions& options) {
     return json;
 }
 
-/// Why a sum is null, or less than it should be; empty if it is neither.
+/// Why a sum is null, or smaller than it should be; empty if neither.
 std::string note_on(const MagnitudeStatistics& magnitudes) {
     if (!std::isfinite(magnitudes.sums.absolute))
         return "sum_absolute and sum_squares are null: beyond FP64's largest value";
     if (!std::isfinite(magnitudes.sums.squares)) return "sum_squares is null: beyond FP64's largest value";
-    // A square below 2^-1022 loses bits or becomes zero, which is nothing beside a sum of 2^-970 or more.
+    // A square below 2^-1022 loses bits or becomes zero, which does not matter to a sum of 2^-970 or more.
     const auto& rows = magnitudes.histogram.rows;
     if (rows.empty() || rows.rbegin()->first >= -485) return {};
     return "sum_squares is too small or 0: the squares of magnitudes below 2^-511 are below FP64's smallest normal "
            "value";
 }
 
-/// A number, or hexadecimal text with an exponent of any size where no normal double is near it.
+/// A number; if no normal double is near it, hexadecimal text with an exponent of any size.
 Json sum_json(const SquareSum& sum) {
     const double value = sum.value();
     if (std::isnan(value)) return nullptr;

@@ -1,4 +1,4 @@
-// JSON reports of amp-histogram: what they say of tensors, and reading them again to merge them.
+// JSON reports of amp-histogram: the parts about tensors, and reading them for merging.
 #pragma once
 
 #include <ampscope/sim/findings/histogram.h>
@@ -9,21 +9,21 @@ namespace amp {
 
 inline constexpr int histogram_report_version = 1; ///< the reports' "schema_version"
 
-/// What a report says of every entry, be it a tensor, a group or the total: adds counts, extremes, sums, its exact
-/// histogram and the counts of each format to `json`.
+/// Adds to `json` what a report says about any entry (a tensor, a group or the total): counts, extremes, sums, its
+/// exact histogram and the counts of each format.
 void add_counts(nlohmann::ordered_json& json, const HistogramEntry& entry, const HistogramOptions& options);
 
-/// All that a report says of a tensor.
+/// All that a report says about a tensor.
 nlohmann::ordered_json tensor_json(const HistogramEntry& entry, const HistogramOptions& options);
 
-/// What became of a gate.
+/// The outcome of a gate.
 nlohmann::ordered_json gate_json(const GateResult& result);
 
-/// What decides the counts: reports are merged only where they were counted alike.
+/// The options that determine the counts: only reports that agree in them are merged.
 nlohmann::ordered_json counting_json(const HistogramOptions& options);
 
-/// The tensors of a report that was written with the same counting options; HistogramEntry::unscaled is not filled in.
-/// Throws FileError for anything else, since reports may come from anywhere.
+/// The tensors of a report written with the same counting options; HistogramEntry::unscaled is not filled. Throws
+/// FileError for any other content, since reports may come from anywhere.
 std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& path, const HistogramOptions& options);
 
 } // namespace amp

@@ -1,4 +1,4 @@
-// Reports of earlier runs, for --merge. They come from anywhere, so nothing in them is believed unchecked.
+// Reads reports of earlier runs, for --merge. They may come from anywhere, so everything in them is checked.
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/json_reader.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// nlohmann's get() would turn -1 and 0.5 into integers without a word.
+/// nlohmann's get() would silently convert -1 and 0.5 to integers.
 std::uint64_t whole(const Json& json) {
     if (!json.is_number_unsigned())
         throw std::invalid_argument("expected a whole number, got " + json.dump().substr(0, 40));
@@ -43,14 +43,14 @@ double number_at(const Json& json, const char* key, double otherwise = std::nume
     return json.at(key).is_null() ? otherwise : json.at(key).get<double>();
 }
 
-/// A count, which under stochastic rounding is an expectation.
+/// A count; under stochastic rounding an expectation.
 double amount_at(const Json& json, const char* key) {
     const double n = number_at(json, key);
     if (!(n >= 0) || !std::isfinite(n)) throw std::invalid_argument(fmt::format("its {} is no count", key));
     return n;
 }
 
-/// A sum of squares: a number, or text where FP64 cannot hold it; null (earlier versions) is unknown.
+/// A sum of squares: a number, or text if a double cannot hold it; null (from earlier versions) means unknown.
 SquareSum squares_at(const Json& json, const char* key) {
     if (!json.at(key).is_string()) return SquareSum(number_at(json, key, std::nan("")));
     const std::optional<SquareSum> sum = SquareSum::read(json.at(key).get<std::string>());
@@ -95,7 +95,7 @@ std::map<int, MantissaRow> parse_rows(const Json& json) {
     return rows;
 }
 
-/// Every element is in one of them or, under the roundings that decide by more than the sign, in both.
+/// Every element is in one of the two histograms or, for roundings that depend on more than the sign, in both.
 DirectedHistogram parse_directed(const Json& state, std::uint64_t nonzero, Rounding rounding) {
     DirectedHistogram directed{{.rows = parse_rows(state.at("toward"))}, {.rows = parse_rows(state.at("away"))}};
     const std::uint64_t toward = directed.toward.nonzero(), away = directed.away.nonzero();
@@ -178,7 +178,7 @@ void check_kind(const Json& report) {
 } // namespace
 
 std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& path, const HistogramOptions& options) {
-    constexpr std::size_t most_rows = 4'000'000; // of all states: about 1 GB
+    constexpr std::size_t most_rows = 4'000'000; // limit for all histograms together: about 1 GB
     std::vector<HistogramEntry> entries;
     std::size_t rows = 0;
     std::string place;
@@ -199,7 +199,7 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
         return entries;
     } catch (const FileError&) {
         throw;
-    } catch (const std::bad_alloc&) { // that is no fault of the file
+    } catch (const std::bad_alloc&) { // not a fault of the file
         throw;
     } catch (const std::exception& error) {
         throw FileError(path, place + "cannot merge: " + words_of(error));

@@ -14,7 +14,7 @@ namespace {
 
 std::uint64_t count(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 
-/// Which scale to start at, or why none.
+/// Which scale to start with, or why there is none.
 std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
     const bool measured = f.log.measured_steps() > 0;
@@ -98,7 +98,7 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
     MagnitudeHistogram all;
     for (const GradientStep& s : steps) {
         all.merge(s.magnitudes);
-        if (s.amax > 0) all.add(unpack(s.amax)); // what was not measured still must not overflow
+        if (s.amax > 0) all.add(unpack(s.amax)); // magnitudes that were not measured must not overflow either
     }
     result.recommendation = recommend(all, options.format, options.recommendation);
     result.advice = advice_of(result, options);

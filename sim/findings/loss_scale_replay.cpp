@@ -23,12 +23,12 @@ constexpr std::array<std::string_view, 7> alarm_names = {"scale zero",
                                                          "aborts",
                                                          "overflow reaches the weights"};
 
-/// Adds what underflows in a step that is taken.
+/// Counts what underflows in a step that is taken.
 void count_underflow(const GradientStep& step, double scale, const FormatSpec& format, Replay& replay) {
     const std::uint64_t nonzero = step.magnitudes.nonzero();
     if (nonzero == 0) return;
     const std::optional<int> exact = exact_log2(scale);
-    // Of a scale between two powers of two the lower one's underflow is as much or more.
+    // If the scale is not a power of two, the next lower one is used: no less underflows at it.
     const int log2 = exact ? *exact : static_cast<int>(std::floor(std::log2(scale)));
     replay.underflow += step.magnitudes.classify(format, log2).underflow;
     replay.nonzero += nonzero;
@@ -36,7 +36,7 @@ void count_underflow(const GradientStep& step, double scale, const FormatSpec& f
     if (!exact || step.flushed) replay.underflow_known = Known::bound;
 }
 
-/// What a run of the machine shows that is wrong with it.
+/// Watches a replay for signs that the scaler misbehaves.
 class AlarmWatch {
   public:
     AlarmWatch(const LossScalerOptions& options, Replay& replay) : options_(options), replay_(replay) {}
@@ -62,7 +62,7 @@ class AlarmWatch {
     }
 
   private:
-    /// The first of each kind.
+    /// Records the first alarm of each kind.
     void raise(AlarmKind kind, std::int64_t step) {
         if (std::ranges::find(replay_.alarms, kind, &Alarm::kind) == replay_.alarms.end())
             replay_.alarms.push_back({kind, step});
@@ -73,13 +73,13 @@ class AlarmWatch {
     bool grew_ = false;
 };
 
-/// A scaler on its way over the steps, until it aborts.
+/// A scaler that goes over the steps until it aborts.
 class Walk {
   public:
     Walk(const LossScalerOptions& options, const FormatSpec& format, std::size_t listed)
         : options_(options), format_(format), listed_(listed), state_(initial_state(options)) {}
 
-    /// Step t, with the gradients of a recorded step: its own, or in a gap those of the one before.
+    /// Takes step t with the gradients of a recorded step: its own or, in a gap, those of the step before the gap.
     void take(const GradientStep& recorded, std::int64_t t, bool gap) {
         if (aborted_) return;
         const double scale = state_.scale;
@@ -104,9 +104,10 @@ class Walk {
         aborted_ = update.verdict == ScalerVerdict::abort;
     }
 
-    /// The steps [t, end) of the gap behind a recorded one. What a scaler does there follows from its state alone, so
-    /// that sooner or later it goes round in circles (found as Brent does, by looking back to a state that moves on
-    /// ever more rarely). Circles that have nothing to list are counted instead of walked.
+    /// Takes the steps [t, end) of the gap after a recorded one. The scaler's next state depends only on its state
+    /// there, so sooner or later it repeats itself. The cycle is found by Brent's method: the state is compared with an
+    /// earlier one, which is replaced ever more rarely. Cycles with nothing to list are counted instead of walked
+    /// through.
     void cross(const GradientStep& recorded, std::int64_t t, std::int64_t end) {
         if (aborted_) return;
         Mark mark = mark_at(t);
@@ -135,14 +136,14 @@ class Walk {
         LossScalerState state;
         std::int64_t skips;
         std::map<double, std::int64_t> time;
-        std::size_t scales, skipped; ///< how many were listed
+        std::size_t scales, skipped; ///< numbers of listed changes and skipped steps
     };
 
     [[nodiscard]] Mark mark_at(std::int64_t t) const {
         return {t, state_, replay_.skips, replay_.time, replay_.scales.size(), replay_.skipped.size()};
     }
 
-    /// The steps since a mark so many times more. Returns their number.
+    /// Counts the steps since the mark `times` more times. Returns their number.
     std::int64_t repeat(const Mark& mark, std::int64_t circle, std::int64_t times) {
         replay_.steps += times * circle;
         replay_.known[static_cast<std::size_t>(Known::unknown)] += times * circle;
@@ -180,7 +181,7 @@ std::string_view name_of(AlarmKind kind) { return alarm_names[static_cast<std::s
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format) {
     const FloatEnvironment environment;
     if (step.hidden) return {!(scale > 0), Known::unknown};
-    if (!(scale > 0) || scale >= step.overflow_scale) return {true, Known::exact}; // 0 * (1 / 0) is NaN
+    if (!(scale > 0) || scale >= step.overflow_scale) return {true, Known::exact}; // scale 0: 0 * (1 / 0) is NaN
     if (!std::isfinite(quantize(format, scale * step.amax))) return {true, Known::exact};
     if (scale <= step.clean_scale) return {false, Known::exact};
     return {false, std::isfinite(step.overflow_scale) ? Known::unknown : Known::bound};

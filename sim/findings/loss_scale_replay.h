@@ -1,7 +1,7 @@
-// A recorded run under another loss scaler: which steps would have been skipped, and what would have underflowed.
+// Replays a recorded run with another loss scaler: which steps it would have skipped, and what would have underflowed.
 //
-// Gradients are those of the recorded run: other skips would have led to other weights, which no replay can know. How
-// each step is known is part of every result.
+// The gradients are those of the recorded run: skipping other steps would have led to other weights, which no replay
+// can know. Every result says how well it is known.
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
@@ -15,22 +15,23 @@
 
 namespace amp {
 
-/// What is known of the gradients of one step, without the loss scale that they were recorded under.
+/// What is known about the gradients of one step. Magnitudes do not contain the loss scale.
 struct GradientStep {
     std::int64_t step = 0;
-    double amax = 0;        ///< the largest finite magnitude recorded
-    double clean_scale = 0; ///< no gradient overflowed under this scale, by the record
-    double overflow_scale = std::numeric_limits<double>::infinity(); ///< one did under this scale, by the record
-    std::string largest{};                                           ///< whose magnitude amax is, or who overflowed
-    MagnitudeHistogram magnitudes{};                                 ///< empty where none were recorded
-    bool flushed = false; ///< recorded in a format that had lost small ones: what underflows is more than is counted
-    bool hidden = false;  ///< its record cannot be read: nothing is known of it, nor of the missing steps behind it
+    double amax = 0;        ///< largest finite magnitude recorded
+    double clean_scale = 0; ///< loss scale under which, by the record, no gradient overflowed; 0: none
+    /// Loss scale under which, by the record, a gradient overflowed; infinite: none.
+    double overflow_scale = std::numeric_limits<double>::infinity();
+    std::string largest{};           ///< name of the tensor that has amax, or overflowed
+    MagnitudeHistogram magnitudes{}; ///< empty if no histogram was recorded
+    bool flushed = false;            ///< the recorded format had lost small gradients: more underflows than is counted
+    bool hidden = false; ///< its record cannot be read: nothing is known about it and the missing steps after it
 };
 
 enum class Known : std::uint8_t {
     exact,  ///< follows from the record
-    bound,  ///< nothing recorded overflows; of what was not recorded something might
-    unknown ///< the record hides it: the step overflowed then, under a larger scale, or is not in the record
+    bound,  ///< nothing recorded overflows, but gradients that were not recorded might
+    unknown ///< the record does not tell: the step overflowed there under a larger scale, or is not in the record
 };
 std::string_view name_of(Known known);
 
@@ -39,8 +40,8 @@ struct StepOverflow {
     Known known = Known::exact;
 };
 
-/// Whether a gradient of the step overflows in the format under a scale. Where it is not known, as of a hidden step, it
-/// does not.
+/// Whether a gradient of the step, times the scale, overflows in the format. If that is not known, as for a hidden
+/// step, the answer is no.
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format);
 
 enum class AlarmKind : std::uint8_t {
@@ -56,10 +57,10 @@ std::string_view name_of(AlarmKind kind);
 
 struct Alarm {
     AlarmKind kind;
-    std::int64_t step; ///< from which on, or where
+    std::int64_t step; ///< the step where it happens, or from which on it holds
 };
 
-/// The scale from a step on, until the next change.
+/// The loss scale from a step on, until the next change.
 struct ScaleChange {
     std::int64_t step;
     double scale;
@@ -68,22 +69,22 @@ struct ScaleChange {
 struct SkippedStep {
     std::int64_t step;
     double scale;
-    std::string tensor; ///< that overflows, where the record names it
+    std::string tensor; ///< name of the tensor that overflows, if the record has it
     Known known;
 };
 
 struct Replay {
-    std::int64_t steps = 0;            ///< replayed, those in gaps of the record included
-    std::int64_t skips = 0;            ///< steps that are skipped
-    std::vector<ScaleChange> scales{}; ///< what the loss was multiplied by: the first changes, as many as are asked for
-    std::vector<SkippedStep> skipped{};       ///< likewise the first of them
-    std::optional<std::int64_t> first_good{}; ///< the first step that is taken
+    std::int64_t steps = 0;                   ///< number of steps replayed, including those missing in the record
+    std::int64_t skips = 0;                   ///< number of steps skipped
+    std::vector<ScaleChange> scales{};        ///< loss scales: the first changes, at most as many as were asked for
+    std::vector<SkippedStep> skipped{};       ///< the first skipped steps, likewise
+    std::optional<std::int64_t> first_good{}; ///< the first step that is not skipped
     double final_scale = 1;
-    std::int64_t known[3] = {0, 0, 0};        ///< steps by Known
-    std::map<double, std::int64_t> time{};    ///< steps at each scale
-    std::uint64_t underflow = 0, nonzero = 0; ///< over the steps taken whose magnitudes were recorded
-    std::int64_t counted = 0;                 ///< such steps
-    Known underflow_known = Known::exact;     ///< bound: at least so much
+    std::int64_t known[3] = {0, 0, 0};        ///< number of steps by Known
+    std::map<double, std::int64_t> time{};    ///< number of steps at each scale
+    std::uint64_t underflow = 0, nonzero = 0; ///< elements over the steps taken whose magnitudes were recorded
+    std::int64_t counted = 0;                 ///< number of such steps
+    Known underflow_known = Known::exact;     ///< bound: at least so much underflows
     std::vector<Alarm> alarms{};
 
     [[nodiscard]] double skip_rate() const { return static_cast<double>(skips) / static_cast<double>(steps); }
@@ -92,29 +93,29 @@ struct Replay {
     }
 };
 
-inline constexpr std::size_t most_listed_steps = 100'000; ///< of a replay: 10 MB
+inline constexpr std::size_t most_listed_steps = 100'000; ///< listed steps of a replay: they take 10 MB
 
-/// Replays a scaler over steps in ascending order; a step that is missing has the gradients of the one before it, and
-/// is not known. `format` is that of gradients in backward. Throws std::invalid_argument for options outside their
-/// ranges, no steps, or more than longest_run. `listed`: how many changes and skipped steps are listed; with
-/// none of them a gap takes no time.
+/// Replays a scaler over steps in ascending order. A missing step is given the gradients of the one before it and
+/// counts as unknown. `format` is the format of gradients in backward. At most `listed` changes of the scale, and as
+/// many skipped steps, are listed; with 0, gaps take no time. Throws std::invalid_argument if an option is outside its
+/// range, without steps, and for more than longest_run of them.
 Replay replay_scaler(const LossScalerOptions& options, std::span<const GradientStep> steps, const FormatSpec& format,
                      std::size_t listed = most_listed_steps);
 
 struct ScalerReplay {
-    std::string name; ///< as the command line takes it: "torch,init=2^10,interval=200,backoff=0.5"
+    std::string name; ///< text as on the command line: "torch,init=2^10,interval=200,backoff=0.5"
     LossScalerOptions options;
-    Replay replay; ///< nothing listed
-    /// The share of steps skipped and that of non-zero gradients that underflow, added up: what training loses.
+    Replay replay; ///< without lists of steps
+    /// What training loses: the share of steps skipped plus the share of non-zero gradients that underflow.
     [[nodiscard]] double lost() const { return replay.skip_rate() + replay.underflow_rate(); }
 };
 
-/// Constant scales and settings of torch's machine, by what they lose, then by their final scale, largest first;
-/// of those that come out alike the first. The watch is told of settings.
+/// Replays constant scales and settings of torch's scaler. Sorted by what they lose, then by their final scale, largest
+/// first; of settings with equal results only the first is listed. Progress is reported in settings.
 std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format,
                                         const Watch& watch = {});
 
-/// A row's name with changes: "torch,interval=100,min=2^7". Keys: init, growth, backoff (factors), interval,
+/// Options for a table row with changes: "torch,interval=100,min=2^7". Keys: init, growth, backoff (factors), interval,
 /// hysteresis, min, max. Throws std::invalid_argument.
 LossScalerOptions scaler_options(std::string_view text);
 

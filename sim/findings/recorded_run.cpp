@@ -28,7 +28,7 @@ std::uint64_t size_of(const fs::path& path) {
     return none ? 0 : bytes;
 }
 
-/// "e4m3" of "h.0.mlp.up.weight:e4m3_2".
+/// The format in the name of a cast: "e4m3" for "h.0.mlp.up.weight:e4m3_2".
 std::string format_of_cast(const std::string& tensor) {
     const std::string last = tensor.substr(tensor.rfind(':') + 1);
     return last.substr(0, last.find('_'));
@@ -85,7 +85,7 @@ class RunReader {
     void attempt(const Body& body) {
         try {
             body();
-        } catch (const std::exception&) { // what else a watch throws ends the work
+        } catch (const std::exception&) { // other exceptions of a watch end the work
             run_.errors.push_back(failure_text(path_));
         }
     }
@@ -110,7 +110,7 @@ class RunReader {
         }
         LogColumns columns;
         columns.losses_suffice = true;
-        std::vector<std::pair<std::int64_t, std::vector<ScaledCasts>>> casts; // columns are known at the end
+        std::vector<std::pair<std::int64_t, std::vector<ScaledCasts>>> casts; // the columns are only known at the end
         StepLog log = read_step_log(path_, columns, progress, [&](const StepMetrics& step, const Json& line) {
             const auto skipped = line.find("skipped"); // a run without a loss scaler takes steps that overflow
             if (skipped != line.end() && skipped->is_boolean() ? skipped->get<bool>() : step.found_inf.value_or(false))
@@ -122,7 +122,7 @@ class RunReader {
             if (const auto scaling = line.find("scaling"); scaling != line.end() && scaling->is_object())
                 casts.emplace_back(step.step, casts_of(*scaling));
         });
-        for (const std::string& warning : log.warnings) // a broken run.json has been said
+        for (const std::string& warning : log.warnings) // a broken run.json was reported already
             if (std::ranges::find(run_.errors, warning) == run_.errors.end()) run_.warnings.push_back(warning);
         run_.steps = std::move(log.steps);
         run_.columns = {run_.steps.front().step, run_.steps.back().step};
@@ -140,7 +140,7 @@ class RunReader {
         sum.most = std::max(sum.most, other.most);
     }
 
-    /// What one step's casts with a scale did, by format; adds to the sums of each tensor.
+    /// Counts of the casts with a scale in one step, by format; adds them to the sums of each tensor.
     std::vector<ScaledCasts> casts_of(const Json& scaling) {
         std::vector<ScaledCasts> by_format(run_.formats.size());
         for (const auto& [tensor, values] : scaling.items()) {
@@ -235,9 +235,9 @@ class RunReader {
     int threads_;
     const Watch& watch_;
     RecordedRun run_;
-    bool scale_is_odd_ = false; ///< a histogram was left out
+    bool scale_is_odd_ = false; ///< a histogram was left out because of its scale
     std::unordered_map<std::string, std::size_t> index_, scaled_index_;
-    std::unordered_map<std::string, double> largest_log2_; ///< by format
+    std::unordered_map<std::string, double> largest_log2_; ///< log2 of the largest value, by format
 };
 
 } // namespace
@@ -271,7 +271,7 @@ std::size_t StepColumns::of(std::int64_t step) const {
     const std::int64_t at = std::clamp(step, first, last) - first;
     const auto column = static_cast<std::size_t>(static_cast<double>(at) * static_cast<double>(count()) /
                                                  static_cast<double>(last - first + 1));
-    return std::min(column, count() - 1); // the quotient may round up
+    return std::min(column, count() - 1); // the quotient may have been rounded up
 }
 
 std::int64_t StepColumns::begin(std::size_t column) const {
@@ -322,7 +322,7 @@ std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& 
     const std::size_t before = errors.size();
     if (std::error_code none; fs::is_directory(path, none)) walk_folder(path, visit, errors);
     if (!runs.empty()) return runs;
-    errors.resize(before); // who reads the gradients says so again
+    errors.resize(before); // reading the gradients will report them again
     return {path};
 }
 

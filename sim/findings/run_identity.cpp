@@ -1,4 +1,4 @@
-// Which recorded runs are one and the same.
+// Finds recorded runs that are one and the same.
 #include <ampscope/sim/findings/detail/comparison.h>
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ namespace {
 
 using detail::is_same, detail::seed_of, detail::configuration_key;
 
-/// Of the file of a run's steps; of its gradients if it has none.
+/// Fingerprint of the file with the run's steps; without one, of its gradients.
 std::string fingerprint_of(const RecordedRun& run) {
     std::string all;
     for (const SourceFile& file : run.files)
@@ -51,7 +51,7 @@ bool is_same(const StepMetrics& a, const StepMetrics& b) {
            is_same(a.amax_weight, b.amax_weight) && is_same(a.amax_activation, b.amax_activation);
 }
 
-/// Whether the log of the second run has every step of the first, and tells the same of each.
+/// Whether the log of the second run has every step of the first, with the same values.
 bool has_steps_of(const std::vector<StepMetrics>& part, const std::vector<StepMetrics>& whole) {
     auto at = whole.begin();
     return std::ranges::all_of(part, [&](const StepMetrics& step) {
@@ -60,12 +60,12 @@ bool has_steps_of(const std::vector<StepMetrics>& part, const std::vector<StepMe
     });
 }
 
-/// What tells whether two runs are one.
+/// What is needed to tell whether two runs are the same.
 struct Identity {
     RecordedRun* run;
     std::string configuration, fingerprint;
-    bool has_losses = false, losses_vary = false;      ///< finite ones, of which no two seeds log the same
-    std::tuple<std::size_t, bool, std::uint64_t> rank; ///< of runs that are one, the first in this counts
+    bool has_losses = false, losses_vary = false;      ///< has losses; finite ones vary (no two seeds log the same)
+    std::tuple<std::size_t, bool, std::uint64_t> rank; ///< among equal runs the one with the largest rank counts
 
     explicit Identity(RecordedRun& of)
         : run(&of), configuration(of.configuration.is_object() ? configuration_key(of) : ""),
@@ -79,9 +79,10 @@ struct Identity {
         }
     }
 
-    /// Whether the other, of no lesser rank, is the same run. Equal files are: a copy proves nothing, whatever seed it
-    /// says. Equal steps are, too, where they are no chance: two seeds begin with one loss if the last layer begins at
-    /// zero, and may both be NaN ever after. Logs of unknown configurations may begin alike, in few digits.
+    /// Whether the other run, of no lesser rank, is the same run. It is if their files are equal: a copy proves
+    /// nothing, whatever seed it states. It is, too, if their steps are equal and cannot be so by chance: two seeds
+    /// begin with the same loss if the last layer begins at zero, and may both be NaN ever after. Logs of unknown
+    /// configurations may begin alike, with their few digits.
     [[nodiscard]] bool is_part_of(const Identity& other) const {
         if (configuration != other.configuration) return false;
         if (fingerprint == other.fingerprint) return true;
@@ -93,7 +94,7 @@ struct Identity {
     }
 };
 
-/// That a run is left out, since it is another one.
+/// The warning that a run was left out because it is the same as another.
 std::string repeat_text(const RecordedRun& run, const RecordedRun& kept) {
     if (run.name == kept.name) return run.name + ": is given twice; counted once";
     const auto named = [](const RecordedRun& r) {
@@ -114,7 +115,7 @@ std::string repeat_text(const RecordedRun& run, const RecordedRun& kept) {
 std::vector<std::string> detail::drop_repeats(std::vector<RecordedRun>& runs) {
     std::vector<Identity> all;
     for (RecordedRun& run : runs) all.emplace_back(run);
-    std::ranges::stable_sort(all, std::ranges::greater(), &Identity::rank); // so that a beginning finds its whole
+    std::ranges::stable_sort(all, std::ranges::greater(), &Identity::rank); // longer runs come first
     std::vector<const Identity*> kept;
     std::vector<std::string> warnings;
     std::set<const RecordedRun*> repeats;

@@ -23,9 +23,9 @@ std::vector<std::string> unneeded_options(const OpenOptions& said, std::initiali
     return lines;
 }
 
-constexpr std::size_t longest_pattern = 1000; // std::regex recurses for each of its characters
+constexpr std::size_t longest_pattern = 1000; // std::regex recurses for each character
 
-/// Patterns match in time that grows with the pattern and the name, and not by trying again and again ("(a+)+$").
+/// Matching takes time that grows with pattern and name, without trying over and over again ("(a+)+$").
 #ifdef __GLIBCXX__
 constexpr auto regex_options = std::regex::ECMAScript | std::regex_constants::__polynomial;
 #else

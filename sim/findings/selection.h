@@ -1,4 +1,4 @@
-// Which tensors of a recording the options of a tool select, and which of these options selected nothing.
+// Which tensors of a recording a tool's options select, and which of these options had no effect.
 #pragma once
 
 #include <ampscope/sim/io/recording.h>
@@ -11,13 +11,13 @@
 
 namespace amp {
 
-/// A line for each of --dtype and --as that no file needed; none where files were repeated or broken, which may have.
+/// A line for each of --dtype and --as that no file needed; none if files were repeated or damaged, as these may have.
 std::vector<std::string> unneeded_options(const OpenOptions& said, std::initializer_list<const Recording*> recordings);
 
-/// The regular expression of --tensor, without references back to its parts; none for "". Throws std::invalid_argument.
+/// Compiles the regular expression of --tensor; none for "". Back-references are refused. Throws std::invalid_argument.
 std::optional<std::regex> tensor_pattern(const std::string& text);
 
-/// Whether the name of a tensor contains a match.
+/// Whether the name of a tensor contains a match; true without a pattern.
 bool matches(const std::optional<std::regex>& pattern, const std::string& name);
 
 } // namespace amp

@@ -1,4 +1,4 @@
-// A file open for reading at any offset, by any thread.
+// A file open for reading at any offset, from any thread.
 #pragma once
 
 #include <ampscope/sim/io/tensor_file.h>
@@ -9,7 +9,7 @@ namespace amp {
 
 class ByteFile {
   public:
-    /// Throws FileError if the path is no readable regular file.
+    /// Throws FileError unless the path is a readable regular file.
     explicit ByteFile(std::filesystem::path path);
     ~ByteFile();
     ByteFile(const ByteFile&) = delete;
@@ -17,9 +17,9 @@ class ByteFile {
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] std::uint64_t size() const { return size_; }
-    /// Fills `out` from `offset`; throws FileError where the file ends first.
+    /// Fills `out` with the bytes from `offset` on; throws FileError if the file ends before.
     void read_at(std::uint64_t offset, std::span<std::byte> out) const;
-    /// The bytes [offset, offset + size) as text; the caller has compared them with size().
+    /// The bytes [offset, offset + size) as text; the caller has checked them against size().
     [[nodiscard]] std::string text_at(std::uint64_t offset, std::uint64_t size) const;
 
   private:
@@ -28,8 +28,8 @@ class ByteFile {
     std::uint64_t size_ = 0;
 };
 
-/// Reads `size` bytes (less if the stream ends first) into `data`, which grows with what arrives, not with what a
-/// header claims.
+/// Reads `size` bytes (fewer if the stream ends before) into `data`. It grows as bytes arrive, whatever size a header
+/// claims.
 template <class Bytes>
 void read_growing(ByteStream& stream, std::uint64_t size, Bytes& data) {
     constexpr std::uint64_t step = 1 << 20;
@@ -41,7 +41,7 @@ void read_growing(ByteStream& stream, std::uint64_t size, Bytes& data) {
     }
 }
 
-/// Reverses the bytes of each element of `item` bytes, in place.
+/// Reverses the order of the bytes of each element of `item` bytes, in place.
 void swap_bytes(std::span<std::byte> data, std::size_t item);
 
 /// A tensor file whose tensors are plain ranges of one file: safetensors, npy, raw.
@@ -54,8 +54,8 @@ class FlatTensorFile : public TensorFile {
     explicit FlatTensorFile(const std::filesystem::path& path) : TensorFile(path), file_(path) {}
 
     ByteFile file_;
-    std::vector<std::uint64_t> begins_; ///< offset of each tensor's first byte
-    std::size_t swapped_item_ = 0;      ///< element size of big-endian data, 0 for little-endian
+    std::vector<std::uint64_t> begins_; ///< offset of each tensor's first byte in the file
+    std::size_t swapped_item_ = 0;      ///< bytes of a big-endian number; 0 for little-endian data
 };
 
 std::unique_ptr<TensorFile> open_safetensors(const std::filesystem::path& path);

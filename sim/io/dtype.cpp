@@ -28,7 +28,8 @@ DType parse_dtype(std::string_view name) {
     for (const DTypeInfo& row : dtypes)
         if (equal_ignoring_case(name, row.name) || (!row.torch.empty() && equal_ignoring_case(name, row.torch)))
             return row.dtype;
-    for (const DTypeInfo& row : dtypes) // "f4", "i8" and "u8" after safetensors' F4, I8 and U8: NumPy's need the '<'
+    // "f4", "i8" and "u8" are safetensors' F4, I8 and U8; NumPy's types of these names need the '<'.
+    for (const DTypeInfo& row : dtypes)
         if ((!row.numpy.empty() && bare == row.numpy) || (row.kind == NumberKind::format && name == row.format))
             return row.dtype;
     throw std::invalid_argument("unknown dtype '" + std::string(name) + "'; try F32, F16, BF16, F8_E4M3, F64, I32 ...");

@@ -1,4 +1,4 @@
-// Element types of tensor files: one table, a row each.
+// Element types of tensor files, as one table.
 #pragma once
 
 #include <ampscope/formats/spec.h>
@@ -35,18 +35,18 @@ enum class DType : std::uint8_t {
     u64,
 };
 
-/// How the bits of an element are read. A complex element is two FP32 numbers, both of which count.
+/// How the bits of an element are read. A complex element consists of two FP32 numbers, which are counted separately.
 enum class NumberKind : std::uint8_t { format, float64, complex64, signed_integer, unsigned_integer, boolean };
 
 struct DTypeInfo {
     DType dtype;
-    std::string_view name; ///< in safetensors files, JSON and messages
-    int bits;              ///< of one element; F4 and F6 are packed, lowest bits first
+    std::string_view name; ///< name in safetensors files, JSON and messages
+    int bits;              ///< size of an element in bits; F4 and F6 are packed, lowest bits first
     NumberKind kind;
-    std::string_view format;        ///< row of the format table, where kind is `format`
-    std::string_view numpy;         ///< NumPy's kind and size, without byte order; empty where NumPy has none
-    std::string_view torch;         ///< torch.<name>
-    std::string_view torch_storage; ///< class of a typed storage in torch.save files; empty where there is none
+    std::string_view format;        ///< name in the format table if kind is `format` or `complex64`
+    std::string_view numpy;         ///< NumPy's kind and size, without byte order; empty if NumPy has no such type
+    std::string_view torch;         ///< name after "torch."
+    std::string_view torch_storage; ///< class of a typed storage in torch.save files; empty if there is none
 
     /// Numbers per element (2 for complex) and bits per number.
     [[nodiscard]] constexpr int numbers() const { return kind == NumberKind::complex64 ? 2 : 1; }
@@ -82,8 +82,8 @@ inline constexpr std::array dtypes = {
 
 constexpr const DTypeInfo& info(DType dtype) { return dtypes[static_cast<std::size_t>(dtype)]; }
 
-/// The dtype called `name` by safetensors ("BF16"), NumPy ("<f4", "float32"), torch ("bfloat16") or the format table
-/// ("e4m3", "fp16"), whatever the case. Throws std::invalid_argument for any other name.
+/// The dtype with that name in safetensors ("BF16"), NumPy ("<f4", "float32"), torch ("bfloat16") or the format table
+/// ("e4m3", "fp16"), in upper or lower case. Throws std::invalid_argument for any other name.
 DType parse_dtype(std::string_view name);
 
 } // namespace amp

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether a line names the path, or something below it, already.
+/// Whether a line already begins with the path, or with one below it.
 bool begins_with_path(const std::string& line, const fs::path& path) {
     const std::string text = path.string();
     return !text.empty() && line.starts_with(text) &&
@@ -41,7 +41,7 @@ std::string failure_text(const fs::path& subject) {
         return at + "out of memory: what is to be read needs more than any machine grants";
     } catch (const fs::filesystem_error& error) {
         return (error.path1().empty() ? at : error.path1().string() + ": ") + error.code().message();
-    } catch (const std::system_error& error) { // also what streams throw
+    } catch (const std::system_error& error) { // includes the exceptions of streams
         return at + error.code().message();
     } catch (const std::invalid_argument& error) {
         return named(error.what());

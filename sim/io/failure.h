@@ -1,4 +1,4 @@
-// What went wrong, in one line for people.
+// An error in one line for users.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,8 @@
 
 namespace amp {
 
-/// What the exception that is being handled says to a user, in a line that names the file: its own, or `subject`.
+/// The message, in one line, of the exception that is being handled. It names a file: the exception's own, or
+/// `subject`.
 std::string failure_text(const std::filesystem::path& subject = {});
 
 } // namespace amp

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string reason() { return std::generic_category().message(errno); }
 
-/// What the lock file says about the process that wrote it, as "process 17 on host".
+/// The process that the lock file names, as "process 17 on host".
 std::string holder(int descriptor) {
     std::array<char, 100> text{};
     const ssize_t n = ::pread(descriptor, text.data(), text.size(), 0);
@@ -36,7 +36,7 @@ std::string this_process() {
     return "process " + std::to_string(::getpid()) + " on " + host.data() + "\n";
 }
 
-/// Whether the path still leads to the open file: a holder removes its lock file before it lets go.
+/// Whether the path still leads to the open file: a holder removes its lock file before it releases the lock.
 bool is_still(const fs::path& path, int descriptor) {
     struct stat open {
     }, named{};
@@ -57,7 +57,7 @@ FolderLock::FolderLock(fs::path folder)
     }
     const std::string words = this_process();
     if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, words.data(), words.size(), 0) < 0)
-        return; // on a full disk the lock holds all the same
+        return; // on a full disk the name is missing, but the lock holds
 }
 
 FolderLock::~FolderLock() { release(); }
@@ -75,8 +75,8 @@ void FolderLock::make_folder() {
     }
 }
 
-/// Returns whether the lock is held, or cannot be had here at all; false: an earlier holder has just removed what it
-/// lies in.
+/// True if the lock is held, or if the file system has no locks; false if an earlier holder has just removed the lock
+/// file or its folder.
 bool FolderLock::take() {
     make_folder();
     descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -84,7 +84,7 @@ bool FolderLock::take() {
     if (descriptor_ < 0) throw FileError(folder_, "cannot be written: " + reason());
     while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
-        if (errno != EWOULDBLOCK) { // ENOLCK, EOPNOTSUPP, ENOSYS ...: as the file system has it
+        if (errno != EWOULDBLOCK) { // ENOLCK, EOPNOTSUPP, ENOSYS ..., depending on the file system
             warning_ = folder_.string() + ": cannot be locked (" + reason() +
                        "): see to it that no other program records into it";
             return true;
@@ -101,7 +101,7 @@ bool FolderLock::take() {
 void FolderLock::release() noexcept {
     const bool ours = ::getpid() == owner_;
     if (descriptor_ >= 0) {
-        if (ours) ::unlink(file_.c_str()); // first, so that who opens the file next finds one that is nobody's
+        if (ours) ::unlink(file_.c_str()); // first, so that whoever opens the path next gets a new file
         ::close(std::exchange(descriptor_, -1));
     }
     for (; ours && !made_.empty(); made_.pop_back()) ::rmdir(made_.back().c_str());

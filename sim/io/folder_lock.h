@@ -1,4 +1,4 @@
-// One writer a folder: two processes that record into the same folder would mix their lines.
+// One writer per folder: two processes that record into the same folder would mix their lines.
 #pragma once
 
 #include <filesystem>
@@ -7,21 +7,21 @@
 
 namespace amp {
 
-/// Holds a folder for writing, by flock() on a file `.lock` in it that says who holds it. The kernel releases the lock
-/// when the process dies, however it dies. Who only reads a folder needs none. A folder that was made for the lock and
-/// is still empty when the lock is released is removed again.
+/// Locks a folder for writing by flock() on a file `.lock` in it, which says who holds the lock. The kernel releases
+/// the lock when the process ends, in whatever way. Readers need no lock. A folder that was made for the lock is
+/// removed again if it is still empty when the lock is released.
 class FolderLock {
   public:
-    /// Makes the folder if there is none. Throws FileError if it cannot be made or written, or if another process, or
-    /// another FolderLock of this one, holds it; the message names that process.
+    /// Makes the folder if there is none. Throws FileError if it cannot be made or written to, or if it is locked by
+    /// another process (which the message names) or by another FolderLock of this one.
     explicit FolderLock(std::filesystem::path folder);
     ~FolderLock();
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
 
-    /// What the user should be told: the file system has no locks, so that nothing keeps others out. Else empty.
+    /// A warning for the user if the file system has no locks, so that other writers are not kept out; else empty.
     [[nodiscard]] const std::string& warning() const { return warning_; }
-    /// As the destructor does it. In a child that a fork made, the parent's lock stays.
+    /// Does what the destructor does. A forked child closes its copy, but the parent's lock stays.
     void release() noexcept;
 
   private:
@@ -29,8 +29,8 @@ class FolderLock {
     bool take();
 
     std::filesystem::path folder_, file_;
-    std::vector<std::filesystem::path> made_; ///< folders, each before those in it
-    int descriptor_ = -1, owner_ = 0;         ///< a process
+    std::vector<std::filesystem::path> made_; ///< folders made for the lock, each before those in it
+    int descriptor_ = -1, owner_ = 0;         ///< file descriptor, and id of the process that took the lock
     std::string warning_;
 };
 

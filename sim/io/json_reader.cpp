@@ -16,29 +16,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Text that is no JSON, or too much of it.
+/// Text that is not JSON, or exceeds a limit.
 struct JsonFault : std::runtime_error {
     JsonFault(std::uint64_t position, const std::string& what, bool broken_text)
         : std::runtime_error(fmt::format("byte {}: {}", position - std::min<std::uint64_t>(position, 1), what)),
           broken(broken_text) {}
-    bool broken; ///< not JSON; otherwise it is beyond a limit
+    bool broken; ///< the text is not JSON; else it exceeds a limit
 };
 
-/// Text in memory, as a stream that tells how far it was read.
+/// Text in memory as a stream that knows how far it was read.
 struct TextBuffer : std::streambuf {
     explicit TextBuffer(std::string_view text) {
-        char* const begin = const_cast<char*>(text.data()); // which nothing writes to: there is no put area
+        char* const begin = const_cast<char*>(text.data()); // nothing writes to it: there is no put area
         setg(begin, begin, begin + text.size());
     }
     [[nodiscard]] std::uint64_t position() const { return static_cast<std::uint64_t>(gptr() - eback()); }
 };
 
-/// The words of a text outside its strings that are numbers but not finite, by their number among all words. A word is
-/// what a parser reports as null, a truth value or a number, and it reports them in the order of the text.
+/// The infinite and NaN words of a text, outside its strings, by their index among all words. Words are what a parser
+/// reports as null, truth values or numbers, and it reports them in the order of the text.
 using NonfiniteWords = std::unordered_map<std::size_t, double>;
 
-/// Makes a document of what nlohmann's parser reports, within the limits. Its own builder searches an object for every
-/// key, which takes hours for an object of 10^6 keys, and has no limits.
+/// Builds a document from what nlohmann's parser reports, within the limits. nlohmann's own builder has no limits, and
+/// searches an object for every key, which takes hours for an object of 10^6 keys.
 class Builder {
   public:
     explicit Builder(std::function<std::uint64_t()> bytes_read) : position(std::move(bytes_read)) {}
@@ -46,9 +46,9 @@ class Builder {
     NonfiniteWords nonfinite{};
     Json root{};
     std::function<std::uint64_t()> position;
-    /// Told of an array of the top object and of an element of it, an object or array, which is then dropped.
+    /// Called with an array of the top object and an element of it (an object or array), which is then dropped.
     std::function<void(std::string_view array, const Json& element)> element{};
-    std::span<const std::string_view> enough{}; ///< keys of the top object after which no more is read
+    std::span<const std::string_view> enough{}; ///< keys of the top object; once all were read, parsing stops
 
     bool null() { return add_word(nullptr); }
     bool boolean(bool value) { return add_word(value); }
@@ -59,7 +59,7 @@ class Builder {
         count_text(value);
         return add(std::move(value));
     }
-    bool binary(Json::binary_t&) { return false; } // no JSON text has it
+    bool binary(Json::binary_t&) { return false; } // does not occur in JSON text
 
     bool start_object(std::size_t) { return open(Json::object()); }
     bool end_object() { return close(); }
@@ -88,11 +88,11 @@ class Builder {
     }
 
   private:
-    /// An object or array that has not ended, and where the next value of an object belongs.
+    /// An object or array that has not ended, and where the next value of an object goes.
     struct Open {
         Json* json;
         std::string key{};
-        std::unordered_map<std::string, std::size_t> index{}; ///< of a large object's keys
+        std::unordered_map<std::string, std::size_t> index{}; ///< index of the keys of a large object
     };
 
     void count() {
@@ -132,9 +132,9 @@ class Builder {
         return &(member = std::move(value));
     }
 
-    /// The member of that key, made where it is not there yet.
+    /// The member of that key, added if it is missing.
     static Json& member_of(Json::object_t& object, Open& to) {
-        constexpr std::size_t few = 16; // so many keys are compared one by one
+        constexpr std::size_t few = 16; // up to this number, keys are compared one by one
         Json::object_t::Container& members = object;
         if (members.size() < few) {
             for (auto& [key, value] : members)
@@ -170,18 +170,17 @@ class Builder {
     }
 
     struct Kept {
-        std::size_t values = 0, text = 0; ///< text in bytes
+        std::size_t values = 0, text = 0; ///< so far: number of values, and bytes of text
     };
 
     std::vector<Open> open_;
-    std::set<std::string> given_; ///< arrays of which elements were told, which cannot be taken back
-    std::set<std::string> found_; ///< those of `enough` that the top object has
+    std::set<std::string> given_; ///< arrays of which elements were passed on, which cannot be taken back
+    std::set<std::string> found_; ///< those of `enough` that the top object has so far
     Kept kept_, before_element_;
     std::size_t words_ = 0;
 };
 
-/// The words of a text that are numbers but not finite, each replaced by "0" and spaces, so that bytes keep their
-/// places.
+/// The infinite and NaN words of a text. Replaces each by "0" and spaces, so that the other bytes keep their places.
 NonfiniteWords take_nonfinite(std::string& text) {
     NonfiniteWords found;
     std::size_t words = 0;
@@ -219,7 +218,7 @@ Json parsed(std::string_view text, NonfiniteWords nonfinite) {
     return std::move(builder.root);
 }
 
-/// Most documents are JSON; what is none is looked through for numbers that are not finite, and read again.
+/// Most documents are JSON. One that is not is searched for infinite and NaN words and parsed again.
 Json parsed(std::string_view text, Nonfinite nonfinite) {
     try {
         return parsed(text, NonfiniteWords());

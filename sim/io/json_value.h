@@ -1,4 +1,4 @@
-// What JSON has no value for is null.
+// Values that JSON does not have are written as null.
 #pragma once
 
 #include <cmath>
@@ -8,12 +8,12 @@
 
 namespace amp {
 
-/// A number, or null for an infinity and a NaN.
+/// A number, or null if it is infinite or NaN.
 inline nlohmann::ordered_json finite_or_null(double x) {
     return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
-/// A value, or null for none; a number as above.
+/// A value, or null if there is none; numbers as above.
 template <class T>
 nlohmann::ordered_json or_null(const std::optional<T>& value) {
     if (!value) return nullptr;

@@ -10,7 +10,7 @@ namespace amp {
 
 namespace {
 
-/// Reads the dict literal from left to right; every deviation is an error that names the byte.
+/// Reads the dict literal from left to right; anything unexpected is an error that names the byte.
 class DictReader {
   public:
     DictReader(std::string_view text, std::size_t offset, std::function<void(std::size_t, std::string)> fail)
@@ -98,16 +98,16 @@ class DictReader {
     }
 
     std::string_view text_;
-    std::size_t offset_; ///< of text_ in the file
+    std::size_t offset_; ///< offset of text_ in the file
     std::size_t at_ = 0;
     std::function<void(std::size_t, std::string)> fail_;
 };
 
-/// The dtype that '<f4' and the like stand for, or the one that the user says the bytes are.
+/// The dtype for '<f4' and the like, or the one that the user has given.
 DType npy_dtype(const std::string& descr, const OpenOptions& options, const std::function<void(std::string)>& fail) {
     const std::string_view type = std::string_view(descr).substr(std::min<std::size_t>(1, descr.size()));
     if (type.starts_with('O')) fail("holds Python objects (pickle), which are never loaded; save a numeric array");
-    const bool lost = type.starts_with('V') || type == "f1"; // ml_dtypes: '<V2' is bfloat16, '|V1' and '<f1' float8
+    const bool lost = type.starts_with('V') || type == "f1"; // ml_dtypes: '<V2' is bfloat16, '|V1' and '<f1' are float8
     if (options.as && (lost || type == "u1" || type == "u2" || type == "i1" || type == "i2")) {
         if (std::string_view(std::to_string(info(*options.as).bits / 8)) != type.substr(1))
             fail("elements of " + descr + " cannot be read as " + std::string(info(*options.as).name));
@@ -183,7 +183,8 @@ NpyHeader parse_npy_header(std::string_view header, const OpenOptions& options, 
         npy_dtype(descr, options, [&](const std::string& what) { throw FileError(file, where + what); });
     result.big_endian = descr.front() == '>';
     result.entry.storage_order = fortran && result.entry.shape.size() > 1;
-    result.entry.name = where.empty() ? file.stem().string() : where.substr(8, where.size() - 11); // for the message
+    // for messages
+    result.entry.name = where.empty() ? file.stem().string() : where.substr(8, where.size() - 11);
     finish_entry(result.entry, file);
     return result;
 }

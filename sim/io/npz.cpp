@@ -7,7 +7,7 @@ namespace amp {
 
 namespace {
 
-/// A member's elements: what follows its header, in machine byte order.
+/// The elements of a member, without its header, in machine byte order.
 class ElementStream : public ByteStream {
   public:
     ElementStream(std::unique_ptr<ByteStream> member, std::size_t swapped_item)

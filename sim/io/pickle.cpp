@@ -92,7 +92,7 @@ class Machine {
         if (const T* data = std::get_if<T>(&value->data)) return *data;
         fail(std::string("expected ") + what);
     }
-    /// Bounded, for it is copied each time it is used.
+    /// Names are limited in length, because they are copied at each use.
     const std::string& as_name(const Ref& value, const char* what) const {
         const std::string& name = as<std::string>(value, what);
         if (name.size() > max_name) fail(std::string(what) + " of more than 1000 bytes");
@@ -223,7 +223,7 @@ void Machine::step(unsigned char opcode) {
     case 'Q': persistent_id(); break;
     case 'R':
     case 0x81: reduce(); break; // REDUCE, NEWOBJ
-    case 'b': pop(); break;     // BUILD: the state of an object that stays opaque, or a dict's attributes
+    case 'b': pop(); break;     // BUILD: sets the state of an object that stays opaque, or a dict's attributes
     default: fail("opcode " + std::to_string(opcode) + " is not read; save the tensors as safetensors");
     }
 }

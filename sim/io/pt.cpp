@@ -12,20 +12,20 @@ namespace amp {
 namespace {
 
 constexpr std::size_t max_pickle = 32'000'000;
-constexpr std::size_t max_visits = 250'000;                    // shared values may be visited again and again
+constexpr std::size_t max_visits = 250'000;                    // shared values may be visited repeatedly
 constexpr std::size_t max_names = 64'000'000;                  // bytes of all dotted names
-constexpr std::size_t max_notes = 100;                         // of values that are not read, each told
+constexpr std::size_t max_notes = 100;                         // notes on values that are not read
 constexpr int max_depth = 64;                                  // containers may contain themselves
-constexpr std::uint64_t max_held = std::uint64_t{128} << 20;   // bytes that a view touches, where they must be held
-constexpr std::uint64_t max_repeated = std::uint64_t{1} << 30; // elements of a view that overlaps itself, one by one
+constexpr std::uint64_t max_held = std::uint64_t{128} << 20;   // bytes of the part of a storage that is kept in memory
+constexpr std::uint64_t max_repeated = std::uint64_t{1} << 30; // elements of a view that overlaps itself, read singly
 
-/// How a view's elements lie in its storage.
+/// How the elements of a view lie in its storage.
 struct Layout {
-    std::uint64_t begin = 0, end = 0; ///< range of storage elements it touches
-    bool dense = false;               ///< every element of that range exactly once
-    bool c_order = false;             ///< of a dense one
-    bool ascending = false;           ///< in C order no element lies before the one before it
-    std::uint64_t repeats = 1;        ///< each comes so often, by dimensions of stride 0 (torch's expand)
+    std::uint64_t begin = 0, end = 0; ///< range of storage elements that the view touches
+    bool dense = false;               ///< the view contains every element of that range exactly once
+    bool c_order = false;             ///< dense, and in C order
+    bool ascending = false;           ///< in C order, no element lies before the one before it
+    std::uint64_t repeats = 1;        ///< occurrences of each element: more than 1 for strides of 0 (expand)
 };
 
 Layout layout_of(const pickle::Tensor& t) {
@@ -44,7 +44,7 @@ Layout layout_of(const pickle::Tensor& t) {
     layout.end = last >= ~std::uint64_t{0} ? ~std::uint64_t{0} : static_cast<std::uint64_t>(last) + 1;
     layout.c_order = std::ranges::is_sorted(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
     layout.ascending = true;
-    Wide inner = 0; // how far the inner dimensions reach
+    Wide inner = 0; // elements that the inner dimensions reach across
     for (std::size_t k = order.size(); k-- > 0;) {
         layout.ascending = layout.ascending && t.stride[order[k]] >= inner;
         inner += Wide{t.shape[order[k]] - 1} * t.stride[order[k]];
@@ -59,7 +59,7 @@ Layout layout_of(const pickle::Tensor& t) {
     return layout;
 }
 
-/// The same view, its dimensions in the order in which they lie in memory.
+/// The same view with its dimensions in the order in which they lie in memory.
 pickle::Tensor in_memory_order(const pickle::Tensor& t) {
     std::vector<std::size_t> order(t.shape.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -74,7 +74,7 @@ pickle::Tensor in_memory_order(const pickle::Tensor& t) {
 
 constexpr const char* not_read = " is not read";
 
-/// What an object that is not read is, and what to save instead; a class that is not known is `not_read`.
+/// What an object that is not read is, and what to save instead; unknown classes are `not_read`.
 std::string described(const std::string& name) {
     struct Row {
         std::string_view function, what;
@@ -93,7 +93,8 @@ std::string described(const std::string& name) {
     return row == rows.end() ? name + not_read : "is " + std::string(row->what);
 }
 
-/// "complex128" of torch.ComplexDoubleStorage or torch.complex128, "quint8" of torch.QUInt8Storage; and what to save.
+/// The dtype that is not supported ("complex128" for torch.ComplexDoubleStorage or torch.complex128, "quint8" for
+/// torch.QUInt8Storage), and what to save instead.
 std::string described_dtype(const pickle::Tensor& t) {
     const std::string& full = t.dtype.empty() ? t.storage.type : t.dtype;
     std::string name = full.substr(full.rfind('.') + 1);
@@ -109,15 +110,15 @@ std::string described_dtype(const pickle::Tensor& t) {
     return "dtype " + name + " is not read; save " + std::string(advice);
 }
 
-/// The elements of a storage that a view is of.
+/// The storage that a view belongs to.
 struct Storage {
     const ZipArchive& archive;
     std::size_t member;
     std::uint64_t item;       ///< bytes of an element
-    std::size_t swapped_item; ///< bytes of a number, where the storage is big-endian; else 0
+    std::size_t swapped_item; ///< bytes of a number if the storage is big-endian; else 0
 };
 
-/// A dense range of a storage.
+/// Reads a dense range of a storage.
 class RangeStream : public ByteStream {
   public:
     RangeStream(const Storage& storage, std::uint64_t begin, std::uint64_t end)
@@ -138,8 +139,9 @@ class RangeStream : public ByteStream {
     std::unique_ptr<ByteStream> bytes_;
 };
 
-/// Any other view: elements picked in C order, from a part of the storage that is held. If they ascend, the part moves
-/// along with them, so that every byte is read once at most; else it is all that the view touches.
+/// Reads any other view: gathers elements in C order from a part of the storage that is kept in memory. If the elements
+/// ascend, that part moves along with them, so that every byte is read once at most; else it is all that the view
+/// touches.
 class GatherStream : public ByteStream {
   public:
     GatherStream(const Storage& storage, const pickle::Tensor& t, const Layout& layout)
@@ -162,10 +164,10 @@ class GatherStream : public ByteStream {
     }
 
   private:
-    /// Holds what lies at at_ and behind it. Where the view leaves bytes out, the storage is opened anew there.
+    /// Loads the bytes from at_ on. If the view leaves out bytes before them, the storage is opened anew there.
     void hold() {
         if (!bytes_ || at_ != begin_ + held_.size()) {
-            bytes_.reset(); // leaves off where the next one may go on
+            bytes_.reset(); // closed first, so that the next one can go on from there
             bytes_ = storage_.archive.open(storage_.member, at_);
         }
         begin_ = at_;
@@ -184,9 +186,9 @@ class GatherStream : public ByteStream {
 
     Storage storage_;
     pickle::Tensor tensor_;
-    std::uint64_t end_, at_; ///< bytes of the storage: where the view ends, and its next element
+    std::uint64_t end_, at_; ///< in bytes of the storage: the end of the view, and its next element
     std::uint64_t begin_ = 0, part_ = 1 << 18;
-    std::vector<std::byte> held_; ///< at most part_ bytes from begin_ on
+    std::vector<std::byte> held_; ///< the bytes from begin_ on, at most part_ of them
     std::unique_ptr<ByteStream> bytes_;
     std::vector<std::uint64_t> index_;
     std::uint64_t left_;
@@ -225,7 +227,7 @@ class PtFile : public TensorFile {
         return stream_of(tensor, *views_[tensor].tensor);
     }
 
-    /// A view that torch's expand made is read as the same view with extents of 1 where it repeats.
+    /// A view that torch's expand made is read with extents of 1 in the dimensions that repeat.
     [[nodiscard]] std::unique_ptr<ByteStream> distinct(std::size_t tensor) const override {
         pickle::Tensor t = *views_[tensor].tensor;
         for (std::size_t i = 0; i < t.shape.size(); ++i)
@@ -237,7 +239,7 @@ class PtFile : public TensorFile {
     struct View {
         std::size_t member;
         const pickle::Tensor* tensor;
-        bool in_memory_order; ///< too large to hold, and so not in C order
+        bool in_memory_order; ///< too large to keep in memory, so not read in C order
     };
 
     [[nodiscard]] std::unique_ptr<ByteStream> stream_of(std::size_t tensor, const pickle::Tensor& view) const {

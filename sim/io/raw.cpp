@@ -1,4 +1,4 @@
-// Raw files: elements and nothing else; the caller says of what type and shape.
+// Raw files: elements only; the caller gives their type and shape.
 #include <ampscope/sim/io/byte_file.h>
 
 namespace amp {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number that ends the stem of a file's name, if it stands by itself or after a word such as "step" or "iter".
+/// The number at the end of a file's stem, if it stands by itself or after a word such as "step" or "iter".
 std::optional<std::int64_t> step_in_name(const fs::path& file) {
     const std::string stem = file.stem().string();
     std::size_t begin = stem.size();
@@ -51,8 +51,8 @@ std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const st
     return kinds;
 }
 
-/// A folder's tensor files, links to nothing and pipes of such names included: why they cannot be read is for the user
-/// to know. Of run folders, wherever below it they are, the gradients: weights and the optimizer's state are none.
+/// The tensor files of a folder, with links to nothing and pipes of such names: the user should learn why they cannot
+/// be read. Of run folders at any depth only the gradients: weights and optimizer state are not.
 std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vector<std::string>& errors) {
     std::error_code none;
     std::vector<fs::path> files;
@@ -77,7 +77,7 @@ std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vecto
     return files;
 }
 
-/// Whether two tensors of the same size hold the same bytes.
+/// Whether two tensors of the same size have the same bytes.
 bool same_bytes(const TensorFile& a, std::size_t tensor_a, const TensorFile& b, std::size_t tensor_b) {
     const auto x = a.stream(tensor_a), y = b.stream(tensor_b);
     std::vector<std::byte> p(1 << 18), q(1 << 18);
@@ -156,8 +156,8 @@ class Finder {
         return tensors;
     }
 
-    /// A repeated tensor is listed once, from a file that states its loss scale if there is one: .npy and .npz cannot.
-    /// The same bytes under two stated scales are two tensors.
+    /// Lists a repeated tensor once, from a file that states its loss scale if there is one (.npy and .npz cannot state
+    /// it). The same bytes under two stated scales count as two tensors.
     void add_tensor(const TensorFile& file, RecordedTensor tensor, bool states_scale) {
         const Key key{tensor.entry.name, tensor.step, tensor.entry.bytes};
         for (auto [it, end] = seen_.equal_range(key); it != end; ++it) {
@@ -178,7 +178,7 @@ class Finder {
         result_.tensors.push_back(std::move(tensor));
     }
 
-    /// An earlier file, which is likely to be asked for again: files repeat others as a whole.
+    /// An earlier file. It is kept open, as files that repeat others mostly do so as a whole.
     const TensorFile& opened(const fs::path& path) {
         if (!earlier_ || earlier_->path() != path) earlier_ = open_tensor_file(path, options_);
         return *earlier_;
@@ -190,12 +190,12 @@ class Finder {
     Recording& result_;
     std::unique_ptr<TensorFile> earlier_;
     struct Seen {
-        std::size_t tensor; ///< in the result
+        std::size_t tensor; ///< index in the result
         bool states_scale;
     };
     std::multimap<Key, Seen> seen_;
     std::map<std::pair<fs::path, fs::path>, std::size_t>
-        repeated_; ///< a file, the one listed in its place, how many tensors
+        repeated_; ///< (file, the one listed in its place) -> number of tensors
 };
 
 } // namespace

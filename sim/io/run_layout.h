@@ -1,5 +1,5 @@
-// What lies where in the folder of a run, and what it is called: train/run_folder.h says what is in it. All who write
-// such folders and all who read them, the Python package included, have the names from here.
+// Names of the files and folders in the folder of a run; train/run_folder.h says what they contain. All code that
+// writes or reads such folders, the Python package included, takes the names from here.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace amp::run_layout {
 
-inline constexpr std::int64_t schema_version = 1; ///< of run.json and metrics.jsonl
+inline constexpr std::int64_t schema_version = 1; ///< version of the layout of run.json and metrics.jsonl
 
 inline constexpr const char *configuration = "run.json", *result = "result.json";
 inline constexpr const char *metrics = "metrics.jsonl", *histograms = "histograms.jsonl";
@@ -18,10 +18,10 @@ inline constexpr std::array files = {configuration, result, metrics, histograms}
 inline constexpr const char *gradients = "gradients", *state = "state", *checkpoints = "checkpoints";
 inline constexpr std::array folders = {gradients, state, checkpoints};
 
-/// The file of a step in one of the folders: "step_000100.safetensors".
+/// The name of a step's file in one of the folders: "step_000100.safetensors".
 std::string step_file(std::int64_t step);
 
-/// The step in a name that step_file() makes; nothing for another name.
+/// The step in a name that step_file() makes; std::nullopt for any other name.
 std::optional<std::int64_t> step_of(const std::string& name);
 
 } // namespace amp::run_layout

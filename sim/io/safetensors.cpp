@@ -1,5 +1,6 @@
-// safetensors: an 8-byte little-endian header length, a JSON header, the data. The format's own document and reference
-// reader (huggingface/safetensors) refuse all that is refused here; the numbers are those of the rules below.
+// safetensors: an 8-byte little-endian header length, a JSON header, the data. The format's own specification and
+// reference reader (huggingface/safetensors) refuse all that is refused here; the numbers in the code refer to these
+// rules:
 //  1 no length  2 length above 100 MB  3 length beyond the file  4 not UTF-8  5 not one JSON object  6 duplicate keys
 //  7 metadata not strings  8 unknown dtype  9 holes, overlaps, disorder  10 shape overflows  11 size overflows
 //  12 no whole bytes  13 offsets do not fit shape and dtype  14 data does not end with the file
@@ -15,8 +16,8 @@ namespace amp {
 namespace {
 
 constexpr std::uint64_t max_header = 100'000'000;
-// What is kept of a header is bounded, as its few bytes become some thousand with all that is noted of a tensor. The
-// largest checkpoints have 100,000 tensors, spread over many files.
+// Limits on what is kept of a header: a few of its bytes can become some thousand in memory. The largest checkpoints
+// have 100,000 tensors, spread over many files.
 constexpr std::size_t max_tensors = 200'000, max_metadata = 200'000, max_name = 1000, max_rank = 64;
 
 struct HeaderEntry {
@@ -24,7 +25,7 @@ struct HeaderEntry {
     std::vector<std::uint64_t> offsets;
 };
 
-/// Follows the three levels of the header. Any event it does not expect ends the parse with `error` set.
+/// Follows the three levels of the header. An unexpected event ends the parse with `error` set.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   public:
     std::vector<HeaderEntry> entries;
@@ -170,7 +171,7 @@ class SafetensorsFile : public FlatTensorFile {
         return length;
     }
 
-    /// Keeps the header's entries in the order of their data, which must cover the file without hole or overlap.
+    /// Stores the header's entries in the order of their data, which must cover the file without holes and overlaps.
     void place(std::vector<HeaderEntry> entries, std::uint64_t data) {
         std::ranges::stable_sort(entries, {}, &HeaderEntry::offsets);
         std::uint64_t next = 0;

@@ -17,12 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// The usual names of a column, the first that a log has counts.
+/// The usual names of a column; the first that a log has counts.
 struct ColumnNames {
-    std::string said; ///< by the user
+    std::string said; ///< the name that the user gave
     std::vector<std::string> usual;
 
-    /// The name that an object has; empty if none. Throws FileError for a name that was said and is not there.
+    /// The name that an object has; empty if it has none. Throws FileError if it lacks the name that the user gave.
     [[nodiscard]] std::string in(const Json& line, const fs::path& path) const {
         if (!said.empty()) {
             if (line.contains(said)) return said;
@@ -35,7 +35,7 @@ struct ColumnNames {
     }
 };
 
-/// A number; words as programs print them ("inf", "True") count, too.
+/// A number; words as programs print them ("inf", "True") count as numbers.
 std::optional<double> number_in(const Json& line, const std::string& name) {
     const auto found = name.empty() ? line.end() : line.find(name);
     if (found == line.end()) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<double> number_in(const Json& line, const std::string& name) {
     return value;
 }
 
-/// The fields of a line of a table, quoted ones without their quotes.
+/// The fields of a line of a table; quoted ones without their quotes.
 std::vector<std::string> fields_of(std::string_view line, char separator) {
     std::vector<std::string> fields(1);
     bool quoted = false;
@@ -66,7 +66,7 @@ std::vector<std::string> fields_of(std::string_view line, char separator) {
     return fields;
 }
 
-/// Reads lines, as objects.
+/// Reads the lines of a log as objects.
 class Lines {
   public:
     Lines(const fs::path& path, Pipe pipe, const std::function<void(std::uint64_t)>& progress)
@@ -80,7 +80,7 @@ class Lines {
         header_ = fields_of(line_, separator_);
     }
 
-    /// The next line that is not blank: an object, or null for one that cannot be read. Nothing at the end.
+    /// The next line that is not blank: an object, or null if the line cannot be read; std::nullopt at the end.
     std::optional<Json> next() {
         while (next_line())
             if (line_.find_first_not_of(" \t\r") != std::string::npos) return table_ ? row() : object();
@@ -88,10 +88,10 @@ class Lines {
     }
 
     [[nodiscard]] std::int64_t number() const { return in_.number(); }
-    /// The line has no end: the run may still be writing it.
+    /// Whether the line has no line break: the run may still be writing it.
     [[nodiscard]] bool incomplete() const { return in_.ended(); }
     [[nodiscard]] std::size_t hash() const { return std::hash<std::string>()(line_); }
-    /// Whether a line that cannot be read was meant to be a step, and is not what a program says before and after.
+    /// Whether a line that cannot be read was meant to be a step, and not text that a program prints before and after.
     [[nodiscard]] bool means_step() const { return table_ || line_[line_.find_first_not_of(" \t\r")] == '{'; }
 
   private:
@@ -126,7 +126,7 @@ class Lines {
     std::string line_;
 };
 
-/// From the objects of one log to steps.
+/// Turns the objects of one log into steps.
 class Reader {
   public:
     Reader(const fs::path& path, const LogColumns& columns, const Json& first)
@@ -142,10 +142,10 @@ class Reader {
                                   "it by --amax or --found-inf");
     }
 
-    /// Whether the log counts its steps, and this line does not: it tells of something else.
+    /// Whether the log names its steps but this line does not, so that it is about something else.
     [[nodiscard]] bool lacks_step(const Json& line) const { return !step_.empty() && !line.contains(step_); }
 
-    /// Nothing for a line without a sensible step. `number`: that of the step in a log that does not count them.
+    /// Empty for a line without a valid step. `number` is the step in a log that does not name its steps.
     [[nodiscard]] std::optional<StepMetrics> read(const Json& line, std::int64_t number) const {
         const double step = step_.empty() ? static_cast<double>(number) : number_in(line, step_).value_or(HUGE_VAL);
         if (!(std::abs(step) < 0x1p53) || step != std::floor(step)) return std::nullopt;
@@ -153,7 +153,7 @@ class Reader {
         m.step = static_cast<std::int64_t>(step);
         m.loss = number_in(line, "loss");
         if (const auto what = line.find("loss_class"); !m.loss && what != line.end())
-            m.loss = *what == "inf" ? HUGE_VAL : std::nan(""); // which are no numbers in JSON
+            m.loss = *what == "inf" ? HUGE_VAL : std::nan(""); // JSON has no numbers for them
         m.scale = number_in(line, scale_);
         if (m.scale && !(*m.scale >= 0 && std::isfinite(*m.scale))) m.scale.reset();
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
@@ -165,14 +165,14 @@ class Reader {
             m.amax_weight = number_in(line, amax_);
         }
         for (std::optional<double>* amax : {&m.amax_weight, &m.amax_activation}) {
-            if (*amax && **amax < 0 && std::isfinite(**amax)) amax->reset(); // no magnitude
+            if (*amax && **amax < 0 && std::isfinite(**amax)) amax->reset(); // not a magnitude
             if (*amax && !std::isfinite(**amax)) {
                 m.found_inf = true;
                 amax->reset();
             }
-            if (*amax && found_inf_.empty() && !m.found_inf) m.found_inf = false; // the largest was finite
+            if (*amax && found_inf_.empty() && !m.found_inf) m.found_inf = false; // the largest magnitude was finite
             if (*amax) *amax = **amax / (scaled_ ? m.scale.value_or(1) : 1);
-            if (*amax && !std::isfinite(**amax)) amax->reset(); // a scale of 0
+            if (*amax && !std::isfinite(**amax)) amax->reset(); // after division by a scale of 0
         }
         return m;
     }
@@ -182,7 +182,7 @@ class Reader {
     std::string step_, amax_, found_inf_, scale_;
 };
 
-/// Reads the lines of one log into steps, and finds out which of them count and what is hidden between them.
+/// Reads the lines of one log into steps; finds out which of them count and what is hidden between them.
 class LogReader {
   public:
     LogReader(fs::path file, Pipe pipe, const LogColumns& columns)
@@ -215,13 +215,13 @@ class LogReader {
         for (const Line& line : steps_) log.steps.push_back(line.step);
     }
 
-    /// Reads the lines that count once more.
+    /// Reads the lines that count a second time, for the sink.
     void tell(const StepSink& sink) {
         std::ranges::sort(steps_, {}, &Line::number);
         Lines lines(file_, pipe_, {});
         for (auto at = steps_.begin(); at != steps_.end();) {
             const std::optional<Json> line = lines.next();
-            if (!line) return; // cut off since
+            if (!line) return; // truncated meanwhile
             if (lines.number() != at->number) continue;
             if (line->is_object()) sink(at->step, *line);
             ++at;
@@ -232,7 +232,7 @@ class LogReader {
     struct Line {
         StepMetrics step;
         std::int64_t number;
-        std::size_t hash; ///< of its text
+        std::size_t hash; ///< hash of its text
     };
 
     void add(const StepMetrics& step, const Lines& lines) {
@@ -245,7 +245,7 @@ class LogReader {
         ++meant_;
     }
 
-    /// A line that should have told of a step.
+    /// Counts a line that should have been a step.
     void lose(bool is_object, const Lines& lines) {
         ++(is_object ? without_step_ : unreadable_);
         if (!is_object && unreadable_ == 1) first_unreadable_ = lines.number();
@@ -255,7 +255,7 @@ class LogReader {
         ++meant_lost_;
     }
 
-    /// Ascending, each step once.
+    /// Sorts the steps; of repeated ones the last stays.
     void put_in_order() {
         std::ranges::stable_sort(steps_, {}, [](const Line& line) { return line.step.step; });
         std::size_t kept = 0;
@@ -270,8 +270,8 @@ class LogReader {
         steps_.resize(kept, steps_.front());
     }
 
-    /// The missing steps behind one that is followed by lines that cannot be read; at both ends, where nothing tells
-    /// how many are missing, one for each such line. `last`: of the file.
+    /// Finds the missing steps that follow one after which lines cannot be read. At both ends, where nothing tells how
+    /// many are missing, each such line counts as one step. `last` is the last step of the file.
     void find_hidden(std::int64_t last, StepLog& log) {
         const std::int64_t front = steps_.front().step.step, back = steps_.back().step.step;
         for (std::int64_t n = std::clamp<std::int64_t>(leading_, 0, std::max<std::int64_t>(front, 0)); n > 0; --n)
@@ -319,15 +319,15 @@ class LogReader {
     const LogColumns& columns_;
     std::optional<Reader> reader_;
     std::vector<Line> steps_;
-    std::vector<std::int64_t> after_;        ///< steps that lines follow which cannot be read
-    std::int64_t meant_ = 0;                 ///< lines that tell of a step, those that cannot be read included
-    std::int64_t lost_ = 0, meant_lost_ = 0; ///< lines that cannot be read, since the last that can
+    std::vector<std::int64_t> after_;        ///< steps followed by lines that cannot be read
+    std::int64_t meant_ = 0;                 ///< lines meant to be steps, including those that cannot be read
+    std::int64_t lost_ = 0, meant_lost_ = 0; ///< lines not read since the last that was; those that meant a step
     std::int64_t leading_ = 0;               ///< such lines before the first step
     std::int64_t unreadable_ = 0, first_unreadable_ = 0, without_step_ = 0, incomplete_ = 0;
     std::int64_t repeated_ = 0, differing_ = 0, first_repeated_ = 0, hidden_ = 0, hidden_inside_ = 0;
 };
 
-/// Warns of a run folder of a later version; without a run.json, or with a broken one, steps are steps all the same.
+/// Warns of a run folder of a later version. Without run.json, or with a broken one, steps are read all the same.
 void note_version(const fs::path& folder, StepLog& log) {
     try {
         const Json run = read_run_configuration(folder);

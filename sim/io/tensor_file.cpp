@@ -24,7 +24,7 @@ std::string one_line(std::string text) {
 
 std::string last_error() { return std::generic_category().message(errno); }
 
-/// Why a path cannot be opened. What is missing may be what a link is to, not the link.
+/// Why a path cannot be opened. If it is a link, its target may be what is missing.
 std::string reason_for(const std::filesystem::path& path, int error) {
     std::error_code none;
     const std::string target = std::filesystem::read_symlink(path, none).string();
@@ -64,7 +64,7 @@ class RandomAccessStream : public ByteStream {
 FileError::FileError(const std::filesystem::path& file, const std::string& what)
     : std::runtime_error(one_line(file.string()) + ": " + one_line(what)), file_(one_line(file.string())) {}
 
-// O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
+// O_NONBLOCK: opening a pipe must not wait for a writer; it is refused below.
 ByteFile::ByteFile(std::filesystem::path path)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (descriptor_ < 0) throw FileError(path_, "cannot open: " + reason_for(path_, errno));

@@ -1,7 +1,7 @@
 // Reading tensor files: a list of entries, and the elements of one entry as bytes.
 //
-// Files are read with pread, never mapped: a file that shrinks under us is an error, not a crash. Nothing is allocated
-// on the word of a header alone, and memory stays bounded however large a tensor is.
+// Files are read with pread, never mapped: a file that is truncated meanwhile is an error, not a crash. Memory is never
+// allocated because a header claims some size, and stays bounded however large a tensor is.
 #pragma once
 
 #include <ampscope/sim/io/dtype.h>
@@ -19,13 +19,13 @@
 
 namespace amp {
 
-/// A file that cannot be read as what it claims to be: "FILE: PLACE: what is wrong; what to do".
+/// A file that cannot be read as what it claims to be. what() is "FILE: PLACE: what is wrong; what to do".
 class FileError : public std::runtime_error {
   public:
-    /// A name in a hostile file may hold line ends and terminal escapes, or be megabytes long: control characters
-    /// become '?', and what exceeds 1000 bytes is cut.
+    /// Names in a hostile file may contain line breaks and terminal escapes, or be megabytes long: control characters
+    /// become '?', and the text is cut after 1000 bytes.
     FileError(const std::filesystem::path& file, const std::string& what);
-    [[nodiscard]] const std::string& file() const { return file_; } ///< as what() begins with it
+    [[nodiscard]] const std::string& file() const { return file_; } ///< the file's name as it begins what()
 
   private:
     std::string file_;
@@ -35,28 +35,28 @@ struct TensorEntry {
     std::string name{};
     DType dtype = DType::f32;
     std::vector<std::uint64_t> shape{};
-    std::uint64_t count = 0; ///< elements: the product of the shape
-    std::uint64_t bytes = 0; ///< count elements, packed
-    /// Elements come in the order they are stored in, which is not the C order of `shape` (Fortran order, a transposed
-    /// view). Counts do not depend on it; blocks follow the stored order.
+    std::uint64_t count = 0; ///< number of elements: the product of the shape
+    std::uint64_t bytes = 0; ///< size of `count` packed elements
+    /// Elements are read in the order in which they are stored, which is not the C order of `shape` (Fortran order, a
+    /// transposed view). Counts do not depend on the order; blocks follow the stored one.
     bool storage_order = false;
-    /// How often each element comes in the tensor: more than once in a view made by torch's expand. distinct() has them
-    /// once each.
+    /// How often each element occurs in the tensor: more than once in a view made by torch's expand. distinct() reads
+    /// each element once.
     std::uint64_t repeats = 1;
 };
 
-/// What the file itself does not say.
+/// What the caller knows about a file that the file itself does not say.
 struct OpenOptions {
-    std::optional<DType> as{};    ///< reinterprets elements whose dtype NumPy lost: '<V2', '|V1', '<f1', also u1/u2
-    std::optional<DType> dtype{}; ///< of raw files; required for them
-    std::vector<std::uint64_t> shape{}; ///< of raw files; empty: one dimension, as long as the file
+    std::optional<DType> as{};          ///< dtype of elements whose type NumPy lost: '<V2', '|V1', '<f1', also u1/u2
+    std::optional<DType> dtype{};       ///< dtype of the elements of raw files, which need it
+    std::vector<std::uint64_t> shape{}; ///< shape in a raw file; empty: one dimension, as long as the file
 };
 
 /// The bytes of one tensor, in order.
 class ByteStream {
   public:
     virtual ~ByteStream() = default;
-    /// Fills `out` with the next bytes, whole elements, little-endian; less only at the end. Returns how many.
+    /// Fills `out` with the next bytes (whole elements, little-endian); fewer only at the end. Returns how many.
     virtual std::size_t read(std::span<std::byte> out) = 0;
 };
 
@@ -68,17 +68,17 @@ class TensorFile {
     [[nodiscard]] const std::vector<TensorEntry>& tensors() const { return tensors_; }
     /// safetensors' __metadata__; empty for other files.
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-    /// What was skipped, and why: one line each, for the user.
+    /// What was skipped, and why: lines for the user.
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
     /// Whether read_at() works for this tensor; if not, only stream() does (compressed members).
     [[nodiscard]] virtual bool random_access(std::size_t tensor) const = 0;
-    /// Fills `out` from byte `offset` of the tensor; both are multiples of the dtype's unit_bytes(). Any thread may
-    /// call.
+    /// Fills `out` with the tensor's bytes from `offset` on; both are multiples of the dtype's unit_bytes(). May be
+    /// called from any thread.
     virtual void read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const = 0;
     /// A sequential reader, valid as long as the file object. One stream of a file at a time.
     [[nodiscard]] virtual std::unique_ptr<ByteStream> stream(std::size_t tensor) const;
-    /// The same of a tensor whose elements repeat, with each of them once.
+    /// The same for a tensor whose elements repeat, with each element once.
     [[nodiscard]] virtual std::unique_ptr<ByteStream> distinct(std::size_t tensor) const { return stream(tensor); }
 
   protected:
@@ -90,8 +90,8 @@ class TensorFile {
     std::vector<std::string> notes_;
 };
 
-/// One tensor of a file as a file of its own, the elements of an expanded view once each: what counts elements counts
-/// those and multiplies by repeats(). The file must outlive it.
+/// One tensor as a file of its own, with the elements of an expanded view once each: code that counts elements counts
+/// these and multiplies by repeats(). The file must outlive it.
 class DistinctElements : public TensorFile {
   public:
     DistinctElements(const TensorFile& file, std::size_t tensor);
@@ -118,10 +118,11 @@ std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, 
 /// Whether open_tensor_file knows the extension without further options.
 bool is_tensor_file(const std::filesystem::path& path);
 
-/// Whether files of that extension may have lost their number format, which options.as then says: NumPy's.
+/// Whether files with that extension (NumPy's) may have lost their number format, so that options.as has to give it.
 bool may_lack_format(const std::filesystem::path& path);
 
-/// Fills in count and bytes from shape and dtype. Throws FileError where they overflow or are no whole bytes.
+/// Computes count and bytes from shape and dtype. Throws FileError if they overflow, or are not a whole number of
+/// bytes.
 void finish_entry(TensorEntry& entry, const std::filesystem::path& file);
 
 } // namespace amp

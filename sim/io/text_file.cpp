@@ -18,7 +18,7 @@ namespace amp {
 
 namespace {
 
-/// Why no text is read from there; empty for what will do.
+/// Why a file of that kind is not read; empty if it is.
 std::string_view refusal(mode_t mode, Pipe pipe) {
     if (S_ISREG(mode) || (pipe == Pipe::accepted && S_ISFIFO(mode))) return "";
     if (S_ISDIR(mode)) return "is a folder, not a file";
@@ -29,14 +29,14 @@ std::string_view refusal(mode_t mode, Pipe pipe) {
     throw FileError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
 }
 
-/// Waits for a pipe's other end, which nobody may ever open. Returns how many bytes of it are in `begin` by then.
+/// Waits for a pipe's writer, which may never come. Returns the number of bytes read into `begin` meanwhile.
 std::size_t await_writer(const std::filesystem::path& path, int pipe, std::span<char> begin) {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::seconds patience{3};
     for (const Clock::time_point end = Clock::now() + patience; Clock::now() < end;) {
         pollfd events{.fd = pipe, .events = POLLIN, .revents = 0};
-        if (::poll(&events, 1, 20) > 0) return 0; // bytes, or the end of what a writer that has gone had to say
-        const ssize_t n = ::read(pipe, begin.data(), begin.size()); // 0 without a writer, else an error: nothing yet
+        if (::poll(&events, 1, 20) > 0) return 0;                   // bytes are there, or a writer has come and gone
+        const ssize_t n = ::read(pipe, begin.data(), begin.size()); // 0 without a writer; an error if nothing has come
         if (n != 0) return static_cast<std::size_t>(std::max<ssize_t>(n, 0));
     }
     throw FileError(path,
@@ -45,8 +45,8 @@ std::size_t await_writer(const std::filesystem::path& path, int pipe, std::span<
 
 } // namespace
 
-// The kind is asked for before opening: a pipe that will not do must not be waited for. One that will do is, for a
-// while: O_NONBLOCK is for opening alone.
+// The kind is checked before opening: a pipe that is refused must not be waited for. One that is accepted is waited
+// for, for a while; O_NONBLOCK is only for opening it.
 TextFile::TextFile(std::filesystem::path path, Pipe pipe) : path_(std::move(path)), descriptor_(-1) {
     struct stat status {};
     if (::stat(path_.c_str(), &status) != 0) fail(path_);

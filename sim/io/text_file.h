@@ -1,5 +1,5 @@
-// Text that is read in order, a line at a time or whole, in memory that does not follow what the file claims or how
-// long a line is. Everything that reads text opens it here.
+// Text read in order, by lines or as a whole. The memory taken depends neither on what a file claims nor on how long a
+// line is. All text files are opened here.
 #pragma once
 
 #include <array>
@@ -10,29 +10,30 @@
 
 namespace amp {
 
-/// Whether a pipe will do. The files of a run folder are regular files; a log or a report that the user names may come
-/// out of another program.
+/// Whether the file may be a pipe. The files of a run folder are regular files; a log or report that the user names may
+/// be the output of another program.
 enum class Pipe : std::uint8_t { refused, accepted };
 
-inline constexpr std::size_t longest_line = 1 << 24; ///< in bytes; a line of a log has thousands
+inline constexpr std::size_t longest_line = 1 << 24; ///< bytes of a line; lines of logs have some thousand
 
 class TextFile : public std::streambuf {
   public:
-    /// Throws FileError for what cannot be opened, and for folders, devices and, where they are refused, pipes: reading
-    /// these may never end.
+    /// Throws FileError if the file cannot be opened, and for folders, devices and, where refused, pipes: reading these
+    /// may never end.
     explicit TextFile(std::filesystem::path path, Pipe pipe = Pipe::refused);
     ~TextFile() override;
     TextFile(const TextFile&) = delete;
     TextFile& operator=(const TextFile&) = delete;
 
-    /// The next line, without its end; false after the last. Throws FileError for one longer than longest_line.
+    /// Reads the next line, without its line break; false after the last. Throws FileError if it is longer than
+    /// longest_line.
     bool next_line(std::string& line);
-    [[nodiscard]] std::int64_t number() const { return number_; } ///< of that line, from 1
-    [[nodiscard]] bool ended() const { return ended_; }           ///< no line end follows it
+    [[nodiscard]] std::int64_t number() const { return number_; } ///< number of the line read last, from 1
+    [[nodiscard]] bool ended() const { return ended_; }           ///< whether no line break follows it
 
-    /// The rest of the file. Throws FileError for more than `most` bytes.
+    /// The rest of the file. Throws FileError if it has more than `most` bytes.
     std::string rest(std::uint64_t most);
-    /// From here on no more than `most` bytes may be read before the next call; beyond them is a FileError.
+    /// Allows `most` more bytes to be read, until the next call; reading beyond them throws FileError.
     void allow(std::uint64_t most) {
         most_ = most;
         end_ = position() + most;
@@ -52,13 +53,13 @@ class TextFile : public std::streambuf {
     std::array<char, 1 << 16> buffer_{};
 };
 
-/// "16 MiB": a limit, as errors name it.
+/// A size as errors name it: "16 MiB".
 std::string size_text(std::uint64_t bytes);
 
-/// Whether there is anything of that name, be it a link to nothing: that is an error to tell, not a file to do without.
+/// Whether the path exists, even if only as a link to nothing: that is an error to report, not a missing file.
 bool is_there(const std::filesystem::path& path);
 
-/// Throws FileError where there is nothing of that name, or a link to nothing.
+/// Throws FileError if the path does not exist or is a link to nothing.
 void require_there(const std::filesystem::path& path);
 
 /// Whether there is a pipe at the path.

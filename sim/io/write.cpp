@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
     throw FileError(path, what + ": " + std::generic_category().message(errno));
 }
 
-/// A rename survives a crash only once its folder is synced. Folders that cannot be synced are left to the system.
+/// A rename survives a crash only after its folder was synced. If that fails, it is left to the system.
 void sync_folder(const fs::path& file) {
     const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -64,12 +64,12 @@ std::string safetensors_header(const fs::path& path, const std::vector<TensorEnt
     return little_endian(text.size(), 8) + text;
 }
 
-/// How a sealed file goes on after the length of its header; then come the digits of the fingerprint.
+/// The text of a sealed file after the length of its header; the digits of the fingerprint follow.
 constexpr std::string_view seal = R"({"__metadata__":{"fingerprint":")";
 constexpr std::uint64_t seal_digits = 8 + seal.size();
 const std::string no_digits(16, '0');
 
-/// Version 1.0, padded so that the data begin at a multiple of 64, as NumPy writes it.
+/// The header of version 1.0, padded so that the data begin at a multiple of 64, as NumPy writes it.
 std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
     const DTypeInfo& type = info(tensor.dtype);
     if (type.bits < 8)
@@ -89,7 +89,7 @@ std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
     return "\x93NUMPY" + little_endian(1, 2) + little_endian(text.size(), 2) + text;
 }
 
-/// Completes the entries. Returns the bytes of all of them.
+/// Completes the entries. Returns the total size in bytes.
 std::uint64_t finish_entries(const fs::path& path, std::vector<TensorEntry>& tensors) {
     std::uint64_t bytes = 0;
     for (TensorEntry& tensor : tensors) {
@@ -127,7 +127,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
         if (descriptor_ < 0 && errno != EEXIST) break;
     }
     if (descriptor_ < 0) fail(path, what + "cannot be written");
-    if (replaces) static_cast<void>(::fchmod(descriptor_, old.st_mode & 07777)); // who may read it stays as it was
+    if (replaces) static_cast<void>(::fchmod(descriptor_, old.st_mode & 07777)); // the permissions stay as they were
 }
 
 AtomicFile::~AtomicFile() {

@@ -1,4 +1,4 @@
-// Writing tensor files: safetensors, npy and raw, in chunks, under a temporary name until the file is complete.
+// Writing tensor files (safetensors, npy and raw) in pieces, under a temporary name until the file is complete.
 #pragma once
 
 #include <ampscope/sim/base/fingerprint.h>
@@ -8,14 +8,14 @@
 
 namespace amp {
 
-/// The file that is made or replaced by writing to `path`: what links lead to, also those to nothing yet.
+/// The file that writing to `path` makes or replaces: the target of links, even of those that lead to nothing yet.
 std::filesystem::path target_of(const std::filesystem::path& path);
 
-/// A file that appears under its name only when it is complete: written beside it, synced and renamed by commit().
-/// Without commit() nothing is left behind and a file of that name stays as it was.
+/// A file that appears under its name only when it is complete: it is written beside it, then synced and renamed by
+/// commit(). Without commit() nothing is left behind, and an existing file of that name stays as it was.
 class AtomicFile {
   public:
-    /// Throws FileError if no file can be created beside `path`, or if there is something else than a file.
+    /// Throws FileError if no file can be created beside `path`, or if `path` exists and is not a file.
     explicit AtomicFile(std::filesystem::path path);
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
@@ -24,7 +24,7 @@ class AtomicFile {
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     /// Throws FileError if the bytes cannot be written (a full disk).
     void append(std::span<const std::byte> bytes);
-    /// Replaces bytes that were appended. Throws FileError.
+    /// Replaces bytes that were appended before. Throws FileError.
     void overwrite(std::uint64_t offset, std::span<const std::byte> bytes);
     /// Makes the file visible under its name. Throws FileError; call it once, last.
     void commit();
@@ -34,19 +34,20 @@ class AtomicFile {
     int descriptor_ = -1;
 };
 
-/// The file that an AtomicFile of that name was to become, had its process not been killed; empty for other names.
+/// For a file that a killed process left unfinished: the path it was meant for. Empty if the name is not an
+/// AtomicFile's.
 std::filesystem::path target_of_partial(const std::filesystem::path& file);
 
 /// Writes a whole text atomically. Throws FileError.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
-/// Takes the elements of the announced tensors, one tensor after the other.
+/// Writes the elements of the announced tensors, one tensor after the other.
 class TensorWriter {
   public:
     TensorWriter(const std::filesystem::path& path, std::string_view header, std::uint64_t bytes, bool sealed = false);
 
-    /// The next bytes, little-endian; a chunk may end anywhere, also within an element or beyond the end of a tensor.
-    /// Throws std::logic_error for more bytes than announced, FileError if they cannot be written.
+    /// Appends bytes, little-endian; a piece may end anywhere, within an element or beyond the end of a tensor. Throws
+    /// std::logic_error for more bytes than announced, FileError if they cannot be written.
     void append(std::span<const std::byte> bytes);
     /// Completes the file. Throws std::logic_error if bytes are missing, FileError if it cannot be put in place.
     void commit();
@@ -60,16 +61,16 @@ class TensorWriter {
     Fingerprint fingerprint_;
 };
 
-/// Begins a file whose kind is that of its extension: .safetensors, .npy, else raw. Of each entry name, dtype and shape
-/// are used. .npy and raw files hold exactly one tensor and no metadata. NumPy has no name for BF16 and the 8-bit
-/// floats: they become '<V2' and '|V1', as ml_dtypes writes them, to be read with OpenOptions::as; sub-byte dtypes
-/// cannot be written as .npy. Throws FileError for what the format cannot hold.
+/// Begins a file of the kind that its extension names: .safetensors, .npy, else raw. Name, dtype and shape of each
+/// entry are used. .npy and raw files hold exactly one tensor and no metadata. NumPy has no name for BF16 and the 8-bit
+/// floats: they become '<V2' and '|V1', as ml_dtypes writes them, to be read with OpenOptions::as; dtypes of less than
+/// 8 bits cannot be written as .npy. Throws FileError for what the format cannot hold.
 TensorWriter create_tensor_file(const std::filesystem::path& path, std::vector<TensorEntry> tensors,
                                 const std::map<std::string, std::string>& metadata = {});
 
-/// A .safetensors file whose metadata begin with "fingerprint": that of all bytes of the file, with zeros for its own
-/// digits. Damage within one byte always changes it, any other but for once in 2^64. No key of `metadata` may come
-/// before that.
+/// A .safetensors file whose metadata begin with "fingerprint": the fingerprint of all bytes of the file, taken with
+/// zeros in place of its own digits. A change within one byte always changes it, any other change goes unnoticed once
+/// in 2^64. No key of `metadata` may sort before that key.
 TensorWriter create_sealed_file(const std::filesystem::path& path, std::vector<TensorEntry> tensors,
                                 std::map<std::string, std::string> metadata);
 

@@ -14,7 +14,7 @@ namespace amp {
 
 namespace {
 
-/// Bytes inflated only to come to those behind them: a minute of work, after which a file is refused.
+/// Limit on bytes inflated only to be skipped: about a minute of work, after which the file is refused.
 constexpr std::uint64_t max_skipped = std::uint64_t{16} << 30;
 
 constexpr zip_int64_t max_members = 200'000;
@@ -41,8 +41,8 @@ ZipArchive::Handle ZipArchive::take_handle() const {
     return handle;
 }
 
-/// A member that is open at some byte of it. Reads up to its end even if the caller stops at its claimed size: libzip
-/// compares the checksum there.
+/// A member opened at some byte. Reads up to its end even if the caller stops at the claimed size: libzip compares the
+/// checksum there.
 class ZipArchive::Reader {
   public:
     Reader(const ZipArchive& archive, std::size_t index)
@@ -62,7 +62,7 @@ class ZipArchive::Reader {
     [[nodiscard]] const Member& member() const { return archive_.members_[index_]; }
     [[nodiscard]] std::uint64_t position() const { return position_; }
     [[nodiscard]] std::uint64_t left() const { return member().size - position_; }
-    /// Whether it can go on: not where a read has failed.
+    /// Whether it can be read on: no read has failed.
     [[nodiscard]] bool sound() const { return sound_; }
 
     [[noreturn]] void fail(const std::string& what) const {
@@ -86,7 +86,7 @@ class ZipArchive::Reader {
         return done;
     }
 
-    /// Goes on to a later byte, by reading what lies between where it must.
+    /// Moves forward to a later byte, by reading what lies between if necessary.
     void skip_to(std::uint64_t begin) {
         if (member().stored && zip_fseek(file_, static_cast<zip_int64_t>(begin), SEEK_SET) == 0) {
             position_ = begin;
@@ -128,7 +128,7 @@ class ZipArchive::MemberStream : public ByteStream {
     std::unique_ptr<Reader> reader_;
 };
 
-/// The one that has left off in this member at `begin` or before it, else a new one at the first byte.
+/// The reader that stopped in this member at `begin` or before it; else a new one at the first byte.
 std::unique_ptr<ZipArchive::Reader> ZipArchive::reader_before(std::size_t member, std::uint64_t begin) const {
     std::unique_ptr<Reader> found;
     if (const std::lock_guard lock(mutex_);
@@ -144,7 +144,7 @@ void ZipArchive::leave(std::unique_ptr<Reader> reader) const {
 }
 
 ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
-    const ByteFile regular(path_); // a pipe would make libzip wait
+    const ByteFile regular(path_); // refuses pipes, for which libzip would wait
     Handle handle = take_handle();
     const zip_int64_t count = zip_get_num_entries(handle.get(), 0);
     std::set<std::string_view> names;
@@ -167,8 +167,8 @@ ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
     idle_.push_back(std::move(handle));
 }
 
-/// No size is believed that the bytes in the file cannot become: deflate makes at most 1032 of one (zlib's technical
-/// notes), other methods are rare and have no such limit.
+/// Refuses sizes that the bytes in the file cannot inflate to: deflate makes at most 1032 bytes of one (zlib's
+/// technical notes); other methods are rare and have no such limit.
 void ZipArchive::check_size(const ByteFile& file, const struct zip_stat& status) const {
     if ((status.valid & ZIP_STAT_COMP_SIZE) == 0 || (status.valid & ZIP_STAT_COMP_METHOD) == 0) return;
     const std::uint64_t most = status.comp_method == ZIP_CM_STORE     ? 1

@@ -14,7 +14,7 @@ namespace amp {
 
 namespace {
 
-/// A value as the scale's type holds it.
+/// x rounded to the type of the scale.
 double stored(const LossScalerOptions& o, double x) {
     switch (o.arithmetic) {
     case ScaleArithmetic::fp64: return x;
@@ -24,7 +24,7 @@ double stored(const LossScalerOptions& o, double x) {
     return x;
 }
 
-/// A factor as the arithmetic takes it.
+/// A factor in the type in which the arithmetic uses it.
 double operand(const LossScalerOptions& o, double factor) {
     switch (o.arithmetic) {
     case ScaleArithmetic::fp32: return static_cast<float>(factor);
@@ -50,8 +50,8 @@ bool refills(const LossScalerOptions& o, bool grows) {
     return false;
 }
 
-// `stored` is the only rounding that shows, under FP32 too: the FP64 product of two FP32 values is exact, and their
-// FP64 quotient rounds to FP32 as the quotient itself does (53 digits are more than 2 * 24 + 1).
+// `stored` is the only rounding that matters, in FP32 too: the FP64 product of two FP32 values is exact, and their FP64
+// quotient rounds to the same FP32 value as the exact one (53 digits are more than 2 * 24 + 1).
 double grown(const LossScalerOptions& o, double scale) {
     const double product = stored(o, scale * operand(o, o.growth_factor));
     if (o.guard_growth && !std::isfinite(product)) return scale;
@@ -62,7 +62,7 @@ double backed_off(const LossScalerOptions& o, double scale) {
     return std::max(stored(o, lowered(o, scale)), stored(o, o.min_scale));
 }
 
-/// Counts a clean step; true if it is one to grow at.
+/// Counts a clean step; true if the scale should grow.
 bool count_clean_step(const LossScalerOptions& o, std::int64_t& tracker) {
     const std::int64_t before = tracker++, interval = o.growth_interval;
     switch (o.growth_test) {
@@ -103,7 +103,7 @@ LossScalerUpdate after_clean_step(const LossScalerOptions& o, LossScalerState st
     return update;
 }
 
-// Not inlined beside a FloatEnvironment.
+// Not inlined where a FloatEnvironment is set (environment.h).
 [[gnu::noinline]] LossScalerUpdate next(const LossScalerOptions& o, const LossScalerState& state, bool found_inf) {
     LossScalerUpdate update = found_inf ? after_overflow(o, state) : after_clean_step(o, state);
     if (o.unscale_by_updated_scale) update.unscale_by = update.state.scale;

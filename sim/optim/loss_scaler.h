@@ -1,4 +1,4 @@
-// Loss scaling of every framework as one pure state machine: a framework is a row of options.
+// The loss scaling of all frameworks as one pure state machine: each framework is a row of options.
 //
 //     const LossScalerOptions& options = loss_scaler("torch").options;
 //     LossScalerState state = initial_state(options);
@@ -7,8 +7,8 @@
 //     if (u.verdict == ScalerVerdict::step) ... step with unscale(options, u.unscale_by, gradient) ...
 //     state = u.state;
 //
-// What a machine does with non-finite gradients in several optimizers or replicas is the caller's: found_inf here is
-// their disjunction, as it is in every framework.
+// If there are several optimizers or replicas, the caller combines their non-finite gradients: found_inf is true if any
+// of them has one, as in every framework.
 //
 // Versions read: PyTorch torch/amp/grad_scaler.py, AmpKernels.cu and AmpGradScalerKernels.cpp (2026), FSDP
 // sharded_grad_scaler.py, Apex apex/amp/scaler.py (last before its removal) and csrc/update_scale_hysteresis.cu,
@@ -28,78 +28,78 @@
 
 namespace amp {
 
-/// Whether the scale moves, and whether a non-finite gradient stops a step.
+/// Whether the scale changes, and whether a non-finite gradient makes the optimizer skip a step.
 enum class LossScaling : std::uint8_t {
     dynamic,
-    constant, ///< the scale stays, steps with non-finite gradients are skipped (Megatron's ConstantGradScaler)
-    off,      ///< scale 1 and no check: Megatron with BF16, or no scaler at all
+    constant, ///< the scale is fixed; steps with non-finite gradients are skipped (Megatron's ConstantGradScaler)
+    off,      ///< the scale is 1 and nothing is checked: Megatron with BF16, or no scaler at all
 };
 
-/// The number type of the scale, and what a factor is to it. They differ only for factors that are no powers of two
-/// and at the ends of FP32's range.
+/// The number type of the scale and of its product with a factor. The results differ only for factors that are not
+/// powers of two and at the ends of FP32's range.
 enum class ScaleArithmetic : std::uint8_t {
-    fp64,      ///< a Python float
-    fp32,      ///< FP32 tensors: the factors are rounded to FP32 first
-    fp32_wide, ///< an FP32 scale times an FP64 factor in FP64, then rounded to FP32 (torch's and Apex's kernels)
+    fp64,      ///< the scale is a Python float
+    fp32,      ///< the scale is an FP32 tensor; factors are rounded to FP32 first
+    fp32_wide, ///< an FP32 scale times an FP64 factor in FP64, rounded to FP32 (torch's and Apex's kernels)
 };
 
 enum class BackoffRule : std::uint8_t {
     multiply, ///< scale * backoff_factor
-    divide,   ///< scale / growth_factor: frameworks with a single factor
+    divide,   ///< scale / growth_factor, in frameworks with a single factor
 };
 
-/// When a clean step grows the scale: t is the growth tracker before that step, N the interval.
+/// When a clean step makes the scale grow: t is the growth tracker before that step, N the growth interval.
 enum class GrowthTest : std::uint8_t {
-    equal,               ///< t + 1 == N. A t that is N or more (a loaded state, a new interval) never grows again
+    equal,               ///< t + 1 == N; once t >= N (after loading a state or changing N) the scale never grows again
     at_least,            ///< t + 1 >= N
     wrapping,            ///< t + 1 == N, and t becomes (t + 1) mod N
-    since_overflow,      ///< (t + 1) mod N == 0, t counted from the last overflow: growth does not reset it
-    since_overflow_late, ///< t > 0 and t mod N == 0, counted likewise: the first growth is one step later
+    since_overflow,      ///< (t + 1) mod N == 0, where t counts from the last overflow: growth does not reset it
+    since_overflow_late, ///< t > 0 and t mod N == 0, counted in the same way: the first growth comes one step later
 };
 
 enum class HysteresisRefill : std::uint8_t {
-    at_growth,       ///< overflows add up however far apart
-    each_clean_step, ///< only overflows in a row count
+    at_growth,       ///< refilled by growth: overflows add up however far apart they are
+    each_clean_step, ///< refilled by each clean step: only consecutive overflows count
 };
 
-/// How a scaled gradient becomes a gradient. The same bits for every scale 2^-127 ... 2^127 that is a power of two.
+/// How a scaled gradient is unscaled. All rules give the same bits if the scale is a power of two in 2^-127 ... 2^127.
 enum class UnscaleRule : std::uint8_t {
-    reciprocal, ///< gradient * FP32(1 / scale), the quotient in FP64; of scale 0 infinite (Python floats raise)
+    reciprocal, ///< gradient * FP32(1 / scale), the quotient in FP64; infinite if the scale is 0 (where Python raises)
     divide,     ///< gradient / scale in FP32
 };
 
-/// Everything that tells one framework's scaler from another's. The defaults are torch.amp.GradScaler's.
+/// All that distinguishes one framework's scaler from another's. The defaults are torch.amp.GradScaler's.
 struct LossScalerOptions {
     LossScaling scaling = LossScaling::dynamic;
     double init_scale = 65536;
-    double growth_factor = 2; ///< more than 1
+    double growth_factor = 2; ///< must exceed 1
     double backoff_factor = 0.5;
     BackoffRule backoff = BackoffRule::multiply;
     std::int64_t growth_interval = 2000;
     GrowthTest growth_test = GrowthTest::equal;
-    bool guard_growth = true; ///< growth to infinity is left out (the growth tracker is reset all the same)
-    double min_scale = 0;     ///< of backoff
-    double max_scale = std::numeric_limits<double>::infinity(); ///< of growth
+    bool guard_growth = true; ///< a growth to infinity is left out (but resets the growth tracker)
+    double min_scale = 0;     ///< backoff does not go below it
+    double max_scale = std::numeric_limits<double>::infinity(); ///< growth does not go above it
     bool abort_at_min_scale = false;                            ///< an overflow at min_scale ends the run
-    std::int64_t hysteresis = 0; ///< the overflow that backs off, counted from 1; 0: the machine keeps no such count
+    std::int64_t hysteresis = 0; ///< number of the overflow that backs off, from 1; 0: overflows are not counted
     HysteresisRefill hysteresis_refill = HysteresisRefill::at_growth;
-    bool hysteresis_stays_positive = false; ///< its counter stops at 1, not below 0; in the stored state only
+    bool hysteresis_stays_positive = false; ///< the stored count stops at 1 instead of falling below 0
     ScaleArithmetic arithmetic = ScaleArithmetic::fp32_wide;
     UnscaleRule unscale = UnscaleRule::reciprocal;
-    /// DeepSpeed's fault, off in every row: the scale is updated before gradients are unscaled, so that a step that
-    /// grows the scale applies half the gradient. Versions 2023 to 2026 at least (its issue 2686, pull request 8588).
+    /// DeepSpeed's bug, off in every row: the scale is updated before gradients are unscaled, so a step that grows the
+    /// scale applies half the gradient. In the versions of 2023 to 2026 at least (its issue 2686, pull request 8588).
     bool unscale_by_updated_scale = false;
-    bool fp16_gradients = true;          ///< false: unscaling FP16 gradients is an error (torch)
-    bool scaled_loss_keeps_type = false; ///< the scaled loss is rounded back to the type of the loss (FSDP, fairscale)
+    bool fp16_gradients = true;          ///< false: unscaling FP16 gradients is an error, as in torch
+    bool scaled_loss_keeps_type = false; ///< the scaled loss is rounded to the type of the loss (FSDP, fairscale)
 
     constexpr bool operator==(const LossScalerOptions&) const = default;
 };
 
-/// What a checkpoint of a scaler holds.
+/// What a checkpoint of a scaler contains.
 struct LossScalerState {
-    double scale = 1; ///< an FP32 value unless the arithmetic is FP64; may be 0 or infinite where the framework's may
+    double scale = 1; ///< an FP32 value unless the arithmetic is FP64; 0 or infinite where the framework allows it
     std::int64_t growth_tracker = 0;     ///< clean steps since the last overflow or, by growth test, growth
-    std::int64_t hysteresis_tracker = 0; ///< as the framework counts it; 0 without hysteresis
+    std::int64_t hysteresis_tracker = 0; ///< the framework's count of tolerated overflows; 0 without hysteresis
 
     constexpr bool operator==(const LossScalerState&) const = default;
 };
@@ -107,32 +107,33 @@ struct LossScalerState {
 enum class ScalerVerdict : std::uint8_t { step, skip, abort };
 
 struct LossScalerUpdate {
-    LossScalerState state; ///< after this step; as before where the verdict is abort
+    LossScalerState state; ///< state after this step; unchanged if the verdict is abort
     ScalerVerdict verdict = ScalerVerdict::step;
-    double unscale_by = 1; ///< what this step's gradients are to be divided by
+    double unscale_by = 1; ///< scale by which this step's gradients are to be divided
 };
 
-/// Throws std::invalid_argument for options outside their ranges.
+/// Throws std::invalid_argument if an option is outside its range.
 void check(const LossScalerOptions& options);
 
-/// The state before the first step. Throws as check().
+/// The state before the first step. Throws as check() does.
 LossScalerState initial_state(const LossScalerOptions& options);
 
-/// One step under options that pass check(), from any state. The caller's floating-point environment does not matter.
+/// Makes one step from any state, under options that pass check(). Does not depend on the caller's floating-point
+/// environment.
 LossScalerUpdate update_scale(const LossScalerOptions& options, const LossScalerState& state, bool found_inf);
 
-/// A gradient of the scaled loss, in FP32, divided by the scale as the framework does it.
+/// A gradient of the scaled loss, divided by the scale in FP32 in the way the framework does it.
 float unscale(const LossScalerOptions& options, double scale, float gradient);
 
-/// JSON {"scale", "growth_tracker", "hysteresis_tracker"}; an infinite scale is null. Exact both ways; from_json throws
-/// std::invalid_argument.
+/// JSON {"scale", "growth_tracker", "hysteresis_tracker"}; an infinite scale is null. Values are exact in both
+/// directions; from_json throws std::invalid_argument.
 void to_json(nlohmann::json& json, const LossScalerState& state);
 void from_json(const nlohmann::json& json, LossScalerState& state);
 
 struct LossScalerRow {
     std::string_view name;
     LossScalerOptions options;
-    std::string_view source; ///< what it reproduces
+    std::string_view source; ///< the framework and version that the row reproduces
 };
 
 inline constexpr std::array loss_scalers = {
@@ -220,7 +221,7 @@ inline constexpr std::array loss_scalers = {
     LossScalerRow{"none", {.scaling = LossScaling::off, .init_scale = 1}, "no scaling and no check"},
 };
 
-/// The row of that name; throws std::invalid_argument that lists the names for any other.
+/// The row of that name; throws std::invalid_argument, listing the names, for any other.
 constexpr const LossScalerRow& loss_scaler(std::string_view name) {
     return find_row("loss scaler", loss_scalers, name);
 }

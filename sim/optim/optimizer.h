@@ -1,9 +1,9 @@
-// SGD, Adam and AdamW in the order of operations, and with the roundings, of those who wrote them.
+// SGD, Adam and AdamW with the order of operations and the roundings of those who implemented them.
 //
-// A row of optimizers() says whose. The state may be in any formats: where a framework rounds to the type of its
-// tensors, a result is rounded to the format of the tensor that it goes into, and what goes into none (the denominator,
-// a gradient with weight decay) to the format of the tensor that it began with. Single operations are done in FP32, as
-// everywhere.
+// A row of optimizers() says whose implementation it is. Optimizer state may be in any format. Where a framework rounds
+// to the type of its tensors, a result is rounded to the format of the tensor it is stored in; an intermediate that is
+// not stored (the denominator, a gradient with weight decay) to the format of the tensor it was computed from first.
+// Single operations are done in FP32, as everywhere.
 #pragma once
 
 #include <ampscope/formats/names.h>
@@ -19,22 +19,22 @@ namespace amp {
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
 inline constexpr std::array<std::string_view, 3> optimizer_kind_names = {"sgd", "adam", "adamw"};
 
-/// Whose order of operations.
+/// Whose order of operations is followed.
 enum class OptimizerOrder : std::uint8_t {
-    torch,       ///< torch.optim, foreach=False, 2.x: every operation rounds to its tensor's type; m by lerp
-    torch_1,     ///< the same in 1.x: m * beta1, then + (1 - beta1) g
-    torch_fused, ///< fused=True on CUDA: FP32 from loading to storing, some of it in FP64; one rounding of each result
+    torch,       ///< torch.optim 2.x, foreach=False: every operation rounds to its tensor's type; m is updated by lerp
+    torch_1,     ///< torch.optim 1.x: as above, but m * beta1, then + (1 - beta1) g
+    torch_fused, ///< fused=True on CUDA: FP32, some of it FP64, from loading to storing; each result is rounded once
     apex,        ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
-    ms_amp       ///< MS-AMP's LBAdamW: FP32, betas rounded to it before 1 - beta^t; eps after the division by its root
+    ms_amp       ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
 };
 
-/// What tells one order from another, besides the kernels of those that are fused.
+/// What distinguishes the orders, apart from the kernels of fused ones.
 struct OrderFacts {
     std::string_view name;
-    bool rounds_each = false;    ///< each operation rounds to its tensor's type, and eps to that of v
-    bool lerps = false;          ///< m + (1 - beta1) (g - m) in place of beta1 m + (1 - beta1) g
-    bool rounds_scalars = false; ///< a factor is rounded to the type of the tensor that it multiplies
-    bool single_betas = false;   ///< the betas are FP32 numbers where 1 - beta^t is computed
+    bool rounds_each = false;    ///< each operation rounds to its tensor's type, and eps is rounded to the type of v
+    bool lerps = false;          ///< m + (1 - beta1) (g - m) instead of beta1 m + (1 - beta1) g
+    bool rounds_scalars = false; ///< a factor is rounded to the type of the tensor it multiplies
+    bool single_betas = false;   ///< betas are rounded to FP32 before 1 - beta^t is computed
 };
 
 /// A new order does not compile until it has a case here and in adam() of backend/kernels/update.h.
@@ -51,11 +51,11 @@ constexpr OrderFacts facts_of(OptimizerOrder order) {
 
 inline constexpr auto optimizer_order_names = names_by([](std::size_t i) { return facts_of(OptimizerOrder(i)).name; });
 
-/// How the new weight gets into its format.
+/// How the new weight is rounded to its format.
 enum class UpdateRounding : std::uint8_t {
     nearest,
-    stochastic, ///< the FP32 result rounded by 32 random bits (torchao does so by 16)
-    kahan       ///< what rounding loses is kept in a tensor of the weight's format and added the next time (optimi)
+    stochastic, ///< the FP32 result is rounded with 32 random bits (torchao uses 16)
+    kahan       ///< the rounding error is kept in a tensor of the weight's format and added at the next step (optimi)
 };
 inline constexpr std::array<std::string_view, 3> update_rounding_names = {"nearest", "stochastic", "kahan"};
 
@@ -64,34 +64,34 @@ struct OptimizerOptions {
     OptimizerKind kind = OptimizerKind::adamw;
     OptimizerOrder order = OptimizerOrder::torch;
     double learning_rate = 1e-3;
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam
-    double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW takes it from the weight
-    double momentum = 0, dampening = 0; ///< SGD
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam only
+    double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW subtracts it from the weight
+    double momentum = 0, dampening = 0; ///< SGD only
     bool nesterov = false;
-    bool contract = false; ///< a * b + c with one rounding where the order is torch's, as its AVX2 kernels do
+    bool contract = false; ///< a * b + c with one rounding in torch's orders, as its AVX2 kernels compute it
 
     constexpr bool operator==(const OptimizerOptions&) const = default;
 };
 
-/// The formats in which tensors are kept under a power-of-two scale of the tensor, where they are: MS-AMP's
-/// ScalingTensor. Their numbers are then FP32, rounded by keep_scaled() (backend/update.h) at the end of a step.
+/// The formats of tensors that are kept under a power-of-two scale each, if any: MS-AMP's ScalingTensor. Their numbers
+/// are FP32 values that keep_scaled() (backend/update.h) rounds at the end of a step.
 struct ScaledState {
     std::optional<FormatSpec> weight{}, m{}, v{};
     bool operator==(const ScaledState&) const = default;
 };
 
-/// Throws std::invalid_argument for options outside their ranges.
+/// Throws std::invalid_argument if an option is outside its range.
 void check(const OptimizerOptions& options);
 
 struct OptimizerRow {
     std::string_view name;
     OptimizerOptions options;
-    std::string_view source; ///< what it reproduces
+    std::string_view source; ///< the implementation that the row reproduces
 };
 
 std::span<const OptimizerRow> optimizers();
 
-/// The row of that name; throws std::invalid_argument that lists the names for any other.
+/// The row of that name; throws std::invalid_argument, listing the names, for any other.
 const OptimizerRow& optimizer(std::string_view name);
 
 } // namespace amp

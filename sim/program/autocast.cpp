@@ -65,7 +65,7 @@ constexpr FormatSpec single = format("fp32");
 
 bool is_half(const FormatSpec& f) { return f == format("fp16") || f == format("bf16"); }
 
-/// The format that holds both, as PyTorch promotes: two different half formats meet in FP32.
+/// The format to which PyTorch promotes the two: two different half formats are promoted to FP32.
 FormatSpec promoted(const FormatSpec& a, const FormatSpec& b) { return a == b ? a : single; }
 
 FormatSpec promoted(std::span<const FormatSpec> inputs) {

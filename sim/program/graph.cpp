@@ -69,7 +69,7 @@ TensorId Graph::cast(TensorId x, const FormatSpec& format, std::string rule) {
     if (program_[x].format == format) return x;
     const bool weight = program_[x].role == TensorRole::parameter;
     const std::pair key(x.index, std::string(format.name));
-    // Without autocast a low copy of the weights exists once; with it the cache decides.
+    // Without autocast, one low-precision copy of the weights exists; with it, weight_cache decides.
     const bool caches = weight && (precision_.weight_cache || !precision_.autocast.enabled);
     if (const auto known = weight_casts_.find(key); caches && known != weight_casts_.end()) return known->second;
     const TensorInfo from = program_[x];

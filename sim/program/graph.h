@@ -1,4 +1,4 @@
-// Builds a Program: ops as a model calls them, casts as the precision wants them, and the gradients of it all.
+// Builds a Program: the ops that a model calls, the casts that the precision asks for, and the ops of all gradients.
 //
 //     Program program;
 //     Graph g(program, precision("amp-fp16"));
@@ -18,7 +18,8 @@
 
 namespace amp {
 
-/// How a parameter begins: uniform in [-bound, bound), a constant where bound is 0, or normal with that deviation.
+/// How a parameter is initialised: with the constant `value`, uniformly in [-value, value), or normally with standard
+/// deviation `value`.
 struct Init {
     enum class Kind : std::uint8_t { constant, uniform, normal } kind = Kind::constant;
     double value = 0;
@@ -29,7 +30,7 @@ struct Parameter {
     Init init;
 };
 
-/// The state of delayed scaling of one tensor.
+/// The tensors of delayed scaling for one tensor.
 struct DelayedScale {
     TensorId scale, history;
     op::DelayedRule rule;
@@ -41,9 +42,9 @@ class Graph {
     Graph(const Graph&) = delete;
     Graph& operator=(const Graph&) = delete;
 
-    // What a model says.
+    // Called by models.
 
-    /// Names made during the life of the result begin with `name` and a dot, within those of enclosing scopes.
+    /// While the result lives, names of new tensors begin with `name` and a dot, after those of enclosing scopes.
     class Scope {
       public:
         Scope(Graph& graph, std::string_view name);
@@ -58,28 +59,28 @@ class Graph {
     [[nodiscard]] Scope scope(std::string_view name) { return {*this, name}; }
     TensorId input(std::string_view name, Shape shape);
     TensorId parameter(std::string_view name, Shape shape, Init init);
-    /// The gradient of this activation is recorded, as NAME.out.grad.
+    /// Asks for the gradient of this activation to be recorded, as NAME.out.grad.
     void watch(TensorId activation, std::string_view name);
-    /// Appends the gradients of a scalar to the backward tape: of every parameter that it depends on.
+    /// Appends to the backward tape the gradients of a scalar with respect to all parameters that it depends on.
     void differentiate(TensorId loss);
 
     [[nodiscard]] const Precision& precision() const { return precision_; }
     [[nodiscard]] const TensorInfo& operator[](TensorId id) const { return std::as_const(program_)[id]; }
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
     [[nodiscard]] const std::vector<std::pair<std::string, TensorId>>& watched() const { return watched_; }
-    /// The gradient, or none if none has arrived.
+    /// The gradient of a tensor; no tensor if nothing contributed to it.
     [[nodiscard]] TensorId gradient(TensorId of) const;
 
-    // What ops say.
+    // Called by ops.
 
-    /// How a call of an op is carried out: its operands, cast where the precision wants that, and its result's format.
+    /// The operands of a call, cast as the precision asks for, and the format of its result.
     struct Plan {
         std::vector<TensorId> operands;
         FormatSpec output;
         std::string rule;
     };
     Plan plan(std::string_view op, std::vector<TensorId> operands);
-    /// How a matrix product of these tensors is made.
+    /// The arithmetic for a matrix product of these tensors.
     [[nodiscard]] op::MatmulArithmetic product(TensorId a, TensorId b) const {
         return precision_.product((*this)[a].format, (*this)[b].format, differentiating_);
     }
@@ -87,39 +88,39 @@ class Graph {
     TensorId result(std::string_view op, Shape shape, const FormatSpec& format,
                     TensorRole role = TensorRole::activation);
     void append(Op op, std::string rule);
-    /// x in that format: itself, or the result of a Cast.
+    /// x in that format: x itself, or the result of a Cast.
     TensorId cast(TensorId x, const FormatSpec& format, std::string rule);
-    /// x under another shape of as many elements: its numbers, not a copy.
+    /// x under another shape with the same number of elements; a view, not a copy.
     TensorId append_view(TensorId x, Shape shape);
     [[nodiscard]] bool needs_gradient(TensorId x) const { return x && (*this)[x].needs_gradient; }
-    /// A new tensor for a contribution to the gradient of x, of x's shape; or none if x needs none.
+    /// A new tensor of x's shape for a contribution to x's gradient; no tensor if x needs no gradient.
     TensorId new_gradient(TensorId x);
-    /// The gradient of x grows by a contribution; its shape is x's, or a view of it is taken.
+    /// Adds a contribution to the gradient of x. It has the shape of x, or a view of that shape is made.
     void contribute(TensorId x, TensorId contribution);
-    /// The gradient of x stays FP32: sums that are rounded later.
+    /// Keeps the gradient of x in FP32: it consists of sums that are rounded later.
     void keep_gradient_wide(TensorId x) { wide_gradients_.insert(x.index); }
     [[nodiscard]] FormatSpec gradient_format(TensorId x) const;
     std::uint32_t next_stream() { return stream_++; }
 
-    /// A tensor as an operand of a scaled product.
+    /// A tensor as the operand of a scaled product.
     struct Scaled {
         TensorId tensor;
         op::OperandScale scale{};
     };
-    /// `source` in the formats and scales of the precision's recipe, for a product that sums over its rows, or else
-    /// over its columns.
+    /// Casts `source` to the format and scales of the precision's recipe, for a product that sums over its rows if
+    /// `sums_rows`, else over its columns.
     Scaled scaled(TensorId source, OperandRole role, bool sums_rows);
-    /// Where a scaled operand comes from.
+    /// The tensor that a scaled operand was made from.
     struct ScaledSource {
         TensorId tensor;
         OperandRole role;
     };
     [[nodiscard]] const ScaledSource& source_of(TensorId scaled) const { return scaled_sources_.at(scaled.index); }
     [[nodiscard]] bool scales_here() const { return precision_.scales(scope_); }
-    /// x cast with scales and back to its own format, if that is wanted: what a narrow copy would give. Not
-    /// differentiable.
+    /// x cast with scales and back to its own format, as if it had been stored narrow; x itself if `narrow` is empty.
+    /// Not differentiable.
     TensorId through(const std::optional<OperandScaling>& narrow, TensorId x);
-    /// Whether a layer here is served as Precision::serving says.
+    /// Whether a layer in the current scope is served in the formats of Precision::serving.
     [[nodiscard]] bool serves_here() const { return !precision_.is_unscaled(scope_); }
     [[nodiscard]] const std::vector<DelayedScale>& delayed_scales() const { return delayed_scales_; }
 
@@ -146,7 +147,7 @@ class Graph {
     std::vector<DelayedScale> delayed_scales_;
 };
 
-/// "[op] expected ..., got SHAPE, SHAPE ...".
+/// Throws std::invalid_argument "[op] expected ..., got SHAPE, SHAPE ...".
 [[noreturn]] void shape_error(std::string_view op, std::string_view expected, const Graph& g,
                               std::initializer_list<TensorId> got);
 

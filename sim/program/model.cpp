@@ -30,7 +30,7 @@ const ModelRow& model(std::string_view name) { return find_row("model", rows, na
 
 std::vector<float> initial_values(const Parameter& parameter, std::size_t number, const TensorInfo& info,
                                   std::uint64_t seed) {
-    constexpr std::uint32_t first_stream = 0x17170000; // apart from those of ops and data
+    constexpr std::uint32_t first_stream = 0x17170000; // different from the streams of ops and data
     const auto stream = first_stream + static_cast<std::uint32_t>(number);
     std::vector<float> values(static_cast<std::size_t>(info.count()));
     for (std::size_t i = 0; i < values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Every op, and the tapes that are made of them.
+// The list of all ops, and the tapes that consist of them.
 #pragma once
 
 #include <ampscope/sim/program/ops/activation.h>
@@ -30,18 +30,18 @@ using Op =
                  op::CrossEntropyBackward, op::MseLoss, op::MseLossBackward, op::LossGradient, op::AccumulateGradient,
                  op::AllReduce, op::CheckFinite, op::Unscale, op::GlobalNorm, op::Clip, op::Update>;
 
-/// An op and why its formats are what they are.
+/// An op, and the rule that decided its formats.
 struct Instruction {
     Op op;
     std::string rule;
 };
 using Tape = std::vector<Instruction>;
 
-/// The tapes of a training step and the tensors that they name.
+/// The tapes of a training step and the tensors that they use.
 struct Program {
     std::vector<TensorInfo> tensors;
-    Tape forward, backward; ///< for each micro-batch of each replica
-    Tape check;             ///< all-reduce and search for infinities, once a step
+    Tape forward, backward; ///< run for each micro-batch of each replica
+    Tape check;             ///< all-reduce and the search for infinities and NaNs, once a step
     Tape unscale;           ///< division by the loss scale, if there is one
     Tape update;            ///< clipping and optimizer, unless the step is skipped
 
@@ -52,7 +52,7 @@ struct Program {
 };
 
 std::string_view name_of(const Op& op);
-/// The tensors that an op reads, and those that it writes, without the absent ones.
+/// The tensors that an op reads, and those that it writes; absent ones are left out.
 std::vector<TensorId> inputs_of(const Op& op);
 std::vector<TensorId> outputs_of(const Op& op);
 

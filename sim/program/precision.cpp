@@ -43,14 +43,14 @@ Precision with_master(std::string_view name) {
     return p;
 }
 
-/// Linear layers in FP8 or narrower, the rest under autocast to BF16.
+/// Linear layers in FP8 or narrower, all else under autocast to BF16.
 Precision scaled(std::string_view recipe) {
     Precision p = amp_with("bf16");
     p.scaling = scaling_recipe(recipe);
     return p;
 }
 
-/// Its optimizer's state is BF16 as well.
+/// DeepSeek-V3's recipe, with the optimizer's state in BF16, too.
 Precision deepseek() {
     Precision p = scaled("deepseek");
     p.m = p.v = format("bf16");
@@ -58,7 +58,7 @@ Precision deepseek() {
     return p;
 }
 
-/// Optimization level O2.
+/// MS-AMP's optimization level O2.
 Precision ms_amp() {
     Precision p = scaled("ms-amp");
     p.scaled_state = {.weight = format("fp16"), .m = format("e4m3"), .v = format("fp16")};
@@ -128,7 +128,7 @@ int whole_number(std::string_view key, std::string_view text, int least, int mos
     return n;
 }
 
-/// A part of the recipe that differs from its row.
+/// Changes one value of the scaling recipe's row.
 void set_scaling(Precision& p, std::string_view key, std::string_view value) {
     if (!p.scaling) throw std::invalid_argument(fmt::format("precision: scaling-{} needs a recipe before it", key));
     ScalingRecipe& recipe = *p.scaling;
@@ -157,7 +157,7 @@ void set_scaling(Precision& p, std::string_view key, std::string_view value) {
     }
 }
 
-/// master, m or v, as FORMAT or FORMAT:tensor. Returns whether the key is one of them.
+/// Sets master, m or v to FORMAT or FORMAT:tensor. Returns whether the key is one of them.
 bool set_state(Precision& p, std::string_view key, std::string_view value) {
     struct State {
         std::string_view key;

@@ -6,7 +6,8 @@ namespace {
 
 constexpr FormatSpec e5m2 = format("e5m2");
 
-/// An operand in blocks of a row of block_formats, whose columns lie along what a product sums over.
+/// An operand with the blocks of a row of block_formats; the columns of a block lie along the axis that products sum
+/// over.
 constexpr OperandScaling in_blocks(std::string_view name) {
     const BlockSpec& b = block_format(name);
     return {.element = b.element, .along = b.columns, .across = b.rows, .rule = b.rule};

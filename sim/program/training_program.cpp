@@ -10,13 +10,14 @@ namespace amp {
 
 namespace {
 
-/// Tensors that no op of the network names: totals of gradients and the optimizer's state.
+/// Adds a tensor that no op of the network uses: a total of gradients, or optimizer state.
 TensorId add_tensor(Program& p, std::string name, const Shape& shape, const FormatSpec& format, TensorRole role) {
     p.tensors.push_back({.name = std::move(name), .shape = shape, .format = format, .role = role});
     return {static_cast<std::int32_t>(p.tensors.size() - 1)};
 }
 
-/// Whether tensors of the parameter are kept under a scale, where some are: those of layers that a recipe scales.
+/// Whether the parameter's tensors are kept under a scale, if any are: with a scaling recipe only those of layers that
+/// it scales.
 bool has_scale(const TrainingProgram& t, const Precision& precision, TensorId parameter) {
     const auto casts = [&](const Instruction& i) {
         const auto* const cast = std::get_if<op::Quantize>(&i.op);
@@ -25,7 +26,8 @@ bool has_scale(const TrainingProgram& t, const Precision& precision, TensorId pa
     return !precision.scaling || std::ranges::any_of(t.program.forward, casts);
 }
 
-/// Several micro-batches add up, several replicas meet; else the gradient of backward is the gradient.
+/// Adds the gradients of several micro-batches and combines those of replicas; with one of each, backward's gradient is
+/// used as it is.
 void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradient, ParameterTensors& to) {
     Program& p = t.program;
     const bool scaled = o.all_reduce.scaled && has_scale(t, o.precision, to.weight);
@@ -93,7 +95,7 @@ void check_options(const TrainOptions& o) {
             o.precision.name));
 }
 
-/// Accumulators that are named but that no product can use are a mistake.
+/// Throws for accumulators that are named but that no product can use, which must be a mistake.
 void check_accumulators(const Program& program, const Precision& precision) {
     const auto check = [&](const std::vector<Accumulator>& named, const Tape& tape) {
         const auto uses = [&](const Instruction& i) {
@@ -108,12 +110,12 @@ void check_accumulators(const Program& program, const Precision& precision) {
     check(precision.backward_accumulators, program.backward);
 }
 
-/// Throws std::invalid_argument for a name that is neither a module with parameters nor one around such.
+/// Throws std::invalid_argument for names that are neither a module with parameters nor one that contains such.
 void check_modules(std::string_view what, const std::vector<std::string>& names, const Program& program,
                    std::span<const Parameter> parameters) {
     std::vector<std::string> known;
     for (const Parameter& parameter : parameters) {
-        const std::string& name = program[parameter.weight].name; // h.0.attn.q.weight
+        const std::string& name = program[parameter.weight].name; // such as h.0.attn.q.weight
         for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
             if (const std::string module = name.substr(0, dot); std::ranges::find(known, module) == known.end())
                 known.push_back(module);
@@ -134,7 +136,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
     check_modules("autocast-off", o.precision.autocast_off, p, t.initial);
-    if (o.precision.unscaled != Precision{}.unscaled) // the default is there for the models that have it
+    if (o.precision.unscaled != Precision{}.unscaled) // the default is meant for models with that module
         check_modules("scaling-off", o.precision.unscaled, p, t.initial);
     g.differentiate(o.loss_weight == 1 ? t.network.loss : op::scale(g, t.network.loss, o.loss_weight));
     check_accumulators(p, o.precision);
@@ -155,7 +157,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
 
     t.delayed_scales = g.delayed_scales();
     for (const DelayedScale& d : t.delayed_scales) {
-        if (!o.precision.scaling->reduces_amax) { // a scale and a history for each replica
+        if (!o.precision.scaling->reduces_amax) { // each replica has its own scale and history
             p[d.scale].shape = {o.replicas};
             p[d.history].shape = {o.replicas, p[d.history].count()};
         }

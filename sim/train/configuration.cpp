@@ -50,7 +50,8 @@ Json json_of(const Precision& p) {
                              {"v", state(p.v, p.scaled_state.v)}};
     json["accumulate"] = names_of(p.accumulators);
     if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
-    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}}; // the rest is in the name
+    // the name of the recipe implies the rest
+    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}};
     json["operands"] = p.operands.name;
     json["operand_rounding"] = name_of(p.operand_rounding);
     json["update"] = word(update_rounding_names, p.update);
@@ -71,7 +72,7 @@ Json json_of(const OptimizerOptions& o) {
             {"contract", o.contract}};
 }
 
-/// The rest of a scaler's options is its row's.
+/// The entry for a scaler: its name and the options that a run.json states; the others are the row's.
 Json json_of(const LossScalerRow& row) {
     const LossScalerOptions& o = row.options;
     return {{"name", row.name},
@@ -85,7 +86,7 @@ Json json_of(const LossScalerRow& row) {
 
 void compare(const Json& a, const Json& b, const DifferenceSink& sink, const Json::json_pointer& at) {
     if (a.is_object() && b.is_object()) {
-        std::unordered_map<std::string_view, const Json*> in_a, in_b; // an ordered_json would search for each key
+        std::unordered_map<std::string_view, const Json*> in_a, in_b; // an ordered_json searches for each key
         for (const auto& [key, value] : a.items()) in_a.emplace(key, &value);
         for (const auto& [key, value] : b.items()) in_b.emplace(key, &value);
         for (const auto& [key, value] : a.items())

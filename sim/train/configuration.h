@@ -1,4 +1,4 @@
-// What decides the bits of a run, in words.
+// The configuration of a run as JSON: everything that decides its bits.
 #pragma once
 
 #include <ampscope/sim/train/trainer.h>
@@ -10,26 +10,27 @@
 
 namespace amp {
 
-/// Two runs give the same bits if these are equal: model, precision, optimizer, loss scaler, batches, replicas, seed
-/// and data.
+/// Model, precision, optimizer, loss scaler, batches, replicas, seed and data. Two runs with equal configurations give
+/// the same bits.
 nlohmann::ordered_json configuration_of(const TrainOptions& options, const Dataset& data);
-/// Its "data".
+/// The entry "data" of a configuration.
 nlohmann::ordered_json data_of(const Dataset& data);
-/// Of that, what the network computes: model, precision, batch and seed. Throws what reading JSON does, and
-/// std::invalid_argument.
+/// Reads from a configuration what the network computes: model, precision, batch and seed. Throws what reading JSON
+/// throws, and std::invalid_argument.
 TrainOptions options_of(const nlohmann::ordered_json& configuration);
 
-/// The first entry in which two of them differ, as a path such as "/optimizer/lr"; empty if they agree.
+/// The path of the first entry in which the two differ, such as "/optimizer/lr"; empty if they are equal.
 std::string difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
 
-/// Told of a place, as such a path, and of what the two have there; null where one has nothing.
+/// Called with such a path and the two values there; null where a document has none.
 using DifferenceSink =
     std::function<void(const std::string& at, const nlohmann::ordered_json* a, const nlohmann::ordered_json* b)>;
 
-/// Every place where two documents differ, in the order of `a`; what only `b` has comes last in its object or array.
+/// Reports every place where two documents differ, in the order of `a`; what only `b` has comes last in its object or
+/// array.
 void for_each_difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b, const DifferenceSink& sink);
 
-/// Of all that a run goes on from: every bit of weights, optimizer and loss scaler.
+/// Fingerprint of all that a run continues from: every bit of weights, optimizer state and loss scaler.
 std::string fingerprint_of(const Trainer& trainer);
 
 } // namespace amp

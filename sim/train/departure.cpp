@@ -10,7 +10,7 @@ namespace amp {
 
 namespace {
 
-/// The last tensor that is a gradient of each: what the tape ends up with, after the contributions of all uses.
+/// The last gradient tensor of each tensor, which the tape ends with after adding the contributions of all uses.
 std::map<int, TensorId> final_gradients(const TrainingProgram& t) {
     std::map<int, TensorId> last;
     for (const Instruction& i : t.program.backward)
@@ -37,7 +37,7 @@ bool any_nan(std::span<const float> x) {
     return false;
 }
 
-/// |x / scale - y| / |y|; NaN where x is not finite, 0 where y is zero.
+/// |x / scale - y| / |y|; NaN if x is not finite, 0 if y is zero.
 double relative_error(std::span<const float> x, double scale, std::span<const float> y) {
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -80,7 +80,7 @@ DepartureWatch::DepartureWatch(const TrainingProgram& run, const TrainingProgram
 
 void DepartureWatch::note(DepartureKind kind, const Trainer& run, const Pair& pair, std::int64_t step, double error) {
     auto& found = found_[static_cast<std::size_t>(kind)];
-    if (pair.kind == Pair::updated) --step; // weights are what the step before left
+    if (pair.kind == Pair::updated) --step; // weights are results of the step before
     if (!found) found = {step, std::string(pair.op), run.training().program[pair.run].name, error};
 }
 
@@ -88,7 +88,7 @@ void DepartureWatch::look(const Trainer& run, const Trainer& reference, const St
                           double reference_scale) {
     const FloatEnvironment environment;
     const Backend &ours = run.backend(), &theirs = reference.backend();
-    const bool broken = step.found_inf || !std::isfinite(step.loss); // else nothing can be infinite or NaN
+    const bool broken = step.found_inf || !std::isfinite(step.loss); // else no tensor is infinite or NaN
     const auto wants = [&](DepartureKind kind) { return !first(kind); };
     for (const Pair& pair : pairs_) {
         const std::span<const float> x = ours[pair.run], y = theirs[pair.reference];
@@ -97,7 +97,8 @@ void DepartureWatch::look(const Trainer& run, const Trainer& reference, const St
         if (broken && wants(DepartureKind::nan) && any_nan(x)) note(DepartureKind::nan, run, pair, step.step);
         if (pair.kind == Pair::gradient && wants(DepartureKind::zero_gradient) && !any_nonzero(x) && any_nonzero(y))
             note(DepartureKind::zero_gradient, run, pair, step.step);
-        // A weight that begins at zero is far off as soon as its first gradients differ in sign: no news.
+        // Weights are not judged by error: one that begins at zero is far off as soon as its first gradients differ in
+        // sign.
         if (!wants(DepartureKind::error) || pair.kind == Pair::updated) continue;
         const double error = relative_error(x, pair.kind == Pair::gradient ? step.scale / reference_scale : 1, y);
         if (!(error <= bound_)) note(DepartureKind::error, run, pair, step.step, error);

@@ -1,5 +1,5 @@
-// Where a run leaves another, of FP32 as a rule, that trains beside it on the same data: the first tensor that is far
-// off, infinite, NaN, or a gradient of nothing but zeros.
+// Finds where a run departs from a reference run (usually FP32) that trains beside it on the same data: the first
+// tensor that is far off, infinite or NaN, and the first gradient that is all zeros.
 #pragma once
 
 #include <ampscope/sim/train/trainer.h>
@@ -10,17 +10,17 @@
 namespace amp {
 
 enum class DepartureKind : std::uint8_t {
-    error,        ///< |x - y| / |y| above the bound, y the other run's tensor, both as vectors, gradients unscaled
-    infinite,     ///< an infinite element
-    nan,          ///< a NaN
-    zero_gradient ///< a gradient all zero where the other run's is not
+    error,        ///< |x - y| / |y| of a result or gradient exceeds the bound; Euclidean norms, y is the reference's
+    infinite,     ///< the tensor has an infinite element
+    nan,          ///< the tensor has a NaN
+    zero_gradient ///< a gradient is all zeros, but the reference's is not
 };
 inline constexpr std::array<std::string_view, 4> departure_names = {"error", "inf", "NaN", "zero gradient"};
 
 struct Departure {
     std::int64_t step = 0;
     std::string op, tensor;
-    double error = 0; ///< of kind error
+    double error = 0; ///< the relative error, for kind error
 };
 
 /// Compares weights, forward results and gradients of two runs by name, in the order of the run's tapes.
@@ -28,7 +28,7 @@ class DepartureWatch {
   public:
     DepartureWatch(const TrainingProgram& run, const TrainingProgram& reference, double bound);
 
-    /// Between compute() and apply() of both, at the same step. Looks for what has not been seen yet.
+    /// Call it between compute() and apply() of both runs, at the same step. Looks for the kinds not found so far.
     void look(const Trainer& run, const Trainer& reference, const StepResult& step, double reference_scale = 1);
     [[nodiscard]] const std::optional<Departure>& first(DepartureKind kind) const {
         return found_[static_cast<std::size_t>(kind)];

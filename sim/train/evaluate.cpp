@@ -8,7 +8,7 @@ namespace amp {
 
 namespace {
 
-/// How many targets that count have the largest output.
+/// The number of targets, without ignored ones, whose class has the largest output.
 std::int64_t count_right(std::span<const float> outputs, std::span<const float> targets, std::size_t classes) {
     std::int64_t right = 0;
     for (std::size_t i = 0; i < targets.size(); ++i) {
@@ -35,7 +35,8 @@ void load_batch(Backend& backend, const Network& network, const Dataset& data, s
 Evaluation evaluate_network(Backend& backend, const Network& network, const Dataset& data, std::int64_t batch) {
     const FloatEnvironment environment;
     const bool classifies = data.classes > 0;
-    // A class below 0 does not count, so the last batch may be filled up; other targets have no such value.
+    // Negative classes are ignored, so the last batch may be filled up with them; real-number targets have no such
+    // value.
     const std::int64_t batches =
         classifies ? (data.validation + batch - 1) / batch : std::max<std::int64_t>(1, data.validation / batch);
     const std::int64_t per_example = backend.info(network.targets).count() / batch;

@@ -1,4 +1,4 @@
-// A network on its validation data.
+// Evaluates a network on its validation data.
 #pragma once
 
 #include <ampscope/sim/backend/backend.h>
@@ -11,14 +11,15 @@ namespace amp {
 
 struct Evaluation {
     double loss = 0;
-    std::optional<double> accuracy{}; ///< share of targets that count whose class has the largest output
+    std::optional<double> accuracy{}; ///< share of targets (without ignored ones) whose class has the largest output
 };
 
-/// Copies a batch to the network: training examples in the order of the shuffle, or validation examples one by one.
+/// Copies a batch to the network: training examples in shuffled order or, without a shuffle, validation examples.
 void load_batch(Backend& backend, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
                 Shuffle* shuffle);
 
-/// The forward tape on all validation data (of measurements, on whole batches of it). context.training is the caller's.
+/// Runs the forward tape on all validation data (in whole batches if targets are real numbers). The caller sets
+/// context.training.
 Evaluation evaluate_network(Backend& backend, const Network& network, const Dataset& data, std::int64_t batch);
 
 } // namespace amp

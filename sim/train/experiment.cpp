@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Body of every run that still goes, several at once.
+/// Calls body for every run that has not stopped, several at once.
 template <class Body>
 void for_each_run(std::vector<Run>& runs, int threads, const Body& body) {
     for_each_chunk(runs.size(), 1, threads, [&](std::uint64_t begin, std::uint64_t) {
@@ -29,13 +29,13 @@ void for_each_run(std::vector<Run>& runs, int threads, const Body& body) {
     });
 }
 
-/// The threads of one of so many runs that go side by side: together they are those asked for, or one a run.
+/// The number of threads of one of the runs, which share the threads asked for, at least one a run.
 int threads_of_run(int threads, std::size_t runs, std::size_t run) {
     const auto all = static_cast<std::size_t>(thread_count(threads));
     return static_cast<int>(std::max<std::size_t>(1, all / runs + (run < all % runs ? 1 : 0)));
 }
 
-/// Adds what the ops of a step have counted to the sums by kind, and begins anew.
+/// Adds the counts of a step's ops to the run's sums by kind, and resets them.
 void collect_roundings(Run& run) {
     Backend& backend = run.trainer->backend();
     for (std::size_t i = 0; i < backend.roundings().size(); ++i) {
@@ -50,7 +50,7 @@ void collect_roundings(Run& run) {
 Json json_of(const RoundingCounts& c) { return {c.elements, c.nonzero, c.underflow, c.overflow}; }
 RoundingCounts roundings_from(const Json& j) { return {j.at(0), j.at(1), j.at(2), j.at(3)}; }
 
-/// What a checkpoint must hold besides the trainer's state, so that the end of a resumed run tells the same.
+/// What a checkpoint holds besides the trainer's state, so that a resumed run reports the same at its end.
 Json notes_of(const Run& run) {
     Json losses = Json::array();
     for (const double loss : run.losses)
@@ -68,7 +68,7 @@ Json notes_of(const Run& run) {
             {"stopped", run.stopped}};
 }
 
-/// What notes say of a run.
+/// The notes of a checkpoint.
 struct Notes {
     std::vector<double> losses;
     std::int64_t skipped;
@@ -80,7 +80,7 @@ struct Notes {
 };
 
 Notes notes_from(const Json& json) {
-    const auto number = [](const Json& text) { // as {fmt} writes it: "nan", "-inf", "0.25"
+    const auto number = [](const Json& text) { // as {fmt} writes numbers: "nan", "-inf", "0.25"
         const auto digits = text.get<std::string>();
         double value = 0;
         const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -131,7 +131,7 @@ bool all_fp32(const Precision& p) {
                                [&](const FormatSpec& f) { return f == fp32; });
 }
 
-/// |x / scale - y| / |y| over these tensors of all parameters, y the reference's.
+/// |x / scale - y| / |y| over these tensors of all parameters, where y is the reference's.
 double distance_of(const Run& run, const Run& reference, TensorId ParameterTensors::*which, double scale) {
     const auto &ours = run.trainer->training().parameters, &theirs = reference.trainer->training().parameters;
     double difference = 0, size = 0;
@@ -204,12 +204,12 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
         if (!run.folder->warning().empty()) warnings_.push_back(run.folder->warning());
     }
     if (options_.resume) resume();
-    for (Run& run : runs_) run.folder->begin(); // the first that writes
+    for (Run& run : runs_) run.folder->begin(); // the first call that writes
     last_checkpoint_ = step_;
 }
 
-/// Steps from which all runs can go on, ascending; empty if all can begin again. Throws FileError where they had such a
-/// step, and it was lost.
+/// Steps from which all runs can continue, ascending; empty if all can start anew. Throws FileError if there was such a
+/// step but it was lost.
 std::vector<std::int64_t> Experiment::common_checkpoints() const {
     std::optional<std::vector<std::int64_t>> common;
     constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
@@ -224,7 +224,7 @@ std::vector<std::int64_t> Experiment::common_checkpoints() const {
         held += fmt::format("{}{}: {}", held.empty() ? "" : "; ", run.precision().name,
                             steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")));
     }
-    // A kill while the first checkpoint is written leaves it in some runs alone; then none has gone on beyond it.
+    // If the program was killed during the first checkpoint, only some runs have it; then none has continued beyond it.
     const auto is_beyond = [&](const Run& run) { return run.folder->ended() || run.folder->logged_steps() > earliest; };
     if (common->empty() && earliest < none && std::ranges::any_of(runs_, is_beyond))
         throw FileError(options_.record,
@@ -311,7 +311,7 @@ void Experiment::step() {
         if (run.departures && (looks || broken))
             run.departures->look(*run.trainer, *reference_->trainer, run.last, reference_->last.scale);
     });
-    if (step_ == 0 && reference_ != nullptr) // no other gradient of the reference contains a loss scale of its own
+    if (step_ == 0 && reference_ != nullptr) // both are still multiplied by the loss scale of their run
         for (Run& run : runs_)
             run.gradient_error =
                 distance_of(run, *reference_, &ParameterTensors::gradient, run.last.scale / reference_->last.scale);
@@ -321,7 +321,8 @@ void Experiment::step() {
 }
 
 void Experiment::checkpoint() {
-    // Those before the last one go only when every run has a new one: a kill in between leaves a step that all have.
+    // Checkpoints before the last are removed only when every run has a new one: if killed in between, all still have
+    // one step.
     for (Run& run : runs_)
         if (run.folder) run.folder->checkpoint(*run.trainer, notes_of(run), step_, last_checkpoint_);
     last_checkpoint_ = step_;

@@ -1,5 +1,5 @@
-// Several trainings of one network side by side, on the same data in the same order: each in its own precision,
-// compared with the FP32 one step by step.
+// Trains one network several times side by side, on the same data in the same order, each time in another precision,
+// and compares each run with the FP32 run step by step.
 #pragma once
 
 #include <ampscope/sim/train/departure.h>
@@ -14,40 +14,40 @@ namespace amp {
 
 struct ExperimentOptions {
     std::int64_t steps = 300;
-    int threads = 0;                    ///< of all runs together; results do not depend on it
-    std::filesystem::path record{};     ///< a folder for each run is made in it; empty: nothing is written
+    int threads = 0;                    ///< threads of all runs together; results do not depend on it
+    std::filesystem::path record{};     ///< each run gets a folder in it; empty: nothing is written
     std::int64_t record_every = 50;     ///< steps between recordings of gradients
-    bool record_state = false;          ///< weights and optimizer too
-    std::int64_t checkpoint_every = 0;  ///< steps; 0: none
-    bool resume = false;                ///< from the last checkpoint that every run has
-    std::int64_t statistics_every = 10; ///< steps between counts of what rounding does and comparisons with FP32
-    double departure_bound = 0.1;       ///< relative error beyond which a tensor has left the reference
-    std::string reference{}; ///< the precision of the run that others are compared with; empty: FP32's, if there is one
+    bool record_state = false;          ///< record weights and optimizer state, too
+    std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: none
+    bool resume = false;                ///< continue from the last checkpoint that all runs have
+    std::int64_t statistics_every = 10; ///< steps between counts of rounding effects and comparisons with FP32
+    double departure_bound = 0.1;       ///< relative error from which a tensor has departed from the reference
+    std::string reference{};            ///< precision of the run that others are compared with; empty: FP32, if any
 };
 
-/// One of the runs, and what has become of it.
+/// One of the runs and its results so far.
 struct Run {
     std::unique_ptr<Trainer> trainer;
     std::optional<RunFolder> folder;
-    std::optional<DepartureWatch> departures; ///< none for the reference, or without one
+    std::optional<DepartureWatch> departures; ///< none for the reference, or if there is no reference
     StepResult last{};
-    std::vector<double> losses; ///< of every step
+    std::vector<double> losses; ///< one for each step
     std::int64_t skipped = 0;
-    RoundingCounts gradients{}, activations{}, weights{}; ///< of the steps whose roundings were counted
-    UpdateCounts updates{};                               ///< of all steps
-    /// |g - g0| / |g0| of all parameters' gradients in the first step, where all weights are still the same.
+    RoundingCounts gradients{}, activations{}, weights{}; ///< sums over the steps whose roundings were counted
+    UpdateCounts updates{};                               ///< sums over all steps
+    /// |g - g0| / |g0| over all parameters' gradients in the first step, where all runs still have the same weights.
     std::optional<double> gradient_error{};
-    std::string stopped; ///< why, if it ended before its time
+    std::string stopped; ///< why the run ended early, if it did
 
     [[nodiscard]] const Precision& precision() const { return trainer->options().precision; }
-    /// Mean of the last tenth of the losses, ten at least.
+    /// Mean of the last tenth of the losses, but of at least ten.
     [[nodiscard]] double final_loss() const;
 };
 
 class Experiment {
   public:
-    /// Runs with different names. `origin`, who runs them, begins each run.json. Throws FileError,
-    /// std::invalid_argument; then no folder was changed.
+    /// The runs must have different names. `origin`, which says what program runs them, begins each run.json. Throws
+    /// FileError and std::invalid_argument; then no folder was changed.
     Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
                const nlohmann::ordered_json& origin);
 
@@ -56,11 +56,11 @@ class Experiment {
     void step();
     [[nodiscard]] std::vector<Run>& runs() { return runs_; }
     [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
-    /// What the user should be told of how it began: lines that name the file.
+    /// Warnings from the start, for the user: lines that name the file.
     [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
-    /// The run that the others are compared with, if there is one.
+    /// The run that the others are compared with; null if there is none.
     [[nodiscard]] const Run* reference() const { return reference_; }
-    /// |w - w0| / |w0| over all parameters, w0 the reference's; none without one.
+    /// |w - w0| / |w0| over all parameters, where w0 are the reference's; std::nullopt without a reference.
     [[nodiscard]] std::optional<double> distance(const Run& run) const;
 
   private:

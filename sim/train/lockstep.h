@@ -1,4 +1,4 @@
-// Two backends side by side: every op runs on both, and what it wrote is compared bit for bit.
+// Runs two backends side by side: every op runs on both, and its results are compared bit for bit.
 //
 //     LockstepReport report;
 //     Trainer trainer(options, data, in_lockstep(on_processor(), on_device(device), report));
@@ -14,19 +14,19 @@
 
 namespace amp {
 
-/// The first number that differs.
+/// The first number in which they differ.
 struct LockstepMismatch {
     std::string op, tensor;
     std::int64_t index = 0;
-    std::uint32_t got = 0, want = 0; ///< FP32 bits
+    std::uint32_t got = 0, want = 0; ///< FP32 bits of the tested backend and of the reference
 };
 
 struct LockstepCounts {
-    std::int64_t runs = 0, cases = 0, mismatches = 0; ///< ops run, numbers compared, of these different
+    std::int64_t runs = 0, cases = 0, mismatches = 0; ///< ops run, numbers compared, numbers that differ
     std::optional<LockstepMismatch> first{};
 };
 
-/// By op; counts of what backends count (infinities found, updates, roundings) are cases of the op that counts.
+/// Counts by op. What backends count themselves (infinities found, updates, roundings) is compared as cases of that op.
 struct LockstepReport {
     std::map<std::string, LockstepCounts> ops{};
 
@@ -34,8 +34,8 @@ struct LockstepReport {
     [[nodiscard]] std::int64_t mismatches() const;
 };
 
-/// A backend that runs ops on both, shows the numbers of the reference, and gives them to the other where it differs,
-/// so that every op is compared on equal operands. The report must outlive it.
+/// A backend that runs ops on two others. It shows the reference's numbers, and copies them to the tested backend where
+/// that differs, so that every op is compared on equal operands. The report must outlive it.
 class Lockstep final : public Backend {
   public:
     Lockstep(const Program& program, std::unique_ptr<Backend> reference, std::unique_ptr<Backend> tested,
@@ -51,7 +51,7 @@ class Lockstep final : public Backend {
 
     std::unique_ptr<Backend> reference_, tested_;
     LockstepReport& report_;
-    std::vector<TensorId> written_; ///< by the host since the last op
+    std::vector<TensorId> written_; ///< tensors written by the host since the last op
 };
 
 MakeBackend in_lockstep(MakeBackend reference, MakeBackend tested, LockstepReport& report);

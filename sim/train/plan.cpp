@@ -34,7 +34,7 @@ std::string accumulator_of(const Op& op) {
         op);
 }
 
-/// The formats that a product multiplies in: its operands', or that of its mode.
+/// The formats of the numbers that are multiplied: those of the operands, or the one they are rounded to when read.
 std::pair<FormatSpec, FormatSpec> multiplied_formats(const Program& p, const op::Matmul& m) {
     const FormatSpec& mode = m.arithmetic.operands;
     if (mode != format("fp32")) return {mode, mode};

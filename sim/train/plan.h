@@ -1,39 +1,39 @@
-// What a step will do before it does it: its ops in words, and what a run keeps in memory.
+// What a step is going to do: its ops in words, and the memory that a run takes.
 #pragma once
 
 #include <ampscope/sim/train/trainer.h>
 
 namespace amp {
 
-/// A line of the plan of a step.
+/// One line of the plan of a step.
 struct PlannedOp {
     std::string_view tape; ///< forward, backward, check, unscale, update
     std::string op, output;
-    std::vector<std::string> inputs; ///< "h.0.attn.q.linear fp16 64x32x16"
+    std::vector<std::string> inputs; ///< name, format and shape: "h.0.attn.q.linear fp16 64x32x16"
     std::string result;              ///< format and shape of the output
-    std::string accumulate;          ///< of products and sums, else empty
-    std::string rule;                ///< what decided the formats
-    std::string tensor_cores;        ///< of matrix products, else empty
+    std::string accumulate;          ///< how products and sums are accumulated; empty for other ops
+    std::string rule;                ///< the rule that decided the formats
+    std::string tensor_cores;        ///< whether tensor cores can run a matrix product; empty for other ops
 };
 
 std::vector<PlannedOp> plan_of(const TrainingProgram& training);
 
-/// Whether a product of such a shape, of numbers in format a by numbers in format b, can run on tensor cores: of which
-/// generations, as the table of matrix hardware (accumulator.h) has them.
+/// Whether a product of that shape, of numbers in format a by numbers in format b, can run on tensor cores, and of
+/// which generations, by the table of matrix hardware (accumulator.h).
 std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const FormatSpec& b);
 
-/// Bits that a run keeps, by purpose; of all parameters together.
+/// Bits that a run keeps in memory, by purpose, for all parameters together.
 struct MemoryAccount {
-    std::int64_t parameters = 0; ///< how many
+    std::int64_t parameters = 0; ///< number of parameters
     struct Row {
         std::string purpose; ///< master weights, weights, gradients, optimizer, activations ...
         FormatSpec format;
         std::int64_t elements = 0;
-        bool per_parameter = true; ///< activations are not
+        bool per_parameter = true; ///< false for activations
         [[nodiscard]] double bytes() const { return static_cast<double>(elements) * format.bits() / 8; }
     };
     std::vector<Row> rows;
-    /// Without activations.
+    /// All but activations.
     [[nodiscard]] double bytes_per_parameter() const;
 };
 

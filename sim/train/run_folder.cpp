@@ -33,7 +33,7 @@ namespace layout = run_layout;
 using layout::step_file;
 using layout::step_of;
 
-/// How a file holds a tensor of that format: its own codes where there is a dtype of whole bytes, else FP32.
+/// The dtype in which a file holds a tensor of that format: the format's own codes if they are whole bytes, else FP32.
 DType dtype_of(const FormatSpec& f) {
     for (const DTypeInfo& d : dtypes)
         if (d.kind == NumberKind::format && d.bits >= 8 && d.bits == f.bits() && d.format == f.name) return d.dtype;
@@ -60,17 +60,17 @@ void append_values(TensorWriter& writer, DType dtype, std::span<const float> val
 
 /// A number, or null where JSON has none.
 
-constexpr const char* broken_state = "its state cannot be read"; // what a checkpoint says besides its tensors
+constexpr const char* broken_state = "its state cannot be read"; // for wrong data besides tensors
 
 void check_file(const fs::path& file) {
     std::error_code none;
     if (!is_there(file)) return;
     if (!fs::is_regular_file(file, none)) throw FileError(file, "is no regular file");
     if (::access(file.c_str(), W_OK) != 0) fail(file, "cannot be written");
-    if (fs::is_symlink(file, none)) const AtomicFile probe(file); // as to /proc/self/mem, where access() says yes
+    if (fs::is_symlink(file, none)) const AtomicFile probe(file); // access() says yes to a link to /proc/self/mem
 }
 
-/// Throws FileError where something else lies in the place of what a run writes, or it could not be written.
+/// Throws FileError if something else is in the place of a run's files or folders, or they are not writable.
 void check_places(const fs::path& run) {
     for (const char* part : layout::files) check_file(run / part);
     for (const char* part : layout::folders) {
@@ -79,20 +79,20 @@ void check_places(const fs::path& run) {
         if (!is_there(folder)) continue;
         if (!fs::is_directory(folder, none)) throw FileError(folder, "is no folder");
         if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) fail(folder, "cannot be written");
-        if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // as to /proc
+        if (fs::is_symlink(folder, none)) const AtomicFile probe(folder / "probe"); // say, a link to /proc
         for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
             if (step_of(entry.path().filename())) check_file(entry.path());
     }
 }
 
-/// How long a log must be at least for a run to go on with it.
+/// Throws FileError if a log is shorter than a resumed run needs.
 void check_log(const fs::path& log, std::uint64_t bytes) {
     if (!fs::exists(log) || fs::file_size(log) < bytes)
         throw FileError(log, "is shorter than its checkpoint says: lines were lost");
 }
 
-/// What the folder holds of a run though it has no run.json; empty: nothing. Where a program was killed before it had
-/// written run.json, all is empty.
+/// What the folder holds of a run without run.json; empty if nothing. If a program was killed before it had written
+/// run.json, the files are all empty.
 std::string_view part_of_a_run(const fs::path& path) {
     for (const char* part :
          {layout::metrics, layout::histograms, layout::result, layout::gradients, layout::state, layout::checkpoints})
@@ -108,7 +108,7 @@ NamedTensors state_of(const Trainer& trainer) {
     return tensors;
 }
 
-/// Tensors in their own formats; for a checkpoint in FP32, sealed.
+/// Writes tensors in their own formats; for a checkpoint in FP32, sealed.
 void write_tensors(const fs::path& file, const Trainer& trainer, const NamedTensors& tensors,
                    const std::map<std::string, std::string>& metadata, bool checkpoint = false) {
     std::vector<TensorEntry> entries;
@@ -140,7 +140,7 @@ LineFile::LineFile(fs::path path)
 }
 
 LineFile::LineFile(fs::path path, std::uint64_t keep) : LineFile(std::move(path)) {
-    length_ = keep; // what throws from here on closes the file: it is an object already
+    length_ = keep; // whatever throws from here on closes the file: the object exists already
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0) fail(path_, "cannot be read");
     if (static_cast<std::uint64_t>(status.st_size) < keep)
@@ -219,15 +219,15 @@ void RunFolder::begin() {
         if (fs::create_directories(path_ / part, error); error)
             throw FileError(path_ / part, "cannot be made: " + error.message());
     remove_partial_files(path_);
-    if (fs::remove(path_ / layout::result, error); error) // it goes on, and will end otherwise
+    if (fs::remove(path_ / layout::result, error); error) // the run goes on and will have another result
         throw FileError(path_ / layout::result, "cannot be removed: " + error.message());
-    for (const char* part : {layout::gradients, layout::state}) // of steps that will be made again, or not at all
+    for (const char* part : {layout::gradients, layout::state}) // of steps that will be repeated, or not be reached
         for (const fs::directory_entry& entry : fs::directory_iterator(path_ / part, none))
             if (step_of(entry.path().filename()).value_or(-1) >= step_) {
                 fs::remove(entry.path(), error);
                 if (error) throw FileError(entry.path(), "cannot be removed: " + error.message());
             }
-    std::vector<std::int64_t> steps = checkpoints(path_); // a kill may have come before the third last was removed
+    std::vector<std::int64_t> steps = checkpoints(path_); // a killed program may have left three
     std::erase_if(steps, [&](std::int64_t step) { return step > step_; });
     if (steps.size() > 2) remove_checkpoints_before(steps[steps.size() - 2]);
     metrics_.emplace(path_ / layout::metrics, metrics_bytes_);

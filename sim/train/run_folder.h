@@ -1,4 +1,4 @@
-// The folder of a run: what it was, what happened, and what it can go on from.
+// The folder of a run: its configuration, what happened, and the checkpoints from which it can be resumed.
 //
 //     run.json               configuration, formats, shapes of the parameters (schema_version first)
 //     metrics.jsonl          an object a step
@@ -23,16 +23,16 @@
 
 namespace amp {
 
-/// A text file that grows by lines, and can be cut back to a length that it had. Throws FileError.
+/// A text file that lines are appended to, and that can be cut back to an earlier length. Throws FileError.
 class LineFile {
   public:
     LineFile(std::filesystem::path path, std::uint64_t keep);
     ~LineFile();
     LineFile(LineFile&& other) noexcept;
     LineFile& operator=(LineFile&&) = delete;
-    /// The whole line, or, where it throws, nothing of it.
+    /// Appends the whole line; if it throws, nothing of it.
     void append(const nlohmann::ordered_json& line);
-    /// On the disk when this returns. The length in bytes.
+    /// Returns when all lines are on the disk; the result is the length in bytes.
     std::uint64_t sync();
 
   private:
@@ -43,53 +43,53 @@ class LineFile {
     std::uint64_t length_ = 0;
 };
 
-/// A checkpoint as it lies on the disk, whole and of its step.
+/// A checkpoint read from disk, found complete and of the right step.
 struct Checkpoint {
     std::unique_ptr<TensorFile> file;
     nlohmann::ordered_json state;
 };
 
-/// The folder of one run, while it is recorded. Nothing in it changes before begin(): what several runs need is checked
-/// for all of them before the first is written.
+/// The folder of one run while it is recorded. Nothing in it changes before begin(), so several runs can all be checked
+/// before the first is written.
 class RunFolder {
   public:
-    /// Takes hold of the folder and looks whether a run of that configuration can be recorded in it: a new one, or,
-    /// with `resume`, also the one that was begun there. Throws FileError if it cannot: a program records into it, it
-    /// holds a run already or parts of another's, or its configuration differs, naming what.
+    /// Locks the folder and checks that a run with that configuration can be recorded in it: a new one or, with
+    /// `resume`, also the one that was begun there. Throws FileError if not: if a program records into it, if it holds
+    /// a run already or parts of another one, or if its configuration differs, saying where.
     RunFolder(std::filesystem::path path, const nlohmann::ordered_json& configuration, bool resume);
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-    /// What the user should be told of the folder; empty: nothing.
+    /// A warning about the folder for the user; may be empty.
     [[nodiscard]] const std::string& warning() const { return lock_->warning(); }
-    /// Whether the folder holds this run, and lines of it.
+    /// Whether the folder holds this run, and whether lines of it were logged.
     [[nodiscard]] bool begun() const { return begun_; }
     [[nodiscard]] bool holds_steps() const;
-    /// The whole lines of metrics.jsonl, which is read for that. Throws FileError.
+    /// The number of whole lines in metrics.jsonl, which is read to count them. Throws FileError.
     [[nodiscard]] std::int64_t logged_steps() const;
-    /// Whether a run has ended here, and left its result.
+    /// Whether a run has ended here and left its result.
     [[nodiscard]] bool ended() const;
-    /// Steps that a folder has checkpoints of, ascending; empty for no folder.
+    /// The steps of a folder's checkpoints, ascending; empty if there is no folder.
     static std::vector<std::int64_t> checkpoints(const std::filesystem::path& path);
-    /// Throws FileError for a checkpoint that is damaged, or of another step than its name says.
+    /// Throws FileError if the checkpoint is damaged or of another step than its name says.
     static Checkpoint open_checkpoint(const std::filesystem::path& path, std::int64_t step);
-    /// Puts the trainer where checkpoint `step` was, from which begin() then goes on, and calls read(notes). Throws
-    /// FileError for a damaged one, or one of another run, if the logs have lost lines that it counts on, and for
-    /// whatever read() throws.
+    /// Restores the trainer from checkpoint `step`, from which begin() then continues, and calls read(notes). Throws
+    /// FileError if the checkpoint is damaged or of another run, or if the logs have lost lines from before it; and
+    /// what read() throws.
     void restore(Trainer& trainer, std::int64_t step,
                  const std::function<void(const nlohmann::ordered_json& notes)>& read);
-    /// Makes the folder ready for the next step: cuts and removes what was recorded after the checkpoint (without
-    /// restore(): everything) and removes its unfinished files. Comes before all that follows. Throws FileError.
+    /// Prepares the folder for the next step: removes what was recorded after the restored checkpoint (without
+    /// restore(): everything) and unfinished files. To be called before the functions below. Throws FileError.
     void begin();
 
     void append_metrics(const nlohmann::ordered_json& line) { metrics_->append(line); }
-    /// Between compute() and apply().
+    /// To be called between compute() and apply().
     void record_gradients(const Trainer& trainer, const StepResult& step);
     void record_state(const Trainer& trainer);
-    /// Where the run is before `step`; atomic. restore() reads `notes` again. Checkpoints before `oldest` are
+    /// Writes the state before `step`, atomically, with `notes` for restore(). Checkpoints before step `oldest` are
     /// removed.
     void checkpoint(const Trainer& trainer, const nlohmann::ordered_json& notes, std::int64_t step,
                     std::int64_t oldest);
-    /// Atomic; replaces what an earlier end left.
+    /// Writes the result, atomically; replaces an earlier one.
     void write_result(const nlohmann::ordered_json& result) const;
 
   private:
@@ -99,17 +99,17 @@ class RunFolder {
     std::unique_ptr<FolderLock> lock_;
     nlohmann::ordered_json configuration_;
     bool begun_ = false;
-    std::int64_t step_ = 0;                                  ///< from which begin() goes on
-    std::uint64_t metrics_bytes_ = 0, histograms_bytes_ = 0; ///< that begin() keeps
+    std::int64_t step_ = 0;                                  ///< the step from which begin() continues
+    std::uint64_t metrics_bytes_ = 0, histograms_bytes_ = 0; ///< lengths to which begin() cuts the logs
     std::optional<LineFile> metrics_, histograms_;
 };
 
-/// Removes what programs that were killed were writing in the folder of a run; whoever calls holds its lock.
+/// Removes files that killed programs left unfinished in the folder of a run; the caller must hold its lock.
 void remove_partial_files(const std::filesystem::path& run);
 
-/// An object of metrics.jsonl.
+/// A step as a line of metrics.jsonl.
 nlohmann::ordered_json metrics_of(const StepResult& step);
-/// Its "scaling": what every cast with scales of the step did, by tensor; null where nothing is scaled.
+/// The entry "scaling" of that line: what each cast with a scale did in the step, by tensor; null without such casts.
 nlohmann::ordered_json scalings_of(const Backend& backend);
 
 } // namespace amp

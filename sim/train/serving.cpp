@@ -26,7 +26,7 @@ Json read_configuration(const fs::path& run) {
     return read_json_object(run / run_layout::configuration);
 }
 
-/// Parameters by name, from the last checkpoint.
+/// The parameters by name, read from the last checkpoint.
 std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
     const std::vector<std::int64_t> steps = RunFolder::checkpoints(run);
     if (steps.empty()) throw FileError(run, "holds no checkpoint: train with --checkpoint-every");
@@ -41,7 +41,7 @@ std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
     return values;
 }
 
-/// What a tensor takes in its own format, or in what it is cast to.
+/// The bytes of a tensor in its own format, or in the format it is cast to.
 double bytes_of(const Program& p, TensorId id, const FormatSpec& own) {
     const auto cast_of = [&](const Instruction& i) {
         const auto* const q = std::get_if<op::Quantize>(&i.op);
@@ -60,7 +60,7 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
     Precision precision = o.precision;
     precision.scaling.reset();
     precision.serving = serving;
-    if (serving.weights && serving.activations) { // a product of narrow operands
+    if (serving.weights && serving.activations) { // a product of two narrow operands
         precision.scaling =
             ScalingRecipe{.name = "served", .source = "", .input = *serving.activations, .weight = *serving.weights};
         precision.serving.weights.reset();

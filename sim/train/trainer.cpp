@@ -11,7 +11,7 @@ namespace amp {
 
 namespace {
 
-/// The largest finite magnitude, divided by the scale that it contains.
+/// The largest finite magnitude, divided by the loss scale.
 double largest(std::span<const float> values, double scale) {
     float max = 0;
     for (const float x : values) {

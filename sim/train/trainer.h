@@ -1,4 +1,4 @@
-// A network in training: the programs of a step, run in emulated precision.
+// Trains a network: runs the programs of a step in emulated precision.
 //
 //     Trainer trainer(options, digits_data());
 //     while (trainer.steps() < 300) log(trainer.step());
@@ -14,29 +14,30 @@ namespace amp {
 struct StepResult {
     std::int64_t step = 0;
     double loss = 0;  ///< mean over micro-batches and replicas; may be infinite or NaN
-    double scale = 1; ///< of the loss in this step
+    double scale = 1; ///< loss scale of this step
     bool found_inf = false;
     ScalerVerdict verdict = ScalerVerdict::step;
-    double gradient_norm = 0; ///< after unscaling, before clipping; of all parameters
+    double gradient_norm = 0; ///< norm over all parameters, after unscaling and before clipping
     double learning_rate = 0;
     double amax_weight = 0,
-           amax_activation = 0; ///< largest finite magnitude of unscaled gradients; watched activations
+           amax_activation = 0; ///< largest finite magnitudes of unscaled gradients: weights', watched activations'
     UpdateCounts updates{};
 };
 
 class Trainer {
   public:
-    /// On the processor. threads: 0 for every core; results do not depend on it. The dataset must outlive this.
+    /// Trains on the processor. `threads`: 0 for every core; results do not depend on it. The dataset must outlive the
+    /// trainer.
     Trainer(const TrainOptions& options, const Dataset& data, int threads = 0);
     Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make);
 
-    /// One step. Throws std::runtime_error where the loss scaler gives up.
+    /// One step. Throws std::runtime_error if the loss scaler gives up.
     StepResult step() { return apply(compute()); }
-    /// The same in two halves, between which gradients still contain the loss scale.
+    /// A step in two halves; between them gradients are still multiplied by the loss scale.
     StepResult compute();
     StepResult apply(StepResult result);
 
-    /// The network as it is, in the same precision, on all validation data (of measurements, on whole batches of it).
+    /// The present network in the same precision on all validation data (in whole batches if targets are real numbers).
     Evaluation evaluate();
 
     [[nodiscard]] std::int64_t steps() const { return step_; }
@@ -45,13 +46,13 @@ class Trainer {
     [[nodiscard]] Backend& backend() { return *backend_; }
     [[nodiscard]] const Backend& backend() const { return *backend_; }
 
-    /// All that a run goes on from.
+    /// The state, besides tensors, from which a run continues.
     struct State {
         std::int64_t step = 0, updates = 0;
         LossScalerState scaler{};
     };
     [[nodiscard]] State state() const { return {step_, updates_, scaler_}; }
-    /// The tensors that belong to it: parameters and the optimizer's.
+    /// The tensors of the state: parameters and optimizer state.
     [[nodiscard]] std::vector<TensorId> state_tensors() const;
     void restore(const State& state);
 

@@ -1,4 +1,4 @@
-// What the benchmarks share: how one is registered, and a main that says what was measured on what.
+// Shared by the benchmarks: registration, and a main that says what was measured on what.
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -11,7 +11,7 @@
 
 namespace amp::bench {
 
-/// Five timed runs; the body measures the time itself.
+/// Registers a benchmark of five timed runs; the body measures the time itself.
 template <class Body>
 void add(const std::string& name, const Body& body) {
     benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
@@ -23,7 +23,7 @@ inline double seconds(const std::function<void()>& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Runs what was added. `ratio` says what the figures of that name are.
+/// Runs the registered benchmarks. `ratio` explains the figures called "ratio".
 inline void run(int argc, char** argv, const char* ratio) {
     benchmark::Initialize(&argc, argv);
 #if defined(__clang__)

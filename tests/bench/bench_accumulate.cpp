@@ -1,9 +1,9 @@
-// Matrix products by every accumulator, in multiply-adds a second, beside the FP32 product's in the same process.
+// Matrix products with every accumulator, in multiply-adds a second, beside the FP32 product in the same process.
 //
 //     cmake -B build/bench -DAMPSCOPE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
 //     cmake --build build/bench --target bench_accumulate && build/bench/bin/bench_accumulate
 //
-// A sample of every product is compared with formats/dot.h first; one that differs prints an error and no figure.
+// A sample of every product is first compared with formats/dot.h; if one differs, an error is printed and no figure.
 #include "bench.h"
 
 #include <ampscope/formats/batch.h>
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
                   "hopper-mma-fp8", "blackwell-fp8", "exact", "pairwise", "kahan", "bf16"})
                 bench::add(fmt::format("{}/{}/threads:{}", name, n, threads),
                            [=](benchmark::State& s) { run(s, name, n, threads, 1); });
-    // Numbers as small as gradients may be: beyond what is done in float.
+    // Numbers as small as gradients can be: out of reach of the kernel in float.
     for (const char* name : {"hopper-bf16", "hopper-tf32", "ampere-tf32"})
         bench::add(fmt::format("{}/1024/tiny", name), [=](benchmark::State& s) { run(s, name, 1024, 1, 0x1p-50F); });
     bench::run(argc, argv, "GMAC/s: 10^9 multiply-adds a second; of_FP32: to the FP32 product");

@@ -3,8 +3,8 @@
 //     cmake -B build/bench -DAMPSCOPE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
 //     cmake --build build/bench --target bench_batch && build/bench/bin/bench_batch
 //
-// Arrays beyond the last-level cache for one thread and two, and arrays in the second-level cache. Every result is
-// compared with the plain code's first; a benchmark that differs prints an error and no figure.
+// Arrays larger than the last-level cache for one thread and two, and arrays in the second-level cache. Every result is
+// first compared with the plain code's; if one differs, an error is printed and no figure.
 #include "bench.h"
 
 #include <ampscope/formats/arithmetic.h>
@@ -30,9 +30,9 @@ using bench::add;
 
 namespace {
 
-constexpr std::size_t cached = 128 << 10; // elements: 512 KiB in and as much out
+constexpr std::size_t cached = 128 << 10; // elements: 512 KiB in and 512 KiB out
 
-/// Elements of an array as large as the last-level cache, at least 512 MiB; in and out together are twice that.
+/// Elements of an array as large as the last-level cache, at least 512 MiB; in and out together are twice as large.
 std::size_t large() {
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return std::max<std::size_t>(std::size_t{512} << 20, static_cast<std::size_t>(std::max(cache, 0L))) / sizeof(float);
@@ -64,7 +64,7 @@ void fill(const FormatSpec& f, std::span<float> values, bool in_format = false) 
                     values.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
-/// The copy that everything is compared with: a plain loop that moves as many bytes in and out.
+/// The copy that everything is compared with: a plain loop that moves the same number of bytes in and out.
 template <class In, class Out>
 struct CopyKernel {
     AMPSCOPE_KERNEL void run(const In* in, Out* out, std::size_t n) {
@@ -108,7 +108,7 @@ void compare(benchmark::State& state, std::span<const In> in, std::span<Out> out
     state.counters["copy_Gelem/s"] = static_cast<double>(n) / best_copy * 1e-9;
 }
 
-/// Whether the first results and the last thousand are the plain code's.
+/// Whether the first and the last thousand results are those of the plain code.
 template <class Out, class Plain>
 bool agrees(std::span<const Out> out, const Plain& plain) {
     const auto same = [&](std::size_t i) {

@@ -1,11 +1,11 @@
-// The exact histogram (all formats and scales at once) as a ratio to reading the same bytes and throwing them away, in
+// The exact histogram (all formats and scales at once) as a ratio to reading the same bytes without using them, in
 // memory and from a file in the page cache.
 //
 //     cmake -B build/bench -DAMPSCOPE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
 //     cmake --build build/bench --target bench_histogram && build/bench/bin/bench_histogram
 //
-// The array is twice the last-level cache, at least 1 GiB. Counts are compared with one-by-one counting first; a
-// benchmark that differs prints an error and no figure. The file goes into TMPDIR.
+// The array is twice the last-level cache, at least 1 GiB. Counts are first compared with one-by-one counting; if they
+// differ, an error is printed and no figure. The file is made in TMPDIR.
 #include "bench.h"
 
 #include <ampscope/sim/analysis/measure.h>
@@ -31,14 +31,14 @@ using bench::add;
 
 namespace {
 
-constexpr std::size_t period = 4 << 20; // bytes: data repeat after this many
+constexpr std::size_t period = 4 << 20; // bytes after which the data repeat
 constexpr std::size_t piece = 1 << 20;
 using Work = std::function<void(int threads)>;
 
 struct Data {
     const char* name;
     DType dtype;
-    float (*make)(std::mt19937& random); // for FP32
+    float (*make)(std::mt19937& random); // makes FP32 numbers
 };
 
 float normal(std::mt19937& random) { return std::normal_distribution<float>()(random); }
@@ -118,7 +118,7 @@ MagnitudeStatistics count_memory(DType dtype, int threads) {
     return total.statistics();
 }
 
-/// What one-by-one counting makes of the array: its period, times.
+/// The counts of the array by one-by-one counting: those of a period, times the number of periods.
 MagnitudeHistogram expected(DType dtype) {
     MagnitudeHistogram h;
     const int width = info(dtype).bits;
@@ -128,7 +128,7 @@ MagnitudeHistogram expected(DType dtype) {
     return h;
 }
 
-/// Time by the clock, and of the processors together.
+/// Wall-clock time, and processor time of all threads together.
 struct Times {
     double wall = 1e9, cpu = 1e9;
 
@@ -146,7 +146,7 @@ Times timed(const Work& work, int threads) {
             static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC};
 }
 
-/// Times work and, alternating with it, reading; reports the ratio of the best times. On a machine that others use too,
+/// Times work and, alternating with it, reading; reports the ratio of the best times. On a machine with other users
 /// cpu_ratio says more.
 void compare(benchmark::State& state, int threads, std::uint64_t numbers, const Work& read, const Work& work) {
     Times best_read, best_work;

@@ -3,8 +3,8 @@
 //     cmake -B build/bench -DAMPSCOPE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
 //     cmake --build build/bench --target bench_matmul && build/bench/bin/bench_matmul
 //
-// Every product is compared with the plain loop first (a sample of its elements where it is large); one that differs
-// prints an error and no figure.
+// Every product is first compared with the plain loop (large ones by a sample of elements); if one differs, an error is
+// printed and no figure.
 #include "bench.h"
 
 #include <ampscope/sim/backend/cpu/detail/matmul.h>
@@ -24,7 +24,7 @@ using bench::seconds;
 
 namespace {
 
-/// Multiply-adds that need nothing but registers: enough chains to hide their latency.
+/// Multiply-adds on registers only, in enough chains to hide their latency.
 struct PeakKernel {
     static constexpr int chains = 16, lanes = 16;
     AMPSCOPE_KERNEL void run(std::int64_t n, float* result) {
@@ -71,7 +71,7 @@ void run(benchmark::State& state, Eigen::Index n, int threads) {
     for (Matrix* x : {&a, &b})
         for (Eigen::Index i = 0; i < n * n; ++i) x->data()[i] = normal(random);
     const auto ours = [&] { cpu::matmul({a.data(), n, 1}, {b.data(), n, 1}, c.data(), n, n, n, threads); };
-    // Eigen's threads need OpenMP; for two, each of two threads makes half of the rows.
+    // Eigen's threads need OpenMP; with two threads each computes half of the rows.
     const auto eigen = [&] {
         const auto share = static_cast<std::uint64_t>((n + threads - 1) / threads);
         for_each_chunk(static_cast<std::uint64_t>(n), share, threads, [&](std::uint64_t begin, std::uint64_t end) {

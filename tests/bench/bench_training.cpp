@@ -3,7 +3,8 @@
 //     cmake -B build/bench -DAMPSCOPE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
 //     cmake --build build/bench --target bench_training && build/bench/bin/bench_training
 //
-// Two threads must leave the same bits as one first; a precision in which they do not prints an error and no figure.
+// Two threads must first give the same bits as one; for a precision where they do not, an error is printed and no
+// figure.
 #include "bench.h"
 
 #include <ampscope/sim/train/configuration.h>
@@ -18,7 +19,7 @@ using namespace amp;
 
 namespace {
 
-/// Tokens of a made-up language: only the amount of work counts.
+/// Tokens of a made-up language: only the amount of work matters.
 Dataset tokens(std::int64_t context, std::int64_t vocabulary) {
     return {.name = "tokens",
             .input = {context},
@@ -74,7 +75,7 @@ void run(benchmark::State& state, const Case& network, const char* name, int thr
     double best = 1e9, best_plain = 1e9;
     for ([[maybe_unused]] auto _ : state) {
         double t = 1e9;
-        for (int i = 0; i < 4; ++i) { // by turns, so that both meet the same moods of the machine
+        for (int i = 0; i < 4; ++i) { // in turns, so that both meet the same load of the machine
             best_plain = std::min(best_plain, step_seconds(plain));
             t = std::min(t, step_seconds(ours));
         }

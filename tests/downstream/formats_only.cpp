@@ -1,4 +1,4 @@
-// formats/ alone, with nothing but the standard library: what a cross build can run.
+// formats/ alone, with only the standard library: what a cross build can run.
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/codec.h>
 

@@ -1,4 +1,4 @@
-// A consumer: one use of each library, spelled as in the README.
+// A user's program: one use of each library, written as in the README.
 #include <ampscope/formats/batch.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/analysis/histogram.h>

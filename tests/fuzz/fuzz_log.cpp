@@ -7,7 +7,7 @@
 
 namespace {
 
-/// The file in memory under a name with that extension, by which readers choose.
+/// The file in memory under a name with that extension, by which readers tell the kind of file.
 std::filesystem::path named(const std::filesystem::path& file, const char* extension) {
     static const std::filesystem::path folder = [] {
         std::string pattern = (std::filesystem::temp_directory_path() / "ampscope-fuzz-XXXXXX").string();
@@ -23,7 +23,7 @@ std::filesystem::path named(const std::filesystem::path& file, const char* exten
 
 } // namespace
 
-// A log of steps, as amp-loss-scale reads and replays it. The bits of the first byte choose the kind of file and the
+// A log of steps, read and replayed as by amp-loss-scale. The bits of the first byte choose the kind of file and the
 // options.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
         const auto path = named(amp::fuzz::memory_file(data + 1, size - 1), extension);
         amp::GradientLog log = amp::read_gradient_log(path, options);
-        if (log.steps.back().step - log.steps.front().step > 100'000) return 0; // right, but slow
+        if (log.steps.back().step - log.steps.front().step > 100'000) return 0; // correct, but slow
         const std::vector<amp::LossScaleFindings> logs = {amp::loss_scale_findings(std::move(log), options)};
         terminal_of(amp::loss_scale_tool::document_of(logs, options), false);
         amp::loss_scale_tool::json_report(logs, {}, options);

@@ -4,8 +4,8 @@
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/tools/amp-histogram/document.h>
 
-// A report of amp-histogram, as --merge reads it. The bits of the first byte choose the options, which the report must
-// share; what is read must be written so that it can be read again.
+// A report of amp-histogram, read as by --merge. The bits of the first byte choose the options, which the report must
+// have been counted with; what is read must be writable in a form that can be read again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
     amp::HistogramOptions options;
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     amp::detail::summarize(findings, {"report.json"}, options);
     std::string text;
     amp::histogram_tool::write_json(findings, options, [&](std::string_view piece) { text += piece; });
-    amp::read_histogram_report(
-        amp::fuzz::memory_file(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()), options);
+    amp::read_histogram_report(amp::fuzz::memory_file(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()),
+                               options);
     return 0;
 }

@@ -1,6 +1,6 @@
 #include "harness.h"
 
-// The first byte chooses the dtype that the user names for lost ones, or none.
+// The first byte chooses the dtype that the user gives for lost ones, or none.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
     amp::OpenOptions options;

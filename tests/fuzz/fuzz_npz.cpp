@@ -1,6 +1,6 @@
 #include "harness.h"
 
-// An archive as it is, or anything else as the .npy member of a valid one.
+// If the input is an archive, it is used as it is, else as the .npy member of a valid archive.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     std::string bytes(reinterpret_cast<const char*>(data), size);
     if (!bytes.starts_with("PK")) bytes = amp::fuzz::zip_of({{"a.npy", bytes}, {"b.npy", bytes}});

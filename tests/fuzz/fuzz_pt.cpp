@@ -1,6 +1,6 @@
 #include "harness.h"
 
-// An archive as it is, or anything else as the pickle of a valid one with two storages.
+// If the input is an archive, it is used as it is, else as the pickle of a valid archive with two storages.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     std::string bytes(reinterpret_cast<const char*>(data), size);
     if (!bytes.starts_with("PK"))

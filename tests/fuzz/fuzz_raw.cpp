@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-// The first byte chooses the dtype, the second how many of the 8-byte extents that follow are the shape.
+// The first byte chooses the dtype, the second how many of the following 8-byte numbers are the shape.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size < 2 || data[0] >= amp::dtypes.size() || size < 2 + std::size_t{8} * data[1]) return 0;
     amp::OpenOptions options;

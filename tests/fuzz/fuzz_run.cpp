@@ -7,8 +7,8 @@
 
 namespace {
 
-/// A run folder whose files are the parts of the input, which byte 0x1e separates. An empty part is a file that is not
-/// there, since an empty run.json is a damaged one, behind which nothing else would be read.
+/// A run folder whose files are the parts of the input, separated by byte 0x1e. An empty part means that the file is
+/// missing, since after an empty, so damaged, run.json nothing else would be read.
 std::filesystem::path run_folder(std::string_view input) {
     static const std::filesystem::path folder = [] {
         std::string pattern = (std::filesystem::temp_directory_path() / "ampscope-fuzz-XXXXXX").string();
@@ -26,7 +26,7 @@ std::filesystem::path run_folder(std::string_view input) {
 
 } // namespace
 
-// A run folder, as amp-report reads it, twice with a run in FP32 for comparison: all that a page may say of it.
+// A run folder, read as by amp-report twice, with an FP32 run for comparison: everything that a page may say about it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::filesystem::path folder = run_folder({reinterpret_cast<const char*>(data), size});
     const amp::report_tool::ReportOptions options;

@@ -1,4 +1,4 @@
-// What every harness does: the input as a file in memory, opened by one reader and read to the end.
+// Shared by all harnesses: the input is a file in memory, which one reader opens and reads to its end.
 #pragma once
 
 #include <ampscope/sim/io/byte_file.h>
@@ -33,7 +33,7 @@ inline std::uint32_t crc32(std::string_view bytes) {
     return ~crc;
 }
 
-/// A zip archive of stored members with right checksums: what fuzzed bytes would never pass by themselves.
+/// A zip archive of stored members with correct checksums, which fuzzed bytes would never have by themselves.
 inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>& members) {
     std::string local, central;
     for (const auto& [name, data] : members) {
@@ -49,12 +49,12 @@ inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>
            little_endian(local.size(), 4) + little_endian(0, 2);
 }
 
-/// Reads every tensor, stopping after 64 MiB of it: a deflated member or an expanded view may rightly be long. Every
-/// exception but FileError, and every stream of another length than its entry says, ends the process.
+/// Reads every tensor, but at most 64 MiB in all: a deflated member or an expanded view may well be longer. Any
+/// exception other than FileError, and a stream whose length differs from its entry's, ends the process.
 inline void read_all(const TensorFile& file) {
     constexpr std::uint64_t limit = 64 << 20;
     static std::vector<std::byte> chunk(24 * 4096);
-    std::uint64_t budget = limit; // of the whole file
+    std::uint64_t budget = limit; // for the whole file
     for (std::size_t i = 0; i < file.tensors().size() && budget > 0; ++i) {
         const std::uint64_t bytes = file.tensors()[i].bytes;
         std::uint64_t total = 0;
@@ -62,7 +62,7 @@ inline void read_all(const TensorFile& file) {
             const auto stream = file.stream(i);
             for (std::size_t n = chunk.size(); n == chunk.size() && total < budget; total += n) n = stream->read(chunk);
         } catch (const FileError&) {
-            continue; // a member that turns out broken; the others must still be read
+            continue; // a damaged member; the others must still be read
         }
         if (total < budget ? total != bytes : total > bytes) std::abort();
         budget -= std::min(budget, total);

@@ -1,4 +1,4 @@
-// amp-adam's inputs, asked one after another.
+// Asks amp-adam's questions about one input after another.
 #pragma once
 
 #include <ampscope/tools/amp-adam/options.h>
@@ -7,11 +7,11 @@
 namespace amp::adam_tool {
 
 struct AdamAnswer {
-    std::vector<AdamFindings> inputs; ///< those of which something can be said
-    std::vector<std::string> errors;  ///< a line for each file that cannot be read
+    std::vector<AdamFindings> inputs; ///< the inputs with an answer
+    std::vector<std::string> errors;  ///< one line for each file that cannot be read
 };
 
-/// Warnings and errors are told as they come.
+/// Reports warnings and errors as they come.
 AdamAnswer ask(const AdamToolOptions& options, const Tell& tell, const Watch& watch);
 
 } // namespace amp::adam_tool

@@ -1,4 +1,4 @@
-// Operands of dot products at which models of matrix hardware part.
+// Operands of dot products for which models of matrix hardware differ.
 #pragma once
 
 #include <ampscope/formats/spec.h>
@@ -14,12 +14,12 @@ enum class DotInputs : std::uint8_t { normal, uniform, random_bits, cancelling, 
 inline constexpr std::array<std::string_view, 7> dot_inputs_names = {
     "normal", "uniform", "random bits", "cancelling", "subnormal", "half zeros", "NaN and infinities"};
 
-/// n values of the format; which ones depends on kind, seed and position alone. Cancelling: every second number of
-/// `second` operands is that before it, of first ones its negative, so that products cancel in pairs.
+/// n values of the format, which depend only on kind, seed and position. Cancelling: in `second` operands every other
+/// number equals the one before it, in first operands it is its negative, so that products cancel in pairs.
 std::vector<float> dot_inputs(DotInputs kind, const FormatSpec& format, std::uint32_t seed, std::size_t n,
                               bool second = false);
 
-/// A published vector of tensor cores: sparse operands and the sum so far.
+/// A published test vector for tensor cores: sparse operands and the sum so far.
 struct DotVector {
     std::string_view id;
     FormatSpec format;

@@ -1,4 +1,4 @@
-// How the cases of op_cases.h are made.
+// Builds the cases of op_cases.h.
 #pragma once
 
 #include <ampscope/tools/amp-crosscheck/op_cases.h>
@@ -10,7 +10,7 @@ namespace amp::crosscheck_tool {
 
 inline constexpr std::string_view formats_of_tensors[] = {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"};
 
-/// Makes a program of one op.
+/// Builds a program of one op.
 class Builder {
   public:
     explicit Builder(std::string name) { case_.name = std::move(name); }
@@ -22,7 +22,7 @@ class Builder {
         if (fill != Fill::zero) case_.operands.push_back({{index}, fill});
         return {index};
     }
-    /// A tensor that is kept in the format under a scale.
+    /// Adds a tensor that is kept in the format under a scale.
     TensorId scaled_tensor(Shape shape, std::string_view f, Fill fill) {
         const TensorId id = tensor(std::move(shape), "fp32", fill);
         case_.program[id].scaled_as = format(f);

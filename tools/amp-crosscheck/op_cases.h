@@ -1,4 +1,4 @@
-// Every op on its own: small programs over shapes, formats and options, with operands full of edge values.
+// Every op by itself: small programs with many shapes, formats and options, and operands full of edge values.
 #pragma once
 
 #include <ampscope/sim/backend/backend.h>
@@ -9,13 +9,13 @@
 
 namespace amp::crosscheck_tool {
 
-/// What fills an operand.
+/// How an operand is filled.
 enum class Fill : std::uint8_t {
     edges,    ///< normal and random-bit numbers, zeros, limits of the format, ties, infinities, NaN
-    finite,   ///< the same without infinities and NaN
+    finite,   ///< like edges, without infinities and NaN
     ordinary, ///< normal numbers
-    indices,  ///< whole numbers from 0 up to `limit`, below
-    targets,  ///< the same, and some below zero
+    indices,  ///< whole numbers from 0 to `limit` - 1
+    targets,  ///< like indices, some of them negative
     positive, ///< magnitudes of normal numbers
     one,
     zero
@@ -25,14 +25,14 @@ struct OpCase {
     std::string name; ///< "norm layer 5x17 bf16"
     Program program;  ///< one op, in forward
     std::vector<std::pair<TensorId, Fill>> operands{};
-    std::int64_t limit = 1; ///< of indices
+    std::int64_t limit = 1; ///< indices are below it
     StepContext context{};
 };
 
-/// The cases; at least one of every op.
+/// The cases; at least one for every op.
 std::vector<OpCase> op_cases();
 
-/// Gives the operands their numbers, values of the operands' formats that depend on the seed alone.
+/// Fills the operands with values of their formats, which depend only on the seed.
 void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed);
 
 } // namespace amp::crosscheck_tool

@@ -1,4 +1,4 @@
-// A device against the processor: everything that sim/backend/cuda computes, bit for bit.
+// Compares a device with the processor, bit for bit: everything that sim/backend/cuda computes.
 #pragma once
 
 #include <ampscope/sim/backend/cuda/device.h>
@@ -13,16 +13,16 @@
 
 namespace amp::crosscheck_tool {
 
-/// What is compared. `accumulators` needs a device; the host has no tensor cores.
+/// The parts that can be compared. `accumulators` needs a device; the host has no tensor cores.
 inline constexpr std::array<std::string_view, 5> replay_parts = {"conversions", "ops", "accumulators", "training",
                                                                  "speed"};
 
 struct ReplayOptions {
     CudaDevice device{};
-    std::vector<std::string> parts{}; ///< of replay_parts; empty: all
+    std::vector<std::string> parts{}; ///< parts to compare, from replay_parts; empty: all
     bool quick = false;               ///< samples instead of all 2^32 floats, fewer products, runs of 5 steps
-    std::int64_t steps = 100;         ///< of training runs
-    std::filesystem::path record{};   ///< a folder for hardware vectors; empty: none are kept
+    std::int64_t steps = 100;         ///< steps of each training run
+    std::filesystem::path record{};   ///< folder for recorded hardware vectors; empty: they are not kept
 };
 
 struct ReplayMismatch {
@@ -36,7 +36,7 @@ struct ReplayRow {
     std::optional<ReplayMismatch> first{};
     std::string note{};
 
-    /// Counts one comparison of bits.
+    /// Counts a comparison of bits.
     template <class Where>
     void expect(std::uint32_t got, std::uint32_t want, const Where& where) {
         ++cases;
@@ -63,7 +63,7 @@ struct Replay {
 /// Called with every finished row.
 using ReplayProgress = std::function<void(const ReplayRow&)>;
 
-/// Throws std::runtime_error for faults of the device, FileError where recordings cannot be written.
+/// Throws std::runtime_error if the device fails, FileError if recordings cannot be written.
 Replay replay(const ReplayOptions& options, const ReplayProgress& progress);
 
 // The parts.

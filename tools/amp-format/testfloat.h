@@ -1,5 +1,5 @@
-// One operation on lines of hexadecimal operands, in the layout of Berkeley TestFloat 3 (testfloat_gen and
-// testfloat_ver), so that its generators and judges apply to every format here.
+// Computes one operation on lines of hexadecimal operands, in the layout of Berkeley TestFloat 3 (testfloat_gen and
+// testfloat_ver), so that TestFloat can test every format here.
 #pragma once
 
 #include <ampscope/formats/arithmetic.h>
@@ -23,7 +23,7 @@ std::string testfloat_functions();
 void check(const EvalOptions& options);
 
 /// Reads operands line by line and prints each line with result and flags appended. Throws FileError for a malformed
-/// line (naming it), and where standard input or output fails.
+/// line, which it names, and if standard input or output fails.
 void evaluate(const EvalOptions& options);
 
 } // namespace amp::format_tool

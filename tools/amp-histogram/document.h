@@ -1,4 +1,4 @@
-// The reports that programs read: JSON and CSV.
+// The reports for programs: JSON and CSV.
 #pragma once
 
 #include <ampscope/tools/amp-histogram/options.h>
@@ -10,7 +10,7 @@
 
 namespace amp::histogram_tool {
 
-/// The definitions printed beside the numbers.
+/// The definitions that are printed beside the numbers.
 std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramOptions& options);
 
 /// Schema version 1. No time, no host: the same findings give the same bytes.

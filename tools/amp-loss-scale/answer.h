@@ -1,4 +1,4 @@
-// amp-loss-scale's inputs, asked one after another.
+// Asks amp-loss-scale's questions about one input after another.
 #pragma once
 
 #include <ampscope/tools/amp-loss-scale/options.h>
@@ -7,11 +7,11 @@
 namespace amp::loss_scale_tool {
 
 struct LossScaleAnswer {
-    std::vector<LossScaleFindings> logs; ///< those of which something can be said
-    std::vector<std::string> errors;     ///< a line for each file and folder that cannot be read
+    std::vector<LossScaleFindings> logs; ///< the inputs with an answer
+    std::vector<std::string> errors;     ///< one line for each file and folder that cannot be read
 };
 
-/// A folder of run folders stands for them. Warnings and errors are told as they come.
+/// A folder of run folders stands for those. Reports warnings and errors as they come.
 LossScaleAnswer ask(const LossScaleToolOptions& options, const Tell& tell, const Watch& watch);
 
 } // namespace amp::loss_scale_tool

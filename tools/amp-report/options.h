@@ -1,4 +1,4 @@
-// What the command line of amp-report says.
+// The command line of amp-report.
 #pragma once
 
 #include <ampscope/sim/analysis/histogram.h>
@@ -12,12 +12,12 @@ namespace amp::report_tool {
 
 struct ReportOptions {
     std::vector<std::filesystem::path> paths; ///< empty: train the standard comparison
-    std::string html, markdown, json;         ///< empty: none; "-": standard output
-    std::filesystem::path keep;               ///< where the standard comparison's runs stay; empty: nowhere
+    std::string html, markdown, json;         ///< output paths; empty: none; "-": standard output
+    std::filesystem::path keep;               ///< folder that keeps the standard comparison's runs; empty: none
     RecommendationOptions recommendation;
     std::size_t worst = 10;
     int threads = 0;
-    std::string command; ///< as it was typed
+    std::string command; ///< the command as it was typed
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

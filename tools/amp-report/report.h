@@ -9,7 +9,7 @@ namespace amp::report_tool {
 
 struct Report {
     ComparisonFindings findings;
-    std::vector<std::string> commands; ///< that trained the runs, where they are known
+    std::vector<std::string> commands; ///< the commands that trained the runs, if known
 };
 
 Document document_of(const Report& report, const ReportOptions& options);
@@ -23,7 +23,7 @@ std::optional<TableBlock> departure_table(const ComparisonGroup& group);
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);
 
-/// Its pictures, likewise.
+/// The figures of a group's section; empty if nothing is known.
 std::optional<FigureBlock> loss_figure(const ComparisonGroup& group);
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group);
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);

@@ -1,4 +1,4 @@
-// The comparison that amp-report makes of itself: two networks in seven precisions, three seeds each.
+// The standard comparison of amp-report: two networks in seven precisions with three seeds each.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,9 @@
 
 namespace amp::report_tool {
 
-/// Trains its runs and records them in `folder`, a folder for each network and seed. Returns the commands of amp-train
-/// that do the same from that folder. `progress` is told of steps done, of how many. Throws FileError.
+/// Trains the runs and records them in `folder`, in a folder for each network and seed. Returns the commands of
+/// amp-train that do the same from that folder. `progress` is called with the number of steps done and of all steps.
+/// Throws FileError.
 std::vector<std::string>
 train_standard_comparison(const std::filesystem::path& folder, int threads,
                           const std::function<void(std::int64_t done, std::int64_t of)>& progress);

@@ -1,4 +1,4 @@
-// What amp-train was asked to do.
+// The command line of amp-train.
 #pragma once
 
 #include <ampscope/sim/train/experiment.h>
@@ -10,20 +10,20 @@ namespace amp::train_tool {
 
 struct TrainToolOptions {
     std::vector<TrainOptions> runs;
-    std::filesystem::path text, npz; ///< data other than the model's own
+    std::filesystem::path text, npz; ///< paths of data to use instead of the model's own
     std::int64_t context = 64, modulus = 31;
     ExperimentOptions experiment{};
     bool explain = false, memory = false;
-    std::filesystem::path evaluate{}; ///< a run to evaluate as served; empty: train
+    std::filesystem::path evaluate{}; ///< a run to evaluate in formats of serving; empty: train
     Serving serving{};
-    std::string json;               ///< path of the report, or "-"
-    std::vector<std::string> notes; ///< what the user should be told of the options
+    std::string json;               ///< output path of the report, or "-" for standard output
+    std::vector<std::string> notes; ///< notes for the user on the options
 };
 
-/// Who writes a file: its first entries.
+/// The program that writes a file, as the file's first entries.
 nlohmann::ordered_json origin();
 
-/// The exit status if there is nothing more to do: after --help, --version or wrong usage.
+/// Returns an exit status if the program ends here: after --help, --version or wrong usage.
 std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options);
 
 /// Throws FileError, std::invalid_argument.

@@ -1,4 +1,4 @@
-// Options of amp-train that can do nothing, which the user takes for something.
+// Refuses or notes options of amp-train that have no effect in a given command.
 #pragma once
 
 #include <ampscope/tools/amp-train/options.h>
@@ -9,10 +9,11 @@ class App;
 
 namespace amp::train_tool {
 
-/// Throws std::invalid_argument for what asks for a report or a recording beside an option that makes none.
+/// Throws std::invalid_argument for options that ask for a report or a recording together with `mode`, which makes
+/// none.
 void refuse_reports(const CLI::App& app, const char* mode);
 
-/// Throws std::invalid_argument for an option that what amp-train was asked to do leaves without effect.
+/// Throws std::invalid_argument for options that have no effect on what amp-train was asked to do.
 void refuse_unused(const CLI::App& app, const TrainToolOptions& options);
 
 /// Adds notes on options that none of the runs can use. They are not refused: a file of options serves many commands.

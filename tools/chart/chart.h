@@ -17,83 +17,82 @@
 
 namespace amp {
 
-/// What becomes of a magnitude cast to a format, by log2 of the magnitude: zero up to `subnormal`, subnormal up to
-/// `normal`, normal up to `overflow`. Where subnormals are flushed subnormal == normal.
+/// What becomes of magnitudes that are cast to a format, as limits in log2 of the magnitude: zero up to `subnormal`,
+/// subnormal up to `normal`, normal up to `overflow`. If subnormals are flushed, subnormal == normal.
 struct FormatZones {
     double subnormal, normal, overflow;
 };
 
-/// For rounding to nearest or toward zero; others, whose edges depend on sign or chance, have the zones of
-/// nearest-even.
+/// The zones for rounding to nearest or toward zero. Other roundings, whose limits depend on sign or chance, are shown
+/// with the zones of nearest-even.
 FormatZones zones_of(const FormatSpec& format, const Policy& policy = {});
 
-/// Which of them they are: "nearest-even", "toward-zero, subnormals flushed".
+/// A name for the zones: "nearest-even", "toward-zero, subnormals flushed".
 std::string zones_name(const Policy& policy);
 
-/// How many elements lie in each binade: exponents[e] counts 2^e <= |x| < 2^(e+1).
+/// Counts of elements by binade: exponents[e] counts 2^e <= |x| < 2^(e+1).
 struct MagnitudeFigure {
     std::string title;
     std::map<int, std::uint64_t> exponents;
     std::uint64_t zero = 0, nan = 0, inf = 0;
-    std::vector<FormatSpec> formats; ///< a band of zones each
+    std::vector<FormatSpec> formats; ///< one band of zones for each
     Policy policy{};
 
     [[nodiscard]] std::uint64_t count() const;
 };
 
-/// The binades [first, last) that a picture shows: those of the data, and the edges of every format that has fewer of
-/// them than FP32, with a little room.
+/// The binades [first, last) that a picture shows: those of the data and the limits of every format of smaller range
+/// than FP32, with some margin.
 std::pair<int, int> binades_shown(const MagnitudeFigure& figure);
 
-/// Rates of finite non-zero elements, at the scales 2^first_log2, 2^(first_log2 + 1), ...
+/// Rates among finite non-zero elements at the scales 2^first_log2, 2^(first_log2 + 1), ...
 struct RateCurve {
     FormatSpec format;
-    std::vector<double> underflow, overflow; ///< 0 ... 1, equally long
-    std::optional<std::pair<int, int>>
-        window;                     ///< log2 of the scales that lose less than the limit and overflow nowhere
-    std::optional<int> recommended; ///< log2
+    std::vector<double> underflow, overflow;   ///< 0 ... 1, of equal length
+    std::optional<std::pair<int, int>> window; ///< log2 of the scales without overflow that lose less than the limit
+    std::optional<int> recommended;            ///< log2 of the recommended scale
 };
 
 struct RateFigure {
     std::string title;
     int first_log2 = 0;
-    double limit = 0;              ///< of the underflow rate
-    std::vector<RateCurve> curves; ///< one panel each, all of the same length
+    double limit = 0;              ///< limit for the underflow rate
+    std::vector<RateCurve> curves; ///< one panel each, all of equal length
 };
 
-/// Values over steps, or whatever x is. Points that share a pixel column are drawn as their range.
+/// Values over steps (or another x). Points in the same pixel column are drawn as their range.
 struct LineSeries {
     std::string name;
-    std::vector<std::pair<double, double>> points; ///< ascending in x; y that is not finite interrupts the line
-    std::vector<double> marks{};                   ///< where on x something happened that the figure's marks stand for
-    bool holds = false;                            ///< a value lasts until the next point, and the last to the end
-    bool quiet = false;                            ///< for comparison: a thin grey line
+    std::vector<std::pair<double, double>> points; ///< (x, y), ascending in x; an infinite or NaN y interrupts the line
+    std::vector<double> marks{};                   ///< positions on x of the figure's marks
+    bool holds = false;                            ///< a value holds until the next point, the last one until the end
+    bool quiet = false;                            ///< a thin grey line for comparison
 };
 struct LinePanel {
-    std::string name, note; ///< above it; the note may be empty
+    std::string name, note; ///< heading of the panel; the note may be empty
     std::vector<LineSeries> series;
 };
 struct LineFigure {
     std::string title, subtitle, x_label;
-    std::string marks;   ///< what marks stand for; empty: none
-    bool log2_y = false; ///< y is a power of two's exponent
+    std::string marks;   ///< meaning of the marks; empty: there are none
+    bool log2_y = false; ///< y is the exponent of a power of two
     double first = 0, last = 1;
     double panel_height = 84;      ///< pixels
-    std::vector<LinePanel> panels; ///< with the same axes
+    std::vector<LinePanel> panels; ///< panels with the same axes
 };
 
 /// Counts by powers of two, as shares of each panel's elements.
 struct BarPanel {
     std::string name, note;
-    std::map<int, std::uint64_t> bins; ///< by exponent
-    std::uint64_t elements = 0;        ///< of which the bins are a part
+    std::map<int, std::uint64_t> bins; ///< counts by exponent
+    std::uint64_t elements = 0;        ///< number of elements; those in bins are a part of it
 };
 struct BarFigure {
     std::string title, subtitle, x_label;
-    std::vector<BarPanel> panels; ///< with the same axes
+    std::vector<BarPanel> panels; ///< panels with the same axes
 };
 
-/// Shares of 0 ... 1 by row and column, as shades. NaN: not known, and left out.
+/// Shares in 0 ... 1 by row and column, drawn as shades. NaN means unknown and is left blank.
 struct HeatRow {
     std::string name;
     std::string note; ///< its tooltip
@@ -101,25 +100,25 @@ struct HeatRow {
 };
 struct HeatFigure {
     std::string title, subtitle, x_label;
-    std::vector<std::string> columns; ///< what each begins at
+    std::vector<std::string> columns; ///< where each column begins
     std::vector<HeatRow> rows;
-    std::vector<double> levels; ///< ascending, at most 5: the shades change where a value reaches them
-    /// Lines before the columns of these ascending indices, with what they mean.
+    std::vector<double> levels; ///< ascending, at most 5: the shade changes when a value reaches one
+    /// Lines before the columns with these indices (ascending), and their meanings.
     std::vector<std::pair<std::size_t, std::string>> guides{};
 };
 
 using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure, HeatFigure>;
 
-/// One SVG document with the figures, one under the other; its title is the first one's. `id` prefixes the document's
-/// element ids.
+/// One SVG document with the figures, one below the other; its title is that of the first. `id` is a prefix for the ids
+/// of its elements.
 std::string svg_document(const std::vector<Figure>& figures, const std::string& id = "amp");
 
-/// For a page of several pictures: one without a style sheet of its own, and the style sheet that all of them share, as
-/// an SVG element that takes no room.
+/// For a page with several pictures: a picture without a style sheet, and the style sheet that all of them share, in an
+/// SVG element of no size.
 std::string svg_fragment(const Figure& figure, const std::string& id);
 std::string svg_definitions();
 
-/// What the figure shows, in words: its text alternative.
+/// What the figure shows in words: its text alternative.
 std::string description_of(const Figure& figure);
 
 } // namespace amp

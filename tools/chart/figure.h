@@ -1,4 +1,4 @@
-// What the figures of chart.h share: a linear axis, tick steps, the style sheet.
+// Shared by the figures of chart.h: a linear axis, tick steps, the style sheet.
 #pragma once
 
 #include <ampscope/tools/chart/chart.h>
@@ -35,11 +35,11 @@ std::string description(const LineFigure& figure);
 std::string description(const BarFigure& figure);
 std::string description(const HeatFigure& figure);
 
-/// "name: note", or the name alone; what a panel is called.
+/// The name of a panel: "name: note", or the name alone.
 std::string panel_label(const std::string& name, const std::string& note);
-/// The title of a figure and what it shows, clipped to the page.
+/// Draws the title of a figure and what it shows, clipped to the page.
 void draw_title(Canvas& canvas, const std::string& title, const std::string& subtitle, double y);
-/// The heading of a panel: its name, then its note, clipped to the page.
+/// Draws the heading of a panel: its name, then its note, clipped to the page.
 void draw_heading(Canvas& canvas, const std::string& name, const std::string& note, double y);
 
 inline constexpr double page_width = 800, left_edge = 88, right_edge = 772;

@@ -1,4 +1,4 @@
-// A writer of SVG text: elements with CSS classes, tooltips, deterministic numbers. No scripts, nothing loaded.
+// Writes SVG text: elements with CSS classes, tooltips, deterministic numbers. No scripts, no external resources.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace amp::svg {
 /// At most two decimals, no exponent, no locale, no "-0".
 std::string number(double x);
 
-/// For text and attribute values; the argument is made printable() first.
+/// Escapes text for contents and attribute values; it is made printable() first.
 std::string escaped(std::string_view text);
 
 enum class Anchor { start, middle, end };

@@ -1,5 +1,5 @@
-// A report as blocks of text, tables and figures, which is written for terminals, as one self-contained HTML page and as
-// Markdown. A tool says once what is to be said; how it looks is decided here.
+// A report as blocks of text, tables and figures. A tool says once what is to be said; it is written for terminals, as one
+// self-contained HTML page or as Markdown.
 #pragma once
 
 #include <ampscope/tools/chart/chart.h>

@@ -1,4 +1,4 @@
-// The inner loop over FP32 words, private to count.cpp: plain loops for every machine and a version for AVX-512.
+// The inner loop over FP32 words, private to count.cpp: plain loops for any machine, and a version for AVX-512.
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -6,20 +6,21 @@
 
 namespace amp::detail {
 
-/// Counters that the kernels add to. An element's key is 32 * row + mantissa class + first_key. Its row is its exponent
-/// field; for zeros and subnormals, subnormal_row + the exponent field of its magnitude bits taken as an integer.
+/// The counters that the kernels increment. An element's key is 32 * row + mantissa class + first_key. Its row is its
+/// exponent field; zeros and subnormals have row subnormal_row + the exponent field of their magnitude bits converted
+/// to float.
 struct FloatTables {
-    static constexpr std::size_t copies = 8; ///< neighbouring elements use different copies: no wait for a store
+    static constexpr std::size_t copies = 8; ///< neighbours use different copies and do not wait for stores
     static constexpr std::size_t row = 32;   ///< mantissa_classes, rounded up to a power of two
     static constexpr std::size_t subnormal_row = 256;
     static constexpr std::size_t rows = subnormal_row + 127 + 23;
-    static constexpr std::size_t first_key = 7; ///< what the AVX-512 kernel has left over for free
+    static constexpr std::size_t first_key = 7; ///< an offset that the AVX-512 kernel's keys have
     static constexpr std::size_t size = rows * row + first_key;
 
-    /// The copies of a counter lie side by side: 4096 bytes apart, a load would wait for the store to another copy.
-    /// A row is one KiB, its common classes in the first half.
+    /// The copies of a counter lie side by side; if they were 4096 bytes apart, a load would wait for the store to
+    /// another copy. A row is one KiB, with its common classes in the first half.
     alignas(1024) std::array<std::array<std::uint32_t, copies>, size> keys{};
-    std::uint64_t pending = 0;    ///< elements since the last flush: a 32-bit counter holds no more than 2^32 - 1
+    std::uint64_t pending = 0;    ///< elements since the last flush: a 32-bit counter holds at most 2^32 - 1
     std::uint32_t smallest = ~0u; ///< (magnitude bits - 1) of the smallest non-zero finite element
     std::uint32_t largest = 0;    ///< magnitude bits of the largest finite element
     MagnitudeHistogram histogram{};
@@ -28,7 +29,7 @@ struct FloatTables {
     void merge(FloatTables& other);
 };
 
-/// Counts FP32 words, little-endian, at most sum_block of them at any address, and returns their sums.
+/// Counts FP32 words (little-endian, at most sum_block of them, at any address) and returns their sums.
 MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
                           InstructionSet set = best_instruction_set());
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr float canonical_nan = std::bit_cast<float>(0x7fc00000);
 
-/// Numbers a thread takes at once; less is not worth waking one.
+/// Least number of products for a thread; fewer are not worth waking one.
 constexpr std::int64_t products_at_once = 1 << 18;
 
 struct Product {
@@ -30,13 +30,13 @@ struct Product {
     std::int64_t m, n, k;
     int threads;
     InstructionSet set;
-    const float *a_scales = nullptr, *b_scales = nullptr; ///< of MX blocks, a row's (a column's) side by side
+    const float *a_scales = nullptr, *b_scales = nullptr; ///< MX scales; a row's (a column's) are contiguous
     [[nodiscard]] std::int64_t blocks() const { return (k + accumulator.products - 1) / accumulator.products; }
 };
 
 float at(const MatrixView& x, std::int64_t i, std::int64_t j) { return x.data[i * x.row_stride + j * x.column_stride]; }
 
-/// body(begin, end) for parts of [0, count), each of which costs `cost` products.
+/// Calls body(begin, end) for parts of [0, count), each element of which costs `cost` products.
 template <class Body>
 void over_threads(const Product& p, std::int64_t count, std::int64_t cost, const Body& body) {
     const std::int64_t share = std::max<std::int64_t>(1, products_at_once / std::max<std::int64_t>(cost, 1));
@@ -46,7 +46,7 @@ void over_threads(const Product& p, std::int64_t count, std::int64_t cost, const
                    });
 }
 
-/// The element by the definition itself.
+/// One element, computed by the definition.
 float plain(const Product& p, std::int64_t i, std::int64_t j) {
     std::vector<float> x, y;
     for (std::int64_t l = 0; l < p.k; ++l) {
@@ -65,19 +65,19 @@ float plain(const Product& p, std::int64_t i, std::int64_t j) {
 
 // Fused sums.
 
-/// An operand as FusedKernel reads it, in lines of the order of k, filled up with zeros to a whole number of periods.
+/// An operand in the form that FusedKernel reads: in lines along k, filled up with zeros to a whole number of periods.
 template <class Real>
 struct Packed {
-    std::int64_t k = 0; ///< with the zeros
+    std::int64_t k = 0; ///< length of a line, with the zeros
     Panels<Real> values;
     Panels<std::int16_t> exponents;
-    Panels<std::int16_t> scales;       ///< of steps, as exponents, in the order of values; if there are any
-    std::vector<std::uint8_t> special; ///< per row or column: it has a number or scale that is not finite, zero here
+    Panels<std::int16_t> scales;       ///< exponents of the scales of steps, in the order of the values; may be empty
+    std::vector<std::uint8_t> special; ///< rows (columns) with an infinity or NaN, which is zero here
 };
 
 constexpr std::uint8_t nan_scale = 2;
 
-/// The exponents of MX scales: to.scales[(line * steps + s) * width + i].
+/// Packs the exponents of MX scales: to.scales[(line * steps + s) * width + i].
 template <class Real>
 void pack_scales(const float* scales, std::int64_t steps, std::int64_t rows, int width, Packed<Real>& to) {
     const std::int64_t lines = (rows + width - 1) / width;
@@ -112,7 +112,7 @@ bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::i
     return true;
 }
 
-/// Lines of `width` rows of x (columns, for the transpose), side by side: values[(line * k + l) * width + i].
+/// Packs lines of `width` rows of x (columns, for the transpose) side by side: values[(line * k + l) * width + i].
 template <class Real>
 void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::int64_t rows, int width,
           Packed<Real>& to) {
@@ -140,7 +140,7 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
     });
 }
 
-/// to += sums, in the format.
+/// to += sums, rounded to the format.
 void add_sums(const FormatSpec& f, float* to, const float* sums, int n) {
     if (f == format("fp32"))
         for (int j = 0; j < n; ++j) to[j] += sums[j];
@@ -148,13 +148,13 @@ void add_sums(const FormatSpec& f, float* to, const float* sums, int n) {
         for (int j = 0; j < n; ++j) to[j] = quantize(f, static_cast<double>(to[j]) + sums[j]);
 }
 
-/// c[0 ... columns) = one row's sums with 32 columns, promoted or not.
+/// c[0 ... columns) = the sums of one row with 32 columns, promoted or not.
 template <class Real>
 void sum_columns(const Product& p, const FusedConstants& constants, const Packed<Real>& a, std::int64_t row,
                  const Packed<Real>& b, std::int64_t panel, float* c) {
     constexpr int columns = FusedKernel<Real>::columns;
     const Accumulator& acc = p.accumulator;
-    /// Adds the products [l, l + n) to `sums`.
+    /// Adds products [l, l + n) to `sums`.
     const auto add_products = [&](std::int64_t l, std::int64_t n, float* sums) {
         const std::int64_t x = row * a.k + l, y = (panel * b.k + l) * columns;
         const std::int64_t first = l / acc.products, all = a.k / acc.products;
@@ -174,7 +174,7 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
                 add_products(i, instruction, &part[0]);
                 continue;
             }
-            float own[columns]{}; // such an instruction begins anew
+            float own[columns]{}; // each interleaved instruction begins with its own sum
             add_products(i, instruction, &own[0]);
             add_sums(acc.result(), &part[0], &own[0], columns);
         }
@@ -183,7 +183,8 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
     }
 }
 
-/// What products and sums of infinities and NaN give, whatever the finite numbers are: NaN, an infinity or a number.
+/// Corrects elements whose products or sums involve infinities or NaN: whatever the finite numbers are, the result is
+/// NaN, an infinity or a number.
 void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, const std::vector<std::uint8_t>& columns) {
     const auto any = [](const std::vector<std::uint8_t>& v) { return std::ranges::any_of(v, std::identity{}); };
     if (!any(rows) && !any(columns)) return;
@@ -206,7 +207,7 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
             float& d = p.out[i * p.n + j];
             const auto row = static_cast<std::size_t>(i), column = static_cast<std::size_t>(j);
             if (std::isnan(s) || rows[row] == nan_scale || columns[column] == nan_scale) d = canonical_nan;
-            // An overflow before or after the infinity: the order decides.
+            // The sum overflowed before or after the infinity was added: the order decides.
             else if (std::isinf(s)) d = std::isfinite(d) ? s : plain(p, i, j);
         }
 }
@@ -219,7 +220,7 @@ void fused(const Product& p) {
     };
     const FusedConstants constants = fused_constants(p.accumulator, bits(p.a_format), bits(p.b_format));
     static thread_local Packed<Real> own_a, own_b;
-    Packed<Real>&a = own_a, &b = own_b; // of this thread, whichever works on them
+    Packed<Real>&a = own_a, &b = own_b; // packed by this thread, read by all that work on them
     pack(p, p.accumulator.reads(p.a_format), p.a, p.m, 1, a);
     pack(p, p.accumulator.reads(p.b_format), {p.b.data, p.b.column_stride, p.b.row_stride}, p.n, columns, b);
     if (p.a_scales != nullptr) {
@@ -262,7 +263,7 @@ void by_columns(const Product& p, const Sums& prototype) {
     });
 }
 
-/// A sum that is not promoted.
+/// A sum without promotion.
 void sum(const Product& p) {
     const Accumulator& acc = p.accumulator;
     switch (acc.method) {

@@ -11,7 +11,7 @@ namespace amp {
 
 namespace {
 
-// Not inlined beside a FloatEnvironment.
+// Not inlined where a FloatEnvironment is set (environment.h).
 [[gnu::noinline]] void run_any(Cpu& cpu, const Op& op) {
     std::visit([&](const auto& o) { op::run(cpu, o); }, op);
 }

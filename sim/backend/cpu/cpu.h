@@ -1,4 +1,4 @@
-// The processor as a backend: a buffer a tensor.
+// The processor as a backend: one buffer for each tensor.
 #pragma once
 
 #include <ampscope/sim/backend/backend.h>
@@ -7,7 +7,7 @@ namespace amp {
 
 class Cpu final : public Backend {
   public:
-    /// Allocates every tensor of a finished program. threads: 0 for every core. Results do not depend on it.
+    /// Allocates every tensor of a finished program. `threads`: 0 for every core; results do not depend on it.
     explicit Cpu(const Program& program, int threads = 0);
 
     [[nodiscard]] std::span<float> operator[](TensorId id) override { return buffers_[storage(id)]; }
@@ -15,7 +15,7 @@ class Cpu final : public Backend {
     void run(const Op& op) override;
     [[nodiscard]] int threads() const { return threads_; }
 
-    // For ops, by the names that a device has them under: the numbers, to be read, and to be written too.
+    // Called by ops, under the same names as for a device: the elements for reading, and for reading and writing.
     [[nodiscard]] const float* in(TensorId id) const { return (*this)[id].data(); }
     [[nodiscard]] float* out(TensorId id) { return (*this)[id].data(); }
 
@@ -24,7 +24,7 @@ class Cpu final : public Backend {
     std::vector<std::vector<float>> buffers_;
 };
 
-/// Makes processors with so many threads.
+/// Makes backends that use so many threads; 0: every core.
 MakeBackend on_processor(int threads = 0);
 
 } // namespace amp

@@ -14,7 +14,7 @@ namespace {
 
 struct FiniteKernel {
     AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, bool* finite) {
-        float zero = 0; // stays 0 unless an element is infinite or NaN
+        float zero = 0; // 0 unless an element is infinite or NaN
         for (std::int64_t i = 0; i < n; ++i) zero = x[i] - x[i] == 0 ? zero : 1;
         *finite = zero == 0;
     }
@@ -26,12 +26,12 @@ struct SquaresKernel {
     }
 };
 
-/// sum += term, in the format of what is sent.
+/// sum += term, in the transport's format.
 void add_to(const Transport& transport, std::span<float> sum, std::span<const float> term) {
     apply(Operation::add, transport.format, sum, term, {}, sum, {.policy = transport.policy()});
 }
 
-/// Chunk c of N is summed from replica c + 1 on, round the ring.
+/// Chunk c of N is summed from replica c + 1 on, around the ring.
 void reduce_ring(const Transport& transport, const std::vector<std::vector<float>>& sent, std::span<float> out) {
     const std::size_t n = sent.size(), length = out.size() / n, longer = out.size() % n;
     for (std::size_t c = 0, begin = 0; c < n; ++c) {
@@ -58,15 +58,15 @@ void reduce_tree(const Transport& transport, std::vector<std::vector<float>> sen
     std::ranges::copy(sent.front(), out.begin());
 }
 
-/// The largest magnitude of all replicas; NaN if one is.
+/// The largest magnitude of all replicas; NaN if there is one.
 float amax_of(const Cpu& cpu, const std::vector<TensorId>& gradients) {
-    std::uint32_t most = 0; // bits of magnitudes order as magnitudes do
+    std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
     for (const TensorId id : gradients)
         for (const float x : cpu[id]) most = std::max(most, std::bit_cast<std::uint32_t>(x) & 0x7fffffff);
     return std::bit_cast<float>(most);
 }
 
-/// values / divisor in the transport's format: what Transport does that is not scaled, vectorised.
+/// values / divisor in the transport's format: the vectorised version of an unscaled Transport.
 void divide(const FormatSpec& format, std::span<float> values, double divisor) {
     std::vector<double> wide(values.begin(), values.end());
     for (double& x : wide) x /= divisor;
@@ -147,7 +147,7 @@ void run(Cpu& cpu, const GlobalNorm& op) {
 void run(Cpu& cpu, const Clip& op) {
     const FormatSpec& f = cpu.info(op.norm).format;
     double factor = rounded(f, op.max_norm / rounded(f, cpu[op.norm][0] + 1e-6));
-    if (factor > 1) factor = 1; // NaN stays
+    if (factor > 1) factor = 1; // NaN stays NaN
     map(cpu, WideProductKernel{}, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
 }
 

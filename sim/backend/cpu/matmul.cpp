@@ -14,7 +14,7 @@ namespace amp::cpu {
 
 namespace {
 
-/// Begins, or goes on with, rows x columns sums in registers, and may end them: a NaN is then 0x7fc00000.
+/// Begins or continues rows x columns sums, kept in registers, and may end them: NaNs then become 0x7fc00000.
 /// a[l * panel + i], b[l * columns + j].
 template <int rows, int columns, bool fused, int panel = rows>
 struct TileKernel {
@@ -38,8 +38,8 @@ struct TileKernel {
     }
 };
 
-/// to[l * width + i] = from[i * stride + l] for i < width and l < k, in squares of four by four: two squares at once,
-/// each in a half of the vectors. The lines of `from` side by side, since memory delivers several at a time.
+/// to[l * width + i] = from[i * stride + l] for i < width and l < k, in squares of four by four. Two squares are done
+/// at once, each in half of a vector. Lines of `from` are read side by side, since memory delivers several at a time.
 template <std::int64_t width>
 struct TransposeKernel {
     using Eight [[gnu::vector_size(32)]] = float;
@@ -79,13 +79,14 @@ struct TransposeKernel {
     }
 };
 
-/// Panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), zeros beyond the last row.
+/// Packs panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), with zeros beyond the last
+/// row.
 template <std::int64_t width>
 void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels<float>& packed) {
     const std::int64_t whole = rows / width * width, left = rows - whole;
     float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
     if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
-    if (x.row_stride == 1) { // a few panels at once, along the lines of x, which memory likes
+    if (x.row_stride == 1) { // a few panels at once, so that the lines of x are read in order
         constexpr std::int64_t group = 4 * width;
         for (std::int64_t p0 = 0; p0 < whole; p0 += group)
             for (std::int64_t l = 0; l < k; ++l)
@@ -107,7 +108,8 @@ void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, P
     }
 }
 
-/// A tile of the product, of which tall x wide numbers are wanted: at the edges a third or two thirds of one may do.
+/// Computes a tile of the product, of which tall x wide numbers are needed: at the edges a third or two thirds of a
+/// tile may do.
 template <int rows, int columns, bool fused>
 void make_tile(InstructionSet set, const float* a, const float* b, float* out, std::int64_t stride, std::int64_t tall,
                std::int64_t wide, std::int64_t k, bool begins, bool ends) {
@@ -125,7 +127,7 @@ void make_tile(InstructionSet set, const float* a, const float* b, float* out, s
     for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
 }
 
-/// The part of the product that one thread makes, in blocks that stay in its second-level cache.
+/// Computes one thread's part of the product, in blocks that stay in its second-level cache.
 template <int rows, int columns, bool fused>
 void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
               std::int64_t n, std::int64_t k) {
@@ -146,7 +148,7 @@ void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::i
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
-                        // Waiting for the lines of the next tile would cost a good part of a tile.
+                        // Prefetches the next tile's output: waiting for it would take a good part of a tile's time.
                         for (std::int64_t r = 0; r < tall && j + columns < width; ++r)
                             for (std::int64_t c = columns; c < 2 * columns; c += 16)
                                 __builtin_prefetch(to + r * stride + c, 1);
@@ -161,7 +163,7 @@ void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::i
 
 ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
     constexpr std::int64_t least_work = 1 << 17;
-    constexpr std::int64_t unit = 64; // a part packs its operands: fewer lines would cost more than their products
+    constexpr std::int64_t unit = 64; // packing the operands of fewer lines would cost more than their products
     const std::int64_t parts = std::clamp<std::int64_t>(m * n * k / least_work, 1, thread_count(threads));
     const std::int64_t length = std::max(m, n), share = std::min(length, share_of(length, parts, unit));
     const std::int64_t cuts = (length + share - 1) / share;

@@ -1,4 +1,4 @@
-// The op Matmul: operands as the product reads them, scales, bias and the one rounding.
+// The op Matmul: reads operands in the product's format, and handles scales, bias and the single rounding.
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/cpu/detail/accumulate.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr FormatSpec fp32 = format("fp32");
 
-/// The operand as the product reads it.
+/// The operand in the format in which the product reads it.
 const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic, std::vector<float>& rounded) {
     const std::span<const float> values = cpu[operand];
     if (arithmetic.operands == fp32 || cpu.info(operand).format == arithmetic.operands) return values.data();
@@ -26,7 +26,7 @@ const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic
     return rounded.data();
 }
 
-/// The decode scales of one block along k: of each row of a, or column of b.
+/// The decode scales of one block along k, for each row of a or column of b.
 std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows, std::int64_t k,
                              std::int64_t others) {
     const kernels::ScaleLines lines(of.scaling, k_is_rows, k, others);
@@ -35,7 +35,7 @@ std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_
     return scales;
 }
 
-/// total = sum * a scale * b scale, fused with the total so far unless it is the first.
+/// total = sum * a's scale * b's scale, added to the total so far by a fused multiply-add unless it is the first.
 struct ScaleKernel {
     AMPSCOPE_KERNEL void run(float a, const float* b, const float* sum, float* total, std::int64_t n, bool first) {
         for (std::int64_t j = 0; j < n; ++j) {
@@ -45,7 +45,7 @@ struct ScaleKernel {
     }
 };
 
-/// Adds the sums of the block along k that begins at l.
+/// Adds the scaled sums of the block along k that begins at l.
 void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::int64_t l, float* total, int threads) {
     const std::vector<float> a = scales_at(cpu, op.a_scale, l, op.transpose_a, op.k, op.m),
                              b = scales_at(cpu, op.b_scale, l, !op.transpose_b, op.k, op.n);
@@ -59,7 +59,7 @@ void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::
                    });
 }
 
-/// The decode scales of an operand, those of a line of k side by side.
+/// The decode scales of an operand; those of a line along k are contiguous.
 std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k_is_rows, std::int64_t k,
                                   std::int64_t others, std::int64_t block) {
     const std::int64_t blocks = (k + block - 1) / block;
@@ -72,7 +72,7 @@ std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k
     return scales;
 }
 
-/// A product of scaled operands: formats/block.h's scaled_dot.
+/// A product of scaled operands, as scaled_dot in formats/block.h defines it.
 void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out, int threads) {
     const std::int64_t block = kernels::scaled_block(op);
     const Accumulator& acc = op.arithmetic.accumulate;
@@ -94,7 +94,7 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
     for (std::int64_t i = 0; i < op.m * op.n; ++i) out[i] *= scale;
 }
 
-/// Adds the bias to rows of unrounded sums and rounds them.
+/// Adds the bias to rows of unrounded sums, then rounds them.
 void finish(Cpu& cpu, const Matmul& op) {
     const float* const bias = op.bias ? cpu[op.bias].data() : nullptr;
     if (bias == nullptr && cpu.info(op.out).format == fp32) return;
@@ -130,7 +130,7 @@ void run(Cpu& cpu, const Matmul& op) {
     };
     if (op.batch == 1) {
         product(0, cpu.threads());
-    } else { // a matrix on one thread, so that threads take several
+    } else { // one thread for each matrix, several matrices at once
         const std::uint64_t share = cpu::lines_at_once(op.m * op.n * op.k, cpu::grain * 16);
         for_each_chunk(static_cast<std::uint64_t>(op.batch), share, cpu.threads(),
                        [&](std::uint64_t begin, std::uint64_t end) {

@@ -13,7 +13,7 @@ struct RowKernel {
     }
 };
 
-/// Sums in FP32 need no way through double.
+/// For sums in FP32, which need no double.
 struct SingleKernel {
     AMPSCOPE_KERNEL void run(const float* in, std::int64_t rows, std::int64_t stride, double* wide, std::int64_t n) {
         float sum[cpu::block];

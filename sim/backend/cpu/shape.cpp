@@ -5,7 +5,7 @@ namespace amp::op {
 void run(Cpu&, const View&) {}
 
 void run(Cpu& cpu, const Transpose& op) {
-    // Extents and, for each axis of out, the distance in `in` from one of its elements to the next.
+    // Extents of out and, for each of its axes, the distance in `in` between neighbouring elements.
     std::array<std::int64_t, 4> extent{1, 1, 1, 1}, stride{0, 0, 0, 0}, in_stride{1, 1, 1, 1};
     const Shape &from = cpu.info(op.in).shape, &to = cpu.info(op.out).shape;
     const std::size_t rank = from.size(), first = 4 - rank;

@@ -11,8 +11,9 @@ namespace amp {
 
 namespace {
 
-/// base^n, 0 <= base <= 1, in pairs of doubles: off by some n 2^-104 of itself, then rounded. Python calls the C
-/// library's pow, which returns the same unless the power is next to a tie; what it returns there differs by library.
+/// base^n for 0 <= base <= 1, in pairs of doubles with a relative error of some n 2^-104, then rounded. Python calls
+/// the C library's pow, which returns the same unless the power is very close to a tie; what it returns there depends
+/// on the library.
 double power(double base, std::int64_t n) {
     struct Pair {
         double high, low;

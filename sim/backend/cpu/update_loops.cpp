@@ -10,7 +10,7 @@ using namespace kernels;
 
 namespace {
 
-/// Kernel<contract, fused> for the instruction set at hand.
+/// Runs Kernel<contract, fused>, where `fused` is true if the instruction set has the instruction.
 template <template <bool, bool> class Kernel, class... Args>
 void contracted(bool contract, InstructionSet set, Args... args) {
     if (!contract) return dispatch<Kernel<false, false>>(set, args...);
@@ -25,7 +25,7 @@ void contracted(bool contract, InstructionSet set, Args... args) {
 
 void BlockArithmetic::round(const FormatSpec& format, float* x, std::size_t n) const {
     const std::span<float> values(x, n);
-    quantize(format, values, values); // FP32: names NaN
+    quantize(format, values, values); // rounding to FP32 only makes NaNs canonical
 }
 void BlockArithmetic::round_at_random(const FormatSpec& format, float* x, std::size_t n, const RandomKey& key,
                                       std::uint64_t first) const {

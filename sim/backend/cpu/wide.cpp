@@ -9,7 +9,7 @@ namespace amp::cpu {
 
 namespace {
 
-/// The nearest floats, NaN by its one name.
+/// Rounds to the nearest floats; NaNs become 0x7fc00000.
 struct NearestKernel {
     AMPSCOPE_KERNEL void run(const double* in, float* out, std::int64_t n) {
         for (std::int64_t i = 0; i < n; ++i)
@@ -17,8 +17,8 @@ struct NearestKernel {
     }
 };
 
-/// Floats rounded to odd: rounding these to formats of at most 22 bits is rounding the doubles (Boldo and Melquiond
-/// 2008).
+/// Rounds to floats, to odd: rounding these to formats of at most 22 bits gives the same as rounding the doubles (Boldo
+/// and Melquiond 2008).
 struct OddKernel {
     AMPSCOPE_KERNEL void run(const double* in, float* out, std::int64_t n) {
         for (std::int64_t i = 0; i < n; ++i) {

@@ -17,7 +17,7 @@ void run(Cuda& cuda, const Im2Col& op) {
     });
 }
 
-/// A thread a number of the image: it adds what the patches hold of it, in their order.
+/// One thread for each element of the image: it adds its occurrences in patches, in their order.
 void run(Cuda& cuda, const Col2Im& op) {
     const ConvGeometry g = op.geometry;
     const float* const in = cuda.in(op.in);

@@ -24,7 +24,7 @@ AMPSCOPE_INLINE std::uint32_t code_of(const FormatSpec& f, float x, const BatchO
     return encode(f, x, o.policy, random ? o.key.word(index, o.policy.random_bits) : 0);
 }
 
-/// Counters of a histogram: zeros, NaN, infinities, then mantissa classes by exponent from 2^-149 on.
+/// Indices of a histogram's counters: zeros, NaNs, infinities, then mantissa classes by exponent from 2^-149 on.
 constexpr std::int64_t zeros = 0, nans = 1, infinities = 2, first_row = 3, lowest = -149, rows = 128 - lowest;
 
 constexpr Policy nosat{.nan = NanRule::all_ones},
@@ -120,7 +120,7 @@ std::span<const NativeConversion> native_conversions() { return conversions; }
 
 namespace {
 
-/// Conversion `which` of native_conversions().
+/// Converts x by native_conversions()[which].
 __device__ std::uint32_t convert(int which, float x) {
     switch (which) {
     case 0: return __half_as_ushort(__float2half_rn(x));
@@ -153,7 +153,7 @@ __global__ void convert_kernel(int which, std::int64_t n, const float* in, std::
     if (i < n) out[i] = convert(which, in[i]);
 }
 
-/// The least of some times of what `pass` launches, in seconds.
+/// The least time in seconds, over several trials, of what `pass` launches.
 template <class Pass>
 double least_time(const Pass& pass) {
     cudaEvent_t begin{}, end{};

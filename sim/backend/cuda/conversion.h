@@ -1,4 +1,4 @@
-// Conversions and counts of whole arrays on a device: the twins of formats/batch.h and of analysis/count.h.
+// Conversions and counts of whole arrays on a device: the counterparts of formats/batch.h and analysis/count.h.
 #pragma once
 
 #include <ampscope/formats/batch.h>
@@ -10,7 +10,7 @@
 
 namespace amp {
 
-/// out[i] = in[i] rounded to the format, as formats/batch.h has it.
+/// out[i] = in[i] rounded to the format, as in formats/batch.h.
 void quantize(const CudaDevice& device, const FormatSpec& format, std::span<const float> in, std::span<float> out,
               const BatchOptions& options = {});
 
@@ -25,21 +25,22 @@ void decode(const CudaDevice& device, const FormatSpec& format, std::span<const 
 /// The exact histogram of magnitudes.
 MagnitudeHistogram count_magnitudes(const CudaDevice& device, std::span<const float> in);
 
-/// A conversion from FP32 as NVIDIA's headers give it on a device: one instruction from `capability` on, their code
-/// below.
+/// A conversion from FP32 by NVIDIA's headers on a device: one instruction from compute capability `capability` on, the
+/// headers' own code below it.
 struct NativeConversion {
     std::string_view name, format;
-    Policy policy; ///< with which encode() gives the same codes
+    Policy policy; ///< encode() gives the same codes under it
     int capability;
-    bool negative = true; ///< whether numbers below zero are defined
+    bool negative = true; ///< whether negative numbers have a defined result
 };
 std::span<const NativeConversion> native_conversions();
 
-/// out[i] = the code of in[i] by conversion `which` of native_conversions(). Not for the host.
+/// out[i] = the code of in[i], converted by native_conversions()[which]. Not for the host.
 void encode_native(const CudaDevice& device, std::size_t which, std::span<const float> in,
                    std::span<std::uint32_t> out);
 
-/// Seconds that one pass over n numbers on the device takes, the least of some: quantize, and a copy to compare with.
+/// Seconds for one pass over n numbers on the device, the least of several: quantize, native conversion, and a copy to
+/// compare with.
 struct ConversionTime {
     double quantize = 0, native = 0, copy = 0;
 };

@@ -1,4 +1,4 @@
-// A device as a backend: a buffer a tensor on the device, and a copy on the host of those that are asked for.
+// A device as a backend: one buffer for each tensor on the device, and copies on the host of those that are asked for.
 #pragma once
 
 #include <ampscope/sim/backend/backend.h>
@@ -8,7 +8,7 @@ namespace amp {
 
 class Cuda final : public Backend {
   public:
-    /// Allocates every tensor of a finished program. Throws std::runtime_error where the device has no room.
+    /// Allocates every tensor of a finished program. Throws std::runtime_error if the device lacks memory.
     Cuda(const Program& program, const CudaDevice& device, CudaArithmetic arithmetic = CudaArithmetic::emulated);
 
     [[nodiscard]] std::span<float> operator[](TensorId id) override;
@@ -17,13 +17,13 @@ class Cuda final : public Backend {
 
     [[nodiscard]] const CudaDevice& device() const { return device_; }
     [[nodiscard]] bool is_native() const { return arithmetic_ == CudaArithmetic::native; }
-    /// Matrix products so far, and how many of them tensor cores did.
+    /// Number of matrix products so far, and how many of them ran on tensor cores.
     std::int64_t products = 0, native_products = 0;
 
-    // For ops: the numbers on the device, to be read, and to be written too.
+    // Called by ops: the elements on the device for reading, and for reading and writing.
     [[nodiscard]] const float* in(TensorId id);
     [[nodiscard]] float* out(TensorId id);
-    /// Where roundings of a tensor are counted on the device; null where they are not.
+    /// The device's counters of roundings of a tensor; null if they are not counted.
     [[nodiscard]] RoundingCounts* rounding_counts(TensorId id);
 
   private:
@@ -36,11 +36,11 @@ class Cuda final : public Backend {
 
     CudaDevice device_;
     CudaArithmetic arithmetic_;
-    mutable std::vector<Buffer> buffers_; ///< reading brings numbers to the host
+    mutable std::vector<Buffer> buffers_; ///< mutable: reading copies numbers to the host
     DeviceArray<RoundingCounts> counts_;
 };
 
-/// Makes backends on that device.
+/// Makes backends on the device.
 MakeBackend on_device(const CudaDevice& device, CudaArithmetic arithmetic = CudaArithmetic::emulated);
 
 } // namespace amp

@@ -16,7 +16,7 @@ void cuda::check(cudaError_t error, const char* what) {
 
 namespace {
 
-/// Makes a device the current one while this lives.
+/// Makes a device the current one while the object lives.
 class Current {
   public:
     explicit Current(int device) {
@@ -41,19 +41,19 @@ CudaDevices cuda_devices() {
     CudaDevices found;
     int count = 0, driver = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
-    static_cast<void>(cudaDriverGetVersion(&driver)); // 0 where there is none
+    static_cast<void>(cudaDriverGetVersion(&driver)); // 0 if there is no driver
     if (error != cudaSuccess)
         return {.devices = {}, .reason = driver == 0 ? "no NVIDIA driver is installed" : cudaGetErrorString(error)};
     for (int i = 0; i < count; ++i) {
         cudaDeviceProp p{};
         cuda::check(cudaGetDeviceProperties(&p, i), "cudaGetDeviceProperties");
         if (p.major < 8) continue;
-        // Memory that ops give back stays at hand for the next.
+        // The pool keeps memory that ops free, for the next ops.
         cudaMemPool_t pool{};
         std::uint64_t all = ~std::uint64_t{0};
         cuda::check(cudaDeviceGetDefaultMemPool(&pool, i), "memory pool");
         cuda::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "memory pool");
-        const double clock = 1000.0 * attribute(cudaDevAttrMemoryClockRate, i); // two transfers a cycle
+        const double clock = 1000.0 * attribute(cudaDevAttrMemoryClockRate, i); // two transfers per cycle
         found.devices.push_back({.number = i,
                                  .name = p.name,
                                  .major = p.major,
@@ -76,7 +76,7 @@ void FreeDeviceMemory::operator()(void* data) const {
 #if defined(__CUDACC__)
     if (device != CudaDevice::host) {
         const Current current(device);
-        cudaFreeAsync(data, nullptr); // after what is under way
+        cudaFreeAsync(data, nullptr); // after pending work
         return;
     }
 #endif

@@ -1,5 +1,5 @@
-// The devices of this machine, and memory on them. No CUDA header is seen here: without CUDA the same files are
-// compiled for the host alone, and there is no device but the host, which runs what devices run.
+// The devices of this machine, and memory on them. This header needs no CUDA header: without CUDA the same files are
+// compiled for the host alone, which then is the only device and runs what devices run.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,27 @@ struct CudaDevice {
     static constexpr int host = -1;
     int number = host;
     std::string name = "host";
-    int major = 0, minor = 0; ///< compute capability
+    int major = 0, minor = 0; ///< compute capability, as major.minor
     int driver = 0;           ///< newest CUDA version of the driver, as 1000 * major + 10 * minor
-    std::int64_t memory = 0;  ///< bytes
-    double bandwidth = 0;     ///< of its memory, bytes a second, from its clock and bus; 0 where the driver hides it
+    std::int64_t memory = 0;  ///< size of its memory in bytes
+    double bandwidth = 0;     ///< memory bandwidth in bytes a second, from clock and bus width; 0: hidden by the driver
 
     [[nodiscard]] bool is_host() const { return number == host; }
     [[nodiscard]] int capability() const { return 10 * major + minor; }
     bool operator==(const CudaDevice&) const = default;
 };
 
-/// The devices that can be used, by number.
+/// The devices that can be used, sorted by number.
 struct CudaDevices {
     std::vector<CudaDevice> devices;
-    std::string reason; ///< why there are none
+    std::string reason; ///< why there are none; else empty
 };
 CudaDevices cuda_devices();
 
 /// How a device computes.
 enum class CudaArithmetic : std::uint8_t {
     emulated, ///< formats/ compiled for the device: equals the processor bit for bit
-    native    ///< hardware conversions and tensor cores where a row of accumulator.h says how they add up
+    native    ///< hardware conversions, and tensor cores whose sums are a row of accumulator.h
 };
 
 struct FreeDeviceMemory {
@@ -43,7 +43,7 @@ struct FreeDeviceMemory {
     void operator()(void* data) const;
 };
 
-/// Bytes on a device, zero at first. Throws std::runtime_error where they cannot be had.
+/// Bytes on a device, initially zero. Throws std::runtime_error if there is not enough memory.
 class DeviceMemory {
   public:
     DeviceMemory() = default;

@@ -11,7 +11,7 @@ void run(Cuda& cuda, const Embedding& op) {
     });
 }
 
-/// A thread a column: it adds the gradients of uses in their order.
+/// One thread for each column: it adds the gradients of uses in their order.
 void run(Cuda& cuda, const EmbeddingBackward& op) {
     const float *const indices = cuda.in(op.indices), *const grad = cuda.in(op.grad_out);
     const std::int64_t width = cuda.info(op.grad_weight).shape[1], uses = cuda.info(op.indices).count(),

@@ -9,21 +9,21 @@ using namespace kernels;
 
 namespace {
 
-/// What replicas send, side by side.
+/// What all replicas send, one after the other.
 struct Sent {
     Transport transport;
     float* data;
-    std::int64_t count; ///< numbers of a replica
+    std::int64_t count; ///< number of elements of one replica
 };
 
-/// The bits of the largest magnitude, which order as magnitudes do.
+/// Finds the bits of the largest magnitude; bits are ordered as magnitudes are.
 void find_amax(const CudaDevice& device, const float* x, std::int64_t count, std::uint32_t* amax) {
     cuda::each(device, count, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         cuda::atomic_max(*amax, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff);
     });
 }
 
-/// Chunk c of N is summed from replica c + 1 on, round the ring.
+/// Chunk c of N is summed from replica c + 1 on, around the ring.
 void reduce_ring(const CudaDevice& device, const Sent& sent, std::int64_t replicas, float* out) {
     const std::int64_t length = sent.count / replicas, longer = sent.count % replicas;
     cuda::each(device, sent.count, [=] AMPSCOPE_DEVICE(std::int64_t i) {
@@ -36,7 +36,7 @@ void reduce_ring(const CudaDevice& device, const Sent& sent, std::int64_t replic
     });
 }
 
-/// Neighbours pairwise, then pairs of neighbours: the sum of a part ends where the part begins.
+/// Sums neighbours pairwise, then pairs of neighbours: the sum of a part ends up where the part begins.
 void reduce_tree(const CudaDevice& device, const Sent& sent, std::int64_t replicas, float* out) {
     cuda::each(device, sent.count, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         for (std::int64_t step = 1; step < replicas; step *= 2)
@@ -107,7 +107,7 @@ void run(Cuda& cuda, const Unscale& op) {
     }
 }
 
-/// A thread a lane of lane_sum(); the norms' squares are added up in the order of the gradients.
+/// One thread for each lane of lane_sum(); the squares of the norms are added in the order of the gradients.
 void run(Cuda& cuda, const GlobalNorm& op) {
     const DeviceArray<double> memory(cuda.device(), 17);
     double *const lanes = memory.data(), *const total = lanes + 16;
@@ -138,7 +138,7 @@ void run(Cuda& cuda, const Clip& op) {
     const cuda::Output to = cuda::output(cuda, op.gradient);
     cuda::each(cuda.device(), cuda.info(op.gradient).count(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const double factor = quantize(f, max_norm / quantize(f, norm[0] + 1e-6));
-        to.put(i, x[i] * (factor > 1 ? 1 : factor)); // NaN stays
+        to.put(i, x[i] * (factor > 1 ? 1 : factor)); // NaN stays NaN
     });
 }
 

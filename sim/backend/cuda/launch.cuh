@@ -1,5 +1,5 @@
-// How work gets onto a device: a body for every index. Compiled for the host alone, or on the device "host", the same
-// bodies run in loops.
+// Runs a body for every index on a device. Compiled for the host alone, or with the device "host", the same bodies run
+// in loops.
 #pragma once
 
 #include <ampscope/sim/backend/cuda/device.h>
@@ -14,7 +14,7 @@ namespace amp::cuda {
 
 #if defined(__CUDACC__)
 
-/// Throws std::runtime_error for an error.
+/// Throws std::runtime_error unless `error` is success.
 void check(cudaError_t error, const char* what);
 
 template <class Body>
@@ -26,7 +26,7 @@ __global__ void each_kernel(std::int64_t count, Body body) {
 
 #endif
 
-/// Adds to a counter that other threads add to.
+/// Adds to a counter to which other threads may add at the same time.
 template <class T>
 AMPSCOPE_INLINE void atomic_add(T& to, T value) {
     static_assert(sizeof(T) == 8);
@@ -48,10 +48,10 @@ AMPSCOPE_INLINE void atomic_max(std::uint32_t& to, std::uint32_t value) {
 #endif
 }
 
-/// Sets a flag that other threads may set.
+/// Sets a flag that other threads may set at the same time.
 AMPSCOPE_INLINE void atomic_set(std::uint32_t& to) { atomic_max(to, 1); }
 
-/// body(i) for every i of [0, count), in any order and at the same time. `body` is a struct of values and device
+/// Calls body(i) for every i in [0, count), in any order and concurrently. `body` is a struct of values and device
 /// pointers whose operator() is marked AMPSCOPE_DEVICE, or a lambda [=] AMPSCOPE_DEVICE (std::int64_t i) { ... }.
 template <class Body>
 void each(const CudaDevice& device, std::int64_t count, const Body& body) {

@@ -1,4 +1,5 @@
-// The op Matmul: operands as the product reads them, side by side along k; scales, bias and the one rounding.
+// The op Matmul: operands are read in the product's format, contiguous along k; then scales, bias and the single
+// rounding.
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/sim/backend/cuda/wide.cuh>
@@ -10,15 +11,15 @@ namespace amp::op {
 
 namespace {
 
-/// The products of one Matmul: rows of a and columns of b, each k numbers side by side, matrix after matrix.
+/// The products of one Matmul: rows of a and columns of b, each with k contiguous numbers, matrix after matrix.
 struct Product {
     Accumulator accumulate;
-    FormatSpec a_format, b_format; ///< of the operands
-    FormatSpec a_read, b_read;     ///< as what the accumulator reads them
+    FormatSpec a_format, b_format; ///< formats of the operands
+    FormatSpec a_read, b_read;     ///< formats in which the accumulator reads them
     const float *a, *b;
     std::int64_t batch, m, n, k;
 
-    /// Element `at` of the results is the product of these.
+    /// Element `at` of the result is the product of row(at) and the next function's column.
     [[nodiscard]] constexpr std::span<const float> row(std::int64_t at) const {
         return {a + at / n * k, static_cast<std::size_t>(k)};
     }
@@ -27,15 +28,15 @@ struct Product {
     }
 };
 
-/// Scales of the operands, those of a row or column side by side.
+/// Scales of the operands; those of a row or column are contiguous.
 struct Scales {
-    const float *a = nullptr, *b = nullptr; ///< null: none
+    const float *a = nullptr, *b = nullptr; ///< null if there are none
     const float *tensor_a = nullptr, *tensor_b = nullptr;
     std::int64_t block = 0, blocks = 0;
     bool mx = false;
 };
 
-/// The operand as the product reads it, `others` lines of k; each of op.batch matrices.
+/// The operand in the format in which the product reads it: `others` lines along k, for each of op.batch matrices.
 DeviceArray<float> read(Cuda& cuda, const Matmul& op, TensorId id, bool k_is_rows, std::int64_t others) {
     const float* const in = cuda.in(id);
     DeviceArray<float> packed(cuda.device(), static_cast<std::size_t>(cuda.info(id).count()));
@@ -64,7 +65,7 @@ DeviceArray<float> read_scales(Cuda& cuda, const OperandScale& of, bool k_is_row
     return packed;
 }
 
-/// Sums by the definitions of formats/dot.h and block.h, a thread each.
+/// Computes sums by the definitions in formats/dot.h and block.h, one thread for each.
 void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
     const bool fp32_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
                             p.accumulate.sum == format("fp32") && s.a == nullptr;
@@ -85,8 +86,8 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
     });
 }
 
-/// The same on tensor cores: a product for every block along k, added to the total with its scales. False where the
-/// device has no instruction that adds up so.
+/// The same on tensor cores: one product for every block along k, added to the total with its scales. False if the
+/// device has no instruction with these sums.
 bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
     if (s.mx && adds_mx_scales(p.accumulate, s.block)) return false;
     const DeviceArray<float> memory(device, static_cast<std::size_t>(p.m * p.n));
@@ -108,7 +109,7 @@ bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const 
     return true;
 }
 
-/// Whether tensor cores did it.
+/// Computes a product of scaled operands; returns whether tensor cores did it.
 bool multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out) {
     const std::int64_t block = kernels::scaled_block(op);
     const DeviceArray<float> a = read_scales(cuda, op.a_scale, op.transpose_a, op.k, op.m, block),
@@ -126,7 +127,7 @@ bool multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out)
     return false;
 }
 
-/// Adds the bias to unrounded sums and rounds them.
+/// Adds the bias to unrounded sums, then rounds them.
 void finish(Cuda& cuda, const Matmul& op) {
     if (!op.bias && cuda.info(op.out).format == format("fp32")) return;
     const float* const bias = op.bias ? cuda.in(op.bias) : nullptr;

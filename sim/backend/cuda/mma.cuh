@@ -42,14 +42,14 @@ __device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, const Fragments&
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/// What wgmma is told of an operand in shared memory.
+/// The descriptor that wgmma takes for an operand in shared memory.
 __device__ inline std::uint64_t descriptor(const std::uint32_t* shared) {
     const auto address = static_cast<std::uint64_t>(__cvta_generic_to_shared(shared));
     return (address & 0x3ffff) >> 4 | static_cast<std::uint64_t>(core_bytes_along_k >> 4) << 16 |
            static_cast<std::uint64_t>(core_bytes_next_lines >> 4) << 32;
 }
 
-// One piece of assembly from fence to wait: in between, the registers of the sums are the matrix unit's.
+// One piece of assembly from fence to wait, as the matrix unit owns the registers of the sums in between.
 #define AMPSCOPE_WGMMA(shape, types, sums, a, b, rest)                                                                 \
     "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned." shape "." types      \
     " {" sums "}, " a ", " b ", p, 1, 1" rest "; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}"
@@ -64,7 +64,8 @@ __device__ inline std::uint64_t descriptor(const std::uint32_t* shared) {
                  : "l"(a), "l"(b)                                                                                      \
                  : "memory")
 
-/// d += a b for a warpgroup: 64 lines of a and 8 of b, as their descriptors say. Warp w has rows 16 w ... 16 w + 15.
+/// d += a b for a warpgroup: 64 lines of a and 8 lines of b, given by their descriptors. Warp w has rows 16 w ... 16 w
+/// + 15.
 template <Mma mma>
 __device__ inline void multiply_add(Sums<adds_in_fp16(mma)>& d, std::uint64_t a, std::uint64_t b) {
     if constexpr (mma == Mma::f16) AMPSCOPE_WGMMA_F32("m64n8k16", "f16.f16", ", 0, 0");

@@ -1,5 +1,5 @@
-// Conversions by the device's own instructions, as NVIDIA's headers give them (from compute capability 8.9 on for FP8,
-// 10.0 for FP6 and FP4; below, and on the host, the headers' code or ours).
+// Conversions by the device's own instructions, through NVIDIA's headers: from compute capability 8.9 on for FP8, from
+// 10.0 on for FP6 and FP4. Older devices run the headers' code, the host ours.
 #pragma once
 
 #include <ampscope/formats/codec.h>
@@ -15,7 +15,7 @@
 
 namespace amp::cuda {
 
-/// The formats that instructions convert to.
+/// The formats to which instructions convert.
 enum class NativeFormat : std::uint8_t { none, fp32, fp16, bf16, e4m3, e5m2, e2m3, e3m2, e2m1 };
 
 AMPSCOPE_INLINE NativeFormat native_format(const FormatSpec& f) {
@@ -39,13 +39,13 @@ AMPSCOPE_INLINE NativeFormat native_format(const FormatSpec& f) {
 
 __device__ inline float canonical(float x) { return x != x ? __uint_as_float(0x7fc00000) : x; }
 
-/// x as a float rounded to odd: rounding it to at most 22 bits is rounding the double (Boldo and Melquiond 2008).
+/// x as a float rounded to odd: rounding it to at most 22 bits gives the same as rounding x (Boldo and Melquiond 2008).
 __device__ inline float to_odd(double x) {
     const float down = __double2float_rz(x);
     return static_cast<double>(down) != x ? __uint_as_float(__float_as_uint(down) | 1) : down;
 }
 
-/// The code of x by the instruction that saturates, and its value. Not for fp32.
+/// The code of x by the saturating instruction. Not for fp32.
 __device__ inline std::uint32_t saturating_code(NativeFormat f, float x) {
     switch (f) {
     case NativeFormat::e4m3: return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
@@ -71,7 +71,7 @@ __device__ inline float value_of_code(NativeFormat f, std::uint32_t code) {
 
 #endif
 
-/// x rounded to nearest-even, overflow to infinity: quantize(f, x), by an instruction where there is one.
+/// x rounded to nearest-even, with overflow to infinity, as quantize(f, x) does; by an instruction if there is one.
 AMPSCOPE_CALL inline float native_round(const FormatSpec& f, double x) {
 #if defined(__CUDA_ARCH__)
     switch (native_format(f)) {
@@ -84,7 +84,7 @@ AMPSCOPE_CALL inline float native_round(const FormatSpec& f, double x) {
     return quantize(f, x);
 }
 
-/// x rounded to nearest-even, overflow and infinity to the largest value, by an instruction where there is one.
+/// x rounded to nearest-even, with overflow and infinity to the largest value; by an instruction if there is one.
 AMPSCOPE_CALL inline float native_saturate(const FormatSpec& f, float x) {
 #if defined(__CUDA_ARCH__)
     const NativeFormat native = native_format(f);

@@ -7,7 +7,7 @@ using namespace kernels;
 
 namespace {
 
-/// A number of each block of rows, added up in order.
+/// Adds up one number of all blocks of rows, in order.
 struct SumOfBlocks {
     cuda::Output to;
     const double* sums;
@@ -20,7 +20,7 @@ struct SumOfBlocks {
     }
 };
 
-/// Sums over blocks of 32 rows, a thread a block; then over the blocks, a thread a number.
+/// Sums over blocks of 32 rows, one thread for each block; then over the blocks, one thread for each number.
 void parameter_gradients(Cuda& cuda, const NormBackward& op) {
     constexpr std::int64_t rows_at_once = 32;
     const std::int64_t n = cuda.info(op.in).shape.back(), rows = cuda.info(op.in).count() / n;

@@ -12,10 +12,11 @@ BlockGrid blocks_of(const Cuda& cuda, TensorId id, const BlockScaling& scaling) 
     return scaling.grid(cuda.info(id).count() / columns, columns);
 }
 
-/// The bits of the largest magnitude of each block, which order as magnitudes do; a NaN's are the largest.
+/// Finds the bits of the largest magnitude of each block; bits are ordered as magnitudes are, and those of NaN are the
+/// largest.
 void find_amax(const CudaDevice& device, const BlockGrid& blocks, std::int64_t rows, bool keeps_nan, const float* in,
                std::uint32_t* amax) {
-    const std::int64_t run = std::min<std::int64_t>(blocks.width, 256); // of a thread, within a block
+    const std::int64_t run = std::min<std::int64_t>(blocks.width, 256); // numbers of one thread, all within a block
     const std::int64_t runs = (blocks.width + run - 1) / run;
     cuda::each(device, rows * blocks.across * runs, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const std::int64_t row = i / (blocks.across * runs), begin = i / runs % blocks.across * blocks.width;
@@ -101,7 +102,7 @@ void run(Cuda& cuda, const Hadamard& op) {
         double sum = first + group > rows ? in[at] : 0;
         for (std::int64_t i = 0; first + group <= rows && i < group; ++i)
             sum += kernels::hadamard_factor(i, row - first) * in[(first + i) * columns + column];
-        to.put(at, sum + 0.0); // rows that stay as they are lose the sign of a zero, as sums do
+        to.put(at, sum + 0.0); // rows that are not transformed lose the sign of a zero, as sums do
     });
 }
 

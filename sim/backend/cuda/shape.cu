@@ -6,7 +6,7 @@ void run(Cuda&, const View&) {}
 
 namespace {
 
-/// Extents of out, and for each of its axes the distance in `in` from one element to the next.
+/// Extents of out and, for each of its axes, the distance in `in` between neighbouring elements.
 struct Strides {
     std::int64_t extent[4]{1, 1, 1, 1}, stride[4]{0, 0, 0, 0};
 };

@@ -27,14 +27,14 @@ constexpr Multiplication multiplications[] = {{Mma::f16, "fp16", "fp16"},
                                               {Mma::e5m2_e4m3_acc16, "e5m2", "e4m3"},
                                               {Mma::e5m2_e5m2_acc16, "e5m2", "e5m2"}};
 
-/// The row of accumulator.h that an instruction adds up as; empty where the device lacks it, and for FP8 of two formats
-/// on Ada, which has a row for each and none for both.
+/// The row of accumulator.h for an instruction's sums; empty if the device lacks the instruction, and for two different
+/// FP8 formats on Ada, where there is a row for each format but none for both.
 std::string row_of(const Multiplication& kind, bool warpgroup, int capability) {
     std::string instruction = capability < 89    ? "ampere"
                               : capability < 90  ? "ada"
                               : capability < 100 ? "hopper"
                                                  : "blackwell";
-    // Only Hopper has wgmma. Its mma.sync, and that of a B200, converts FP8 to FP16 first; RTX Blackwell's does not.
+    // Only Hopper has wgmma. Hopper's and the B200's mma.sync first converts FP8 to FP16; RTX Blackwell's does not.
     const bool fp8 = kind.mma >= Mma::e4m3_e4m3;
     if (warpgroup) instruction += "-wgmma";
     else if (fp8 && capability >= 90 && capability < 120) instruction += "-mma";
@@ -84,13 +84,13 @@ bool multiply_on_tensor_cores(const CudaDevice& device, const Accumulator& accum
 namespace cuda {
 namespace {
 
-/// The codes of lines of k numbers.
+/// Packs the codes of lines of k numbers.
 DeviceArray<std::uint32_t> pack(const CudaDevice& device, const FormatSpec& format, const float* in, std::int64_t batch,
                                 std::int64_t lines, std::int64_t padded, std::int64_t k, std::int64_t stride,
                                 std::int64_t words) {
     DeviceArray<std::uint32_t> packed(device, static_cast<std::size_t>(batch * padded * words));
     std::uint32_t* const out = packed.data();
-    const int bits = format.bits() == 19 ? 32 : format.bits(); // TF32 lies in 32 bits, of which hardware reads 19
+    const int bits = format.bits() == 19 ? 32 : format.bits(); // TF32 takes 32 bits; hardware reads 19 of them
     each(device, batch * padded * words, [=] AMPSCOPE_DEVICE(std::int64_t at) {
         const std::int64_t line = at / words % padded, matrix = at / (words * padded), first = at % words * (32 / bits);
         std::uint32_t word = 0;
@@ -106,7 +106,7 @@ DeviceArray<std::uint32_t> pack(const CudaDevice& device, const FormatSpec& form
 
 #if defined(__CUDACC__)
 
-/// A warp a tile of 16 x 8.
+/// One warp for each tile of 16 x 8.
 template <Mma mma>
 __global__ void mma_kernel(Tiles t, std::int64_t tiles) {
     const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * 4 + threadIdx.x / 32;
@@ -117,7 +117,7 @@ __global__ void mma_kernel(Tiles t, std::int64_t tiles) {
     sum_tile(t, threads, [&](std::int64_t w) { multiply_add<mma>(threads[0].sums, Fragments(t, tile, lane, w)); });
 }
 
-/// A warpgroup a tile of 64 x 8.
+/// One warpgroup for each tile of 64 x 8.
 template <Mma mma>
 __global__ void __launch_bounds__(128) wgmma_kernel(Tiles t) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(128) wgmma_kernel(Tiles t) {
         __syncthreads();
         bring(tile.a(t), t.words, w, 64, thread, a_shared);
         bring(tile.b(t), t.words, w, 8, thread, b_shared);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // ordinary stores, read by the matrix unit
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // makes ordinary stores visible to the matrix unit
         __syncthreads();
         multiply_add<mma>(threads[0].sums, descriptor(a_shared), descriptor(b_shared));
     });

@@ -1,5 +1,5 @@
-// What matrix instructions do, by their model, for the host in place of a device: everything around an instruction runs
-// as on a device, and the instruction itself is formats/dot.h. It proves layouts and loops, not hardware.
+// Models of matrix instructions, for the host in place of a device: everything around an instruction runs as on a
+// device, and the instruction itself is formats/dot.h. This tests layouts and loops, not hardware.
 #pragma once
 
 #include <ampscope/formats/dot.h>
@@ -10,7 +10,7 @@
 
 namespace amp::cuda {
 
-/// The numbers that a step's words hold.
+/// The numbers in the words of a step.
 inline std::vector<float> numbers_of(const FormatSpec& f, const std::uint32_t* words) {
     const int bits = f.bits() == 19 ? 32 : f.bits();
     std::vector<float> x;
@@ -20,15 +20,15 @@ inline std::vector<float> numbers_of(const FormatSpec& f, const std::uint32_t* w
     return x;
 }
 
-/// d += a b of one instruction: `lines` lines of a and 8 of b, each of eight words; the sums are where the threads have
-/// them.
+/// d += a b for one instruction: `lines` lines of a and 8 lines of b, each of eight words; d is distributed over the
+/// threads as on a device.
 template <bool fp16>
 void model_multiply_add(const TensorCoreInstruction& i, const Accumulator& acc,
                         const std::uint32_t (*a)[words_per_step], int lines, const std::uint32_t (*b)[words_per_step],
                         std::vector<Thread<fp16>>& threads) {
     std::vector<std::vector<float>> columns;
     for (int c = 0; c < 8; ++c) columns.push_back(numbers_of(i.b, b[c]));
-    for (int r = 0; r < lines; r += 16) // of a warp, whose threads have two rows each
+    for (int r = 0; r < lines; r += 16) // the rows of one warp, whose threads have two each
         for (int g = 0; g < 8; ++g) {
             const std::vector<float> rows[2] = {numbers_of(i.a, a[r + g]), numbers_of(i.a, a[r + g + 8])};
             for (int t = 0; t < 4; ++t) {
@@ -53,7 +53,7 @@ void run_on_host(const TensorCoreInstruction& i, const Tiles& t) {
         for (int thread = 0; thread < height * 2; ++thread) threads.emplace_back(tile, thread);
         sum_tile(t, threads, [&](std::int64_t w) {
             std::uint32_t a[64][words_per_step]{}, b[8][words_per_step]{};
-            if (i.warpgroup) { // as the matrix unit reads shared memory
+            if (i.warpgroup) { // operands as the matrix unit reads them from shared memory
                 std::uint32_t a_shared[64 * words_per_step], b_shared[8 * words_per_step];
                 for (int thread = 0; thread < 128; ++thread) {
                     bring(tile.a(t), t.words, w, 64, thread, a_shared);
@@ -63,7 +63,7 @@ void run_on_host(const TensorCoreInstruction& i, const Tiles& t) {
                     for (int k = 0; k < words_per_step; ++k) a[l][k] = a_shared[shared_place(l, k)];
                 for (int l = 0; l < 8; ++l)
                     for (int k = 0; k < words_per_step; ++k) b[l][k] = b_shared[shared_place(l, k)];
-            } else { // as the warp's registers are taken for matrices
+            } else { // operands as they lie in a warp's registers
                 for (int lane = 0; lane < 32; ++lane) {
                     const Fragments f(t, tile, lane, w);
                     for (int r = 0; r < 4; ++r) a[lane / 4 + r % 2 * 8][lane % 4 + r / 2 * 4] = f.a[r];

@@ -1,6 +1,6 @@
-// How the threads of a warp, or of a warpgroup, share a tile of a matrix product. Operands come as 32-bit words along
-// k, eight (32 bytes) an instruction: one FP32 word, two 16-bit numbers or four FP8 codes each, so that one layout
-// serves all instructions.
+// How the threads of a warp, or of a warpgroup, divide a tile of a matrix product. Operands are stored as 32-bit words
+// along k, eight (32 bytes) for an instruction. A word has one FP32 number, two 16-bit numbers or four FP8 codes, so
+// one layout serves all instructions.
 #pragma once
 
 #include <ampscope/formats/codec.h>
@@ -11,7 +11,7 @@ namespace amp::cuda {
 
 inline constexpr int words_per_step = 8;
 
-/// Operands as words, and where the sums go. Lines are padded with zeros to whole tiles and whole steps.
+/// Operands as words, and the place for the sums. Lines are padded with zeros to whole tiles and whole steps.
 struct Tiles {
     const std::uint32_t *a, *b; ///< batch x lines x words
     const float* c;
@@ -19,7 +19,7 @@ struct Tiles {
     std::int64_t batch, m, n, a_lines, b_lines, words, promote_words;
 };
 
-/// Tile number `at` of `height` x 8 sums: its matrix, first row and first column.
+/// The place of tile number `at`, which has `height` x 8 sums: its matrix, first row and first column.
 struct TilePlace {
     std::int64_t matrix, row, column;
 
@@ -37,7 +37,7 @@ struct TilePlace {
     }
 };
 
-/// A thread's four sums as an instruction holds them.
+/// A thread's four sums in the form in which an instruction holds them.
 template <bool fp16>
 struct Sums {
     float single[4];
@@ -49,7 +49,7 @@ struct Sums {
 };
 template <>
 struct Sums<true> {
-    std::uint32_t half[2]; ///< two a word
+    std::uint32_t half[2]; ///< two FP16 sums in each word
 
     AMPSCOPE_DEVICE void set(const float (&x)[4]) {
         constexpr FormatSpec f = format("fp16");
@@ -61,11 +61,11 @@ struct Sums<true> {
     }
 };
 
-/// A thread and its sums: rows g and g + 8, columns 2 t and 2 t + 1 of the 16 x 8 that its warp has, where g = lane / 4
+/// A thread and its sums: rows g and g + 8 and columns 2 t and 2 t + 1 of its warp's 16 x 8 sums, where g = lane / 4
 /// and t = lane % 4 (PTX ISA, figures of mma.m16n8k16 and wgmma .m64n8).
 template <bool fp16>
 struct Thread {
-    std::int64_t matrix = 0, row = 0, column = 0; ///< of the first sum
+    std::int64_t matrix = 0, row = 0, column = 0; ///< place of the first sum
     Sums<fp16> sums{};
     float totals[4]{};
 
@@ -79,7 +79,7 @@ struct Thread {
         sums.set(first);
         if (t.promote_words != 0) promote(); // totals begin at c
     }
-    /// What the instructions have added goes into the totals, and they begin anew.
+    /// Adds the instructions' sums to the totals and sets them to zero.
     AMPSCOPE_DEVICE void promote() {
         const float zeros[4]{};
         for (int i = 0; i < 4; ++i) totals[i] += sums.get(i);
@@ -99,8 +99,8 @@ struct Thread {
     }
 };
 
-/// All of k: step(w) adds the products of eight words from word w on to the sums of `threads`: one on a device, the
-/// whole warp or warpgroup on the host.
+/// Sums over all of k: step(w) adds the products of the eight words from word w on to the sums of `threads`, which is
+/// one thread on a device, and the whole warp or warpgroup on the host.
 template <class Threads, class Step>
 constexpr void sum_tile(const Tiles& t, Threads& threads, const Step& step) {
     for (auto& thread : threads) thread.begin(t);
@@ -113,7 +113,8 @@ constexpr void sum_tile(const Tiles& t, Threads& threads, const Step& step) {
     for (auto& thread : threads) thread.end(t);
 }
 
-/// A lane's operands of mma.sync: a[r] is word t + 4 (r / 2) of line g + 8 (r % 2), b[r] word t + 4 r of line g.
+/// The operands of one lane for mma.sync: a[r] is word t + 4 (r / 2) of line g + 8 (r % 2), b[r] is word t + 4 r of
+/// line g.
 struct Fragments {
     std::uint32_t a[4], b[2];
 
@@ -129,16 +130,16 @@ struct Fragments {
     }
 };
 
-/// Operands of wgmma lie in shared memory without swizzle, in cores of 8 lines x 16 bytes of 128 bytes each: the two
+/// Operands of wgmma lie in shared memory without swizzling, in cores of 8 lines x 16 bytes (128 bytes). The two cores
 /// along k are 128 bytes apart, those of the next 8 lines 256 bytes.
 inline constexpr int core_bytes_along_k = 128, core_bytes_next_lines = 256;
 
-/// Where word w of a line's step is, in words.
+/// The index in shared memory of word w of a line's step.
 AMPSCOPE_INLINE int shared_place(int line, int word) {
     return line / 8 * (core_bytes_next_lines / 4) + word / 4 * (core_bytes_along_k / 4) + line % 8 * 4 + word % 4;
 }
 
-/// Thread `thread` of a warpgroup brings its share of `lines` lines' step into shared memory.
+/// Copies the share of thread `thread` of a warpgroup, of one step of `lines` lines, to shared memory.
 AMPSCOPE_INLINE void bring(const std::uint32_t* from, std::int64_t words, std::int64_t w, int lines, int thread,
                            std::uint32_t* shared) {
     for (int i = thread; i < lines * words_per_step; i += 128)

@@ -5,7 +5,7 @@ namespace amp::op {
 
 namespace {
 
-/// The operations of sim/backend/cpu/detail/update_loops.h on one element.
+/// The operations of sim/backend/cpu/detail/update_loops.h for one element.
 struct SingleArithmetic {
     using Block = float[1];
     bool contract;
@@ -41,10 +41,10 @@ struct SingleArithmetic {
     }
 };
 
-/// What keep_scaled() does.
+/// Does what keep_scaled() does, on the device.
 void keep_scaled(const CudaDevice& device, const FormatSpec& f, std::span<float> values) {
     const DeviceArray<std::uint32_t> memory(device, 1);
-    std::uint32_t* const amax = memory.data(); // its bits: they order as magnitudes do, NaN are the largest
+    std::uint32_t* const amax = memory.data(); // its bits are ordered as magnitudes are, with NaN above
     float* const x = values.data();
     const auto count = static_cast<std::int64_t>(values.size());
     cuda::each(device, count, [=] AMPSCOPE_DEVICE(std::int64_t i) {
@@ -85,7 +85,7 @@ void run(Cuda& cuda, const Update& op) {
     const kernels::Factors factors = kernels::factors_of(options, step.t);
     const DeviceArray<UpdateCounts> counts(cuda.device(), 1);
     UpdateCounts* const total = counts.data();
-    const bool scales = state.scaled.weight.has_value(); // weights are counted once they are scaled
+    const bool scales = state.scaled.weight.has_value(); // weights are counted after they were scaled
     const DeviceArray<float> memory(cuda.device(), scales ? count : 0);
     float* const before = memory.data();
     cuda::each(cuda.device(), static_cast<std::int64_t>(count), [=] AMPSCOPE_DEVICE(std::int64_t i) {

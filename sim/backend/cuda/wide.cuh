@@ -1,4 +1,4 @@
-// How an op's results, computed wide, get into its output: the one place where a device's ops round. See also
+// Stores an op's results, computed in double, in its output: the one place where a device's ops round. See also
 // cpu/detail/wide.h.
 #pragma once
 
@@ -14,14 +14,14 @@ namespace amp::cuda {
 /// x rounded to the format.
 AMPSCOPE_CALL inline float rounded(const FormatSpec& format, double x) { return quantize(format, x); }
 
-/// An op's output on the device.
+/// The output of an op on the device.
 struct Output {
     float* data;
     FormatSpec format;
-    RoundingCounts* counts; ///< null where nobody counts
-    bool native;            ///< rounds by hardware where it can
+    RoundingCounts* counts; ///< null if they are not counted
+    bool native;            ///< rounds by hardware instructions where it can
 
-    /// Element i = x rounded to the format, once.
+    /// Stores x in element i, rounded to the format, once.
     AMPSCOPE_DEVICE void put(std::int64_t i, double x) const {
         const float y = native ? native_round(format, x) : rounded(format, x);
         data[i] = y;
@@ -57,7 +57,7 @@ struct MapElement {
 template <class Kernel, class... Args>
 struct MapRow {
     Output to;
-    double* wide; ///< as large as out
+    double* wide; ///< array of the size of out
     std::int64_t width;
     std::tuple<Args...> args;
 
@@ -68,7 +68,7 @@ struct MapRow {
     }
 };
 
-/// A struct and no lambda: nvcc 13.0 loses the host's body of one that lies in an inline function.
+/// A struct, not a lambda: nvcc 13.0 loses the host version of a lambda in an inline function.
 struct RoundElement {
     Output to;
     const float* in;
@@ -80,14 +80,14 @@ struct RoundElement {
 
 namespace amp {
 
-/// Element by element: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
+/// Element-wise ops: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
 template <class Kernel, class... Args>
 void map(Cuda& cuda, Kernel, TensorId out, Args... args) {
     cuda::each(cuda.device(), cuda.info(out).count(),
                cuda::MapElement<Kernel, Args...>{cuda::output(cuda, out), {args...}});
 }
 
-/// Row by row of the last axis: Kernel::run(row, width, wide, args...) computes a row of out.
+/// Ops on rows of the last axis: Kernel::run(row, width, wide, args...) computes one row of out.
 template <class Kernel, class... Args>
 void map_rows(Cuda& cuda, Kernel, TensorId out, Args... args) {
     const std::int64_t count = cuda.info(out).count(), width = cuda.info(out).shape.back();
@@ -105,7 +105,7 @@ inline void copy(Cuda& cuda, TensorId out, const float* in) {
 
 namespace amp::cuda {
 
-/// Rounds elements of out that hold unrounded FP32 values.
+/// Rounds elements of `out` that hold unrounded FP32 values.
 inline void round_in_place(Cuda& cuda, TensorId out) { amp::copy(cuda, out, cuda.out(out)); }
 
 } // namespace amp::cuda

@@ -1,4 +1,4 @@
-// The activation functions and their derivatives: a new one is a struct and a case here, and a row of
+// The activation functions and their derivatives. To add one, add a struct and a case here, and a row in
 // program/ops/activation.h.
 #pragma once
 
@@ -48,7 +48,7 @@ struct Backward {
     }
 };
 
-/// use(F{}) with the functions of that kind.
+/// Calls use(F{}) with the struct for that kind.
 template <class Use>
 void with_functions(op::ActivationKind kind, const Use& use) {
     switch (kind) {

@@ -1,4 +1,4 @@
-// Which numbers of an image a patch takes.
+// Which elements of an image belong to a patch.
 #pragma once
 
 #include <ampscope/sim/backend/kernels/kernel.h>
@@ -6,7 +6,7 @@
 
 namespace amp::kernels {
 
-/// Calls visit(patch element offset, pixel offset) for each row of `channels` numbers that patch `p` takes from the
+/// Calls visit(offset in the patch, offset in the image) for each run of `channels` numbers that patch p takes from the
 /// image.
 template <class Visit>
 constexpr void for_patch(const op::ConvGeometry& g, std::int64_t p, const Visit& visit) {

@@ -1,4 +1,4 @@
-// Element by element: sums, products, scaling, dropout.
+// Element-wise ops: sum, product, scaling, dropout.
 #pragma once
 
 #include <ampscope/formats/random.h>
@@ -9,7 +9,7 @@
 
 namespace amp::kernels {
 
-/// a + b or a * b, b of `period` elements repeated.
+/// a + b or a * b; b has `period` elements and is repeated.
 template <bool multiplies>
 struct BinaryKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* a, const float* b,

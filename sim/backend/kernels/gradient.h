@@ -1,4 +1,4 @@
-// What happens to gradients, element by element.
+// Element-wise ops on gradients.
 #pragma once
 
 #include <ampscope/formats/block.h>
@@ -27,13 +27,13 @@ struct WideQuotientKernel {
     }
 };
 
-/// What replicas send and add: x * encode in the transport's format; what comes out is multiplied by decode.
+/// What replicas send and add: x * encode in the transport's format. The result is multiplied by decode.
 struct Transport {
     FormatSpec format;
     bool scaled = false;
     float encode = 1, decode = 1;
 
-    /// Of a scaled all-reduce, from the largest magnitude of all replicas.
+    /// The transport of a scaled all-reduce; `amax` is the largest magnitude of all replicas.
     AMPSCOPE_INLINE static Transport under_scale(const FormatSpec& f, float amax, std::int64_t replicas) {
         const auto number = static_cast<double>(replicas);
         const float encode = block_scale(ScaleRule::ms_amp, f, amax).encode * static_cast<float>(1 / std::sqrt(number));
@@ -44,7 +44,7 @@ struct Transport {
     }
     [[nodiscard]] AMPSCOPE_INLINE float send(float x, double divisor) const {
         if (!scaled) return quantize(format, x / divisor);
-        return quantize(format, x - x == 0 ? x * encode : x - x, policy()); // NaN where x is not finite
+        return quantize(format, x - x == 0 ? x * encode : x - x, policy()); // NaN if x is infinite or NaN
     }
     [[nodiscard]] AMPSCOPE_INLINE float add(float x, float y) const {
         return quantize(format, static_cast<double>(x) + y, policy());

@@ -1,17 +1,17 @@
-// What an op computes, element by element or row by row: one source for the processor and for devices.
+// What an op computes, element by element or row by row, in one source for the processor and for devices.
 //
 // A kernel is a struct with a static function `run` marked AMPSCOPE_KERNEL: plain loops over n elements or over a row,
-// results in double. The backends call it for as much as suits them (a processor for a block of elements, a device's
-// thread for one) and round what it returns, once. An op that is nothing but a kernel has its run() here, too, for both
-// backends: they offer in(), out(), map(), map_rows() and copy() by the same names.
+// with results in double. Each backend calls it with a size that suits it (the processor for a block of elements, a
+// thread of a device for one) and rounds the results once. An op that is nothing but a kernel has its run() here, too,
+// for both backends: they offer in(), out(), map(), map_rows() and copy() under the same names.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
 #if defined(__CUDACC__)
-#define AMPSCOPE_DEVICE __host__ __device__            // before what devices run
-#define AMPSCOPE_CALL __host__ __device__ __noinline__ // of what would be copied into too many places
+#define AMPSCOPE_DEVICE __host__ __device__            // for functions that devices run
+#define AMPSCOPE_CALL __host__ __device__ __noinline__ // for those too large to be inlined everywhere
 #define AMPSCOPE_INLINE __host__ __device__ inline
 #define AMPSCOPE_KERNEL __host__ __device__ static inline
 #define AMPSCOPE_INDEPENDENT
@@ -24,18 +24,18 @@
 
 namespace amp::kernels {
 
-/// x, a NaN by its one name: hardware propagates payloads and signs as it likes.
+/// x; every NaN becomes 0x7fc00000, since hardware treats payloads and signs of NaNs in different ways.
 AMPSCOPE_INLINE float named(float x) { return x != x ? std::bit_cast<float>(0x7fc00000) : x; }
 
-/// The lanes of a sum added up: lane i takes lane i + 8, i + 4, i + 2, i + 1.
+/// Adds up the 16 lanes of a sum: lane i adds lane i + 8, then i + 4, i + 2, i + 1.
 AMPSCOPE_INLINE double lane_total(double (&lanes)[16]) {
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
     return lanes[0];
 }
 
-/// The sum of term(0) ... term(n - 1) in an order that vectors of any width up to 16 follow: lane i mod 16 adds its
-/// terms in order from +0, then the lanes are added up.
+/// The sum of term(0) ... term(n - 1) in an order that suits vectors of up to 16 elements: lane i mod 16 adds its terms
+/// in order, from +0; then the lanes are added up.
 template <class Term>
 AMPSCOPE_INLINE double lane_sum(std::int64_t n, const Term& term) {
     double lanes[16]{};

@@ -6,9 +6,9 @@
 
 namespace amp::kernels {
 
-/// log of the sum of e^x over a row: max + log(sum of e^(x - max)).
+/// The logarithm of the sum of e^x over a row, as max + log(sum of e^(x - max)).
 struct LogSum {
-    double max = 0, sum = 0; ///< of e^(x - max)
+    double max = 0, sum = 0; ///< sum of e^(x - max)
 };
 
 struct LogSumKernel {

@@ -1,4 +1,4 @@
-// Where the scales of a matrix product's operands are.
+// Finds the scales of a matrix product's operands.
 #pragma once
 
 #include <ampscope/sim/backend/kernels/kernel.h>
@@ -8,9 +8,9 @@
 
 namespace amp::kernels {
 
-/// The scales of one operand of a product, seen from k: of row i of a, or column i of b, at place l along k.
+/// The scales of one operand of a product: at(i, l) belongs to row i of a, or column i of b, at position l along k.
 struct ScaleLines {
-    bool k_is_rows = false; ///< of the tensor as it is stored
+    bool k_is_rows = false; ///< whether k runs over the rows of the tensor as it is stored
     BlockGrid grid{};
 
     ScaleLines() = default;
@@ -21,14 +21,14 @@ struct ScaleLines {
     }
 };
 
-/// The numbers along k that share a pair of scales.
+/// How many numbers along k share a pair of scales.
 inline std::int64_t scaled_block(const op::Matmul& op) {
     const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };
     const BlockScaling &a = op.a_scale.scaling, &b = op.b_scale.scaling;
     return std::min(along(op.transpose_a ? a.rows : a.columns), along(op.transpose_b ? b.columns : b.rows));
 }
 
-/// The format of an operand as the product reads it.
+/// The format in which the product reads an operand that is stored in format `stored`.
 inline FormatSpec multiplied(const op::Matmul& op, const FormatSpec& stored) {
     return op.arithmetic.operands == fp32_format ? stored : op.arithmetic.operands;
 }

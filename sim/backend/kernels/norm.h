@@ -8,7 +8,7 @@
 
 namespace amp::kernels {
 
-/// What a row is shifted and multiplied by. n is a whole number as a double.
+/// The mean that is subtracted from a row, and the factor that it is then multiplied by.
 struct Moments {
     double mean = 0, inverse = 0;
 };
@@ -36,7 +36,8 @@ struct NormKernel {
     }
 };
 
-/// With y = (x - mean) / s and d = grad * weight: (d - mean of d - y * mean of (d y)) / s; rms: without the mean of d.
+/// With y = (x - mean) / s and d = grad * weight: (d - mean of d - y * mean of (d y)) / s; rms leaves out the mean of
+/// d.
 struct BackwardKernel {
     AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, double* wide, const float* in, const float* weight,
                              const float* grad, op::NormKind kind, double eps) {
@@ -53,7 +54,7 @@ struct BackwardKernel {
     }
 };
 
-/// Adds a row's share of the gradients of weight and bias.
+/// Adds one row's contribution to the gradients of weight and bias.
 struct ParameterKernel {
     AMPSCOPE_KERNEL void run(const float* x, const float* g, std::int64_t n, op::NormKind kind, double eps,
                              double* weight, double* bias) {

@@ -13,18 +13,18 @@ struct PoolShape {
         : height(in[1]), width(in[2]), channels(in[3]), out_height(height / window), out_width(width / window),
           size(window) {}
 
-    /// The first pixel of the window of element `i` of the result.
+    /// The offset of the first pixel of the window that belongs to element i of the result.
     [[nodiscard]] constexpr std::int64_t corner(std::int64_t i) const {
         const std::int64_t c = i % channels, x = i / channels % out_width, y = i / (channels * out_width) % out_height;
         const std::int64_t image = i / (channels * out_width * out_height);
         return ((image * height + y * size) * width + x * size) * channels + c;
     }
-    /// Pixel number j of a window, from its first.
+    /// The offset of pixel j of a window from its first pixel.
     [[nodiscard]] constexpr std::int64_t offset(std::int64_t j) const {
         return (j / size * width + j % size) * channels;
     }
 
-    /// The offset of the first pixel of a window that is the largest; a NaN is.
+    /// The offset of the first pixel of a window that is the largest; a NaN counts as the largest.
     [[nodiscard]] constexpr std::int64_t largest(const float* window) const {
         std::int64_t best = 0;
         for (std::int64_t j = 1; j < size * size; ++j) {

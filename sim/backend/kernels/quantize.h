@@ -1,4 +1,4 @@
-// The scales of casts: of blocks, and those of delayed scaling.
+// The scales of casts: those of blocks, and those of delayed scaling.
 #pragma once
 
 #include <ampscope/formats/block.h>
@@ -12,7 +12,7 @@ namespace amp::kernels {
 
 AMPSCOPE_INLINE bool is_infinite(float x) { return x == x && !is_finite(x); }
 
-/// The encode scale that follows from the largest amax of the history.
+/// The encode scale that follows from the history's amax; see DelayedRule.
 AMPSCOPE_INLINE float next_scale(const op::DelayedRule& rule, float amax, float old) {
     if (amax == 0 || amax != amax) return old;
     if (rule.ms_amp) return is_infinite(amax) ? 1 / old : ldexpf(1.0F, ilogbf(rule.max / amax) - rule.margin);
@@ -21,7 +21,7 @@ AMPSCOPE_INLINE float next_scale(const op::DelayedRule& rule, float amax, float 
     return is_infinite(wanted) ? largest_float : wanted;
 }
 
-/// Which of the scales of an op is this replica's, and how long a history is.
+/// The index of this replica's scale (and row of the history), and the length of a history.
 struct DelayedState {
     std::int64_t row, length;
 };
@@ -31,7 +31,7 @@ DelayedState delayed_state(const Backend& backend, const op::Quantize& op) {
     return {.row = rows > 1 ? backend.context.replica : 0, .length = backend.info(op.history).count() / rows};
 }
 
-/// The encode scale of a cast with delayed scaling, which also notes the amax of this step.
+/// The encode scale of a cast with delayed scaling. Records the amax of this step in the history.
 AMPSCOPE_INLINE BlockScale delayed_scale(const op::DelayedRule& rule, float amax, bool training, float* history,
                                          std::int64_t length, float& scale) {
     bool first = rule.ms_amp && scale == 1;
@@ -41,7 +41,7 @@ AMPSCOPE_INLINE BlockScale delayed_scale(const op::DelayedRule& rule, float amax
     return {.encode = scale, .decode = 1 / scale};
 }
 
-/// The end of a step of delayed scaling.
+/// Ends a step of delayed scaling; see UpdateScale.
 AMPSCOPE_INLINE void update_scale(const op::DelayedRule& rule, bool most_recent, float* history, std::int64_t length,
                                   float& scale) {
     const float newest = history[0];
@@ -54,7 +54,7 @@ AMPSCOPE_INLINE void update_scale(const op::DelayedRule& rule, bool most_recent,
     history[0] = 0;
 }
 
-/// What row i of a group counts in row j of its random Hadamard transform.
+/// The factor of row i of a group in row j of its random Hadamard transform.
 AMPSCOPE_INLINE double hadamard_factor(std::int64_t i, std::int64_t j) {
     constexpr std::array<int, op::Hadamard::group> signs = op::Hadamard::signs;
     const bool negative = (std::popcount(static_cast<std::uint64_t>(i & j)) & 1) != 0;

@@ -7,7 +7,7 @@
 
 namespace amp::kernels {
 
-/// How many elements a row knows of.
+/// The number of elements that a row uses.
 AMPSCOPE_INLINE std::int64_t known(std::int64_t row, std::int64_t width, bool causal) {
     return causal ? row % width + 1 : width;
 }
@@ -17,7 +17,7 @@ struct SoftmaxKernel {
         const float* const x = in + row * width;
         const std::int64_t n = known(row, width, causal);
         float max = x[0];
-        for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max; // a NaN makes the sum NaN
+        for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max; // if there is a NaN, the sum becomes NaN
         for (std::int64_t i = 0; i < n; ++i) wide[i] = math::exp(static_cast<double>(x[i]) - max);
         const double sum = lane_sum(n, [&](std::int64_t i) { return wide[i]; });
         for (std::int64_t i = 0; i < n; ++i) wide[i] /= sum;

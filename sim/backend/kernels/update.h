@@ -1,5 +1,5 @@
-// The steps of the optimizers, block by block of a parameter. `Arithmetic` has the operations of cpu/update_loops.h and
-// the type Block: the processor's works on 512 elements, a device's on one.
+// The steps of the optimizers, for one block of a parameter at a time. `Arithmetic` has the operations of
+// cpu/update_loops.h and the type Block: 512 elements for the processor, one element for a device.
 #pragma once
 
 #include <ampscope/formats/block.h>
@@ -12,19 +12,19 @@
 
 namespace amp::kernels {
 
-/// Factors that depend on the step alone: 1 - beta^t in FP64, as Python has them.
+/// Factors that depend only on the step: 1 - beta^t in FP64, as Python computes them.
 struct Factors {
     double correction1, correction2;
 };
 Factors factors_of(const OptimizerOptions& options, std::int64_t t);
 
-/// What MS-AMP keeps of x, see keep_scaled().
+/// The value that MS-AMP stores for x, see keep_scaled().
 AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScale& scale) {
     const Overflow overflow = f.bits() == 8 ? Overflow::saturate_all : Overflow::infinity;
     return named(quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode);
 }
 
-/// One block of one parameter, from `begin`.
+/// One block of one parameter, beginning at element `begin`.
 template <class Arithmetic>
 struct BlockState {
     using Block = typename Arithmetic::Block;
@@ -45,8 +45,8 @@ struct BlockState {
         arithmetic.multiply(x, x, scalar(f, factor), count);
         round(f, x);
     }
-    /// out = a + factor * b as torch.add(a, b, alpha=factor) has it in a type: alpha is rounded to the type, and so is
-    /// the product, unless it is contracted with the sum.
+    /// out = a + factor * b as torch.add(a, b, alpha=factor) computes it in the type f: alpha is rounded to the type,
+    /// and so is the product, unless product and sum are contracted.
     constexpr void add_scaled(const FormatSpec& f, float* out, const float* a, const float* b, double factor) const {
         const float alpha = quantize(f, factor);
         if (options.contract) {
@@ -59,7 +59,7 @@ struct BlockState {
         }
         round(f, out);
     }
-    /// What mul and div by a scalar take for it: PyTorch 1.x rounds it to the type of the tensor first.
+    /// The scalar by which mul and div multiply or divide: PyTorch 1.x first rounds it to the type of the tensor.
     [[nodiscard]] constexpr float scalar(const FormatSpec& f, double x) const {
         return facts_of(options.order).rounds_scalars ? quantize(f, x) : static_cast<float>(x);
     }
@@ -67,24 +67,24 @@ struct BlockState {
 
 constexpr float single(double x) { return static_cast<float>(x); }
 
-/// As add_update(), where what rounding loses is kept beside the weights.
+/// Does what add_update() does, but keeps what rounding loses beside the weights.
 template <class Arithmetic>
 constexpr void add_compensated(const BlockState<Arithmetic>& b, const float* change) {
     const FormatSpec& f = b.state.weight_format;
     float *const w = b.weight(), *const lost = b.state.compensation.data() + b.begin;
     typename Arithmetic::Block before, kept;
-    b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, with what was lost before
+    b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, plus what was lost before
     b.round(f, lost);
     std::copy_n(w, b.count, before);
-    b.arithmetic.add(w, w, lost, b.count); // 2. as much of it as fits
+    b.arithmetic.add(w, w, lost, b.count); // 2. add as much of it as fits
     b.round(f, w);
-    b.arithmetic.subtract(kept, before, w, b.count); // 3. the rest
+    b.arithmetic.subtract(kept, before, w, b.count); // 3. keep the rest
     b.round(f, kept);
     b.arithmetic.add(lost, lost, kept, b.count);
     b.round(f, lost);
 }
 
-/// The weights take what is to be added to them, in FP32 so far.
+/// Adds `change`, which is in FP32, to the weights.
 template <class Arithmetic>
 constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) {
     float* const w = b.weight();
@@ -97,7 +97,7 @@ constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) 
     }
 }
 
-/// torch.optim.SGD, _single_tensor_sgd.
+/// Follows torch.optim.SGD, _single_tensor_sgd.
 template <class Arithmetic>
 constexpr void sgd(const BlockState<Arithmetic>& b) {
     const OptimizerOptions& o = b.options;
@@ -128,7 +128,7 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
     add_update(b, change);
 }
 
-/// torch.optim.Adam and AdamW, _single_tensor_adam without capturable.
+/// Follows torch.optim.Adam and AdamW, _single_tensor_adam without capturable.
 template <class Arithmetic>
 constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
@@ -161,7 +161,7 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
     add_update(b, change);
 }
 
-/// ATen's fused_adam_utils.cuh, Apex's multi_tensor_adam.cu and MS-AMP's adamw.cu: in FP32 from beginning to end.
+/// Follows ATen's fused_adam_utils.cuh, Apex's multi_tensor_adam.cu and MS-AMP's adamw.cu: FP32 from start to end.
 template <class Kernel, class Arithmetic>
 constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
@@ -205,7 +205,7 @@ constexpr UpdateCounts count(const float* before, const float* after, const floa
     return c;
 }
 
-/// One step of elements [begin, begin + n) of a parameter, n at most Arithmetic::Block's length.
+/// Makes one step of elements [begin, begin + n) of a parameter; n is at most the length of Arithmetic::Block.
 template <class Arithmetic>
 constexpr UpdateCounts update_block(const OptimizerOptions& options, const UpdateStep& step, const Factors& factors,
                                     const ParameterState& state, const Arithmetic& arithmetic, std::size_t begin,

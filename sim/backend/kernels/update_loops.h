@@ -1,4 +1,5 @@
-// The single operations of an optimizer over n elements: each correctly rounded in FP32. Results may be operands.
+// The single operations of an optimizer over n elements: each is correctly rounded in FP32. Results may overwrite
+// operands.
 #pragma once
 
 #include <ampscope/sim/backend/kernels/fma.h>
@@ -51,7 +52,7 @@ struct RootKernel {
     }
 };
 
-/// x * y + z, with one rounding or with two.
+/// x * y + z with one rounding if `contract`, else with two. `fused`: the processor has the instruction.
 template <bool contract, bool fused>
 AMPSCOPE_INLINE float multiply_add(float x, float y, float z) {
     if constexpr (!contract) return x * y + z;
@@ -93,13 +94,14 @@ struct QuotientKernel {
     }
 };
 
-/// The fused kernels: scalars in FP64 as their callers give them.
+/// Arguments of the fused kernels: scalars in FP64, as their callers pass them.
 struct FusedAdam {
     bool decouples;
     double learning_rate, beta1, beta2, eps, weight_decay, correction1, correction2;
 };
 
-/// ATen/native/cuda/fused_adam_utils.cuh: lr, betas, eps and decay are doubles, what they meet goes to FP64 and back.
+/// Follows ATen/native/cuda/fused_adam_utils.cuh: lr, betas, eps and decay are doubles; operations with them are done
+/// in FP64 and rounded to FP32.
 struct TorchFusedKernel {
     AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {
@@ -119,7 +121,7 @@ struct TorchFusedKernel {
     }
 };
 
-/// Apex csrc/multi_tensor_adam.cu, TransformerEngine's adam.cu: scalars are floats.
+/// Follows Apex's csrc/multi_tensor_adam.cu and TransformerEngine's adam.cu: scalars are floats.
 struct ApexKernel {
     AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {
@@ -137,7 +139,8 @@ struct ApexKernel {
     }
 };
 
-/// MS-AMP's msamp/optim/adamw.cu, after the decay that adamw.py does with torch. Whether nvcc contracts is not known.
+/// Follows MS-AMP's msamp/optim/adamw.cu, after adamw.py's decay with torch. It is unknown whether nvcc contracts
+/// there.
 struct MsAmpKernel {
     AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {

@@ -11,13 +11,13 @@ namespace amp::detail {
 
 namespace {
 
-constexpr double few = 0.01, many = 0.5; // shares that advice speaks of
+constexpr double few = 0.01, many = 0.5; // shares of elements; the advice depends on them
 
 double share(std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// The share of the steps that an eps of the sweep decides, with state in FP32.
+/// The share of steps decided by an eps of the sweep, with FP32 state.
 double decided_share(const AdamEffects& e, std::size_t eps) {
     return share(e.states.front().eps[eps].dominated, e.nonzero);
 }

@@ -61,7 +61,7 @@ AdamHistory AdamSource::read(OpenFiles& open, std::uint64_t begin, std::uint64_t
 
 void find_state(OpenFiles& open, const fs::path& file, const std::string& gradient, std::uint64_t count,
                 AdamSource& source) {
-    // "h.0.weight" of "h.0.weight.grad"
+    // "h.0.weight" for "h.0.weight.grad"
     const std::string parameter = gradient.ends_with(".grad") ? gradient.substr(0, gradient.size() - 5) : gradient;
     const auto opened = open(file);
     const auto place = [&](const std::string& name) -> std::optional<TensorPlace> {

@@ -5,22 +5,23 @@
 
 namespace amp::detail {
 
-/// Takes out runs that come twice: a folder that is named twice, or beside one that it is in, its copy, or a copy of an
-/// earlier time. Two runs are the same if their configurations differ in nothing that trains otherwise (the seed aside,
-/// since a copy proves nothing whatever it says) and the log of one has all steps of the other, and tells the same of
-/// them; without a log, if the bytes of their gradients are the same. The one with more steps stays, of equal ones that
-/// with a result, then that with more gradients, and gets a warning that names the others. Returns these warnings.
+/// Removes runs that occur twice: a folder named twice or together with a folder above it, its copy, or a copy from an
+/// earlier time. Two runs are the same if their configurations agree in all that influences training (other than the
+/// seed: a copy is no second seed, whatever its configuration says) and the log of one has all steps of the other with
+/// the same values; without logs, if the bytes of their gradients are equal. The one with more steps stays; among
+/// equals one with a result, then the one with more gradients. It gets a warning that names the others. Returns these
+/// warnings.
 std::vector<std::string> drop_repeats(std::vector<RecordedRun>& runs);
 
-/// What a run was configured with, but for the seed and who ran it: equal for runs that differ in the seed only.
+/// The configuration without the seed and the program that ran it: equal for runs that differ only in the seed.
 std::string configuration_key(const RecordedRun& run);
 std::optional<double> seed_of(const RecordedRun& run);
-bool is_same(const std::optional<double>& a, const std::optional<double>& b); ///< NaN is NaN
+bool is_same(const std::optional<double>& a, const std::optional<double>& b); ///< NaN equals NaN
 
-/// A configuration without these keys.
+/// The configuration without these keys.
 nlohmann::ordered_json without(nlohmann::ordered_json configuration, std::initializer_list<const char*> keys);
 
-/// ComparisonFindings::verdict.
+/// Writes ComparisonFindings::verdict.
 std::vector<std::string> verdict(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options);
 
 } // namespace amp::detail

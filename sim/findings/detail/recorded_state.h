@@ -1,4 +1,4 @@
-// Where a run folder holds the state before a step.
+// Where a run folder stores the state before a step.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace amp::detail {
 
-/// state/step_000100.safetensors, which is there only if the state was recorded.
+/// The path state/step_000100.safetensors; the file exists only if the state was recorded.
 std::filesystem::path recorded_state(const std::filesystem::path& run, std::int64_t step);
 
 } // namespace amp::detail

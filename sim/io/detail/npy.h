@@ -9,25 +9,26 @@
 namespace amp {
 
 struct NpyHeader {
-    TensorEntry entry; ///< without its name
+    TensorEntry entry; ///< all but its name
     bool big_endian = false;
 
-    /// Size of the numbers to be swapped; 0 for little-endian data.
+    /// Size in bytes of the numbers to be swapped; 0 for little-endian data.
     [[nodiscard]] std::size_t swapped_item() const {
         return big_endian ? static_cast<std::size_t>(info(entry.dtype).bits / 8 / info(entry.dtype).numbers()) : 0;
     }
 };
 
-/// The first bytes that tell how long the header is.
+/// Number of bytes at the front of a file that tell how long its header is.
 inline constexpr std::size_t npy_preamble = 12;
 
-/// Total header size in bytes, from the first npy_preamble bytes (fewer at the end of a file). Data begin there.
-/// Throws FileError if they are no .npy magic or the header claims more than 64 KiB (NumPy itself refuses above 10 kB).
+/// Total size of the header in bytes, read from the first npy_preamble bytes (or all of a shorter file); data begin
+/// there. Throws FileError without .npy's magic bytes, or if the header claims more than 64 KiB (NumPy itself refuses
+/// above 10 kB).
 std::size_t npy_header_size(std::span<const std::byte> preamble, const std::filesystem::path& file,
                             const std::string& where);
 
-/// Parses a whole header: the Python dict literal with descr, fortran_order and shape, nothing else. `where` begins the
-/// place in messages: empty, or "member 'NAME': ".
+/// Parses a whole header, which is a Python dict literal with descr, fortran_order and shape, and nothing else. `where`
+/// begins the place that error messages name: empty, or "member 'NAME': ".
 NpyHeader parse_npy_header(std::string_view header, const OpenOptions& options, const std::filesystem::path& file,
                            const std::string& where);
 

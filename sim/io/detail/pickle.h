@@ -1,7 +1,7 @@
-// A reader of the pickles that torch.save writes, as data: nothing is imported, called or constructed.
+// Reads the pickles that torch.save writes as data: nothing is imported, called or constructed.
 //
-// It interprets the opcodes that build containers, numbers and strings, and knows by name the few functions that stand
-// for a tensor. Whatever else a pickle would have Python call becomes an Opaque value with that name.
+// It interprets the opcodes that build containers, numbers and strings, and knows the names of the few functions that
+// make tensors. Any other call that a pickle would have Python make becomes an Opaque value with the function's name.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ struct Value;
 using Ref = Value*; ///< values may be shared and may contain themselves; their Pickle owns them
 
 struct None {};
-/// A name that Python would import: a class or function.
+/// The name of a class or function that Python would import.
 struct Global {
     std::string name; ///< "module.attribute"
 };
-/// The name of an Opaque that stands for a tensor with pending negation or conjugation.
+/// The name of an Opaque that represents a tensor with pending negation or conjugation.
 inline constexpr std::string_view pending = "a tensor with pending operations";
-/// The result of something that is not read: an object of an unknown class.
+/// The result of something that this reader does not evaluate, such as an object of an unknown class.
 struct Opaque {
     std::string name;
 };
@@ -38,14 +38,15 @@ struct Dict {
 /// The tuple that torch.save stores in place of a storage.
 struct Storage {
     std::string type;       ///< "torch.FloatStorage", "torch.storage.UntypedStorage"
-    std::string key;        ///< member data/<key> of the archive
-    std::uint64_t size = 0; ///< elements; bytes of an untyped storage
+    std::string key;        ///< name of the archive's member data/<key>
+    std::uint64_t size = 0; ///< number of elements; of an untyped storage: number of bytes
 };
-/// torch._utils._rebuild_tensor_v2 and v3; `dtype` is "torch.float8_e4m3fn" for v3, else empty. A tensor with pending
-/// negation or conjugation (its metadata say so) is Opaque, for its storage does not hold its values.
+/// A call of torch._utils._rebuild_tensor_v2 or v3; `dtype` is, for instance, "torch.float8_e4m3fn" for v3, and empty
+/// for v2. A tensor with pending negation or conjugation (its metadata say so) is an Opaque instead, as its storage
+/// does not hold its values.
 struct Tensor {
     Storage storage;
-    std::uint64_t offset = 0; ///< elements
+    std::uint64_t offset = 0; ///< in elements of the storage
     std::vector<std::uint64_t> shape, stride;
     std::string dtype;
 };
@@ -55,13 +56,13 @@ struct Value {
 };
 
 struct Pickle {
-    std::deque<Value> values; ///< every value ever built, at a fixed address
+    std::deque<Value> values; ///< all values ever built; their addresses stay the same
     Ref root = nullptr;
 };
 
 /// Interprets a pickle of protocol 2 to 5. `fail(byte, what)` must throw; it is called at the first opcode that is
-/// unknown, truncated or applied to the wrong operands. Memory is bounded by a small multiple of the pickle's size and
-/// by a million values; names beyond 1000 bytes and tensors of more than 64 dimensions are refused.
+/// unknown, truncated or applied to wrong operands. Memory is bounded by a small multiple of the pickle's size and by a
+/// million values; names of more than 1000 bytes and tensors of more than 64 dimensions are refused.
 Pickle load(std::string_view bytes, const std::function<void(std::size_t byte, const std::string& what)>& fail);
 
 } // namespace amp::pickle

@@ -16,22 +16,22 @@ class ZipArchive {
   public:
     struct Member {
         std::string name;
-        std::uint64_t size = 0; ///< uncompressed, as the central directory claims
-        bool stored = false;    ///< as it is, not compressed: any part of it can be read alone
+        std::uint64_t size = 0; ///< uncompressed size in bytes, as the central directory claims
+        bool stored = false;    ///< not compressed: any part of it can be read by itself
     };
 
-    /// Throws FileError if the file is no consistent zip archive or two members have one name.
+    /// Throws FileError if the file is not a consistent zip archive or two members have the same name.
     explicit ZipArchive(std::filesystem::path path);
     ~ZipArchive();
 
     [[nodiscard]] const std::vector<Member>& members() const { return members_; }
-    /// The member's bytes from byte `begin` on. Independent of other streams, so several threads may read one archive;
-    /// valid as long as the archive. Reading all of it checks length and checksum and throws FileError where either is
-    /// wrong. A compressed member is inflated from its first byte, unless a stream that is gone has left off before
-    /// `begin`: then from there. So parts that are read in order are inflated once; what is inflated in vain has a
-    /// limit.
+    /// The member's bytes from byte `begin` on, as a stream that is independent of others (so several threads may read
+    /// one archive) and valid as long as the archive. A stream that is read to its end checks length and checksum and
+    /// throws FileError if either is wrong. A compressed member is inflated from its first byte, or from where an
+    /// earlier stream, closed by now, stopped before `begin`: so parts that are read in order are inflated once. The
+    /// bytes inflated only to be skipped are limited.
     [[nodiscard]] std::unique_ptr<ByteStream> open(std::size_t member, std::uint64_t begin = 0) const;
-    /// A whole member as text; throws FileError above `limit` bytes.
+    /// A whole member as text; throws FileError if it has more than `limit` bytes.
     [[nodiscard]] std::string read_text(std::size_t member, std::size_t limit) const;
 
   private:
@@ -49,11 +49,12 @@ class ZipArchive {
 
     std::filesystem::path path_;
     std::vector<Member> members_;
-    /// libzip reads the central directory anew for each handle, and a handle serves one thread: idle ones are kept.
+    /// libzip reads the central directory anew for each handle, and a handle serves one thread at a time: unused ones
+    /// are kept.
     mutable std::mutex mutex_;
     mutable std::vector<Handle> idle_;
-    mutable std::unique_ptr<Reader> left_off_; ///< in the middle of a compressed member
-    mutable std::uint64_t skipped_ = 0;        ///< bytes inflated only to come to those behind them
+    mutable std::unique_ptr<Reader> left_off_; ///< stopped in the middle of a compressed member
+    mutable std::uint64_t skipped_ = 0;        ///< bytes inflated only to reach those behind them
 };
 
 } // namespace amp

@@ -36,7 +36,7 @@ struct Gpt {
         return op::transpose(g, op::view(g, x, {batch, tokens, h, options.width / h}), {0, 2, 1, 3});
     }
 
-    /// Keys or values as a server keeps them.
+    /// Keys or values in the format in which a server keeps them.
     [[nodiscard]] TensorId cached(TensorId x) const {
         kv_cache.push_back(x);
         return g.through(g.precision().serving.kv_cache, x);
@@ -45,7 +45,7 @@ struct Gpt {
     TensorId attention(TensorId x, const Init& residual) const {
         const Graph::Scope scope = g.scope("attn");
         const std::int64_t width = options.width;
-        // A bias of the keys would add the same to all scores of a query, which softmax takes away again.
+        // A bias of the keys would add the same number to all scores of a query, which softmax cancels.
         const TensorId q = heads_of(linear_layer("q", x, width));
         const TensorId k = cached(heads_of(linear_layer("k", x, width, small, false)));
         const TensorId v = cached(heads_of(linear_layer("v", x, width)));
@@ -64,7 +64,7 @@ struct Gpt {
 
     [[nodiscard]] TensorId block(std::int64_t number, TensorId x) const {
         const Graph::Scope scope = g.scope("h." + std::to_string(number));
-        // What adds to the residual stream begins smaller, the more of it there are.
+        // Initial values of layers that add to the residual stream are smaller, the more such layers there are.
         const Init residual{Init::Kind::normal, small.value / std::sqrt(2.0 * static_cast<double>(options.depth))};
         TensorId y = attention(norm("ln1", x), residual);
         g.watch(y, "attn");

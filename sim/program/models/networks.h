@@ -1,4 +1,4 @@
-// The builders behind models(): one file each. Shape letters: B batch, T tokens, C channels or width.
+// The functions behind models(), one file each. Shape letters: B batch, T tokens, C channels or width.
 #pragma once
 
 #include <ampscope/sim/program/model.h>
@@ -12,15 +12,15 @@ Network mlp_network(Graph& g, const ModelOptions& options, const Dataset& data, 
 /// B x H x W x C -> two 3 x 3 convolutions of `width` and 2 `width` channels, each with ReLU and 2 x 2 max pooling ->
 /// classes.
 Network cnn_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
-/// B x T token numbers -> a decoder with learned positions, norms before attention and before the MLP of 4 `width` ->
-/// the next token (Radford et al. 2019).
+/// B x T token numbers -> a decoder with learned positions, normalisation before attention and before the MLP of 4
+/// `width` hidden units -> the next token (Radford et al. 2019).
 Network gpt_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
 
-/// A linear layer with PyTorch's initial weights: uniform within 1 / sqrt(inputs), the bias too.
+/// A linear layer with PyTorch's initial values: uniform within 1 / sqrt(number of inputs), for the bias, too.
 TensorId linear_layer(Graph& g, std::string_view name, TensorId x, std::int64_t outputs);
-/// The inputs and targets of a batch.
+/// Makes the tensors for inputs and targets of a batch.
 Network batch_of(Graph& g, const Dataset& data, std::int64_t batch);
-/// The loss of these outputs: cross-entropy for classes, else the mean squared error.
+/// Adds the loss of these outputs: cross-entropy for classes, else the mean squared error.
 void add_loss(Graph& g, Network& network, TensorId outputs, const Dataset& data);
 
 } // namespace amp

@@ -1,4 +1,4 @@
-// The activation functions: a new one is an enumerator with its facts here, and its functions in
+// The activation functions. To add one, add an enumerator with its facts here and its functions in
 // sim/backend/kernels/activation.h.
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace amp::op {
 
 enum class ActivationKind : std::uint8_t {
-    relu,      ///< x where x > 0, NaN where x is NaN, else +0; gradient 0 at 0
+    relu,      ///< x if x > 0, NaN if x is NaN, else +0; the gradient at 0 is 0
     gelu,      ///< x * Phi(x) (Hendrycks and Gimpel 2016)
     gelu_tanh, ///< x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
     tanh,
@@ -15,8 +15,8 @@ enum class ActivationKind : std::uint8_t {
 };
 
 struct ActivationFacts {
-    std::string_view name, autocast; ///< how options call it, and the row of the autocast table
-    bool by_result = false;          ///< the derivative is taken from the result, not from the operand
+    std::string_view name, autocast; ///< its name in options, and its row in the autocast table
+    bool by_result = false;          ///< whether the derivative is computed from the result instead of the operand
 };
 
 constexpr ActivationFacts facts_of(ActivationKind kind) {
@@ -42,7 +42,7 @@ struct Activation {
 TensorId activation(Graph& g, ActivationKind kind, TensorId in);
 void backward(Graph& g, const Activation& op);
 
-/// grad_in = grad_out * f'(x), from `saved`: the operand, or the result as it was rounded where PyTorch takes that.
+/// grad_in = grad_out * f'(x). `saved` is the operand or, where PyTorch uses that, the rounded result.
 struct ActivationBackward {
     static constexpr std::string_view name = "activation_backward";
     ActivationKind kind = ActivationKind::relu;

@@ -1,4 +1,4 @@
-// Convolution as a matrix product of patches. Images are batch x height x width x channels.
+// Convolution as a matrix product of patches. Images are batch x height x width x channels (B x H x W x C).
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>
@@ -13,7 +13,8 @@ struct ConvGeometry {
     [[nodiscard]] constexpr std::int64_t patch_size() const { return kernel * kernel * channels; }
 };
 
-/// out = a row for each position of the kernel: its patch, row by row, channels last; zeros beyond the border.
+/// out has a row for each position of the kernel: the patch below it, row by row, channels last, with zeros beyond the
+/// border.
 struct Im2Col {
     static constexpr std::string_view name = "im2col";
     TensorId in, out;
@@ -21,15 +22,15 @@ struct Im2Col {
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
-/// weight: out_channels x (kernel * kernel * channels), in the order of Im2Col; bias: out_channels, may be absent.
+/// weight: out_channels x (kernel * kernel * channels), ordered as in Im2Col; bias: out_channels, may be absent.
 TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t kernel, std::int64_t stride,
                 std::int64_t padding);
 void backward(Graph& g, const Im2Col& op);
 void run(Cpu& cpu, const Im2Col& op);
 void run(Cuda& cuda, const Im2Col& op);
 
-/// The transpose of Im2Col: out = the sum of what the patches hold of each pixel, in FP32, in the order of the patches;
-/// one rounding. `in` is FP32: it is the unrounded sums of a product.
+/// The transpose of Im2Col: each pixel is the sum of its occurrences in patches, in FP32, in the order of the patches;
+/// one rounding at the end. `in` is FP32: the unrounded sums of a product.
 struct Col2Im {
     static constexpr std::string_view name = "col2im";
     static constexpr std::string_view accumulation = "fp32, patch by patch";

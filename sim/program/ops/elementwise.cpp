@@ -7,14 +7,14 @@ namespace amp::op {
 
 namespace {
 
-/// b's shape ends a's.
+/// Throws unless b's shape is a suffix of a's.
 void check_suffix(std::string_view op, const Graph& g, TensorId a, TensorId b) {
     const Shape &x = g[a].shape, &y = g[b].shape;
     if (y.size() > x.size() || !std::equal(y.rbegin(), y.rend(), x.rbegin()))
         shape_error(op, "a second shape that ends the first", g, {a, b});
 }
 
-/// The gradient of an operand that was repeated is the sum over its repetitions.
+/// The gradient of a repeated operand is the sum over its repetitions.
 void contribute_sum(Graph& g, TensorId b, TensorId grad) {
     if (!g.needs_gradient(b)) return;
     if (g[b].count() == g[grad].count()) return g.contribute(b, grad);

@@ -1,11 +1,11 @@
-// Element by element: sums, products, scaling, casts, dropout.
+// Element-wise ops: sum, product, scaling, cast, dropout.
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>
 
 namespace amp::op {
 
-/// out = a + b; b's shape is a suffix of a's and is repeated over what is before it.
+/// out = a + b; b's shape is a suffix of a's, and b is repeated over the axes before it.
 struct Add {
     static constexpr std::string_view name = "add";
     TensorId a, b, out;
@@ -45,9 +45,9 @@ struct Cast {
 };
 void backward(Graph& g, const Cast& op);
 
-/// out = in / (1 - probability) where the element's random word is at least probability * 2^32, else 0. The word is
-/// that of the op's stream, the step and the element's number in the step (replicas, then micro-batches, then
-/// elements), so the gradient passes through the same elements. Passes everything outside training.
+/// out = in / (1 - probability) if the element's random word is at least probability * 2^32, else 0. The word depends
+/// on the op's stream, the step and the element's number in the step (replicas, then micro-batches, then elements), so
+/// the gradient passes through the same elements. Outside training, out = in.
 struct Dropout {
     static constexpr std::string_view name = "dropout";
     TensorId in, out;

@@ -1,11 +1,11 @@
-// Rows of a table by number.
+// Look-up of table rows by number.
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>
 
 namespace amp::op {
 
-/// out = the rows of weight (entries x width) that `indices` (whole numbers in range, as floats) name.
+/// out = the rows of weight (entries x width) with the numbers in `indices` (whole numbers in range, stored as floats).
 struct Embedding {
     static constexpr std::string_view name = "embedding";
     TensorId weight, indices, out;
@@ -17,7 +17,7 @@ void backward(Graph& g, const Embedding& op);
 void run(Cpu& cpu, const Embedding& op);
 void run(Cuda& cuda, const Embedding& op);
 
-/// grad_weight = for each entry the sum of the gradients of its uses, in FP32, in their order.
+/// grad_weight: for each entry, the sum of the gradients of its uses, in FP32, in the order of the uses.
 struct EmbeddingBackward {
     static constexpr std::string_view name = "embedding_backward";
     static constexpr std::string_view accumulation = "fp32, use by use";

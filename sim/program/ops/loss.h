@@ -1,16 +1,16 @@
-// Losses: the mean over a batch, a scalar.
+// Losses: scalars, averaged over a batch.
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>
 
 namespace amp::op {
 
-/// out = the mean over rows of log(sum of e^x) - x_target, in double, rows in order; rows whose target is negative do
-/// not count. NaN without a row that does.
+/// out = the mean over rows of log(sum of e^x) - x_target, in double, rows in order. Rows with a negative target are
+/// ignored; NaN if all are.
 struct CrossEntropy {
     static constexpr std::string_view name = "cross_entropy";
     static constexpr std::string_view accumulation = "double, 16 lanes a row, then row by row";
-    TensorId logits, targets, out; ///< targets: a class number for each row, as floats
+    TensorId logits, targets, out; ///< logits: rows x classes; targets: a class number for each row, stored as a float
     [[nodiscard]] auto inputs() const { return std::array{logits, targets}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
@@ -19,7 +19,7 @@ void backward(Graph& g, const CrossEntropy& op);
 void run(Cpu& cpu, const CrossEntropy& op);
 void run(Cuda& cuda, const CrossEntropy& op);
 
-/// grad_in = (softmax(x) - [j is the target]) * grad_out / rows that count.
+/// grad_in = (softmax(x) - [j is the target]) * grad_out / number of rows that are not ignored.
 struct CrossEntropyBackward {
     static constexpr std::string_view name = "cross_entropy_backward";
     TensorId logits, targets, grad_out, grad_in;
@@ -42,7 +42,7 @@ void backward(Graph& g, const MseLoss& op);
 void run(Cpu& cpu, const MseLoss& op);
 void run(Cuda& cuda, const MseLoss& op);
 
-/// grad_in = 2 (x - target) * grad_out / elements.
+/// grad_in = 2 (x - target) * grad_out / number of elements.
 struct MseLossBackward {
     static constexpr std::string_view name = "mse_loss_backward";
     TensorId in, targets, grad_out, grad_in;
@@ -52,8 +52,8 @@ struct MseLossBackward {
 void run(Cpu& cpu, const MseLossBackward& op);
 void run(Cuda& cuda, const MseLossBackward& op);
 
-/// out = the gradient that backward begins with: the loss scale of the step, rounded to the format of out as PyTorch
-/// rounds it to the type of the loss, then divided by the number of micro-batches and rounded again.
+/// out = the gradient that backward starts with: the step's loss scale, rounded to the format of out as PyTorch rounds
+/// it to the type of the loss, then divided by the number of micro-batches and rounded again.
 struct LossGradient {
     static constexpr std::string_view name = "loss_gradient";
     TensorId out;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr FormatSpec fp32 = format("fp32");
 
-/// Appends the product that is the gradient of `of`; the op's tensors but for `out` are given.
+/// Appends the product that computes the gradient of `of`. `product` has all tensors but `out`.
 void append_product(Graph& g, TensorId of, Matmul product, std::string_view name) {
     const TensorId to = g.new_gradient(of);
     if (!to) return;
@@ -19,7 +19,7 @@ void append_product(Graph& g, TensorId of, Matmul product, std::string_view name
     product.bias = {};
     product.arithmetic = g.product(product.a, product.b);
     product.out = to;
-    if (plan.output != g[to].format && g[to].format != fp32) // cast by autocast in backward: rounded there first
+    if (plan.output != g[to].format && g[to].format != fp32) // autocast in backward: rounded to its format first
         product.out =
             g.result(g[of].name + ".grad_" + plan.output.name, g[of].shape, plan.output, TensorRole::gradient);
     g.append(product, plan.rule);
@@ -34,8 +34,8 @@ void backward_bias(Graph& g, const Matmul& op, TensorId grad) {
     g.contribute(op.bias, to);
 }
 
-/// The same of scaled operands, or of what they were made from. The result is rounded to the format of the layer's
-/// result first.
+/// The same for scaled operands, or the tensors they were made from. The result is first rounded to the format of the
+/// layer's result.
 void append_scaled(Graph& g, TensorId of, Matmul product, const FormatSpec& result) {
     const TensorId to = g.new_gradient(of);
     if (!to) return;
@@ -48,7 +48,7 @@ void append_scaled(Graph& g, TensorId of, Matmul product, const FormatSpec& resu
     g.contribute(of, product.out);
 }
 
-/// The gradients of a scaled layer x W^T: what a product sums over is scaled along that axis.
+/// The gradients of a scaled layer x W^T. Each operand is scaled along the axis that the product sums over.
 void backward_scaled(Graph& g, const Matmul& op, TensorId grad) {
     const Graph::ScaledSource x = g.source_of(op.a), w = g.source_of(op.b);
     const FormatSpec result = g[op.out].format;
@@ -76,7 +76,7 @@ LayerOperands layer_operands(Graph& g, std::string_view op, TensorId x, TensorId
     const Serving serving = g.serves_here() ? g.precision().serving : Serving{};
     if (!scales) weight = g.through(serving.weights, weight);
     std::vector<TensorId> operands = {x};
-    if (!scales) operands.push_back(weight); // what is scaled is read as it is
+    if (!scales) operands.push_back(weight); // tensors to be scaled are read as they are
     if (bias) operands.push_back(bias);
     const Graph::Plan plan = g.plan(op, operands);
     return {.x = scales ? plan.operands[0] : g.through(serving.activations, plan.operands[0]),

@@ -11,12 +11,13 @@ enum class NormKind : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 2> norm_names = {"layer", "rms"};
 
-/// All in double; mean and variance from lane_sum() of sim/backend/kernels/kernel.h, the variance from x - mean.
+/// All in double; mean and variance are computed by lane_sum() of sim/backend/kernels/kernel.h, the variance from x -
+/// mean.
 struct Norm {
     static constexpr std::string_view name = "norm";
     static constexpr std::string_view accumulation = "double, 16 lanes";
     NormKind kind = NormKind::layer;
-    TensorId in, weight, bias, out; ///< bias: layer only
+    TensorId in, weight, bias, out; ///< bias: for layer only
     double eps = 1e-5;
     [[nodiscard]] auto inputs() const { return std::array{in, weight, bias}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
@@ -27,7 +28,7 @@ void backward(Graph& g, const Norm& op);
 void run(Cpu& cpu, const Norm& op);
 void run(Cuda& cuda, const Norm& op);
 
-/// The gradients of operand, weight and bias. Those of weight and bias are summed in double over blocks of 32 rows in
+/// The gradients of operand, weight and bias. Those of weight and bias are summed in double: over blocks of 32 rows in
 /// order, then over the blocks in order.
 struct NormBackward {
     static constexpr std::string_view name = "norm_backward";

@@ -1,11 +1,11 @@
-// What every op header needs. An op is a plain struct that names tensors, with
-//   static constexpr std::string_view name;   the row of the autocast table, or its own where it has none
+// What every op header needs. An op is a plain struct of tensors and options, with
+//   static constexpr std::string_view name;   its row in the autocast table, or a name of its own if it has none
 //   static constexpr std::string_view accumulation;   optional: the format and order of its sums
-//   inputs(), outputs();                      arrays of TensorId; absent ones are skipped by who reads them
-//   void run(Cpu&, const Op&);                sim/backend/cpu, in the file of the same name
-//   void run(Cuda&, const Op&);               sim/backend/cuda, likewise; or a template for both in sim/backend/kernels
+//   inputs(), outputs();                      arrays of TensorId; callers skip absent ones
+//   void run(Cpu&, const Op&);                in the file of the same name in sim/backend/cpu
+//   void run(Cuda&, const Op&);               likewise in sim/backend/cuda; or one template in sim/backend/kernels
 //   void backward(Graph&, const Op&);         appends the ops of its gradient, if it has one
-// and a function that checks shapes, appends it to a Graph and returns its result. Results are computed wide, in double
+// and a function that checks shapes, appends the op to a Graph and returns its result. Results are computed in double,
 // unless the op says otherwise, and rounded once to the format of the output tensor, to nearest-even.
 #pragma once
 

@@ -7,7 +7,7 @@ namespace amp::op {
 
 enum class PoolKind : std::uint8_t { max, average };
 
-/// out = the largest (NaN if any is) or the mean of size x size pixels; what is left at the border is dropped.
+/// out = the largest (NaN if any is NaN) or the mean of size x size pixels; pixels left over at the border are dropped.
 struct Pool {
     static constexpr std::string_view name = "pool2d";
     PoolKind kind = PoolKind::max;
@@ -21,7 +21,8 @@ void backward(Graph& g, const Pool& op);
 void run(Cpu& cpu, const Pool& op);
 void run(Cuda& cuda, const Pool& op);
 
-/// max: grad_out to the first pixel that is the largest, +0 to the others. average: grad_out / size^2 to each.
+/// max: grad_out goes to the first pixel that is the largest, +0 to the others. average: grad_out / size^2 goes to
+/// each.
 struct PoolBackward {
     static constexpr std::string_view name = "pool2d_backward";
     PoolKind kind = PoolKind::max;

@@ -6,33 +6,34 @@
 
 namespace amp::op {
 
-/// What a matrix product must know of a scaled operand: x ~ q * scale of its block * tensor_scale.
+/// What a matrix product needs to know of a scaled operand: x ~ q * scale of its block * tensor_scale.
 struct OperandScale {
-    TensorId scale;        ///< decode scales of the blocks, FP32; none: the operand is not scaled
-    TensorId tensor_scale; ///< NVFP4: one more for the whole tensor
+    TensorId scale;        ///< FP32 decode scales of the blocks; no tensor: the operand is not scaled
+    TensorId tensor_scale; ///< NVFP4's additional scale of the whole tensor
     BlockScaling scaling{};
 };
 
-/// From an amax to the encode scale of delayed scaling. TransformerEngine: max * 2^-margin / amax, FLT_MAX where that
-/// is infinite; as it was where amax is 0 or not finite. MS-AMP: 2^(floor(log2(max / amax)) - margin); as it was where
-/// amax is 0, and one over what it was where amax is infinite, for its code takes 2^-infinity for a small scale.
+/// How delayed scaling derives the encode scale from an amax. TransformerEngine: max * 2^-margin / amax, or FLT_MAX if
+/// that is infinite; the scale stays the same if amax is 0 or not finite. MS-AMP: 2^(floor(log2(max / amax)) - margin);
+/// the scale stays the same if amax is 0, and becomes its own inverse if amax is infinite, as MS-AMP's code takes
+/// 2^-infinity for a small scale.
 struct DelayedRule {
     float max = 448;
     int margin = 0;
     bool ms_amp = false;
 };
 
-/// out = in scaled and rounded to scaling.element, scale = the decode scales of its blocks: see formats/block.h. The
-/// last axis of `in` is the columns, all others are rows. With delayed scaling there is one block, whose encode scale
-/// is read from `delayed`, and history[0] grows to the largest magnitude (in training; NaN are passed over); where
-/// `delayed` has several, each replica has its own, and its own row of `history`. In MS-AMP the first cast of all sets
-/// the scale from its own amax.
+/// out = in, scaled and rounded to scaling.element; scale = the decode scales of its blocks (see formats/block.h). The
+/// last axis of `in` is the columns, all others together are the rows. With delayed scaling there is one block; its
+/// encode scale is read from `delayed`, and history[0] becomes the largest magnitude so far (in training; NaNs are
+/// ignored). If `delayed` has several elements, each replica has its own, and its own row of `history`. In MS-AMP the
+/// very first cast sets the scale from its own amax.
 struct Quantize {
     static constexpr std::string_view name = "quantize";
     TensorId in, out, scale, tensor_scale, delayed, history;
     BlockScaling scaling{};
     Rounding rounding = Rounding::nearest_even;
-    std::uint32_t stream = 0; ///< of stochastic rounding
+    std::uint32_t stream = 0; ///< random stream of stochastic rounding
     DelayedRule rule{};
     [[nodiscard]] auto inputs() const { return std::array{in, delayed}; }
     [[nodiscard]] auto outputs() const { return std::array{out, scale, tensor_scale}; }
@@ -40,10 +41,10 @@ struct Quantize {
 void run(Cpu& cpu, const Quantize& op);
 void run(Cuda& cuda, const Quantize& op);
 
-/// Rows in groups of 16, each replaced by its random Hadamard transform, which spreads outliers: row j of a group is
-/// 0.25 * the sum over i of s_i * (-1)^(bits that i and j share) * row i, in double in the order of i, rounded once to
-/// the format of out; the signs s are TransformerEngine's. A product that sums over rows of two tensors transformed
-/// alike is the same but for roundings. Rows that fill no group stay as they are.
+/// Replaces rows, in groups of 16, by their random Hadamard transform, which spreads outliers: row j of a group is 0.25
+/// * the sum over i of s_i * (-1)^(number of bits that i and j have in common) * row i, in double in the order of i,
+/// rounded once to the format of out; the signs s are TransformerEngine's. A product that sums over the rows of two
+/// tensors, both transformed, is unchanged except for roundings. Rows that do not fill a group stay as they are.
 struct Hadamard {
     static constexpr std::string_view name = "hadamard";
     static constexpr std::string_view accumulation = "double, in the order of rows";
@@ -56,8 +57,8 @@ struct Hadamard {
 void run(Cpu& cpu, const Hadamard& op);
 void run(Cuda& cuda, const Hadamard& op);
 
-/// out = in * the decode scale of its block, exactly, rounded once to the format of out: what a kernel does with a cast
-/// tensor that it computes with in a wider format.
+/// out = in * the decode scale of its block, exactly, rounded once to the format of out: for kernels that compute with
+/// a narrow tensor in a wider format.
 struct Dequantize {
     static constexpr std::string_view name = "dequantize";
     TensorId in, scale, out;
@@ -68,9 +69,9 @@ struct Dequantize {
 void run(Cpu& cpu, const Dequantize& op);
 void run(Cuda& cuda, const Dequantize& op);
 
-/// The end of a step of delayed scaling, for every row of the history: the scale follows from the largest of the
-/// history, or from its newest; then the history moves on by one. A tensor that was not cast in this step (history[0]
-/// is 0) keeps both.
+/// The end of a step of delayed scaling, for every row of the history: the scale follows from the largest amax of the
+/// history, or the newest if `most_recent`; then the history moves on by one. For a tensor that was not cast in this
+/// step (history[0] is 0) both stay as they are.
 struct UpdateScale {
     static constexpr std::string_view name = "update_scale";
     TensorId history, scale;

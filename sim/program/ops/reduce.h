@@ -7,8 +7,8 @@ namespace amp::op {
 
 enum class ReduceKind : std::uint8_t { sum, mean };
 
-/// out_j = the sum of in_ij over i, begun at +0, in the order of i, each addition rounded to `accumulate`; for a mean
-/// then divided by the number of rows, in double. One rounding to the format of out.
+/// out_j = the sum of in_ij over i: starts at +0, in the order of i, each addition rounded to `accumulate`; for a mean
+/// the sum is then divided by the number of rows, in double. One rounding to the format of out.
 struct Reduce {
     static constexpr std::string_view name = "reduce";
     ReduceKind kind = ReduceKind::sum;
@@ -17,7 +17,7 @@ struct Reduce {
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
-/// Over all elements.
+/// The sum and the mean of all elements.
 TensorId sum(Graph& g, TensorId in);
 TensorId mean(Graph& g, TensorId in);
 void backward(Graph& g, const Reduce& op);

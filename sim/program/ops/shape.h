@@ -1,11 +1,11 @@
-// Moving numbers without changing them.
+// Ops that move numbers without changing them.
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>
 
 namespace amp::op {
 
-/// out is in under another shape: no numbers move.
+/// out is `in` under another shape: no numbers move.
 struct View {
     static constexpr std::string_view name = "view";
     TensorId in, out;
@@ -17,7 +17,7 @@ void backward(Graph& g, const View& op);
 void run(Cpu& cpu, const View& op);
 void run(Cuda& cuda, const View& op);
 
-/// out's axis i is in's axis order[i]; up to four axes.
+/// Axis i of out is axis order[i] of in; up to four axes.
 struct Transpose {
     static constexpr std::string_view name = "transpose";
     TensorId in, out;

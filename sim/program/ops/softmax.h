@@ -5,8 +5,8 @@
 
 namespace amp::op {
 
-/// out_j = e^(x_j - max x) / sum of these, in double; the sum is lane_sum() of backend/kernels/kernel.h. causal: row i
-/// of the last two axes knows elements 0 ... i, the others are +0.
+/// out_j = e^(x_j - max x) / (sum over j of these), in double; the sum is lane_sum() of backend/kernels/kernel.h. If
+/// `causal`, row i of the last two axes uses elements 0 ... i only, and the others are +0.
 struct Softmax {
     static constexpr std::string_view name = "softmax";
     static constexpr std::string_view accumulation = "double, 16 lanes";
@@ -18,7 +18,7 @@ struct Softmax {
 TensorId softmax(Graph& g, TensorId in, bool causal = false);
 void backward(Graph& g, const Softmax& op);
 
-/// grad_in_j = y_j (g_j - sum of y_k g_k), y the result as it was rounded.
+/// grad_in_j = y_j (g_j - sum of y_k g_k), where y is the rounded result.
 struct SoftmaxBackward {
     static constexpr std::string_view name = "softmax_backward";
     static constexpr std::string_view accumulation = "double, 16 lanes";

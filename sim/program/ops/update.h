@@ -6,13 +6,13 @@
 
 namespace amp::op {
 
-/// What update() of backend/update.h does, with the learning rate and the number of the step that the backend is told.
+/// Calls update() of backend/update.h, with the learning rate and the step number that the backend was given.
 struct Update {
     static constexpr std::string_view name = "update";
     OptimizerOptions options{};
     UpdateRounding rounding = UpdateRounding::nearest;
-    TensorId weight, gradient, m, v, compensation; ///< the last three where the optimizer has them
-    std::uint32_t stream = 0;                      ///< of stochastic rounding: the number of the parameter
+    TensorId weight, gradient, m, v, compensation; ///< m, v and compensation only if the optimizer has them
+    std::uint32_t stream = 0;                      ///< stream of stochastic rounding: the parameter's number
     [[nodiscard]] auto inputs() const { return std::array{weight, gradient, m, v, compensation}; }
     [[nodiscard]] auto outputs() const { return std::array{weight, m, v, compensation}; }
 };

@@ -20,7 +20,7 @@ namespace amp {
 
 namespace {
 
-// Streams of random words, apart from those of the ops, which count from 1.
+// Streams of random words; those of the ops count up from 1.
 enum Stream : std::uint32_t {
     regression_weights = 0xda7a0000,
     regression_inputs,
@@ -33,7 +33,7 @@ constexpr std::string_view digits[] = {
 #include <ampscope/sim/train/data/digits.inc>
 };
 
-/// Numbers 0 ... count - 1 in an order of the words of (seed, stream, step).
+/// The numbers 0 ... count - 1 in an order that depends on (seed, stream, step).
 std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint32_t stream, std::uint32_t step,
                                       std::int64_t count) {
     std::vector<std::pair<std::uint32_t, std::int64_t>> keyed(static_cast<std::size_t>(count));
@@ -46,7 +46,7 @@ std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint32_t stream, 
     return order;
 }
 
-/// Mixes the examples once and for all, so that training and validation are alike.
+/// Shuffles the examples once, so that training and validation examples are alike.
 void split(Dataset& data, std::int64_t count, std::function<void(std::int64_t, float*, float*)> read) {
     data.validation = count / 5;
     data.training = count - data.validation;
@@ -56,9 +56,9 @@ void split(Dataset& data, std::int64_t count, std::function<void(std::int64_t, f
     };
 }
 
-constexpr std::uint64_t max_numbers = std::uint64_t{1} << 31; // of an array: 8 GiB, as examples are held in memory
+constexpr std::uint64_t max_numbers = std::uint64_t{1} << 31; // limit for an array: 8 GiB, all in memory
 
-/// All numbers of a tensor, as floats. Memory follows what is read, since the size of a compressed array is a claim.
+/// All numbers of a tensor as floats. Memory grows with what is read, as a compressed array may claim any size.
 std::vector<float> read_floats(const TensorFile& file, std::size_t index) {
     constexpr FormatSpec fp32 = format("fp32");
     const TensorEntry& entry = file.tensors()[index];
@@ -68,7 +68,7 @@ std::vector<float> read_floats(const TensorFile& file, std::size_t index) {
         throw FileError(file.path(), entry.name + ": " + std::to_string(entry.count) +
                                          " numbers; data sets are held in memory, at most 2^31 numbers an array");
     const std::unique_ptr<ByteStream> stream = file.stream(index);
-    std::vector<std::byte> part(3 << 16); // whole elements of every type
+    std::vector<std::byte> part(3 << 16); // whole elements of any type
     std::vector<float> values;
     Flags unused;
     while (values.size() < entry.count) {
@@ -81,7 +81,7 @@ std::vector<float> read_floats(const TensorFile& file, std::size_t index) {
     return values;
 }
 
-/// "(100, 0)", as NumPy writes shapes.
+/// A shape as NumPy writes it: "(100, 0)".
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
     std::string text = "(";
     for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
@@ -146,7 +146,7 @@ Dataset modular_data(std::int64_t p) {
 }
 
 Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
-    constexpr std::uint64_t longest_text = 256 << 20; // the tokens take four times as much
+    constexpr std::uint64_t longest_text = 256 << 20; // the tokens take four times as much memory
     const std::string bytes = TextFile(path, Pipe::accepted).rest(longest_text);
     const auto length = static_cast<std::int64_t>(bytes.size());
     if (length < 20 * (context + 1))
@@ -159,7 +159,7 @@ Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
     auto tokens = std::make_shared<std::vector<float>>();
     for (const char c : bytes) tokens->push_back(static_cast<float>(number[static_cast<unsigned char>(c)]));
 
-    // A window of validation begins after the last one of training has ended.
+    // The first window of validation begins after the last window of training has ended.
     const std::int64_t held_out = length / 10, gap = context;
     Fingerprint fingerprint;
     fingerprint.add(std::as_bytes(std::span(bytes)));

@@ -1,5 +1,5 @@
-// Sums that no matrix hardware makes, over the products of a row with many columns: a state for each column, which
-// takes one product after the other. `b` of a call are the numbers of one row, `stride` apart.
+// Sums other than those of matrix hardware, for one row of a and many columns of b: each column has a state, which
+// takes one product after another. The argument `b` of a call points to the elements of one row, `stride` apart.
 #pragma once
 
 #include <ampscope/formats/dot.h>
@@ -13,10 +13,10 @@
 
 namespace amp::cpu {
 
-/// Columns at a time.
+/// Number of columns that are summed together.
 inline constexpr std::int64_t sum_width = 256;
 
-/// s = fma(a, b, s), rounded to a format at every link.
+/// s = fma(a, b, s), rounded to the format at every step.
 class ChainSums {
   public:
     explicit ChainSums(const FormatSpec& sum) : format_(sum) {}
@@ -41,7 +41,7 @@ class ChainSums {
     alignas(64) float sums_[sum_width];
 };
 
-/// FP32 with Kahan's correction.
+/// FP32 with Kahan's compensation.
 class KahanSums {
   public:
     void begin() { *this = {}; }
@@ -65,7 +65,7 @@ class KahanSums {
     alignas(64) float sums_[sum_width]{}, lost_[sum_width]{};
 };
 
-/// FP32 products added as a tree: level i holds the sum of 2^i products where bit i of their count is set.
+/// FP32 products added as a tree: level i holds a sum of 2^i products if bit i of their count is set.
 class PairwiseSums {
   public:
     void begin() { count_ = 0; }
@@ -88,7 +88,7 @@ class PairwiseSums {
             sum = first ? left : left + sum;
             first = false;
         }
-        return 0.0F + sum; // to the sum so far, which is +0
+        return 0.0F + sum; // added to the sum so far, which is +0
     }
 
   private:
@@ -107,8 +107,8 @@ class PairwiseSums {
     std::vector<std::array<float, sum_width>> levels_;
 };
 
-/// The exact sum, rounded once to FP32: in two doubles, which hold it if nothing is lost from the second. Where
-/// something is, or is not finite, the caller asks dot.h.
+/// The exact sum, rounded once to FP32. It is kept in two doubles, which hold it unless something is lost from the
+/// second. If something was lost, or is not finite, the caller computes the sum with dot.h.
 class ExactSums {
   public:
     void begin() { *this = {}; }

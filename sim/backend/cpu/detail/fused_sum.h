@@ -1,13 +1,16 @@
-// Fused sums of matrix hardware, 32 columns at once: dot.h's fused_step without branches.
+// Fused sums of matrix hardware for 32 columns at once: fused_step of dot.h without branches.
 //
 // What differs from the plain code, which remains the definition:
-//   1. Operands are numbers, and their exponents are kept beside them, so that nothing is taken apart twice.
-//   2. Converting a product, scaled to units of the last place kept, to an integer cuts it off: that is the rule's
-//      truncation of magnitudes. Products of two 11-bit significands are exact in float; where scaling loses a bit, all
-//      of the product lies below the last place.
-//   3. Operands are finite: accumulate.cpp sees to the others. A sum so far may be infinite or NaN, and stays so.
-//   4. Two ranges of exponents. In "near" products, of operands in [2^-30, 2^31) or zero, all is done in float and
-//      32-bit integers, and a sum so far below the smallest product stands alone. The others are done in double.
+//     1. Operands are floating-point numbers with their exponents kept beside them, so that none is taken apart twice.
+//     2. A product, scaled to units of the last place kept, is cut off by converting it to an integer, which truncates
+//           magnitudes as the rule asks. Products of two 11-bit significands are exact in float; where scaling loses a
+//      bit,
+//           the whole product lies below the last place.
+//     3. Operands are finite: accumulate.cpp handles the others. The sum so far may be infinite or NaN, and stays so.
+//     4. There are two ranges of exponents. If operands are zero or in [2^-30, 2^31) ("near"), all is done in float and
+//           32-bit integers. A sum so far with a smaller exponent than any near product meets zero products only, and
+//      is kept
+//           as it is. Other operands are handled in double.
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
@@ -20,25 +23,25 @@
 
 namespace amp::cpu {
 
-/// Exponents of near operands, unless they are zero.
+/// Near operands are zero or have exponents from -near_exponent to near_exponent.
 inline constexpr int near_exponent = 30;
 
-/// Of a zero operand: a product with one lies below all others.
+/// The exponent kept for zero operands: a product with one lies below all others.
 inline constexpr std::int16_t exponent_of_zero = -8192;
 
 struct FusedConstants {
-    int products = 0, group = 0; ///< of a step; of those whose sum fits in 32 bits
-    bool one_sum = false;        ///< so does that of a whole step
+    int products = 0, group = 0; ///< products of a step; products whose sum fits in 32 bits
+    bool one_sum = false;        ///< the sum of a whole step fits in 32 bits
     int fraction_bits = 0;
     std::int16_t zero_exponent = 0;
-    int least_exponent = 0; ///< of the register that holds the sum
+    int least_exponent = 0; ///< least exponent of the register that holds the sum
     bool fp16 = false;
-    std::uint32_t kept = 0; ///< bits of an FP32 result
+    std::uint32_t kept = 0; ///< mask of the bits kept of an FP32 result
 };
 
-/// For operands of so many fraction bits.
+/// The constants for operands with so many fraction bits.
 constexpr FusedConstants fused_constants(const Accumulator& acc, int a_bits, int b_bits) {
-    // Of significands up to 2 - 2^-bits; the sum so far is below 2^(fraction_bits + 1) units.
+    // Significands are at most 2 - 2^-bits; the sum so far is below 2^(fraction_bits + 1) units.
     const auto significand = [](int bits) { return 2 - 1 / static_cast<double>(std::int64_t{1} << bits); };
     const double unit = static_cast<double>(std::int64_t{1} << acc.fraction_bits),
                  product = significand(a_bits) * significand(b_bits) * unit;
@@ -52,20 +55,20 @@ constexpr FusedConstants fused_constants(const Accumulator& acc, int a_bits, int
             .kept = ~std::uint32_t{0} << (23 - acc.sum.fraction_bits)};
 }
 
-/// 2^e, for the exponents of normal numbers.
+/// 2^e for exponents of normal numbers.
 template <class T>
 [[gnu::always_inline]] inline T power(int e) {
     if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
     else return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52);
 }
 
-/// x truncated to a float of which `kept` bits are kept, but infinite from 2^128 on; |x| is given by a `nearest` float
-/// and whether that lies beyond it.
+/// x truncated to a float with the bits of `kept`, but infinite from 2^128 on. `nearest` is the float nearest to x, and
+/// `beyond` tells whether |nearest| > |x|.
 [[gnu::always_inline]] inline float truncated(float nearest, bool beyond, std::uint32_t kept) {
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - std::uint32_t{beyond}) & kept);
 }
 
-/// Nearest-even in FP16, by adding the power of two whose last place is that of the result.
+/// Rounds to nearest-even in FP16, by adding the power of two whose last place is that of the result.
 [[gnu::always_inline]] inline float round_fp16(double value) {
     const double magnitude = __builtin_fabs(value);
     const std::uint64_t binade = std::bit_cast<std::uint64_t>(magnitude) & 0x7ff0'0000'0000'0000;
@@ -76,9 +79,9 @@ template <class T>
     return value < 0 ? -result : result;
 }
 
-/// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j], in steps of k.products, l < steps *
-/// products. `Real` holds products: float for near ones, else double. With scales, which far products only may have,
-/// those of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
+/// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j] for l < steps * k.products, in steps of
+/// k.products. `Real` holds a product: float for near operands, else double. There may be scales if operands are not
+/// near: the products of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
 template <class Real>
 struct FusedKernel {
     static constexpr int columns = 32;
@@ -98,7 +101,7 @@ struct FusedKernel {
                     largest[j] = largest[j] > e ? largest[j] : e;
                 }
             a_exponents += k.products;
-            // 2. That of all terms, and the sum so far in units of the last place kept.
+            // 2. The largest exponent of all terms, and the sum so far in units of the last place kept.
             int exponent[columns], shift[columns]{};
             Real scale[columns];
             std::int32_t addend[columns];
@@ -112,7 +115,7 @@ struct FusedKernel {
                 addend[j] = static_cast<std::int32_t>(finite * power<Real>(unit));
                 scale[j] = power<Real>(unit + shift[j]);
             }
-            // 3. Products, cut off, added exactly. 4. Normalised and rounded once.
+            // 3. Products are cut off and added exactly. 4. The sum is normalised and rounded once.
             if (k.one_sum) {
                 add(k.products, a, b, scale, addend);
                 finish(k, addend, exponent, c);
@@ -132,13 +135,13 @@ struct FusedKernel {
     }
 
   private:
-    /// Where all products are zero they may have any scale that leaves the operands finite.
+    /// A lower limit for exponents. If all products are zero, any scale will do that leaves the operands finite.
     static constexpr int least = std::is_same_v<Real, float> ? -2 * near_exponent : -800;
 
     AMPSCOPE_KERNEL int exponent_of_all(const FusedConstants& k, float c, int largest) {
         const auto bits = std::bit_cast<std::uint32_t>(c) & 0x7fffffff;
         const int normal = std::max(static_cast<int>(bits >> 23) - 127, k.least_exponent);
-        return std::max(bits == 0 ? -800 : normal, largest); // without any, the sum is zero, whatever the unit
+        return std::max(bits == 0 ? -800 : normal, largest); // without any non-zero term the sum is zero in any unit
     }
 
     AMPSCOPE_KERNEL void add(int products, const Real* a, const Real* b, const Real* scale, std::int32_t* sum) {
@@ -147,7 +150,7 @@ struct FusedKernel {
                 sum[j] += static_cast<std::int32_t>(a[l] * (b[l * columns + j] * scale[j]));
     }
 
-    /// From units of 2^(exponent - fraction_bits).
+    /// Converts sums from units of 2^(exponent - fraction_bits) to results.
     template <class Total>
     AMPSCOPE_KERNEL void finish(const FusedConstants& k, const Total* total, const int* exponent, float* c) {
         if (k.fp16 || std::is_same_v<Real, double>) {
@@ -161,7 +164,7 @@ struct FusedKernel {
             }
             return;
         }
-        for (int j = 0; j < columns; ++j) { // truncated in units: the result is no subnormal unless c stands alone
+        for (int j = 0; j < columns; ++j) { // truncated in units: subnormal only if c is the only term
             const auto nearest = static_cast<float>(total[j]);
             const Total back = static_cast<Total>(nearest), x = total[j];
             const bool beyond = (back < 0 ? -back : back) > (x < 0 ? -x : x);

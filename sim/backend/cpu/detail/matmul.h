@@ -7,27 +7,27 @@
 
 namespace amp::cpu {
 
-/// A matrix in memory: element (i, j) is data[i * row_stride + j * column_stride]. A transpose swaps the strides.
+/// A matrix in memory: element (i, j) is data[i * row_stride + j * column_stride]. Transposing swaps the strides.
 struct MatrixView {
     const float* data;
     std::int64_t row_stride, column_stride;
 };
 
-/// out[i * n + j] = s_k, where s_0 = +0 and s_(l+1) = fma(a(i, l), b(l, j), s_l), each rounded to nearest-even in FP32:
-/// a is m x k, b is k x n, out is m x n and overlaps neither. This order is the definition of the op: the result has
-/// the same bits for any number of threads (0: every core), vector width and blocking. A NaN is 0x7fc00000, whichever
-/// operands made it, since processors differ in that.
+/// out[i * n + j] = s_k, where s_0 = +0 and s_(l+1) = fma(a(i, l), b(l, j), s_l), each rounded to nearest-even in FP32.
+/// a is m x k, b is k x n, out is m x n and overlaps neither. This order defines the op: the result has the same bits
+/// for any number of threads (0: every core), vector width and blocking. Every NaN is 0x7fc00000, since processors
+/// differ in the NaNs they make.
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
             InstructionSet set = best_instruction_set());
 
-/// What one thread makes of a product at once; the parts at the edges may be smaller.
+/// The part of a product that one thread computes; parts at the edges may be smaller.
 struct ProductPart {
     std::int64_t rows, columns;
 };
 
-/// The parts in which matmul() shares a product out: at most as many as threads, cut along the longer side first and
-/// then along both, of at least 64 lines where the product has them and about 2^17 multiply-adds, since less is not
-/// worth waking a thread. m, n and k are at least 1.
+/// The parts into which matmul() divides a product: at most one for each thread. The longer side is cut first, then
+/// both. A part has at least 64 lines, if the product has them, and about 2^17 multiply-adds: less is not worth waking
+/// a thread. m, n and k are at least 1.
 ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads);
 
 } // namespace amp::cpu

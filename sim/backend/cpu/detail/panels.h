@@ -8,7 +8,7 @@
 
 namespace amp::cpu {
 
-/// Numbers that begin where a cache line does: a vector that lies in two of them costs two loads.
+/// An array that begins at a cache line: a vector that extends over two lines costs two loads.
 template <class T>
 class Panels {
   public:

@@ -1,5 +1,5 @@
-// The single operations of an optimizer over short arrays: each correctly rounded in FP32, vectorised, the same bits on
-// every machine.
+// The single operations of an optimizer over short arrays: each is correctly rounded in FP32 and vectorised, and gives
+// the same bits on every machine.
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -13,7 +13,7 @@ namespace amp::detail {
 
 inline constexpr int block_length = 512;
 
-/// Results may be operands. `contract`: a * b + c with one rounding.
+/// Arithmetic on blocks. Results may overwrite operands. `contract`: a * b + c is computed with one rounding.
 class BlockArithmetic {
   public:
     using Block = float[block_length];
@@ -21,9 +21,9 @@ class BlockArithmetic {
     explicit BlockArithmetic(bool contract, InstructionSet set = best_instruction_set())
         : contract_(contract), set_(set) {}
 
-    /// x[i] rounded to the format, NaN by its one name.
+    /// Rounds x[i] to the format; NaNs become 0x7fc00000.
     void round(const FormatSpec& format, float* x, std::size_t n) const;
-    /// The same stochastically, with the words of indices from `first` on.
+    /// The same with stochastic rounding; x[i] uses the random word of index first + i.
     void round_at_random(const FormatSpec& format, float* x, std::size_t n, const RandomKey& key,
                          std::uint64_t first) const;
     void add(float* out, const float* a, const float* b, std::size_t n) const;
@@ -39,7 +39,8 @@ class BlockArithmetic {
     /// torch.lerp: m + w (g - m) for w < 0.5, else g - (g - m) (1 - w)
     void lerp(float* m, const float* g, float w, std::size_t n) const;
     void quotient(float* out, const float* a, const float* b, std::size_t n) const;
-    /// Moments in place, unrounded; AdamW of torch's also decays the weights; change: what is to be added to them.
+    /// Updates the moments in place, without rounding them to their formats; torch's AdamW also decays the weights.
+    /// `change` is what is to be added to the weights.
     template <class Kernel>
     void fused_adam(const kernels::FusedAdam& f, float* weight, const float* gradient, float* m, float* v,
                     float* change, std::size_t n) const {

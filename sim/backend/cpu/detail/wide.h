@@ -1,5 +1,6 @@
-// How an op's results, computed wide, get into its output: the one place where the processor's ops round. cuda/wide.cuh
-// has map(), map_rows() and copy() for devices, so that an op that is one of these is written once, in kernels/.
+// Stores an op's results, computed in double, in its output: the one place where the processor's ops round.
+// cuda/wide.cuh has map(), map_rows() and copy() for devices, so an op that needs no more than these is written once,
+// in kernels/.
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
@@ -11,24 +12,24 @@
 
 namespace amp::cpu {
 
-/// Elements at a time: their wide values stay in the first-level cache.
+/// Number of elements processed together: their doubles stay in the first-level cache.
 inline constexpr std::int64_t block = 1024;
-/// Elements a thread takes at once; less is not worth waking one.
+/// Least number of elements for a thread; fewer are not worth waking one.
 inline constexpr std::int64_t grain = 32768;
 
 /// out[i] = wide[i] rounded to the format, once.
 void round_wide(const FormatSpec& format, const double* wide, float* out, std::int64_t n);
-/// Rounds wide[0 ... n) to elements [begin, begin + n) of `out`, and counts what that did if the backend counts.
+/// Rounds wide[0 ... n) to elements [begin, begin + n) of `out`, and counts what it did if the backend counts.
 void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::int64_t n);
 /// The same for elements of `out` that hold unrounded FP32 values.
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n);
 
-/// The lines of so many elements that a thread takes at once: about `work` elements, and at least a line.
+/// The number of lines of `line` elements that a thread takes at once: about `work` elements, and at least one line.
 inline std::uint64_t lines_at_once(std::int64_t line, std::int64_t work = grain) {
     return static_cast<std::uint64_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(1, line)));
 }
 
-/// body(begin, end) for the elements of [0, count), on the backend's threads, at least `grain` elements at once.
+/// Calls body(begin, end) for ranges of [0, count) on the backend's threads, at least `grain` elements at once.
 template <class Body>
 void for_elements(const Cpu& cpu, std::int64_t count, const Body& body) {
     for_each_chunk(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(grain), cpu.threads(),
@@ -41,7 +42,7 @@ void for_elements(const Cpu& cpu, std::int64_t count, const Body& body) {
 
 namespace amp {
 
-/// Element by element: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
+/// Element-wise ops: Kernel::run(begin, n, wide, args...) computes elements [begin, begin + n) of out.
 template <class Kernel, class... Args>
 void map(Cpu& cpu, Kernel, TensorId out, Args... args) {
     cpu::for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
@@ -54,7 +55,7 @@ void map(Cpu& cpu, Kernel, TensorId out, Args... args) {
     });
 }
 
-/// Row by row of the last axis: Kernel::run(row, width, wide, args...) computes a row of out.
+/// Ops on rows of the last axis: Kernel::run(row, width, wide, args...) computes one row of out.
 template <class Kernel, class... Args>
 void map_rows(Cpu& cpu, Kernel, TensorId out, Args... args) {
     const std::int64_t width = cpu.info(out).shape.back(), rows = cpu.info(out).count() / width;
