@@ -1,5 +1,5 @@
-// A report as blocks of text, tables and figures. A tool says once what is to be said; it is written for terminals, as one
-// self-contained HTML page or as Markdown.
+// A report as blocks of text, tables and figures. A tool says once what is to be said; it is written for terminals, as
+// one self-contained HTML page or as Markdown.
 #pragma once
 
 #include <ampscope/tools/chart/chart.h>
