@@ -7,6 +7,8 @@
 #include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/selection.h>
+#include <ampscope/sim/io/run_facts.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
 
@@ -21,32 +23,24 @@ namespace amp {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using detail::AdamSource;
 using detail::TensorPlace;
 
 /// The optimizer of a run, as far as run.json states it.
-OptimizerOptions optimizer_of(const Json& run, const AdamOptions& options) {
+OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
-    const Json recorded = run.is_object() ? run.value("optimizer", Json()) : Json();
-    const auto number = [&](const char* key, double& value) {
-        if (recorded.is_object() && recorded.contains(key) && recorded[key].is_number()) value = recorded[key];
-    };
-    if (!options.optimizer && recorded.is_object() && recorded.contains("order")) {
-        o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, recorded.value("order", ""));
-        o.kind = parse_name<OptimizerKind>("kind", optimizer_kind_names, recorded.value("kind", "adamw"));
+    if (!options.optimizer && !run.optimizer_order.empty()) {
+        o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
+        o.kind =
+            parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer.empty() ? "adamw" : run.optimizer);
         if (o.kind == OptimizerKind::sgd)
             throw std::invalid_argument("the run's optimizer is SGD, which has no eps: name one by --optimizer");
     }
-    number("lr", o.learning_rate);
-    number("beta1", o.beta1);
-    number("beta2", o.beta2);
-    number("eps", o.eps);
-    number("weight_decay", o.weight_decay);
-    if (options.learning_rate) o.learning_rate = *options.learning_rate;
-    if (options.beta1) o.beta1 = *options.beta1;
-    if (options.beta2) o.beta2 = *options.beta2;
-    if (options.usual_eps) o.eps = *options.usual_eps;
+    o.learning_rate = options.learning_rate.value_or(run.lr.value_or(o.learning_rate));
+    o.beta1 = options.beta1.value_or(run.beta1.value_or(o.beta1));
+    o.beta2 = options.beta2.value_or(run.beta2.value_or(o.beta2));
+    o.eps = options.usual_eps.value_or(run.eps.value_or(o.eps));
+    o.weight_decay = run.weight_decay.value_or(o.weight_decay);
     return o;
 }
 
@@ -66,7 +60,7 @@ using Series = std::vector<const RecordedTensor*>;
 /// The steps that a run's loss scaler skipped, by its log; empty without a log.
 std::vector<std::int64_t> skipped_steps(const fs::path& path) {
     std::vector<std::int64_t> steps;
-    if (!is_there(path / "metrics.jsonl")) return steps;
+    if (!is_there(path / run_layout::metrics)) return steps;
     for (const StepMetrics& m : read_step_log(path).steps)
         if (m.found_inf.value_or(false)) steps.push_back(m.step);
     return steps;
@@ -77,7 +71,7 @@ class Collector {
     Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
         if (options.eps.empty()) throw std::invalid_argument("[adam] expected an eps at least");
         findings_.name = path.string();
-        const Json run = read_run_configuration(path);
+        const RunFacts run = run_facts(read_run_configuration(path));
         OptimizerOptions o = optimizer_of(run, options);
         if (o.kind == OptimizerKind::adam && o.weight_decay != 0) {
             findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");

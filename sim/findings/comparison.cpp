@@ -31,8 +31,7 @@ std::string group_key(const RecordedRun& run) {
 }
 
 std::string group_name(const RecordedRun& run) {
-    const std::string model = text_at(run.configuration, "/model/name"),
-                      data = text_at(run.configuration, "/data/name");
+    const std::string &model = run.facts.model, &data = run.facts.data;
     if (run.steps.empty() && run.configuration.is_null()) return run.name;
     if (model.empty()) return "runs";
     return data.empty() ? model : model + " on " + data;
@@ -43,19 +42,14 @@ int bits_of(const std::string& name) {
     return found == formats.end() ? 0 : found->bits();
 }
 
-int operand_bits(const Json& c) {
-    if (const std::string recipe = text_at(c, "/precision/scaling/recipe"); !recipe.empty())
-        return recipe.find("fp4") != std::string::npos ? 4 : 8;
-    if (const std::string cast = text_at(c, "/precision/autocast/format"); !cast.empty()) return bits_of(cast);
-    const int stored = bits_of(text_at(c, "/precision/formats/activations"));
-    const std::string operands = text_at(c, "/precision/operands");
-    return stored == 32 && !operands.empty() ? bits_of(operands) : stored;
+int operand_bits(const RunFacts& run) {
+    if (!run.recipe.empty()) return run.recipe.find("fp4") != std::string::npos ? 4 : 8;
+    if (!run.autocast.empty()) return bits_of(run.autocast);
+    const int stored = bits_of(run.activation_format);
+    return stored == 32 && !run.operands.empty() ? bits_of(run.operands) : stored;
 }
 
-bool scales_loss(const Json& c) {
-    const std::string scaler = text_at(c, "/loss_scaler/name");
-    return !scaler.empty() && scaler != "none";
-}
+bool scales_loss(const RunFacts& run) { return !run.loss_scaler.empty() && run.loss_scaler != "none"; }
 
 /// The spread between seeds. Runs of the same seed that differ all the same (on other machines, say) count once, by
 /// their mean. A run that does not state its seed counts as a seed of its own.
@@ -81,8 +75,8 @@ void summarize(ComparisonRow& row) {
     const RecordedRun& first = *row.runs.front();
     row.bytes_per_parameter = number_at(first.result, "/memory/bytes_per_parameter");
     row.distance = number_at(first.result, "/distance_from_reference");
-    row.operand_bits = operand_bits(first.configuration);
-    row.scales_loss = scales_loss(first.configuration);
+    row.operand_bits = operand_bits(first.facts);
+    row.scales_loss = scales_loss(first.facts);
     for (const RecordedRun* run : row.runs) {
         row.skipped += static_cast<double>(run->skipped.size()) / static_cast<double>(row.runs.size());
         row.lost_updates += run->lost_updates;

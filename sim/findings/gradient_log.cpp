@@ -6,6 +6,8 @@
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/recording.h>
+#include <ampscope/sim/io/run_facts.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
@@ -19,30 +21,13 @@ namespace amp {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
-/// The format of gradients in backward, from run.json; empty if it is not stated.
-std::string gradient_format(const Json& run) {
-    const Json precision = run.is_object() ? run.value("precision", Json()) : Json();
-    if (!precision.is_object()) return "";
-    const auto text = [](const Json& from, const char* key) {
-        return from.is_object() && from.contains(key) && from[key].is_string() ? from[key].get<std::string>() : "";
-    };
-    const std::string autocast = text(precision.value("autocast", Json()), "format");
-    return autocast.empty() ? text(precision.value("formats", Json()), "gradients") : autocast;
-}
+/// The format of gradients in backward; empty if it is not stated.
+std::string gradient_format(const RunFacts& run) { return run.autocast.empty() ? run.gradient_format : run.autocast; }
 
-std::string described(const Json& run) {
-    std::string text;
-    const auto name = [&](const char* part) {
-        const Json json = run.is_object() ? run.value(part, Json()) : Json();
-        return json.is_object() && json.contains("name") && json["name"].is_string() ? json["name"].get<std::string>()
-                                                                                     : "";
-    };
-    text = name("precision");
-    if (const std::string scaler = name("loss_scaler"); !scaler.empty())
-        text += (text.empty() ? "" : ", ") + ("loss scaler " + scaler);
-    return text;
+std::string described(const RunFacts& run) {
+    if (run.loss_scaler.empty()) return run.precision;
+    return run.precision + (run.precision.empty() ? "" : ", ") + "loss scaler " + run.loss_scaler;
 }
 
 /// What the log says about one step. `same_format`: gradients were recorded in the format of the replay.
@@ -117,7 +102,7 @@ void read_histograms(const fs::path& folder, GradientLog& log, const Progress& p
         if (at != log.steps.end() && at->step == h.step) add_histogram(*at, h, most[at->step], log);
     };
     try {
-        read_histogram_log(folder / "histograms.jsonl", add, log.warnings, progress);
+        read_histogram_log(folder / run_layout::histograms, add, log.warnings, progress);
     } catch (const FileError& error) {
         log.errors.emplace_back(error.what());
     }
@@ -136,12 +121,12 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
     log.name = path.string();
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
-    const Json run = folder ? read_run_configuration(path) : Json();
+    const RunFacts run = folder ? run_facts(read_run_configuration(path)) : RunFacts();
     const auto size_of = [&](const fs::path& file) {
         return fs::is_regular_file(file, none) ? fs::file_size(file, none) : 0;
     };
-    const Progress progress =
-        begin(watch, folder ? size_of(path / "metrics.jsonl") + size_of(path / "histograms.jsonl") : size_of(path));
+    const Progress progress = begin(
+        watch, folder ? size_of(path / run_layout::metrics) + size_of(path / run_layout::histograms) : size_of(path));
     StepLog read = read_step_log(path, options.columns, progress);
     log.warnings = std::move(read.warnings);
     log.recorded = described(run);
@@ -219,7 +204,7 @@ GradientLog read_gradient_log(const fs::path& path, const GradientLogOptions& op
     const std::string extension = path.extension();
     const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
                       extension == ".ndjson" || is_pipe(path);
-    if (text || is_there(path / "metrics.jsonl")) return read_log(path, options, watch);
+    if (text || is_there(path / run_layout::metrics)) return read_log(path, options, watch);
     return read_recording(path, options, watch);
 }
 
@@ -227,14 +212,14 @@ std::vector<fs::path> logged_runs(const fs::path& path, std::vector<std::string>
     std::vector<fs::path> runs;
     const auto visit = [&](const fs::path& below, bool is_folder) {
         std::error_code denied;
-        const bool is_run = fs::exists(fs::symlink_status(below / "metrics.jsonl", denied));
+        const bool is_run = fs::exists(fs::symlink_status(below / run_layout::metrics, denied));
         if (is_folder && denied == std::errc::permission_denied)
             errors.push_back(below.string() + ": cannot be searched: " + denied.message());
         else if (is_folder && is_run) runs.push_back(below);
         return false;
     };
     std::error_code none;
-    if (fs::is_directory(path, none) && !is_there(path / "metrics.jsonl")) {
+    if (fs::is_directory(path, none) && !is_there(path / run_layout::metrics)) {
         std::vector<std::string> unlisted; // reading the folder itself will report these
         walk_folder(path, visit, unlisted);
     }

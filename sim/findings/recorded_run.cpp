@@ -4,6 +4,7 @@
 #include <ampscope/sim/io/failure.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_layout.h>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,7 @@ namespace amp {
 namespace {
 
 namespace fs = std::filesystem;
+namespace layout = run_layout;
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t most_columns = 64;
@@ -53,16 +55,17 @@ class RunReader {
     }
 
     RecordedRun read_folder() {
-        const Progress progress = begin(watch_, size_of(path_ / "metrics.jsonl") + size_of(path_ / "histograms.jsonl"));
+        const Progress progress = begin(watch_, size_of(path_ / layout::metrics) + size_of(path_ / layout::histograms));
         attempt([&] { run_.configuration = read_run_configuration(path_); });
-        run_.label = text_at(run_.configuration, "/precision/name");
+        run_.facts = run_facts(run_.configuration);
+        run_.label = run_.facts.precision;
         if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
         attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
-        if (is_there(path_ / "histograms.jsonl"))
-            attempt([&] { read_histogram_log(path_ / "histograms.jsonl", sink(), run_.warnings, progress); });
-        else if (is_there(path_ / "gradients")) measure();
-        for (const char* file : {"run.json", "metrics.jsonl", "histograms.jsonl", "result.json"})
+        if (is_there(path_ / layout::histograms))
+            attempt([&] { read_histogram_log(path_ / layout::histograms, sink(), run_.warnings, progress); });
+        else if (is_there(path_ / layout::gradients)) measure();
+        for (const char* file : {layout::configuration, layout::metrics, layout::histograms, layout::result})
             if (std::error_code none; fs::is_regular_file(path_ / file, none))
                 run_.files.push_back(hashed(path_ / file, (fs::path(run_.name) / file).string()));
         if (run_.steps.empty() && run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
@@ -91,21 +94,21 @@ class RunReader {
     }
 
     void read_result() {
-        if (!is_there(path_ / "result.json")) {
-            if (text_at(run_.configuration, "/tool") == "amp-train")
+        if (!is_there(path_ / layout::result)) {
+            if (run_.facts.tool == "amp-train")
                 run_.warnings.push_back(
                     run_.name + ": has no result.json: it has not ended, or was cut off; reported as far as it got");
             return;
         }
-        run_.result = read_json_object(path_ / "result.json");
+        run_.result = read_json_object(path_ / layout::result);
         if (const auto said = run_.result.find("warnings"); said != run_.result.end() && said->is_array())
             for (const Json& line : *said)
                 if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
     }
 
     void read_steps(const Progress& progress) {
-        if (!is_there(path_ / "metrics.jsonl")) {
-            run_.warnings.push_back((path_ / "metrics.jsonl").string() + ": does not exist");
+        if (!is_there(path_ / layout::metrics)) {
+            run_.warnings.push_back((path_ / layout::metrics).string() + ": does not exist");
             return;
         }
         LogColumns columns;
@@ -299,19 +302,11 @@ std::optional<std::int64_t> RecordedRun::broken_at() const {
 
 bool RecordedRun::flushed() const { return std::ranges::any_of(tensors, &TensorRecord::flushed); }
 
-std::string text_at(const Json& json, const std::string& pointer) {
-    const Json::json_pointer at(pointer);
-    return json.contains(at) && json[at].is_string() ? json[at].get<std::string>() : std::string();
-}
-
-std::optional<double> number_at(const Json& json, const std::string& pointer) {
-    const Json::json_pointer at(pointer);
-    return json.contains(at) && json[at].is_number() ? std::optional(json[at].get<double>()) : std::nullopt;
-}
-
 std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& errors) {
     require_there(path);
-    const auto is_run = [](const fs::path& p) { return is_there(p / "run.json") || is_there(p / "metrics.jsonl"); };
+    const auto is_run = [](const fs::path& p) {
+        return is_there(p / layout::configuration) || is_there(p / layout::metrics);
+    };
     if (is_run(path)) return {path};
     std::vector<fs::path> runs;
     const auto visit = [&](const fs::path& below, bool is_folder) {
@@ -328,7 +323,7 @@ std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& 
 
 RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch) {
     RunReader reader(path, name, threads, watch);
-    const bool folder = is_there(path / "run.json") || is_there(path / "metrics.jsonl");
+    const bool folder = is_there(path / layout::configuration) || is_there(path / layout::metrics);
     return folder ? reader.read_folder() : reader.read_gradients();
 }
 

@@ -6,6 +6,7 @@
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/io/provenance.h>
+#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/step_log.h>
 
 #include <array>
@@ -79,6 +80,7 @@ struct RecordedRun {
     std::string name;                             ///< name in findings
     std::string label;                            ///< its precision; without a run folder the name
     nlohmann::ordered_json configuration, result; ///< run.json and result.json; null if missing
+    RunFacts facts;                               ///< what run.json says
     std::vector<StepMetrics> steps;               ///< empty for gradients without a log
     Share lost_updates;                           ///< over all steps, among weights with a gradient
     std::vector<std::int64_t> skipped;            ///< steps that did not update the weights
@@ -100,10 +102,6 @@ struct RecordedRun {
     [[nodiscard]] std::optional<std::int64_t> broken_at() const;
     [[nodiscard]] bool flushed() const; ///< whether some gradients were recorded in a format of smaller range than FP32
 };
-
-/// The text, or the number, at a JSON pointer; empty if there is none.
-std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer);
-std::optional<double> number_at(const nlohmann::ordered_json& json, const std::string& pointer);
 
 /// The run folders at and below a path, in order. A path without any is returned itself, as gradients in files. A
 /// folder that cannot be listed adds a line to `errors`. Throws FileError if the path does not exist.

@@ -1,5 +1,6 @@
 // Finds recorded runs that are one and the same.
 #include <ampscope/sim/findings/detail/comparison.h>
+#include <ampscope/sim/io/run_layout.h>
 
 #include <fmt/format.h>
 
@@ -26,7 +27,7 @@ std::string configuration_key(const RecordedRun& run) {
     return run.configuration.is_object() ? same.dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
 }
 
-std::optional<double> seed_of(const RecordedRun& run) { return number_at(run.configuration, "/seed"); }
+std::optional<double> seed_of(const RecordedRun& run) { return run.facts.seed; }
 
 bool is_same(const std::optional<double>& a, const std::optional<double>& b) {
     return a == b || (a && b && std::isnan(*a) && std::isnan(*b));
@@ -42,7 +43,7 @@ using detail::is_same, detail::seed_of, detail::configuration_key;
 std::string fingerprint_of(const RecordedRun& run) {
     std::string all;
     for (const SourceFile& file : run.files)
-        if (run.steps.empty() || file.name.ends_with("metrics.jsonl")) all += '\n' + file.sha256;
+        if (run.steps.empty() || file.name.ends_with(run_layout::metrics)) all += '\n' + file.sha256;
     return all;
 }
 

@@ -188,17 +188,15 @@ class Writer {
                          .text_columns = 2,
                          .folded = true};
         for (const RecordedRun& run : report_.findings.runs) {
-            const nlohmann::ordered_json& c = run.configuration;
-            const std::optional<double> seed = number_at(c, "/seed"), lr = number_at(c, "/optimizer/lr"),
-                                        eps = number_at(c, "/optimizer/eps");
-            std::string optimizer = text_at(c, "/optimizer/kind");
-            if (lr) optimizer += fmt::format(", lr {:g}", *lr);
-            if (eps) optimizer += fmt::format(", eps {:g}", *eps);
-            const std::string tool = text_at(c, "/tool") + " " + text_at(c, "/version");
+            const RunFacts& facts = run.facts;
+            std::string optimizer = facts.optimizer;
+            if (facts.lr) optimizer += fmt::format(", lr {:g}", *facts.lr);
+            if (facts.eps) optimizer += fmt::format(", eps {:g}", *facts.eps);
+            const std::string tool = facts.tool + " " + facts.version;
             runs.rows.push_back({{run.name},
                                  {tool == " " ? "-" : tool},
                                  {optimizer.empty() ? "-" : optimizer},
-                                 seed ? number_cell(*seed, 17) : no_value(),
+                                 facts.seed ? number_cell(*facts.seed, 17) : no_value(),
                                  number_cell(static_cast<double>(run.steps.size()), 17)});
             for (const SourceFile& f : run.files)
                 if (f.bytes > 0) files.rows.push_back({{f.name}, {f.sha256}, count_cell(f.bytes)});

@@ -20,7 +20,7 @@ Json json_of(const Share& s) { return {{"part", s.part}, {"whole", s.whole}}; }
 
 Json json_of(const RecordedRun& run) {
     Json json = {{"run", run.name},
-                 {"seed", or_null(number_at(run.configuration, "/seed"))},
+                 {"seed", or_null(run.facts.seed)},
                  {"steps", run.steps.size()},
                  {"final_loss", or_null(run.final_loss())},
                  {"not_finite_from", or_null(run.broken_at())},

@@ -4,6 +4,7 @@
 #include <ampscope/sim/analysis/norms.h>
 #include <ampscope/sim/io/folder_lock.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/run_folder.h>
@@ -149,6 +150,8 @@ void bind_recording(nb::module_& m) {
     layout.attr("histograms") = run_layout::histograms;
     layout.attr("gradients") = run_layout::gradients;
     layout.attr("state") = run_layout::state;
+    layout.attr("facts") =
+        nb::tuple(nb::cast(std::vector<std::string>(run_fact_pointers().begin(), run_fact_pointers().end())));
     m.attr("run_layout") = layout;
     m.def("step_file", &run_layout::step_file, nb::arg("step"));
     m.def("step_of", &run_layout::step_of, nb::arg("name"));

@@ -1,0 +1,39 @@
+// What run.json says of a run. amp-train (sim/train/configuration.cpp) and the recorder for PyTorch
+// (tools/python/ampscope/torch/_describe.py) write it; what anybody reads of it again is read here.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace amp {
+
+/// Texts are empty, and numbers nothing, where run.json does not say: it may be of another program, or of none.
+struct RunFacts {
+    std::string tool, version;
+    std::string model, data;                        ///< names of the network and of the data it learns
+    std::string precision;                          ///< its name, such as "amp-fp16"
+    std::string recipe;                             ///< the scaling recipe of FP8 and FP4, such as "mxfp8"
+    std::string autocast;                           ///< the format that autocast casts to
+    std::string activation_format, gradient_format; ///< formats without autocast
+    std::string operands;                           ///< the format that matmuls round FP32 operands to
+    std::string loss_scaler;                        ///< its name; "none": the loss is not scaled
+    std::string optimizer, optimizer_order;         ///< names of OptimizerKind and OptimizerOrder
+    std::optional<double> lr, beta1, beta2, eps, weight_decay;
+    std::optional<double> seed;
+};
+
+/// Reads the facts of a run.json; all are unknown if it is no object. Never throws for what a JSON document may hold.
+RunFacts run_facts(const nlohmann::ordered_json& configuration);
+
+/// Where the facts are in run.json, as JSON pointers: "/precision/name".
+std::span<const char* const> run_fact_pointers();
+
+/// The text at a JSON pointer; empty where there is none.
+std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer);
+/// The number at a JSON pointer; nothing where there is none.
+std::optional<double> number_at(const nlohmann::ordered_json& json, const std::string& pointer);
+
+} // namespace amp
