@@ -83,6 +83,6 @@ def main(arguments=None):
         return 0
     jupyter = [sys.executable, "-m", "jupyter", "lab", str(options.folder)]
     if subprocess.run([*jupyter[:3], "lab", "--version"], capture_output=True).returncode != 0:
-        print("Jupyter is not installed: pip install '.[labs]' brings it", file=sys.stderr)
+        print("Jupyter is not installed: pip install jupyterlab brings it", file=sys.stderr)
         return 1
     return subprocess.run(jupyter).returncode
