@@ -197,7 +197,15 @@ TEST_CASE("who watches is told of every byte, and may end the work") {
     const Recorded recorded;
     Watched watched;
     histogram_findings({recorded.scratch / ""}, asked(), watched.watch());
-    CHECK(watched.total == recorded.all().size() * sizeof(float));
+    CHECK(watched.total == 2 * recorded.all().size() * sizeof(float)); // scale 3 takes a pass of its own
     CHECK(watched.done == watched.total);
+    HistogramOptions options = asked();
+    options.policy.rounding = Rounding::up;
+    options.error = true;
+    options.block = 2;
+    Watched five;
+    histogram_findings({recorded.scratch / ""}, options, five.watch());
+    CHECK(five.total == 5 * recorded.all().size() * sizeof(float));
+    CHECK(five.done == five.total);
     CHECK_THROWS_AS(histogram_findings({recorded.scratch / ""}, asked(), interrupting()), Interrupted);
 }

@@ -67,11 +67,12 @@ MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, 
 }
 
 DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, double recorded_scale, Rounding rounding,
-                                   int threads) {
+                                   int threads, const Progress& progress) {
     const DistinctElements elements(file, tensor);
     const DType dtype = elements.tensors()[0].dtype;
     const auto workers = detail::for_each_block<DirectedHistogram>(
-        elements, 0, bytes_of(dtype, sum_block), threads, {}, [] { return std::make_unique<DirectedHistogram>(); },
+        elements, 0, bytes_of(dtype, sum_block), threads, progress,
+        [] { return std::make_unique<DirectedHistogram>(); },
         [&](DirectedHistogram& histogram, std::uint64_t, std::span<const std::byte> bytes) {
             for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) {
                 const Unpacked x = unpack_number(dtype, bits);

@@ -19,7 +19,7 @@ MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, 
 
 /// The directed histogram of |x / recorded_scale|, for roundings whose classes depend on more than magnitudes.
 DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, double recorded_scale, Rounding rounding,
-                                   int threads);
+                                   int threads, const Progress& progress = {});
 
 /// scale * x / recorded_scale for finite non-zero x, to 64 bits of which the last is sticky.
 Unpacked scaled(const Unpacked& x, double scale, double recorded_scale);

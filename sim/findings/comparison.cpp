@@ -268,6 +268,11 @@ void attempt(const std::filesystem::path& path, std::vector<std::string>& errors
 
 } // namespace
 
+std::string_view name_of(Standing standing) {
+    constexpr std::array<std::string_view, 5> names = {"reference", "holds", "worse", "broken", "unknown"};
+    return names[static_cast<std::size_t>(standing)];
+}
+
 Spread spread_of(const std::vector<double>& values) {
     Spread s{.count = values.size()};
     for (const double x : values) s.mean += x / static_cast<double>(values.size());

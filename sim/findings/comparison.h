@@ -15,6 +15,8 @@ enum class Standing : std::uint8_t {
     broken, ///< the final loss is infinite or NaN
     unknown ///< there is no reference or no loss, or the numbers of steps differ
 };
+/// "reference", "holds", "worse", "broken" or "unknown".
+std::string_view name_of(Standing standing);
 
 struct Spread {
     double mean = 0, deviation = 0; ///< standard deviation of a sample; 0 for a single value

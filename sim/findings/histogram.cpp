@@ -27,29 +27,37 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     return entry;
 }
 
-/// Counts one tensor: one pass for its magnitudes, and one each for what does not follow from them.
+/// The passes over a tensor: one for its magnitudes, and one each for what does not follow from them.
+std::uint64_t passes(const HistogramOptions& options) {
+    const auto has_own = [&](const auto& cast) { return !options.from_histogram(cast.second); };
+    return std::uint64_t{1} + (is_directed(options.policy.rounding) ? 1 : 0) +
+           (std::ranges::any_of(wanted_counts(options), has_own) ? 1 : 0) + (options.error ? 1 : 0) +
+           (options.block != 0 ? 1 : 0);
+}
+
+/// Counts one tensor.
 void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options,
            const Progress& progress) {
     entry.magnitudes = measure_divided(file, tensor, *entry.recorded_scale, options.threads, progress);
     if (is_directed(options.policy.rounding))
         entry.directed =
-            measure_directed(file, tensor, *entry.recorded_scale, options.policy.rounding, options.threads);
+            measure_directed(file, tensor, *entry.recorded_scale, options.policy.rounding, options.threads, progress);
     std::vector<Cast> own, all;
     for (const auto& [format, scale] : wanted_counts(options)) {
         all.push_back({format, options.policy, scale, *entry.recorded_scale});
         if (!options.from_histogram(scale)) own.push_back(all.back());
     }
     if (!own.empty()) {
-        const std::vector<CastCounts> counts = count_casts(file, tensor, own, options.threads);
+        const std::vector<CastCounts> counts = count_casts(file, tensor, own, options.threads, progress);
         for (std::size_t i = 0; i < own.size(); ++i) entry.own[{own[i].format.name, own[i].scale}] = counts[i];
     }
     if (options.error) {
-        const std::vector<CastError> errors = measure_errors(file, tensor, all, options.threads);
+        const std::vector<CastError> errors = measure_errors(file, tensor, all, options.threads, progress);
         for (std::size_t i = 0; i < all.size(); ++i) entry.errors[{all[i].format.name, all[i].scale}] = errors[i];
     }
     if (options.block != 0)
-        entry.blocks =
-            measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale, options.threads);
+        entry.blocks = measure_blocks(file, tensor, options.block, entry.magnitudes.max * *entry.recorded_scale,
+                                      options.threads, progress);
 }
 
 /// Counts the tensors of one file: all of them or, if it turns out to be damaged, none.
@@ -81,7 +89,7 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
     std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !options.selects(t.entry.name, t.step); });
     std::uint64_t bytes = 0;
     for (const RecordedTensor& tensor : recording.tensors) bytes += tensor.entry.bytes;
-    const Progress progress = begin(watch, bytes);
+    const Progress progress = begin(watch, bytes * passes(options));
     const std::span<const RecordedTensor> all = recording.tensors;
     for (std::size_t first = 0; first < all.size();) {
         std::size_t last = first + 1;

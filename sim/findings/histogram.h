@@ -102,7 +102,8 @@ struct HistogramFindings {
     std::vector<std::string> warnings;
 };
 
-/// Reads and counts the selected tensors of files and folders, which may be run folders. Progress is reported in bytes.
+/// Reads and counts the selected tensors of files and folders, which may be run folders. Progress is reported in
+/// bytes, those of every pass over the data.
 ///
 /// What cannot be read is listed in errors, and so is a selection of nothing. Throws std::invalid_argument for a number
 /// of threads outside its range.

@@ -1,4 +1,5 @@
 """What recordings say, as objects: the fields are what the tools' --json says, and nothing starts a process."""
+import json
 import os
 import pathlib
 import signal
@@ -87,6 +88,49 @@ def test_diff(runs):
     assert total.counts["nan"] == total.counts["sign"] == total.counts["finite"] == 1 and total.differing == 3
 
 
+def test_histogram(runs):
+    pandas = pytest.importorskip("pandas")
+    asked = dict(format="fp16,e4m3", scale="3,1024", by="layer", error=True, gate="fp16.underflow<0.1%")
+    f, said = (ask(GRADIENTS / "deep_tanh", **asked) for ask in (ampscope.histogram_findings, ampscope.amp_histogram))
+    assert f.advice[0].startswith("FP16: 32.7 %") and f.errors == f.warnings == []
+    assert [g.name for g in f.groups] == [g["name"] for g in said["groups"]] and f.total.tensors == 98
+    assert [(g.text, g.part, g.whole, g.holds) for g in f.gates] == [
+        (g["gate"], g["count"], g["of"], g["holds"]) for g in said["gates"]]
+    for tensor, expected in zip(f.tensors, said["tensors"]):
+        assert (tensor.name, tensor.step, tensor.max) == (expected["name"], expected["step"], expected["max"])
+        assert tensor.histogram.count == expected["count"] and tensor.shape == expected["shape"]
+        assert tensor.unscaled[0].underflow == expected["formats"]["fp16"]["scales"][0]["underflow"]
+    assert f.formats[0].recommendation["log2_scale"] == said["total"]["formats"]["fp16"]["recommended_log2_scale"]
+    assert {(format, scale) for format, scale, _ in f.total.errors} >= {("fp16", 1.0), ("e4m3", 1024.0)}
+    rows = [{key: row[key] for key in f.frame().columns} for row in said.rows()]
+    assert isinstance(f.frame(), pandas.DataFrame) and f.frame().to_dict("records") == rows
+    assert f._repr_html_().count("<tr>") == len(rows) + 1
+    merged = runs / "all.json"
+    ampscope.amp_histogram(GRADIENTS / "deep_tanh", csv=runs / "all.csv", html=runs / "all.html")
+    assert (runs / "all.csv").read_text().startswith("file,tensor,step") and "<svg" in (runs / "all.html").read_text()
+    merged.write_text(json.dumps(ampscope.amp_histogram(GRADIENTS / "deep_tanh")))
+    assert ampscope.histogram_findings(merged, merge=True).total.histogram == f.total.histogram
+
+
+def test_comparison(runs):
+    f, said = ampscope.comparison_findings(runs), ampscope.amp_report(runs)
+    assert f.verdict == said["verdict"] and f.errors == said["errors"]
+    (group,), (expected,) = f.groups, said["groups"]
+    assert (group.name, group.bound, group.notes) == (expected["name"], expected["bound"], expected["notes"])
+    assert group.reference.label == "fp32" and group.adam.advice == expected["adam"]["advice"]
+    for row, told in zip(group.rows, expected["rows"]):
+        assert (row.label, row.standing) == (told["precision"], told["standing"])
+        assert row.distance == told["distance_from_reference"]
+        assert (row.loss.mean, row.loss.count) == (told["final_loss"]["mean"], told["final_loss"]["runs"])
+        assert [run.final_loss for run in row.runs] == [run["final_loss"] for run in told["runs"]]
+    run = f.runs[0]
+    assert run.configuration["precision"]["name"] == run.label and run.steps == 30 and run.result["steps"] == 30
+    del f, row
+    assert group.evidence.magnitudes.nonzero > 0  # what a part points to stays
+    frame = ampscope.comparison_findings(runs).frame()
+    assert list(frame["standing"]) == ["reference", "holds"] and list(frame["label"]) == ["fp32", "amp-fp16"]
+
+
 def test_what_is_refused(tmp_path):
     for asked in (ampscope.adam_findings, ampscope.loss_scale_findings):
         with pytest.raises(OSError, match="nonexistent"):
@@ -99,6 +143,14 @@ def test_what_is_refused(tmp_path):
         (tmp_path / "y.npy").write_text("no array")
         with pytest.raises(OSError, match=r"x.npy: .*\n.*y.npy: "):
             asked(tmp_path)
+    for asked in (ampscope.histogram_findings, ampscope.comparison_findings):
+        assert "nonexistent" in asked("/nonexistent").errors[0] and len(asked(tmp_path).errors) == 2
+        for option in ("frmat", "json", "html"):
+            with pytest.raises(ValueError, match=option):
+                asked(GRADIENTS / "deep_tanh", **{option: "-"})
+    for asked in (ampscope.amp_histogram, ampscope.amp_report):
+        with pytest.raises(OSError, match="amp-.*nonexistent"):
+            asked("/nonexistent")
     assert "nonexistent" in ampscope.diff_findings("/nonexistent", GRADIENTS).errors[0]
     with pytest.raises(OSError, match="amp-diff: .*nonexistent"):
         ampscope.amp_diff("/nonexistent", GRADIENTS)
@@ -127,6 +179,9 @@ def large(folder):
     (folder / "log.csv").write_text("step,amax\n" + "".join(f"{i},0.5\n" for i in range(500_000)))
     return {"adam": lambda: ampscope.adam_findings(folder / "a.npy", assume_steps=100_000),
             "amp_adam": lambda: ampscope.amp_adam(folder / "a.npy", folder / "b.npy", assume_steps=100_000),
+            "histogram": lambda: ampscope.histogram_findings(folder / "a.npy", threads=1, rounding="stochastic"),
+            "amp_histogram": lambda: ampscope.amp_histogram(folder / "a.npy", threads=1, rounding="stochastic"),
+            "amp_report": lambda: ampscope.amp_report(threads=1),
             "loss_scale": lambda: ampscope.loss_scale_findings(folder / "log.csv", sweep=True),
             "diff": lambda: ampscope.diff_findings(folder / "a.npy", folder / "b.npy", threads=1)}
 

@@ -33,8 +33,7 @@ def test_each_tool_says_what_its_command_says(runs):
     assert ampscope.amp_adam(run) == said("amp-adam", run)
     assert ampscope.amp_diff(runs / "fp32", run) == said("amp-diff", runs / "fp32", run)
     report = ampscope.amp_report(runs)
-    ours, theirs = (dict(r) for r in (report, said("amp-report", runs)))
-    assert ours.pop("command") != theirs.pop("command") and ours == theirs
+    assert report == said("amp-report", runs)
     assert report.html.startswith("<!DOCTYPE html>") and "srcdoc" in report._repr_html_()
 
 

@@ -10,8 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 5> standing_names = {"reference", "holds", "worse", "broken", "unknown"};
-
 Json json_of(const std::optional<Spread>& s) {
     return s ? Json{{"mean", s->mean}, {"deviation", s->deviation}, {"runs", s->count}} : Json(nullptr);
 }
@@ -48,7 +46,7 @@ Json json_of(const RecordedRun& run) {
 
 Json json_of(const ComparisonRow& row) {
     Json json = {{"precision", row.label},
-                 {"standing", standing_names[static_cast<std::size_t>(row.standing)]},
+                 {"standing", name_of(row.standing)},
                  {"final_loss", json_of(row.loss)},
                  {"excess", row.standing == Standing::holds || row.standing == Standing::worse
                                 ? finite_or_null(row.excess)

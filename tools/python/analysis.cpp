@@ -68,7 +68,7 @@ std::string svg_of(const MagnitudeHistogram& h, const std::vector<std::string>& 
     return svg_document({figure});
 }
 
-void bind_histogram(nb::module_& m) {
+void bind_magnitudes(nb::module_& m) {
     nb::class_<MagnitudeHistogram>(m, "Histogram",
                                    "Exact counts of magnitudes: from them follows, for every format and power-of-two "
                                    "loss scale, what a cast of each element would give. h1 + h2 merges exactly.")
@@ -169,7 +169,7 @@ nb::dict recommendation_dict(const Recommendation& r) {
 }
 
 void bind_analysis(nb::module_& m) {
-    bind_histogram(m);
+    bind_magnitudes(m);
     bind_scaler(m);
 }
 

@@ -7,13 +7,15 @@ the loss scalers of the frameworks, and a reference trainer: the names are those
 >>> ampscope.quantize(np.float32([0.1, 300.0, 1e-9]), "e4m3")
 array([1.015625e-01, 2.880000e+02, 0.000000e+00], dtype=float32)
 """
-from ._ampscope import (AdamFindings, DiffFindings, Format, Histogram, LossScaleFindings, LossScaler,  # noqa: A004
-                        __version__, autocast_ops, format, formats, loss_scalers, optimizers, precisions, profiles)
+from ._ampscope import (AdamFindings, ComparisonFindings, DiffFindings, Format, Histogram,  # noqa: A004
+                        HistogramFindings, LossScaleFindings, LossScaler, __version__, autocast_ops, format, formats,
+                        loss_scalers, optimizers, precisions, profiles)
 from ._autocast import autocast, autocast_rule
 from ._chart import Picture, lines
 from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, sub
 from ._display import facts
-from ._findings import adam_findings, diff_findings, loss_scale_findings
+from ._findings import (adam_findings, comparison_findings, diff_findings, histogram_findings,
+                        loss_scale_findings)
 from ._optimizer import Optimizer
 from ._runs import Run, read_tensors
 from ._tools import Answer, Table, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
@@ -28,9 +30,9 @@ def __getattr__(name):
     raise AttributeError(f"module 'ampscope' has no attribute {name!r}")
 
 
-__all__ = ["AdamFindings", "Answer", "DiffFindings", "Format", "Histogram", "LossScaleFindings", "LossScaler",
-           "Optimizer", "Picture", "Run", "Table", "__version__", "adam_findings", "add", "amp_adam", "amp_diff",
-           "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "decode",
-           "diff_findings", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram", "lines",
-           "loss_scale_findings", "loss_scalers", "mul", "optimizers", "precisions", "profiles", "quantize",
-           "read_tensors", "sqrt", "sub", "train"]
+__all__ = ["AdamFindings", "Answer", "ComparisonFindings", "DiffFindings", "Format", "Histogram", "HistogramFindings",
+           "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table", "__version__", "adam_findings",
+           "add", "amp_adam", "amp_diff", "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops",
+           "autocast_rule", "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma",
+           "format", "formats", "histogram", "histogram_findings", "lines", "loss_scale_findings", "loss_scalers",
+           "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "sqrt", "sub", "train"]

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from . import _ampscope
-from ._ampscope import AdamFindings, DiffFindings, LossScaleFindings
+from ._ampscope import AdamFindings, ComparisonFindings, DiffFindings, HistogramFindings, LossScaleFindings
 from ._conversions import quantize
 from ._tools import Table, command_of
 
@@ -30,6 +30,36 @@ def diff_findings(a: str | os.PathLike[str], b: str | os.PathLike[str], **option
     return _ampscope.diff_findings(command_of([a, b], options))
 
 
+def histogram_findings(*paths: str | os.PathLike[str], **options: Any) -> HistogramFindings:
+    """Which gradients in files and folders underflow or overflow in which format; the options are those of
+    amp-histogram: histogram_findings("run/", format="fp16,e5m2", by="layer"). frame(): tensor, format and scale. What
+    cannot be read is in errors. Ctrl-C ends it. Raises ValueError for options that mean nothing."""
+    return _ampscope.histogram_findings(command_of(paths, options))
+
+
+def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> ComparisonFindings:
+    """Runs side by side; without paths it trains the standard comparison, in a minute or two. The options are those of
+    amp-report. frame(): a precision each. What cannot be read is in errors. Raises as histogram_findings."""
+    return _ampscope.comparison_findings(command_of(paths, options))
+
+
+def _cast_rows(f):
+    return Table({"tensor": (t := f.tensors[i]).name, "step": t.step, "kind": t.kind, "elements": t.histogram.count,
+                  "zero": t.histogram.zero, "nan": t.histogram.nan, "inf": t.histogram.inf, "format": format,
+                  "scale": scale, "underflow": n.underflow, "subnormal": n.subnormal, "normal": n.normal,
+                  "overflow": n.overflow} for i, format, scale, n in f.rows())
+
+
+def _precision_rows(f):
+    def mean(spread):
+        return spread and spread.mean
+    return Table({"group": g.name, "label": r.label, "standing": r.standing, "loss": mean(r.loss), "excess": r.excess,
+                  "validation": mean(r.validation), "accuracy": mean(r.accuracy), "skipped": r.skipped,
+                  "underflow": r.underflow and r.underflow.rate, "lost_updates": r.lost_updates.rate,
+                  "bytes_per_parameter": r.bytes_per_parameter, "distance": r.distance}
+                 for g in f.groups for r in g.rows)
+
+
 def _adam_rows(f):
     return Table({"format": str(format), "eps": eps, "stored": quantize(eps, format).item(),
                   "dominated": at.dominated, "nonfinite": at.nonfinite, "v_underflow": state.v_underflow,
@@ -51,6 +81,7 @@ def _pair_rows(f):
                  for p in f.pairs)
 
 
-for _kind, _rows in ((AdamFindings, _adam_rows), (LossScaleFindings, _scaler_rows), (DiffFindings, _pair_rows)):
+for _kind, _rows in ((AdamFindings, _adam_rows), (LossScaleFindings, _scaler_rows), (DiffFindings, _pair_rows),
+                     (HistogramFindings, _cast_rows), (ComparisonFindings, _precision_rows)):
     _kind.frame = lambda self, rows=_rows: rows(self).frame()
     _kind._repr_html_ = lambda self, rows=_rows: rows(self)._repr_html_()

@@ -4,11 +4,6 @@ from __future__ import annotations
 import html
 import json
 import os
-import pathlib
-import shutil
-import subprocess
-import sysconfig
-import tempfile
 from typing import Any
 
 from . import _ampscope
@@ -80,29 +75,11 @@ def _ask(tool, paths, options):
     return answer
 
 
-def _run(tool, paths, options):
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    command = shutil.which(tool, path=path)
-    if command is None:
-        raise FileNotFoundError(f"{tool}: not found; it comes with the package, and from build/*/bin by the PATH")
-    words = [command, *map(str, paths), *words_of(options), "--json", "-"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    message = done.stderr.strip()
-    if done.returncode == 2:
-        raise ValueError(message)
-    if not done.stdout or done.returncode not in (0, 1, 3):
-        raise OSError(message)
-    answer = Answer(json.loads(done.stdout))
-    if done.returncode == 1 and not answer.rows():
-        raise OSError(message)
-    return answer
-
-
 def amp_histogram(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-histogram says of gradients in files and folders: amp_histogram("run/", format="fp16,e5m2", by="layer").
     rows(): tensor, step, format and scale, and what the cast makes of the non-zero elements. Inputs that cannot be read
     are in ["errors"]. Raises OSError where none can, ValueError for options that mean nothing."""
-    return _run("amp-histogram", paths, options)
+    return _ask(_ampscope.amp_histogram, paths, options)
 
 
 def amp_loss_scale(*paths: str | os.PathLike[str], **options: Any) -> Answer:
@@ -126,10 +103,14 @@ def amp_report(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-report says: runs side by side; without paths it trains its standard comparison, in a minute or two.
     rows(): a precision each. In a notebook the answer shows the page; amp_report("runs/", html="report.html") writes
     it. Raises as amp_histogram."""
-    with tempfile.TemporaryDirectory() as scratch:
-        page = pathlib.Path(options.get("html", pathlib.Path(scratch, "report.html")))
-        answer = _run("amp-report", paths, {**options, "html": page})
-        answer.html = page.read_text(encoding="utf-8")
+    page = []
+
+    def asked(words):
+        text, lines, html = _ampscope.amp_report(words)
+        page.append(html)
+        return text, lines
+    answer = _ask(asked, paths, options)
+    answer.html = page[0]
     return answer
 
 

@@ -1,0 +1,63 @@
+#include <ampscope/tools/amp-report/answer.h>
+
+#include <ampscope/sim/io/failure.h>
+#include <ampscope/tools/amp-report/standard.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace amp::report_tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder that is gone with this object.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        std::string name = fs::temp_directory_path() / "amp-report-XXXXXX";
+        if (::mkdtemp(name.data()) == nullptr)
+            throw FileError(name, std::string("cannot be made: ") + std::strerror(errno));
+        path_ = name;
+    }
+    ~TemporaryFolder() {
+        std::error_code none;
+        fs::remove_all(path_, none);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    [[nodiscard]] const fs::path& path() const { return path_; }
+
+  private:
+    fs::path path_;
+};
+
+std::vector<std::string> train(const fs::path& folder, int threads, const Watch& watch) {
+    Progress progress;
+    return train_standard_comparison(folder, threads, [&](std::int64_t, std::int64_t of) {
+        if (!progress) progress = begin(watch, static_cast<std::uint64_t>(of));
+        if (progress) progress(1);
+    });
+}
+
+} // namespace
+
+Report ask(const ReportOptions& options, const Tell& tell, const Watch& watch) {
+    Report report;
+    std::optional<TemporaryFolder> scratch;
+    std::vector<fs::path> paths = options.paths;
+    ComparisonOptions asked{.recommendation = options.recommendation, .base = {}, .threads = options.threads};
+    if (paths.empty()) {
+        asked.base = options.keep.empty() ? scratch.emplace().path() : options.keep;
+        report.commands = train(asked.base, options.threads, watch);
+        paths = {asked.base};
+    }
+    report.findings = comparison_findings(paths, asked, watch);
+    for (const std::string& warning : report.findings.warnings) tell("warning: " + warning);
+    std::ranges::for_each(report.findings.errors, tell);
+    return report;
+}
+
+} // namespace amp::report_tool

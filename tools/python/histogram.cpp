@@ -1,0 +1,148 @@
+#include <ampscope/tools/python/tool.h>
+
+#include <ampscope/tools/amp-histogram/report.h>
+
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+
+#include <map>
+#include <tuple>
+
+namespace amp::python {
+
+namespace {
+
+using namespace histogram_tool;
+
+/// The result with the options it was asked for, which frame() needs.
+struct Asked : HistogramFindings {
+    HistogramToolOptions options;
+};
+
+Asked findings_of(const HistogramToolOptions& options, const Watch& watch) {
+    return {options.merge ? merged_histogram_findings(options.paths, options)
+                          : histogram_findings(options.paths, options, watch),
+            options};
+}
+
+/// (index of the tensor, format, scale, counts): the rows of frame().
+std::vector<std::tuple<std::size_t, std::string, double, CastCounts>> rows_of(const Asked& findings) {
+    std::vector<std::tuple<std::size_t, std::string, double, CastCounts>> rows;
+    for (std::size_t i = 0; i < findings.tensors.size(); ++i)
+        for (const FormatSpec& format : findings.options.formats)
+            for (const ScaleCounts& at : format_counts(findings.tensors[i], format, findings.options).scales)
+                rows.emplace_back(i, format.name, at.scale, at.counts);
+    return rows;
+}
+
+/// What amp-histogram says of these words.
+Said amp_histogram(const Words& words) {
+    const auto options = parsed("amp-histogram", words, &parse_command_line, {"--json", "-"});
+    return interruptible([&](const Watch& watch) {
+        Said said;
+        const Asked findings = findings_of(options, watch);
+        for (const std::string& error : findings.errors) said.second.push_back("amp-histogram: " + printable(error));
+        if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
+        if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
+        if (!options.html.empty()) write_report(options.html, html_report(findings, options));
+        write_json(findings, options, [&](std::string_view piece) { said.first += piece; });
+        return said;
+    });
+}
+
+Asked findings(const Words& words) {
+    const auto options = parsed_alone("histogram_findings", words, &parse_command_line);
+    if (!options.csv.empty()) throw std::invalid_argument("histogram_findings: csv is the command's alone");
+    return interruptible([&](const Watch& watch) { return findings_of(options, watch); });
+}
+
+/// Tuples (format, scale, value) of what an entry knows of casts.
+template <class Value>
+std::vector<std::tuple<std::string, double, Value>>
+by_cast(const std::map<std::pair<std::string, double>, Value>& values) {
+    std::vector<std::tuple<std::string, double, Value>> all;
+    for (const auto& [cast, value] : values) all.emplace_back(cast.first, cast.second, value);
+    return all;
+}
+
+void bind_counts(nb::module_& m) {
+    nb::class_<CastCounts>(m, "CastCounts", "The non-zero elements by what a cast makes of them.")
+        .def_ro("underflow", &CastCounts::underflow)
+        .def_ro("subnormal", &CastCounts::subnormal)
+        .def_ro("normal", &CastCounts::normal)
+        .def_ro("overflow", &CastCounts::overflow)
+        .def_ro("expected", &CastCounts::expected, "They are expectations and need not be integers.");
+    nb::class_<CastError>(m, "CastError", "The error of a cast, over elements that are finite before and after it.")
+        .def_ro("compared", &CastError::compared)
+        .def_ro("excluded", &CastError::excluded, "Finite elements whose result is infinite or NaN.")
+        .def_ro("max_relative", &CastError::max_relative)
+        .def_prop_ro("mean_relative", &CastError::mean_relative, InEnvironment())
+        .def_prop_ro("sqnr", &CastError::sqnr, "Signal-to-quantization-noise ratio in dB.", InEnvironment());
+    nb::class_<ScaleCounts>(m, "ScaleCounts", "One format at one loss scale.")
+        .def_ro("scale", &ScaleCounts::scale)
+        .def_ro("counts", &ScaleCounts::counts);
+    nb::class_<FormatCounts>(m, "FormatCounts", "One format at all its scales.")
+        .def_ro("scales", &FormatCounts::scales, "A ScaleCounts for each, ascending.")
+        .def_prop_ro(
+            "recommendation", [](const FormatCounts& f) { return recommendation_dict(f.recommendation); },
+            "As Histogram.recommend() gives it.", InEnvironment());
+    nb::class_<GateResult>(m, "GateResult", "A limit on the total.")
+        .def_prop_ro(
+            "text", [](const GateResult& g) { return g.gate.text; }, InEnvironment())
+        .def_ro("part", &GateResult::part)
+        .def_ro("whole", &GateResult::whole)
+        .def_ro("holds", &GateResult::holds);
+}
+
+void bind_entry(nb::module_& m) {
+    nb::class_<HistogramEntry>(m, "HistogramEntry", "A tensor, or several.")
+        .def_prop_ro("file", text_of(&HistogramEntry::file), InEnvironment())
+        .def_prop_ro("name", text_of(&HistogramEntry::name), InEnvironment())
+        .def_prop_ro("layer", text_of(&HistogramEntry::layer), InEnvironment())
+        .def_ro("step", &HistogramEntry::step)
+        .def_prop_ro(
+            "kind", [](const HistogramEntry& e) { return name_of(e.kind); }, InEnvironment())
+        .def_ro("dtype", &HistogramEntry::dtype)
+        .def_ro("shape", &HistogramEntry::shape)
+        .def_ro("recorded_scale", &HistogramEntry::recorded_scale, "None where merged tensors differ in it.")
+        .def_ro("tensors", &HistogramEntry::tensors, "How many tensors it holds.")
+        .def_prop_ro(
+            "histogram", [](const HistogramEntry& e) { return e.magnitudes.histogram; },
+            "Magnitudes without the recorded scale, as a Histogram.", InEnvironment())
+        .def_prop_ro(
+            "max", [](const HistogramEntry& e) { return e.magnitudes.max; }, "The largest finite magnitude.",
+            InEnvironment())
+        .def_prop_ro(
+            "min_nonzero", [](const HistogramEntry& e) { return e.magnitudes.min_nonzero; }, InEnvironment())
+        .def_ro("unscaled", &HistogramEntry::unscaled, "CastCounts at scale 1, one for each format.")
+        .def_prop_ro(
+            "own", [](const HistogramEntry& e) { return by_cast(e.own); },
+            "(format, scale, CastCounts) of casts that took a pass of their own.", InEnvironment())
+        .def_prop_ro(
+            "errors", [](const HistogramEntry& e) { return by_cast(e.errors); },
+            "(format, scale, CastError) of every cast, with error=True.", InEnvironment());
+}
+
+} // namespace
+
+void bind_histogram(nb::module_& m) {
+    bind_counts(m);
+    bind_entry(m);
+    nb::class_<Asked>(m, "HistogramFindings",
+                      "What formats make of recorded gradients: see ampscope.histogram_findings().")
+        .def_ro("tensors", &Asked::tensors, "A HistogramEntry for each.")
+        .def_ro("groups", &Asked::groups, "As `by` asks for; empty for tensors.")
+        .def_ro("total", &Asked::total)
+        .def_ro("formats", &Asked::formats, "FormatCounts of the total, one for each format.")
+        .def_ro("advice", &Asked::advice)
+        .def_ro("gates", &Asked::gates)
+        .def_prop_ro(
+            "errors", [](const Asked& f) { return printed(f.errors); }, InEnvironment())
+        .def_prop_ro(
+            "warnings", [](const Asked& f) { return printed(f.warnings); }, InEnvironment())
+        .def("rows", &rows_of, "(index in tensors, format, scale, CastCounts) of all that is known.", InEnvironment());
+    m.def("amp_histogram", &amp_histogram, nb::arg("words"), InEnvironment());
+    m.def("histogram_findings", &findings, nb::arg("words"), InEnvironment());
+}
+
+} // namespace amp::python
