@@ -112,8 +112,9 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
 
 /// Computes the same from JSON reports of amp-histogram (see histogram_report.h) that were counted with the same
 /// options. A tensor in several reports counts once. The result does not depend on the order of the reports.
+/// Progress is reported in bytes.
 HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
-                                            const HistogramOptions& options);
+                                            const HistogramOptions& options, const Watch& watch = {});
 
 /// Counts at 2^log2_scale from the histograms: exact; under stochastic rounding the worst that random bits can do.
 ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, int log2_scale,

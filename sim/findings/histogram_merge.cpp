@@ -60,10 +60,17 @@ void keep_distinct(std::vector<Reported> all, const HistogramOptions& options, H
 } // namespace
 
 HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
-                                            const HistogramOptions& options) {
+                                            const HistogramOptions& options, const Watch& watch) {
     HistogramFindings findings;
     std::vector<std::filesystem::path> paths = reports;
     std::ranges::sort(paths);
+    const auto size_of = [](const std::filesystem::path& file) {
+        std::error_code none;
+        return std::filesystem::is_regular_file(file, none) ? std::filesystem::file_size(file, none) : 0;
+    };
+    std::uint64_t bytes = 0;
+    for (const std::filesystem::path& file : paths) bytes += size_of(file);
+    const Progress progress = begin(watch, bytes);
     std::vector<Reported> all;
     for (std::size_t report = 0; report < paths.size(); ++report) {
         try {
@@ -72,9 +79,10 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
                 ++place;
                 if (options.selects(entry.name, entry.step)) all.push_back({std::move(entry), report, place});
             }
-        } catch (...) {
+        } catch (const std::exception&) { // other exceptions of a watch end the work
             findings.errors.push_back(failure_text(paths[report]));
         }
+        if (progress) progress(size_of(paths[report]));
     }
     std::vector<std::uint64_t> repeated(paths.size());
     keep_distinct(std::move(all), options, findings, repeated);

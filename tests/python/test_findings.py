@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import threading
@@ -102,8 +103,9 @@ def test_histogram(runs):
         assert tensor.unscaled[0].underflow == expected["formats"]["fp16"]["scales"][0]["underflow"]
     assert f.formats[0].recommendation["log2_scale"] == said["total"]["formats"]["fp16"]["recommended_log2_scale"]
     assert {(format, scale) for format, scale, _ in f.total.errors} >= {("fp16", 1.0), ("e4m3", 1024.0)}
-    rows = [{key: row[key] for key in f.frame().columns} for row in said.rows()]
-    assert isinstance(f.frame(), pandas.DataFrame) and f.frame().to_dict("records") == rows
+    frame = f.frame()
+    rows = [{key: row[key] for key in frame.columns} for row in said.rows()]
+    assert isinstance(frame, pandas.DataFrame) and frame.to_dict("records") == rows
     assert f._repr_html_().count("<tr>") == len(rows) + 1
     merged = runs / "all.json"
     ampscope.amp_histogram(GRADIENTS / "deep_tanh", csv=runs / "all.csv", html=runs / "all.html")
@@ -158,7 +160,7 @@ def test_what_is_refused(tmp_path):
         ampscope.amp_diff(GRADIENTS, GRADIENTS, gate="nan")
 
 
-def test_names_may_be_any_bytes(tmp_path):
+def test_names_may_be_any_bytes(runs, tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.mkdir(folder)
     np.save(folder + "/x.npy", np.float32([1, 2]))
@@ -166,7 +168,11 @@ def test_names_may_be_any_bytes(tmp_path):
     assert ampscope.loss_scale_findings(folder).log.name.endswith("\N{REPLACEMENT CHARACTER}")
     assert ampscope.diff_findings(folder, folder).total.elements == 2
     pathlib.Path(folder, "y.npy").write_text("no array")
-    assert len(ampscope.adam_findings(folder).errors) == 1
+    assert len(ampscope.adam_findings(folder).errors) == len(ampscope.histogram_findings(folder).errors) == 1
+    shutil.copytree(runs, folder + "/runs")
+    verdict = ampscope.comparison_findings(folder + "/runs").verdict
+    assert verdict == ampscope.amp_report(folder + "/runs")["verdict"]
+    shutil.rmtree(folder + "/runs")
     os.remove(folder + "/x.npy")
     for asked in (ampscope.adam_findings, ampscope.loss_scale_findings, ampscope.amp_adam):
         with pytest.raises(OSError, match="y.npy: "):

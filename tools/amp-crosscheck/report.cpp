@@ -30,7 +30,7 @@ Document document_of(const std::vector<VectorFile>& files) {
             std::vector<Cell> row = {{f.file.filename().string()},
                                      {r.accumulator.name},
                                      {fmt::format("{} x {} -> {}", r.a.name, r.b.name, r.output)}};
-            for (const std::int64_t n : {r.k, r.cases, r.mismatches})
+            for (const std::uint64_t n : {r.k, r.cases, r.mismatches})
                 row.push_back({std::to_string(n), static_cast<double>(n)});
             if (r.mismatches > 0) row.back().tone = Tone::bad;
             table.rows.push_back(std::move(row));

@@ -15,8 +15,9 @@ constexpr Complain complain{"amp-histogram"};
 
 int run(const HistogramToolOptions& options) {
     if (options.sample) complain("no PATH given: reading the sample gradients in " + options.paths.front().string());
-    const HistogramFindings findings = options.merge ? merged_histogram_findings(options.paths, options)
-                                                     : histogram_findings(options.paths, options, progress_bars());
+    const HistogramFindings findings = options.merge
+                                           ? merged_histogram_findings(options.paths, options, progress_bars())
+                                           : histogram_findings(options.paths, options, progress_bars());
     for (const std::string& warning : findings.warnings) complain("warning: " + warning);
     for (const std::string& error : findings.errors) complain(error);
 

@@ -98,12 +98,14 @@ std::vector<std::uint64_t> parse_shape(std::string_view text) {
     }
 }
 
-/// The sample gradients: where they were installed, seen from this executable, or in the source tree.
+/// The sample gradients: where they were installed, seen from this executable (in a wheel they are those of the labs), or
+/// in the source tree.
 fs::path sample_folder() {
     std::error_code none;
-    const fs::path installed =
-        fs::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "share/ampscope/gradients";
-    return (fs::is_directory(installed, none) ? installed : fs::path(AMPSCOPE_SAMPLE_GRADIENTS)) / "deep_tanh";
+    const fs::path root = fs::read_symlink("/proc/self/exe", none).parent_path().parent_path();
+    for (const char* place : {"share/ampscope/gradients", "ampscope/labs/notebooks/data/gradients"})
+        if (fs::is_directory(root / place, none)) return root / place / "deep_tanh";
+    return fs::path(AMPSCOPE_SAMPLE_GRADIENTS) / "deep_tanh";
 }
 
 /// The words of the command line, before they mean anything.

@@ -82,7 +82,7 @@ void bind_adam(nb::module_& m) {
         .def_ro("tensors", &AdamFindings::tensors)
         .def_ro("total", &AdamFindings::total)
         .def_ro("muted_from", &AdamFindings::muted_from)
-        .def_ro("advice", &AdamFindings::advice)
+        .def_prop_ro("advice", text_of(&AdamFindings::advice), InEnvironment())
         .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())
         .def_prop_ro("errors", text_of(&AdamFindings::errors), InEnvironment());
     m.def("amp_adam", &amp_adam, nb::arg("words"), InEnvironment());

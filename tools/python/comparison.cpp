@@ -112,7 +112,8 @@ void bind_comparison(nb::module_& m) {
                                    "What precisions did to training: see ampscope.comparison_findings().")
         .def_ro("runs", &ComparisonFindings::runs)
         .def_ro("groups", &ComparisonFindings::groups)
-        .def_ro("verdict", &ComparisonFindings::verdict, "Which format, loss scale, eps and state to use, and why.")
+        .def_prop_ro("verdict", text_of(&ComparisonFindings::verdict),
+                     "Which format, loss scale, eps and state to use, and why.", InEnvironment())
         .def_prop_ro("errors", text_of(&ComparisonFindings::errors), InEnvironment())
         .def_prop_ro("warnings", text_of(&ComparisonFindings::warnings), InEnvironment());
     m.def("amp_report", &amp_report, nb::arg("words"), InEnvironment());

@@ -20,7 +20,7 @@ struct Asked : HistogramFindings {
 };
 
 Asked findings_of(const HistogramToolOptions& options, const Watch& watch) {
-    return {options.merge ? merged_histogram_findings(options.paths, options)
+    return {options.merge ? merged_histogram_findings(options.paths, options, watch)
                           : histogram_findings(options.paths, options, watch),
             options};
 }
@@ -134,7 +134,8 @@ void bind_histogram(nb::module_& m) {
         .def_ro("groups", &Asked::groups, "As `by` asks for; empty for tensors.")
         .def_ro("total", &Asked::total)
         .def_ro("formats", &Asked::formats, "FormatCounts of the total, one for each format.")
-        .def_ro("advice", &Asked::advice)
+        .def_prop_ro(
+            "advice", [](const Asked& f) { return printed(f.advice); }, InEnvironment())
         .def_ro("gates", &Asked::gates)
         .def_prop_ro(
             "errors", [](const Asked& f) { return printed(f.errors); }, InEnvironment())

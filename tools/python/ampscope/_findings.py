@@ -44,7 +44,8 @@ def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> Compa
 
 
 def _cast_rows(f):
-    return Table({"tensor": (t := f.tensors[i]).name, "step": t.step, "kind": t.kind, "elements": t.histogram.count,
+    tensors = f.tensors  # made anew each time
+    return Table({"tensor": (t := tensors[i]).name, "step": t.step, "kind": t.kind, "elements": t.histogram.count,
                   "zero": t.histogram.zero, "nan": t.histogram.nan, "inf": t.histogram.inf, "format": format,
                   "scale": scale, "underflow": n.underflow, "subnormal": n.subnormal, "normal": n.normal,
                   "overflow": n.overflow} for i, format, scale, n in f.rows())
