@@ -1,5 +1,6 @@
 // Reports read for --merge: those written by this tool are read back, false and damaged ones are refused in one line.
 #include "io_golden.h"
+#include "recorded_files.h"
 
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/histogram_report.h>
@@ -134,4 +135,14 @@ TEST_CASE("damaged reports") {
     }
     fmt::print("proof: damaged reports are refused or read whole: {} cases, {} mismatches\n", cases, mismatches);
     CHECK(mismatches == 0);
+}
+
+TEST_CASE("who watches the merging of reports is told of every byte, and may end it") {
+    const Scratch scratch;
+    write_file(scratch / "a.json", report_of(true));
+    Watched watched;
+    CHECK(merged_histogram_findings({scratch / "a.json"}, options_of(true), watched.watch()).errors.empty());
+    CHECK(watched.total == report_of(true).size());
+    CHECK(watched.done == watched.total);
+    CHECK_THROWS_AS(merged_histogram_findings({scratch / "a.json"}, options_of(true), interrupting()), Interrupted);
 }
