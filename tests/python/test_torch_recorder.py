@@ -157,7 +157,8 @@ def test_every_tool_reads_the_folder(tmp_path):
         with ampscope.torch.record(tmp_path / name, model, optimizer, scaler=scaler, every=5, activations=True,
                                    histograms_only=True):
             (amp_loop if dtype else lambda m, o, s, d: plain_loop(m, o, d))(model, optimizer, scaler, batches(20))
-    report = subprocess.run(["amp-report", tmp_path, "--markdown", "-"], check=True, capture_output=True, text=True).stdout
+    command = ["amp-report", tmp_path, "--markdown", "-"]
+    report = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "MLP; 2 recorded runs" in report and "| fp32 |" in report and "| amp-fp16 |" in report
     replay = subprocess.run(["amp-loss-scale", tmp_path / "fp16"], check=True, capture_output=True, text=True).stdout
     assert "20 steps" in replay and "loss scaler torch" in replay
