@@ -98,8 +98,8 @@ std::vector<std::uint64_t> parse_shape(std::string_view text) {
     }
 }
 
-/// The sample gradients: where they were installed, seen from this executable (in a wheel with the labs), or in the source
-/// tree.
+/// The sample gradients: where they were installed, seen from this executable; in a wheel those of the labs; else
+/// those in the source tree.
 fs::path sample_folder() {
     std::error_code none;
     const fs::path root = fs::read_symlink("/proc/self/exe", none).parent_path().parent_path();
