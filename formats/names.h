@@ -44,8 +44,7 @@ constexpr auto names_by(NameAt name_at) {
     return names;
 }
 
-/// The enumerator called `text`, for enums that count from 0 in the order of `names`. Throws std::invalid_argument with
-/// a message that begins with `what` and lists the names.
+/// The enumerator called `text`, for enums that count from 0 in the order of `names`. Throws as above if there is none.
 template <class E, std::size_t N>
 constexpr E parse_name(std::string_view what, const std::array<std::string_view, N>& names, std::string_view text) {
     std::string all;
@@ -53,7 +52,7 @@ constexpr E parse_name(std::string_view what, const std::array<std::string_view,
         if (text == names[i]) return static_cast<E>(i);
         all += (i == 0 ? "" : ", ") + std::string(names[i]);
     }
-    throw std::invalid_argument(std::string(what) + ": '" + std::string(text) + "' is none of " + all);
+    throw_unknown(what, text, all);
 }
 
 } // namespace amp

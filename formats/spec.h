@@ -1,7 +1,8 @@
 // The number formats: one row each, every other fact derived.
 //
-// A FormatSpec is a plain value: it can be a function argument, a kernel argument or a template parameter. Nothing in
-// ampscope names a particular format outside this table, so a new format is one new row here.
+// A FormatSpec is a plain value: it can be a function argument, a kernel argument or a template parameter. No code of
+// the emulation names a particular format, so a new format is one new row here; what a format is for (the precisions
+// of training, the columns of reports, the element types of files) are tables of their own.
 #pragma once
 
 #include <ampscope/formats/names.h>

@@ -4,8 +4,11 @@
 
 #include "oracle.h"
 
+#include <ampscope/sim/program/ops/activation.h>
+
 #include <boost/multiprecision/cpp_bin_float.hpp>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -78,6 +81,18 @@ inline Real gelu_tanh(const Real& x) {
     const Real c = Real(44715) / 1000000;
     return x * (1 + tanh(sqrt(2 / acos(Real(-1))) * (x + c * x * x * x))) / 2;
 }
+
+/// Each row of op::activation_names, in that order.
+struct ActivationRow {
+    amp::op::ActivationKind kind;
+    Real (*f)(const Real&);
+};
+inline const std::array<ActivationRow, amp::op::activation_names.size()> activations = {
+    {{amp::op::ActivationKind::relu, relu},
+     {amp::op::ActivationKind::gelu, gelu},
+     {amp::op::ActivationKind::gelu_tanh, gelu_tanh},
+     {amp::op::ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }},
+     {amp::op::ActivationKind::sigmoid, sigmoid}}};
 
 /// Softmax over rows of n; causal: row i of every n rows uses its first i + 1 elements.
 inline Reals softmax(const Reals& x, Index n, bool causal) {

@@ -123,7 +123,7 @@ TEST_CASE("what is missing or broken is said") {
     diff.check_error(a + " " + b + " --dtype F32", 1, {"b.bin", "3 elements, the other has 2"});
     diff.check_error(a + " /nonexistent --dtype F32", 1, {"/nonexistent"});
     diff.check_error(a, 2, {"B is required"});
-    diff.check_error(a + " " + b + " --gate 'ulps<1'", 2, {"'ulps' is none of differ"});
+    diff.check_error(a + " " + b + " --gate 'ulps<1'", 2, {"unknown figure 'ulps'; known: differ"});
     diff.check_error(a + " " + b + " --gate 'nan<1%'", 2, {"a number without %"});
     diff.check_error(a + " " + b + " --gate nan", 2, {"FIGURE<LIMIT"});
     diff.check_error(a + " " + b + " --tensor '['", 2, {"no regular expression"});

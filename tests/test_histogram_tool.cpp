@@ -5,8 +5,10 @@
 #include <ampscope/sim/base/text.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -294,9 +296,35 @@ TEST_CASE("tensors are selected and grouped") {
     CHECK(sum == report["total"]["count"]);
     CHECK(lines_of(run(sample("deep_tanh") + " --worst 3").out).size() + 7 ==
           lines_of(run(sample("deep_tanh")).out).size());
-    CHECK(run(sample("deep_tanh") + " --worst 3").out.find("3 of 98 tensors") != std::string::npos);
-    CHECK(run(sample("deep_tanh") + " --worst 0").out.find("98 tensors, the worst by fp16 first.") !=
+    const auto losing = std::ranges::count_if(report["tensors"], [](const json& tensor) {
+        return std::ranges::any_of(tensor["formats"], [](const json& f) { return f["scales"][0]["underflow"] > 0; });
+    });
+    const std::string all = fmt::format("{} tensors", losing);
+    CHECK(run(sample("deep_tanh") + " --worst 3").out.find("3 of " + all) != std::string::npos);
+    CHECK(run(sample("deep_tanh") + " --worst 0").out.find(all + ", the worst by fp16 first.") != std::string::npos);
+}
+
+TEST_CASE("tables list what loses elements, each by its own class, and tell files of one name apart") {
+    const Scratch scratch;
+    for (const char* folder : {"a", "b"}) fs::create_directories(scratch / folder);
+    write_floats(scratch / "a/step_1.safetensors", "small", {1e-9f, 1e-9f, 1, 1});
+    write_floats(scratch / "a/step_2.safetensors", "fine", {1, 2});
+    write_floats(scratch / "b/step_1.safetensors", "small", {1e-9f, 1, 1, 1});
+    write_floats(scratch / "b/step_2.safetensors", "large", {1e6f, 1, 1});
+    const std::string text = run((scratch / "").string() + " --format fp32,fp16 --worst 1").out;
+    const std::size_t overflow = text.find("that overflow at scale 1");
+    REQUIRE(overflow != std::string::npos);
+    CHECK(text.substr(0, overflow).find("1 of 2 tensors (--worst 0 shows all), the worst by fp16 first.") !=
           std::string::npos);
+    CHECK(text.substr(overflow).find("1 tensor, the worst by fp16 first.") != std::string::npos);
+    CHECK(text.substr(overflow).find("33.3 %") != std::string::npos);
+    CHECK(text.find("fine") == std::string::npos);
+    const std::string both = run((scratch / "").string() + " --format fp16 --worst 0").out;
+    CHECK(both.find("a/step_1.safetensors") != std::string::npos);
+    CHECK(both.find("b/step_1.safetensors") != std::string::npos);
+    const std::string by_step = run((scratch / "").string() + " --format fp16 --by step").out;
+    CHECK(by_step.find("step    non-zero") != std::string::npos);
+    CHECK(by_step.find("step    step") == std::string::npos);
 }
 
 TEST_CASE("NaN, infinities, recorded scales and hostile names") {

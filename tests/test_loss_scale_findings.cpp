@@ -187,7 +187,7 @@ TEST_CASE("alarms in words") {
     };
     CHECK(contains(text_of(0, AlarmKind::below_one), "falls below 1 in step 4:")); // 16, 8, 4, 2, 1, a half
     CHECK(contains(text_of(1, AlarmKind::stuck_at_minimum), "overflows at its minimum of 2^2 from step 2 on"));
-    CHECK(contains(text_of(0, AlarmKind::shorter_than_interval), "growth interval of 2000"));
+    CHECK(contains(text_of(0, AlarmKind::shorter_than_interval), "growth interval of 2,000"));
 }
 
 TEST_CASE("what cannot be said is thrown, what is left out is told") {

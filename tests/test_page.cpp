@@ -61,9 +61,35 @@ TEST_CASE("blocks become HTML, and nothing in them becomes markup") {
     CHECK(page == html_of(document));
 }
 
+TEST_CASE("headings of nothing, empty lists and tables are left out everywhere") {
+    const Document document{.title = "t",
+                            .subtitle = "",
+                            .blocks = {Heading{"vacant"}, Heading{"vacant, too", 3}, Bullets{}, Heading{"some"},
+                                       Heading{"lacks", 3},
+                                       TableBlock{.caption = "beneath", .header = {"h"}, .rows = {}}, Heading{"has", 3},
+                                       Paragraph{"it"}, Paragraph{""}, Heading{"final"}}};
+    CHECK(markdown_of(document) == "# t\n\n## some\n\n### has\n\nit\n");
+    CHECK(terminal_of(document, false) == "t\n\nsome\nhas\nit\n");
+    const std::string page = html_of(document);
+    for (const char* part : {"vacant", "lacks", "beneath", "final", "<p></p>"}) CHECK(!contains(page, part));
+    CHECK(contains(page, "<h2 id=\"s1\">some</h2>\n<h3>has</h3>\n<p>it</p>"));
+}
+
+TEST_CASE("columns are sorted by what JavaScript reads as numbers") {
+    const double inf = INFINITY;
+    const std::string page =
+        html_of({.title = "t",
+                 .subtitle = "",
+                 .blocks = {TableBlock{
+                     .caption = {}, .header = {"n"}, .rows = {{{"exact", inf}}, {{"x", -inf}}, {{"y", 1e-300}}}}}});
+    for (const char* key : {"\"Infinity\"", "\"-Infinity\"", "\"1e-300\""})
+        CHECK(contains(page, std::string("data-v=") + key));
+}
+
 TEST_CASE("powers of two are superscripts in HTML") {
-    const std::string page = html_of({.title = "t", .subtitle = "", .blocks = {Paragraph{"2^-24, 2^17; 2^k, x^2"}}});
-    CHECK(contains(page, "<p>2<sup>\u221224</sup>, 2<sup>17</sup>; 2^k, x^2</p>"));
+    const std::string page =
+        html_of({.title = "t", .subtitle = "", .blocks = {Paragraph{"2^-24, 2^17, 2^-27.7; 2^k, x^2."}}});
+    CHECK(contains(page, "<p>2<sup>\u221224</sup>, 2<sup>17</sup>, 2<sup>\u221227.7</sup>; 2^k, x^2.</p>"));
 }
 
 TEST_CASE("Markdown holds the same, and shows text as it is") {
@@ -101,7 +127,8 @@ TEST_CASE("a terminal shows it in 80 columns") {
                    TableBlock{.caption = "under",
                               .header = {"name", "kind", "n"},
                               .rows = {{{"x"}, {"k"}, {"1"}}, {{"x"}, {"kind"}, {"10"}}, {{"y"}, {""}, {"100"}}},
-                              .text_columns = 2},
+                              .text_columns = 2,
+                              .groups = true},
                    FigureBlock{heat_map(), "Look."},
                    TableBlock{.caption = {}, .header = {"folded"}, .rows = {}, .folded = true}},
         .appendix = {Paragraph{"appendix"}}};
@@ -121,6 +148,15 @@ x     k       1
 y           100
 under
 )");
+    SUBCASE("rows of one name are shown as they are where they do not belong together") {
+        auto& table = std::get<TableBlock>(document.blocks[7]);
+        table.groups = false;
+        CHECK(contains(terminal_of(document, false), "x     k       1\nx     kind   10\n"));
+        table.groups = true; // names that differ only where they are cut do not repeat
+        const std::string name(200, 'n');
+        for (std::size_t row = 0; row < 3; ++row) table.rows[row][0].text = name + std::to_string(row) + name;
+        CHECK(count(terminal_of(document, false), "nnnn") > 3);
+    }
     SUBCASE("brief cells, and as many tables as it takes") {
         TableBlock table{
             .caption = {}, .header = {"name", "n"}, .rows = {{{wide}, count_cell(std::uint64_t{1'234'567})}}};

@@ -1,13 +1,19 @@
 // amp-report as users run it: real runs of two seeds, gradients without runs, and bad inputs.
+#include "recorded_files.h"
 #include "tool.h"
 
 #include <ampscope/sim/base/text.h>
-#include <ampscope/sim/findings/recorded_run.h>
+#include <ampscope/sim/findings/comparison.h>
+#include <ampscope/sim/findings/loss_scale.h>
+#include <ampscope/sim/train/configuration.h>
+#include <ampscope/tools/amp-report/standard.h>
+#include <ampscope/tools/amp-train/options.h>
 
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <random>
+#include <tuple>
 
 using namespace amp;
 using namespace amp::test;
@@ -346,4 +352,49 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     report.check_error("--keep " + (runs / "kept").string(), 1, {"gpt-2/mxfp8/run.json", "holds a run already"});
     CHECK(!fs::exists(runs / "kept/cnn-0"));
     CHECK(report((runs / "good").string() + " --html /nonexistent/x.html").code == 1);
+}
+
+TEST_CASE("the standard comparison is what its commands say") {
+    for (const report_tool::StandardTraining& training : report_tool::standard_comparison()) {
+        CAPTURE(training.command);
+        std::vector<std::string> words;
+        std::istringstream in(training.command);
+        for (std::string word; in >> word;) words.push_back(word);
+        std::vector<char*> argv;
+        for (std::string& word : words) argv.push_back(word.data());
+        train_tool::TrainToolOptions said;
+        REQUIRE(!train_tool::parse_train_command(static_cast<int>(argv.size()), argv.data(), said));
+        REQUIRE(said.runs.size() == training.runs.size());
+        for (std::size_t i = 0; i < said.runs.size(); ++i) {
+            const Dataset data = train_tool::dataset_of(said, said.runs[i]);
+            CHECK(configuration_of(said.runs[i], data) == configuration_of(training.runs[i], data));
+        }
+        const ExperimentOptions &a = said.experiment, &b = training.experiment;
+        CHECK(std::tie(a.record, a.record_every, a.record_state, a.steps) ==
+              std::tie(b.record, b.record_every, b.record_state, b.steps));
+    }
+}
+
+TEST_CASE("who ends the standard comparison finds nothing left of it") {
+    const Scratch scratch;
+    for (const char* signal : {"TERM", "INT", "HUP"}) {
+        const Outcome o = run_command("TMPDIR=" + (scratch / "").string() + " timeout -s " + signal + " 1 " AMP_REPORT);
+        CHECK(o.code == 124); // timeout has sent the signal
+        CHECK(fs::is_empty(scratch / ""));
+    }
+}
+
+TEST_CASE("of gradients that are NaN or zero nothing is advised") {
+    const Scratch scratch;
+    for (const auto& values : {std::vector{NAN, NAN, INFINITY}, {0.0F, 0.0F, -0.0F}}) {
+        CAPTURE(values[0]);
+        const fs::path file = save(scratch / "step_000000.safetensors", {{"w.grad", values}});
+        const std::vector<std::string> verdict = comparison_findings({file}, {}).verdict;
+        CHECK(verdict.at(0) == "Format: no run is among these, and no gradient that is finite and not zero.");
+        CHECK(contains(verdict.at(1), "no finite, non-zero gradients were recorded"));
+        CHECK(contains(verdict.at(2), "no weight has a finite, non-zero gradient"));
+        CHECK(adam_findings(file, standard_adam_options()).advice ==
+              "Advice: none, as no gradient is finite and not zero.");
+        CHECK(contains(loss_scale_findings(file, standard_loss_scale_options()).advice, "Advice: none, as"));
+    }
 }

@@ -200,12 +200,12 @@ TEST_CASE("enumerators have the names of their lists, in order") {
     for (std::size_t i = 0; i < rounding_names.size(); ++i) {
         const auto rounding = static_cast<Rounding>(i);
         CHECK(name_of(rounding) == rounding_names[i]);
-        CHECK(parse_name<Rounding>("--rounding", rounding_names, rounding_names[i]) == rounding);
+        CHECK(parse_name<Rounding>("rounding", rounding_names, rounding_names[i]) == rounding);
     }
     CHECK(name_of(Rounding::stochastic) == "stochastic");
     CHECK(name_of(Overflow::saturate_all) == "saturate_all");
-    CHECK_THROWS_WITH_AS((void)parse_name<Overflow>("--overflow", overflow_names, "wrap"),
-                         "--overflow: 'wrap' is none of infinity, saturate, saturate_all", std::invalid_argument);
+    CHECK_THROWS_WITH_AS((void)parse_name<Overflow>("overflow", overflow_names, "wrap"),
+                         "unknown overflow 'wrap'; known: infinity, saturate, saturate_all", std::invalid_argument);
 }
 
 TEST_CASE("profiles have names of their own") {

@@ -324,7 +324,7 @@ CLI::Validator one_of(std::span<const std::string_view> names) {
     for (const std::string_view name : names) (known += known.empty() ? "" : ", ") += name;
     const std::set<std::string, std::less<>> all(names.begin(), names.end());
     const auto check = [=](const std::string& text) {
-        return all.contains(text) ? "" : "'" + text + "' is none of " + known;
+        return all.contains(text) ? "" : "unknown value '" + text + "'; known: " + known;
     };
     return {check, "{" + known + "}"};
 }

@@ -139,6 +139,10 @@ void probe_report(const fs::path& path) {
     if (path != "-" && !is_pipe_or_device(path)) const AtomicFile probe(path);
 }
 
+bool takes_standard_output(std::initializer_list<std::string_view> paths) {
+    return std::ranges::find(paths, std::string_view("-")) != paths.end();
+}
+
 void write_report(const fs::path& path, std::string_view text) {
     write_report(path, [&](const TextSink& sink) { sink(text); });
 }
@@ -179,6 +183,32 @@ std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, cons
     return errors;
 }
 
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;
+
+struct Stopped {
+    int signal;
+};
+
+void on_signal(int signal) {
+    if (stop_signal != 0) std::_Exit(128 + signal); // asked for the second time
+    stop_signal = signal;
+}
+
+} // namespace
+
+Watch until_stopped(const Watch& watch) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+        if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN); // as nohup wants it
+    return [watch](std::uint64_t total) {
+        return [progress = begin(watch, total)](std::uint64_t done) {
+            if (stop_signal != 0) throw Stopped{stop_signal};
+            if (progress) progress(done);
+        };
+    };
+}
+
 int exit_code(const Complain& complain, const std::function<int()>& run) {
     // Whatever a library in the process has done to it, arithmetic and the reading of numbers are as they should be.
     const FloatEnvironment environment;
@@ -189,6 +219,9 @@ int exit_code(const Complain& complain, const std::function<int()>& run) {
         const int result = run();
         close_output();
         code = result;
+    } catch (const Stopped& stopped) {
+        std::signal(stopped.signal, SIG_DFL);
+        std::raise(stopped.signal);
     } catch (const UsageError& error) {
         complain(clipped(printable(error.what()), longest_usage) + "; see --help");
         code = 2;

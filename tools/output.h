@@ -1,11 +1,14 @@
 // Where the tools write: reports to files or standard output, lines for the user to standard error; and how they end.
 #pragma once
 
+#include <ampscope/sim/base/progress.h>
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -61,6 +64,9 @@ void write_report(const std::filesystem::path& path, std::string_view text);
 /// The same of a text that body(sink) makes in pieces.
 void write_report(const std::filesystem::path& path, const std::function<void(const TextSink&)>& body);
 
+/// Whether one of these reports goes to standard output, which then holds nothing else.
+bool takes_standard_output(std::initializer_list<std::string_view> paths);
+
 /// A line on standard error, with the name of the tool.
 struct Complain {
     std::string_view tool;
@@ -74,6 +80,10 @@ using Tell = std::function<void(const std::string& line)>;
 /// go on. Whatever else it throws ends the work.
 std::vector<std::string> for_each_input(const std::vector<std::filesystem::path>& paths, const Tell& tell,
                                         const std::function<void(const std::filesystem::path&)>& body);
+
+/// Watches for a user who ends the tool (SIGINT, SIGTERM, SIGHUP), so that what is to be removed is removed: the
+/// progress that `watch` returns then throws, and exit_code() ends the program by that signal.
+Watch until_stopped(const Watch& watch);
 
 /// The whole of a tool, in a FloatEnvironment: the exit code of run(); 1 after a line with what it throws or
 /// where standard output could not be written to the end, 2 for a UsageError. It says if threads were refused.

@@ -37,14 +37,14 @@ std::vector<FormatSpec> element_formats() {
 
 /// The counts of one thread. MX scales are powers of two, so magnitudes relative to the binade of their block's amax
 /// suffice for all formats at once; only blocks whose scale would be outside E8M0 are counted format by format.
-struct Worker {
+struct BlockWorker {
     BlockStatistics result;
     MagnitudeHistogram relative;
     std::vector<AmaxBoundaries> boundaries;
     std::vector<Unpacked> numbers;
     std::vector<double> magnitudes;
 
-    Worker() {
+    BlockWorker() {
         for (const FormatSpec& f : element_formats()) {
             result.formats.push_back({f, {}, {}, {}});
             boundaries.emplace_back(f);
@@ -116,14 +116,14 @@ BlockStatistics measure_blocks(const TensorFile& file, std::size_t tensor, std::
     const std::uint64_t together =
         std::lcm(block * width, std::uint64_t{8} * static_cast<std::uint64_t>(type.unit_bytes())) / (block * width);
     const std::uint64_t bytes = together * block * width / 8;
-    const auto workers = detail::for_each_block<Worker>(
-        file, tensor, bytes, threads, progress, [] { return std::make_unique<Worker>(); },
-        [&](Worker& worker, std::uint64_t, std::span<const std::byte> data) {
+    const auto workers = detail::for_each_block<BlockWorker>(
+        file, tensor, bytes, threads, progress, [] { return std::make_unique<BlockWorker>(); },
+        [&](BlockWorker& worker, std::uint64_t, std::span<const std::byte> data) {
             const std::uint64_t count = data.size() * 8 / width;
             for (std::uint64_t at = 0; at < count; at += block)
                 worker.add_block(type.dtype, data, at, std::min(at + block, count), tensor_amax);
         });
-    BlockStatistics result = Worker().result;
+    BlockStatistics result = BlockWorker().result;
     for (const auto& worker : workers) {
         for (BlockCounts& f : worker->result.formats)
             f.mx += worker->relative.classify(f.format, f.format.max_exponent());

@@ -16,7 +16,7 @@ bool fits_double(const Unpacked& x, double value) {
            (x.significand >> 53 == 0 && std::fabs(value) >= 0x1p-600 && std::fabs(value) <= 0x1p600);
 }
 
-struct Worker {
+struct ErrorSums {
     std::vector<Unpacked> numbers;
     bool fits_double = true; ///< every finite number is zero or a double in 2^-600 ... 2^600
     std::vector<double> values, scaled;
@@ -71,7 +71,7 @@ bool fits_double(const Cast& cast) {
 
 /// The fast version for numbers and scales that fit doubles: then products and values are exact doubles, and every
 /// error is rounded to double once.
-void add_errors(const Cast& cast, Worker& worker, std::uint64_t first_index, CastError& result) {
+void add_errors(const Cast& cast, ErrorSums& worker, std::uint64_t first_index, CastError& result) {
     const std::vector<double>& values = worker.values;
     const bool flush = cast.policy.flushes_input();
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -148,9 +148,9 @@ std::vector<CastError> measure_errors(const TensorFile& file, std::size_t tensor
     const DType dtype = file.tensors()[tensor].dtype;
     std::vector<CastError> result(casts.size());
     BlockParts<std::vector<CastError>> parts;
-    detail::for_each_block<Worker>(
-        file, tensor, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<Worker>(); },
-        [&](Worker& worker, std::uint64_t index, std::span<const std::byte> data) {
+    detail::for_each_block<ErrorSums>(
+        file, tensor, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<ErrorSums>(); },
+        [&](ErrorSums& worker, std::uint64_t index, std::span<const std::byte> data) {
             worker.fill(dtype, data);
             std::vector<CastError> errors(casts.size());
             for (std::size_t k = 0; k < casts.size(); ++k)

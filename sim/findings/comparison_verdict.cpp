@@ -85,6 +85,7 @@ MagnitudeHistogram evidence(const std::vector<ComparisonGroup>& groups) {
 
 /// For gradients without a run: which formats hold them, and at which scale.
 std::string about_range(const MagnitudeHistogram& all, const RecommendationOptions& options) {
+    if (all.nonzero() == 0) return "Format: no run is among these, and no gradient that is finite and not zero.";
     std::vector<std::string> plain, scaled, none;
     for (const FormatSpec& f : usual_formats_by_range()) {
         const Recommendation r = recommend(all, f, options);
@@ -140,7 +141,8 @@ std::string about_scale(const std::vector<ComparisonGroup>& groups, const Recomm
     const MagnitudeHistogram all = evidence(groups);
     const bool flushed = std::ranges::any_of(
         groups, [](const ComparisonGroup& g) { return g.evidence != nullptr && g.evidence->flushed(); });
-    if (all.nonzero() == 0) return "Loss scale: no gradients were recorded, so what it must be is not known.";
+    if (all.nonzero() == 0)
+        return "Loss scale: no finite, non-zero gradients were recorded, so what it must be is not known.";
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation r = recommend(all, fp16, options);
     const std::string unscaled = percent(all.classify(fp16, 0).underflow, all.nonzero());
@@ -179,6 +181,8 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
         all.merge(group.adam->total);
     }
     if (asked == nullptr) return "Adam: no gradients of weights were recorded, so what eps does is not known.";
+    if (all.nonzero == 0 || all.states.front().eps[asked->question.usual_eps].nonfinite == all.elements)
+        return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
     const AdamQuestion& q = asked->question;
     const double eps = q.eps[q.usual_eps];
     const auto decided = [&](std::size_t state, std::size_t e) {

@@ -44,7 +44,7 @@ DiffGate parse_diff_gate(const std::string& text) {
         word.erase(word.find_last_not_of(' ') + 1);
         return word;
     };
-    gate.figure = parse_name<DiffGate::Figure>("gate", diff_gate_names, trimmed(text.substr(0, less)));
+    gate.figure = parse_name<DiffGate::Figure>("figure", diff_gate_names, trimmed(text.substr(0, less)));
     gate.or_equal = less + 1 < text.size() && text[less + 1] == '=';
     std::string limit = trimmed(text.substr(less + (gate.or_equal ? 2 : 1)));
     const bool percent = limit.ends_with('%');

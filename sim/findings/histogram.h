@@ -138,8 +138,8 @@ std::vector<std::pair<FormatSpec, double>> wanted_counts(const HistogramOptions&
 /// The recommended scale, and the counts at all known scales.
 FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options);
 
-/// Entries sorted, largest first, by the share that becomes zero or overflows in the first format at scale 1; equal
-/// ones by the next format, then by size.
-std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries);
+/// The entries of which elements are of one class (`part`: underflow, say) in some format at scale 1: those with the
+/// largest share in the first format first; equal ones by the next format, then by the number of non-zero elements.
+std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries, double CastCounts::*part);
 
 } // namespace amp

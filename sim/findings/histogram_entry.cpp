@@ -99,16 +99,6 @@ std::vector<CastCounts> unscaled_counts(const HistogramEntry& entry, const Histo
     return counts;
 }
 
-/// How bad an entry is: for each format the share of its non-zero elements that become zero or overflow at scale 1,
-/// then its size.
-std::vector<double> badness(const HistogramEntry& entry) {
-    std::vector<double> rates;
-    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(entry.magnitudes.histogram.nonzero(), 1));
-    for (const CastCounts& counts : entry.unscaled) rates.push_back((counts.underflow + counts.overflow) / nonzero);
-    rates.push_back(nonzero);
-    return rates;
-}
-
 } // namespace
 
 bool HistogramOptions::from_histogram(double scale) const {
@@ -168,14 +158,19 @@ FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format
     return result;
 }
 
-std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries) {
-    std::vector<std::pair<std::vector<double>, const HistogramEntry*>> ranked;
-    for (const HistogramEntry& entry : entries) ranked.emplace_back(badness(entry), &entry);
-    std::ranges::stable_sort(
-        ranked, std::greater{}, [](const auto& item) -> const auto& { return item.first; });
-    std::vector<const HistogramEntry*> out;
-    for (const auto& item : ranked) out.push_back(item.second);
-    return out;
+std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries, double CastCounts::*part) {
+    std::vector<const HistogramEntry*> ranked;
+    for (const HistogramEntry& entry : entries)
+        if (std::ranges::any_of(entry.unscaled, [&](const CastCounts& counts) { return counts.*part > 0; }))
+            ranked.push_back(&entry);
+    std::ranges::stable_sort(ranked, std::greater{}, [&](const HistogramEntry* entry) {
+        const auto nonzero = static_cast<double>(entry->magnitudes.histogram.nonzero());
+        std::vector<double> key;
+        for (const CastCounts& counts : entry->unscaled) key.push_back(counts.*part / nonzero);
+        key.push_back(nonzero);
+        return key;
+    });
+    return ranked;
 }
 
 void detail::summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,

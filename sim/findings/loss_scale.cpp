@@ -55,7 +55,10 @@ std::string about_scalers(const LossScaleFindings& f) {
 
 std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& options) {
     const bool measured = f.log.measured_steps() > 0;
-    if (!measured && std::ranges::all_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0; }))
+    const bool none = std::ranges::all_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0; });
+    if (none && std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.magnitudes.count() > 0; }))
+        return "Advice: none, as no recorded gradient is finite and not zero: look for NaN in the data or the network.";
+    if (none)
         return "Advice: the log holds no magnitudes, so overflow is known only under the scales that were in force; "
                "log the largest gradient of each step (amax), or record histograms.";
     const bool overflowed =
@@ -121,7 +124,8 @@ std::string alarm_text(const Alarm& alarm, const LossScalerOptions& o) {
         return fmt::format("overflows at its minimum of {} from step {} on", scale_text(o.min_scale), alarm.step);
     case AlarmKind::never_grows: return "never grows: no growth interval passes without an overflow";
     case AlarmKind::shorter_than_interval:
-        return fmt::format("cannot grow: there are fewer steps than its growth interval of {}", o.growth_interval);
+        return fmt::format("no growth within these steps, which are fewer than the growth interval of {}",
+                           grouped(count(o.growth_interval)));
     case AlarmKind::aborts: return fmt::format("ends the run in step {}: an overflow at its minimum", alarm.step);
     case AlarmKind::poisons: return fmt::format("lets what overflows reach the weights, in step {} first", alarm.step);
     }

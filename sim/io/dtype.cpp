@@ -32,7 +32,7 @@ DType parse_dtype(std::string_view name) {
     for (const DTypeInfo& row : dtypes)
         if ((!row.numpy.empty() && bare == row.numpy) || (row.kind == NumberKind::format && name == row.format))
             return row.dtype;
-    throw std::invalid_argument("unknown dtype '" + std::string(name) + "'; try F32, F16, BF16, F8_E4M3, F64, I32 ...");
+    throw_unknown("dtype", name, names_of_rows(dtypes));
 }
 
 } // namespace amp

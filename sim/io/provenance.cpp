@@ -1,10 +1,14 @@
 #include <ampscope/sim/io/provenance.h>
 
 #include <ampscope/sim/io/byte_file.h>
+#include <ampscope/sim/io/folder.h>
+#include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/io/tensor_file.h>
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -30,6 +34,26 @@ SourceFile hashed(const std::filesystem::path& file, const std::string& name) {
         throw FileError(file, "cannot be hashed");
     for (unsigned int i = 0; i < length; ++i) source.sha256 += fmt::format("{:02x}", digest[i]);
     return source;
+}
+
+std::vector<SourceFile> source_files(const std::set<std::filesystem::path>& paths) {
+    namespace fs = std::filesystem;
+    std::vector<SourceFile> files;
+    std::error_code none;
+    for (const fs::path& path : paths) {
+        if (fs::is_regular_file(path, none)) files.push_back(hashed(path, path.string()));
+        if (!fs::is_directory(path, none)) continue;
+        const auto take = [&](const fs::path& below, bool is_folder) {
+            const std::string name = below.filename();
+            if (is_folder) return name != run_layout::checkpoints;
+            const bool recorded = is_tensor_file(below) || std::ranges::count(run_layout::files, name) > 0;
+            if (recorded && fs::is_regular_file(below, none)) files.push_back(hashed(below, below.string()));
+            return false;
+        };
+        std::vector<std::string> unread; // whoever reads the folder has told of these
+        walk_folder(path, take, unread);
+    }
+    return files;
 }
 
 } // namespace amp

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace amp {
 
@@ -15,5 +17,9 @@ struct SourceFile {
 
 /// Throws FileError.
 SourceFile hashed(const std::filesystem::path& file, const std::string& name);
+
+/// The files of these paths: the files themselves, and in folders what recordings consist of (tensors, run.json, logs),
+/// but no checkpoints. Paths that do not exist, or are no regular files, have none. Throws FileError.
+std::vector<SourceFile> source_files(const std::set<std::filesystem::path>& paths);
 
 } // namespace amp

@@ -10,7 +10,7 @@ namespace amp {
 
 namespace {
 
-constexpr OptimizerRow rows[] = {
+constexpr OptimizerRow optimizer_table[] = {
     {"sgd", {.kind = OptimizerKind::sgd}, "torch.optim.SGD"},
     {"adam", {.kind = OptimizerKind::adam}, "torch.optim.Adam, foreach=False"},
     {"adamw", {.weight_decay = 0.01}, "torch.optim.AdamW, foreach=False"},
@@ -44,8 +44,8 @@ void check(const OptimizerOptions& o) {
     expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
 }
 
-std::span<const OptimizerRow> optimizers() { return rows; }
+std::span<const OptimizerRow> optimizers() { return optimizer_table; }
 
-const OptimizerRow& optimizer(std::string_view name) { return find_row("optimizer", rows, name); }
+const OptimizerRow& optimizer(std::string_view name) { return find_row("optimizer", optimizer_table, name); }
 
 } // namespace amp

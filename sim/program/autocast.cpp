@@ -13,7 +13,7 @@ namespace {
 
 using enum AutocastClass;
 
-constexpr AutocastRow rows[] = {
+constexpr AutocastRow autocast_table[] = {
     {"matmul", lower_precision, lower_precision, false},
     {"bmm", lower_precision, lower_precision, false},
     {"linear", lower_precision, lower_precision, false},
@@ -96,9 +96,9 @@ FormatSpec widest_of(const AutocastRow& row, const FormatSpec& low, std::span<co
 
 } // namespace
 
-std::span<const AutocastRow> autocast_rows() { return rows; }
+std::span<const AutocastRow> autocast_rows() { return autocast_table; }
 
-const AutocastRow& autocast_row(std::string_view op) { return find_row("op of autocast", rows, op); }
+const AutocastRow& autocast_row(std::string_view op) { return find_row("op of autocast", autocast_table, op); }
 
 OpFormats op_formats(const Autocast& autocast, std::string_view op, std::span<const FormatSpec> inputs) {
     const AutocastRow& row = autocast_row(op);

@@ -11,8 +11,6 @@ namespace amp {
 
 namespace {
 
-constexpr FormatSpec fp32 = format("fp32");
-
 bool is_loss(std::string_view op) { return op == op::CrossEntropy::name || op == op::MseLoss::name; }
 
 } // namespace
@@ -41,7 +39,7 @@ TensorId Graph::result(std::string_view op, Shape shape, const FormatSpec& forma
 }
 
 TensorId Graph::input(std::string_view name, Shape shape) {
-    return result(name, std::move(shape), fp32, TensorRole::input);
+    return result(name, std::move(shape), fp32_format, TensorRole::input);
 }
 
 TensorId Graph::parameter(std::string_view name, Shape shape, Init init) {
@@ -104,7 +102,7 @@ Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
     } else if (!differentiating_ && region_is_off()) {
         autocast.enabled = false;
         where = "autocast off here";
-        for (TensorId& x : operands) x = cast(x, fp32, "autocast off here: what enters is cast up");
+        for (TensorId& x : operands) x = cast(x, fp32_format, "autocast off here: what enters is cast up");
     }
     std::vector<FormatSpec> given;
     for (const TensorId x : operands) given.push_back(program_[x].format);
@@ -139,21 +137,21 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
     };
     op::Quantize op{.in = source,
                     .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
-                    .scale = tensor(".scale", {grid.down, grid.across}, fp32, kind),
+                    .scale = tensor(".scale", {grid.down, grid.across}, fp32_format, kind),
                     .tensor_scale = {},
                     .delayed = {},
                     .history = {},
                     .scaling = blocks,
                     .rounding = operand.rounding};
-    if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32, kind);
+    if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32_format, kind);
     if (op.rounding == Rounding::stochastic) op.stream = next_stream();
     const bool delayed = precision_.scaling && precision_.scaling->delayed();
     if (delayed) {
         op.rule = {.max = decode(operand.element, operand.element.max_code()),
                    .margin = precision_.scaling->margin,
                    .ms_amp = precision_.scaling->ms_amp};
-        op.delayed = tensor(".delayed_scale", {}, fp32, TensorRole::state);
-        op.history = tensor(".amax_history", {precision_.scaling->history}, fp32, TensorRole::state);
+        op.delayed = tensor(".delayed_scale", {}, fp32_format, TensorRole::state);
+        op.history = tensor(".amax_history", {precision_.scaling->history}, fp32_format, TensorRole::state);
         delayed_scales_.push_back({op.delayed, op.history, op.rule});
     }
     append(op, fmt::format("{}{}", delayed ? "delayed, " : "", name_of(blocks.rule)));
@@ -192,7 +190,7 @@ TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x)
 }
 
 FormatSpec Graph::gradient_format(TensorId x) const {
-    if (wide_gradients_.contains(x.index)) return fp32;
+    if (wide_gradients_.contains(x.index)) return fp32_format;
     const TensorInfo& info = (*this)[x];
     const bool own = precision_.autocast.enabled || info.role == TensorRole::parameter ||
                      (info.shape.empty() && info.role == TensorRole::activation);

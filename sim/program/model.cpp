@@ -9,7 +9,7 @@ namespace amp {
 
 namespace {
 
-const ModelRow rows[] = {
+const ModelRow model_table[] = {
     {"linear", "one linear layer: regression on 10 numbers", linear_network, {.name = "linear"}},
     {"mlp",
      "hidden layers with ReLU on 8 x 8 digits",
@@ -24,9 +24,9 @@ const ModelRow rows[] = {
 
 } // namespace
 
-std::span<const ModelRow> models() { return rows; }
+std::span<const ModelRow> models() { return model_table; }
 
-const ModelRow& model(std::string_view name) { return find_row("model", rows, name); }
+const ModelRow& model(std::string_view name) { return find_row("model", model_table, name); }
 
 std::vector<float> initial_values(const Parameter& parameter, std::size_t number, const TensorInfo& info,
                                   std::uint64_t seed) {

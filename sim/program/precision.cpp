@@ -65,7 +65,7 @@ Precision ms_amp() {
     return p;
 }
 
-constexpr PrecisionRow rows[] = {
+constexpr PrecisionRow precision_table[] = {
     {"fp32", "everything in FP32", [] { return Precision{}; }},
     {"tf32", "FP32, operands of matrix products rounded to TF32, ties away (cvt.rna)",
      [] { return tf32(Rounding::nearest_away); }},
@@ -211,7 +211,7 @@ void set(Precision& p, std::string_view key, std::string_view value) {
 
 } // namespace
 
-std::span<const PrecisionRow> precisions() { return rows; }
+std::span<const PrecisionRow> precisions() { return precision_table; }
 
 op::MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bool backward) const {
     op::MatmulArithmetic result{.operands = operands, .operand_rounding = operand_rounding};
@@ -272,8 +272,8 @@ Precision precision(std::string_view text) {
             continue;
         }
         constexpr std::string_view others = ", or [PRESET,]key=format,...";
-        if (!first) throw_unknown("precision", item, names_of_rows(rows) + std::string(others));
-        p = find_row("precision", rows, item, others).make();
+        if (!first) throw_unknown("precision", item, names_of_rows(precision_table) + std::string(others));
+        p = find_row("precision", precision_table, item, others).make();
     }
     p.name = text;
     return p;

@@ -28,7 +28,7 @@ constexpr OperandScaling transformed(OperandScaling operand, Rounding rounding =
     return operand;
 }
 
-constexpr ScalingRecipe rows[] = {
+constexpr ScalingRecipe recipe_table[] = {
     {.name = "te-delayed",
      .source = "TransformerEngine DelayedScaling, HYBRID, 1,024 steps of history, their largest",
      .gradient = {.element = e5m2},
@@ -89,8 +89,8 @@ constexpr ScalingRecipe rows[] = {
 
 } // namespace
 
-std::span<const ScalingRecipe> scaling_recipes() { return rows; }
+std::span<const ScalingRecipe> scaling_recipes() { return recipe_table; }
 
-const ScalingRecipe& scaling_recipe(std::string_view name) { return find_row("scaling recipe", rows, name); }
+const ScalingRecipe& scaling_recipe(std::string_view name) { return find_row("scaling recipe", recipe_table, name); }
 
 } // namespace amp

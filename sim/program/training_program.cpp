@@ -126,6 +126,38 @@ void check_modules(std::string_view what, const std::vector<std::string>& names,
                 fmt::format("{}: '{}' is no module of the model; known: {}", what, name, fmt::join(known, ", ")));
 }
 
+/// The scales of delayed scaling follow from the amax of this step and those before it.
+void add_scale_updates(TrainingProgram& t, const TrainOptions& o) {
+    Program& p = t.program;
+    for (const DelayedScale& d : t.delayed_scales) {
+        if (!o.precision.scaling->reduces_amax) { // each replica has its own scale and history
+            p[d.scale].shape = {o.replicas};
+            p[d.history].shape = {o.replicas, p[d.history].count()};
+        }
+        p.check.push_back({op::UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
+                           std::string(o.precision.scaling->name)});
+    }
+}
+
+/// Between backward and update: gradients are checked, divided by the loss scale, and clipped.
+void add_unscaling(TrainingProgram& t, const TrainOptions& o) {
+    Program& p = t.program;
+    std::vector<TensorId> gradients;
+    for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);
+    p.check.push_back({op::CheckFinite{gradients}, ""});
+    t.norm = add_tensor(p, "gradient_norm", {}, o.precision.master, TensorRole::gradient);
+    const op::GlobalNorm norm{gradients, t.norm};
+    if (o.clip > 0 && o.clip_before_unscale) {
+        p.unscale.push_back({norm, "before unscaling"});
+        add_clipping(t, p.unscale, o.clip);
+    }
+    if (const LossScalerOptions& scaler = o.precision.loss_scaler.options; scaler.scaling != LossScaling::off)
+        for (const ParameterTensors& q : t.parameters)
+            p.unscale.push_back({op::Unscale{q.gradient, scaler.unscale}, "loss scale"});
+    p.unscale.push_back({norm, "after unscaling"});
+    if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
+}
+
 } // namespace
 
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
@@ -156,29 +188,8 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         if (const TensorId gradient = g.gradient(id)) t.watched_gradients.emplace_back(name + ".out.grad", gradient);
 
     t.delayed_scales = g.delayed_scales();
-    for (const DelayedScale& d : t.delayed_scales) {
-        if (!o.precision.scaling->reduces_amax) { // each replica has its own scale and history
-            p[d.scale].shape = {o.replicas};
-            p[d.history].shape = {o.replicas, p[d.history].count()};
-        }
-        p.check.push_back({op::UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
-                           std::string(o.precision.scaling->name)});
-    }
-
-    std::vector<TensorId> gradients;
-    for (const ParameterTensors& q : t.parameters) gradients.push_back(q.gradient);
-    p.check.push_back({op::CheckFinite{gradients}, ""});
-    t.norm = add_tensor(p, "gradient_norm", {}, o.precision.master, TensorRole::gradient);
-    const op::GlobalNorm norm{gradients, t.norm};
-    if (o.clip > 0 && o.clip_before_unscale) {
-        p.unscale.push_back({norm, "before unscaling"});
-        add_clipping(t, p.unscale, o.clip);
-    }
-    if (const LossScalerOptions& scaler = o.precision.loss_scaler.options; scaler.scaling != LossScaling::off)
-        for (const ParameterTensors& q : t.parameters)
-            p.unscale.push_back({op::Unscale{q.gradient, scaler.unscale}, "loss scale"});
-    p.unscale.push_back({norm, "after unscaling"});
-    if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
+    add_scale_updates(t, o);
+    add_unscaling(t, o);
     for (std::size_t i = 0; i < t.parameters.size(); ++i) {
         const op::Update update = add_state(p, o, t.parameters[i], i);
         t.parameters[i].m = update.m;

@@ -47,7 +47,7 @@ void collect_roundings(Run& run) {
     }
 }
 
-Json json_of(const RoundingCounts& c) { return {c.elements, c.nonzero, c.underflow, c.overflow}; }
+Json state_of(const RoundingCounts& c) { return {c.elements, c.nonzero, c.underflow, c.overflow}; }
 RoundingCounts roundings_from(const Json& j) { return {j.at(0), j.at(1), j.at(2), j.at(3)}; }
 
 /// What a checkpoint holds besides the trainer's state, so that a resumed run reports the same at its end.
@@ -61,7 +61,7 @@ Json notes_of(const Run& run) {
             departures.push_back({kind, d->step, d->op, d->tensor, finite_or_null(d->error)});
     return {{"losses", losses},
             {"skipped", run.skipped},
-            {"roundings", {json_of(run.gradients), json_of(run.activations), json_of(run.weights)}},
+            {"roundings", {state_of(run.gradients), state_of(run.activations), state_of(run.weights)}},
             {"updates", {run.updates.lost, run.updates.changed, run.updates.nonfinite}},
             {"departures", departures},
             {"gradient_error", run.gradient_error ? Json(fmt::format("{}", *run.gradient_error)) : Json(nullptr)},

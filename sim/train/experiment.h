@@ -46,8 +46,8 @@ struct Run {
 
 class Experiment {
   public:
-    /// The runs must have different names. `origin`, which says what program runs them, begins each run.json. Throws
-    /// FileError and std::invalid_argument; then no folder was changed.
+    /// The data must outlive the experiment. The runs must have different names. `origin`, which says what program runs
+    /// them, begins each run.json. Throws FileError and std::invalid_argument; then no folder was changed.
     Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,
                const nlohmann::ordered_json& origin);
 

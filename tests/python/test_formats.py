@@ -103,7 +103,7 @@ def test_arithmetic_is_correctly_rounded():
 def test_what_is_wrong_is_said():
     with pytest.raises(ValueError, match="unknown format 'e9m9'|e9m9"):
         ampscope.quantize([1.0], "e9m9")
-    with pytest.raises(ValueError, match="rounding: 'near' is none of nearest_even"):
+    with pytest.raises(ValueError, match="unknown rounding 'near'; known: nearest_even"):
         ampscope.quantize([1.0], "bf16", rounding="near")
     with pytest.raises(TypeError):
         ampscope.quantize(["a"], "bf16")
@@ -121,6 +121,7 @@ def test_a_format_knows_its_facts():
     f = ampscope.format("e4m3")
     assert (f.bits, f.max, f.min_normal, f.min_subnormal, f.epsilon) == (8, 448, 2**-6, 2**-9, 0.125)
     assert f == ampscope.format("e4m3") and f != ampscope.format("e5m2") and hash(f) == hash(ampscope.format("e4m3"))
+    assert (f.first_overflow, f.tie_overflows, f.last_to_zero, f.binades) == (464, False, 2**-10, 18)
     assert repr(f) == "ampscope.format('e4m3')" and f.facts()["name"] == "e4m3"
     assert {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"} <= set(ampscope.formats)
     for name in ampscope.formats:
@@ -128,3 +129,19 @@ def test_a_format_knows_its_facts():
             info = ml_dtypes.finfo(TYPES[name])
             assert ampscope.format(name).max == float(info.max)
             assert ampscope.format(name).min_normal == float(info.smallest_normal)
+
+
+def test_a_number_in_each_format():
+    rng = np.random.default_rng(2)
+    for x in [*rng.standard_normal(100) * 10.0 ** rng.integers(-12, 12, 100), 0.0, -0.0, np.inf, np.nan]:
+        for stored in ampscope.store_number(x, ["fp16", "bf16", "e4m3", "e5m2"], overflow="saturate"):
+            once = ampscope.quantize([x], stored.format, overflow="saturate")[0]
+            assert np.array_equal(stored.value, once, equal_nan=True)
+            assert stored.error == (float(once) - x if np.isfinite(x) else None)
+            if stored.neighbours:
+                assert ampscope.decode([stored.neighbours[0]], stored.format)[0] <= once
+    tenth, = ampscope.store_number("0.1" + "0" * 400 + "1", ["bf16"])
+    assert tenth.code == 0x3dcd and not tenth.is_exact
+    assert len(ampscope.store_number(1.0)) == len(ampscope.formats)
+    with pytest.raises(ValueError, match="neither a format nor a number"):
+        ampscope.store_number("one", ["fp16"])

@@ -28,6 +28,9 @@ def runs(tmp_path_factory):
 def test_each_tool_says_what_its_command_says(runs):
     run = runs / "amp-fp16"
     assert ampscope.amp_histogram(run, format="fp16,bf16") == said("amp-histogram", run, "--format", "fp16,bf16")
+    sample = ampscope.amp_histogram(GRADIENTS / "deep_tanh", format="fp16")
+    assert ampscope.amp_histogram(format="fp16")["total"] == sample["total"]
+    assert ampscope.histogram_findings(format="fp16").total.magnitudes.histogram.count == sample["total"]["count"]
     assert ampscope.amp_loss_scale(run, scaler=["torch", "megatron"]) == said(
         "amp-loss-scale", run, "--scaler", "torch", "--scaler", "megatron")
     assert ampscope.amp_adam(run) == said("amp-adam", run)

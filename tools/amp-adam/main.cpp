@@ -14,10 +14,9 @@ int run(const AdamToolOptions& options, const Complain& complain) {
     if (!options.json.empty())
         write_report(options.json, [&](const TextSink& sink) { write_json(inputs, answer.errors, sink); });
     if (!options.svg.empty() && !inputs.empty()) write_report(options.svg, svg_report(inputs));
-    const Document document = document_of(inputs, options);
-    if (!options.html.empty() && !inputs.empty()) write_report(options.html, html_of(document));
-    const bool piped = options.json == "-" || options.svg == "-" || options.html == "-";
-    if (!piped && !inputs.empty()) print_text(terminal_of(document, wants_color(stdout)));
+    if (!options.html.empty() && !inputs.empty()) write_report(options.html, html_report(answer, options));
+    if (!inputs.empty() && !takes_standard_output({options.json, options.svg, options.html}))
+        print_text(terminal_of(document_of(inputs, options), wants_color(stdout)));
     return answer.errors.empty() ? 0 : 1;
 }
 

@@ -80,6 +80,7 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_svg(options.svg, "Draw sqrt(v_hat) / eps and the sweep of eps");
     app.add_html(options.html);
     app.add_threads(options.threads);
+    options.command = command_text(argc, argv);
     return app.read(argc, argv, [&] {
         options.assumes = app.count("--assume-steps") > 0;
         interpret(words, options);

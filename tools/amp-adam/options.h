@@ -10,6 +10,7 @@ struct AdamToolOptions : AdamOptions {
     bool assumes = false; ///< assumed_steps were asked for
     std::size_t worst = 10;
     std::string json, svg, html; ///< empty: none; "-": standard output
+    std::string command;         ///< the command as it was typed
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

@@ -2,6 +2,8 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/recorded_run.h>
+#include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,10 +18,6 @@ namespace amp::adam_tool {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double share(std::uint64_t part, std::uint64_t whole) {
-    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
 
 std::string basis_text(const AdamFindings& f) {
     switch (f.basis) {
@@ -52,8 +50,6 @@ void add_stored(Document& document, const AdamFindings& f) {
         if (!parts.empty()) document.add(Paragraph{fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", "))});
     }
 }
-
-Cell share_cell(std::uint64_t part, std::uint64_t whole) { return amp::share_cell(static_cast<double>(part), whole); }
 
 TableBlock eps_table(const AdamFindings& f) {
     TableBlock table{
@@ -103,16 +99,16 @@ TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
     const std::size_t usual = f.question.usual_eps;
     std::ranges::stable_sort(tensors, [&](const AdamTensor* a, const AdamTensor* b) {
         const auto rank = [&](const AdamTensor* t) {
-            return std::pair(-share(t->effects.states.front().eps[usual].dominated, t->effects.nonzero),
-                             t->effects.root.median());
+            const Share decided{t->effects.states.front().eps[usual].dominated, t->effects.nonzero};
+            return std::pair(-decided.rate(), t->effects.root.median());
         };
         return rank(a) < rank(b);
     });
     const std::size_t shown = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     TableBlock table{
-        .caption = fmt::format("{}Medians over elements with a gradient, state in FP32. muted from: the eps of the "
+        .caption = fmt::format("{}. Medians over elements with a gradient, state in FP32. muted from: the eps of the "
                                "sweep from which on it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).",
-                               shown < tensors.size() ? fmt::format("{} of {} tensors. ", shown, tensors.size()) : ""),
+                               shown_of(shown, tensors.size(), "tensor")),
         .header = {"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"},
         .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
@@ -174,15 +170,6 @@ Json json_of(const AdamFindings& f, const AdamEffects& e, const std::optional<do
     return json;
 }
 
-std::string note_of(const AdamFindings& f, std::size_t state) {
-    const EpsEffects& e = f.total.states[state].eps[f.question.usual_eps];
-    if (quantize(f.question.states[state], f.usual_eps()) == 0)
-        return fmt::format("eps is stored as 0; {} of all steps are NaN or infinite",
-                           percent(e.nonfinite, f.total.elements));
-    return fmt::format("{} decided by eps, {} with v = 0", percent(e.dominated, f.total.nonzero),
-                       percent(e.ratio.zero, f.total.nonzero));
-}
-
 } // namespace
 
 Document document_of(const std::vector<AdamFindings>& inputs, const AdamToolOptions& options) {
@@ -223,47 +210,12 @@ void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::
     arrays.write(json, sink);
 }
 
-BarFigure ratio_figure(const AdamFindings& f) {
-    BarFigure figure{
-        .title = fmt::format("Adam on {}: sqrt(v_hat) / eps", f.name),
-        .subtitle = fmt::format(
-            "elements with a gradient, eps {:g} as each format stores it; below 1 eps sets the step", f.usual_eps()),
-        .x_label = "sqrt(v_hat) / eps",
-        .panels = {}};
-    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
-        const EpsEffects& e = f.total.states[s].eps[f.question.usual_eps];
-        figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name),
-                                 .note = note_of(f, s),
-                                 .bins = {e.ratio.bins.begin(), e.ratio.bins.end()},
-                                 .elements = f.total.nonzero});
-    }
-    return figure;
-}
-
-LineFigure sweep_figure(const AdamFindings& f) {
-    LineFigure figure{
-        .title = "The sweep of eps",
-        .subtitle = "percent of the elements with a gradient whose step eps decides; of all, steps that are not finite",
-        .x_label = "log10 eps",
-        .marks = {},
-        .panels = {}};
-    std::vector<double> at;
-    for (const double eps : f.question.eps)
-        if (eps > 0) at.push_back(std::log10(eps));
-    figure.first = *std::ranges::min_element(at);
-    figure.last = *std::ranges::max_element(at);
-    for (std::size_t s = 0; s < f.total.states.size(); ++s) {
-        LineSeries decided{.name = "eps decides", .points = {}}, broken{.name = "NaN or infinite", .points = {}};
-        for (std::size_t i = f.question.eps.size(); i-- > 0;) {
-            if (f.question.eps[i] <= 0) continue;
-            const double x = std::log10(f.question.eps[i]);
-            decided.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].dominated, f.total.nonzero));
-            broken.points.emplace_back(x, 100 * share(f.total.states[s].eps[i].nonfinite, f.total.elements));
-        }
-        figure.panels.push_back(
-            {.name = fmt::format("state in {}", f.question.states[s].name), .note = {}, .series = {decided, broken}});
-    }
-    return figure;
+std::string html_report(const AdamAnswer& answer, const AdamToolOptions& options) {
+    PageFacts facts{.command = options.command, .errors = answer.errors};
+    facts.inputs.insert(options.paths.begin(), options.paths.end());
+    for (const AdamFindings& f : answer.inputs)
+        facts.warnings.insert(facts.warnings.end(), f.warnings.begin(), f.warnings.end());
+    return page_of(document_of(answer.inputs, options), facts);
 }
 
 std::string svg_report(const std::vector<AdamFindings>& inputs) {

@@ -1,9 +1,9 @@
 // What amp-adam says.
 #pragma once
 
-#include <ampscope/tools/amp-adam/options.h>
+#include <ampscope/tools/amp-adam/answer.h>
+#include <ampscope/tools/chart/adam_figures.h>
 #include <ampscope/tools/document/document.h>
-#include <ampscope/tools/output.h>
 
 namespace amp::adam_tool {
 
@@ -13,9 +13,8 @@ Document document_of(const std::vector<AdamFindings>& inputs, const AdamToolOpti
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
 void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::string>& errors, const TextSink& sink);
 
-/// The pictures of one input: sqrt(v_hat) / eps by state format, and the sweep of eps.
-BarFigure ratio_figure(const AdamFindings& findings);
-LineFigure sweep_figure(const AdamFindings& findings);
+/// The page: also what went wrong, and the files with their hashes.
+std::string html_report(const AdamAnswer& answer, const AdamToolOptions& options);
 
 /// sqrt(v_hat) / eps by state format, and what each eps of the sweep does.
 std::string svg_report(const std::vector<AdamFindings>& inputs);

@@ -55,7 +55,9 @@ void loss_cases(Cases& cases);
 void gradient_cases(Cases& cases);
 void update_cases(Cases& cases);
 void scaled_update_cases(Cases& cases);
-void cast_cases(Cases& cases);
+void block_cast_cases(Cases& cases);
+void delayed_cast_cases(Cases& cases);
+void hadamard_cases(Cases& cases);
 void product_cases(Cases& cases);
 void scaled_product_cases(Cases& cases);
 

@@ -96,7 +96,7 @@ void scaled_update_cases(Cases& cases) {
         }
 }
 
-void cast_cases(Cases& cases) {
+void block_cast_cases(Cases& cases) {
     for (const BlockSpec& spec : block_formats)
         for (std::size_t rule = 0; rule < scale_rule_names.size(); ++rule)
             for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic})
@@ -125,6 +125,9 @@ void cast_cases(Cases& cases) {
                     cases.push_back(d.build(
                         op::Dequantize{.in = in, .scale = scale, .out = d.tensor(shape, "bf16"), .scaling = s}));
                 }
+}
+
+void delayed_cast_cases(Cases& cases) {
     for (const bool ms_amp : {false, true})
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
             const op::DelayedRule rule{.max = 448, .margin = 1, .ms_amp = ms_amp};
@@ -161,6 +164,9 @@ void cast_cases(Cases& cases) {
         const TensorId history = u.tensor({3, 6}, "fp32", Fill::positive);
         cases.push_back(u.build(op::UpdateScale{.history = history, .scale = u.tensor({3}, "fp32", Fill::positive)}));
     }
+}
+
+void hadamard_cases(Cases& cases) {
     for (const std::int64_t height : {16, 37, 5}) {
         Builder b(fmt::format("hadamard {}", height));
         const TensorId in = b.tensor({height, 19}, "bf16", Fill::edges);

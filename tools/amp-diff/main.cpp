@@ -16,10 +16,9 @@ int run(const DiffToolOptions& options, const Complain& complain) {
     for (const std::string& error : findings.errors) complain(error);
     if (!options.json.empty()) write_report(options.json, json_report(findings, options));
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
-    const Document document = document_of(findings, options);
-    if (!options.html.empty()) write_report(options.html, html_of(document));
-    const bool piped = options.json == "-" || options.svg == "-" || options.html == "-";
-    if (!piped && !findings.pairs.empty()) print_text(terminal_of(document, wants_color(stdout)));
+    if (!options.html.empty()) write_report(options.html, html_report(findings, options));
+    const bool piped = takes_standard_output({options.json, options.svg, options.html});
+    if (!piped && !findings.pairs.empty()) print_text(terminal_of(document_of(findings, options), wants_color(stdout)));
     if (!findings.errors.empty()) return 1;
     const std::vector<DiffGateResult> gates = judge(findings, options.gates);
     if (piped)

@@ -10,6 +10,7 @@ struct DiffToolOptions : DiffOptions {
     std::size_t rows = 10; ///< in tables; 0: all
     std::vector<DiffGate> gates;
     std::string json, svg, html; ///< empty: none; "-": standard output
+    std::string command;         ///< the command as it was typed
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

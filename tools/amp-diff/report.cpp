@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/tools/document/page.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -46,9 +47,10 @@ std::string value_text(std::uint64_t bits, const std::string& dtype, double valu
 }
 
 std::string element_text(const DifferingElement& e, const PairedTensor& pair) {
-    return fmt::format("{}{}: {} {} and {} {}", clipped(printable(pair.name), 40), place_of(e.index, pair.shape),
-                       hex(e.a_bits, pair.a_dtype), value_text(e.a_bits, pair.a_dtype, e.a),
-                       hex(e.b_bits, pair.b_dtype), value_text(e.b_bits, pair.b_dtype, e.b));
+    return fmt::format("{}{}: {:.6g} ({}, {}) and {:.6g} ({}, {})", clipped(printable(pair.name), 40),
+                       place_of(e.index, pair.shape), e.a, hex(e.a_bits, pair.a_dtype),
+                       value_text(e.a_bits, pair.a_dtype, e.a), e.b, hex(e.b_bits, pair.b_dtype),
+                       value_text(e.b_bits, pair.b_dtype, e.b));
 }
 
 /// Pairs that differ, the farthest apart first.
@@ -86,9 +88,7 @@ Cell figure_cell(double x) { return {figure_text(x), x}; }
 Cell step_cell(const std::optional<std::int64_t>& step) {
     return step ? Cell{std::to_string(*step), static_cast<double>(*step)} : no_value();
 }
-Cell differing_cell(const TensorDiff& diff) {
-    return share_cell(static_cast<double>(diff.differing()), diff.elements());
-}
+Cell differing_cell(const TensorDiff& diff) { return share_cell(diff.differing(), diff.elements()); }
 
 std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffToolOptions& options) {
     if (findings.steps.size() < 2 && (findings.steps.empty() || findings.steps.front().origin == DiffOrigin::unknown))
@@ -103,9 +103,9 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
                               figure_cell(s->diff.relative_norm()),
                               figure_cell(s->diff.max_ulps),
                               {origin_text(*s)}});
-    if (shown.size() < findings.steps.size())
-        table.caption = fmt::format("{} of {} steps. ", shown.size(), findings.steps.size());
-    table.caption += "local error: weights and optimizer were the same before the step; drift: they had parted.";
+    table.caption = shown_of(shown.size(), findings.steps.size(), "step") + ".";
+    if (std::ranges::any_of(findings.steps, [](const StepDiff& s) { return s.origin != DiffOrigin::unknown; }))
+        table.caption += " local error: weights and optimizer were the same before the step; drift: they had parted.";
     return table;
 }
 
@@ -123,7 +123,7 @@ TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& op
                               figure_cell(p.diff.max_relative),
                               figure_cell(p.diff.relative_norm())});
     }
-    if (shown < pairs.size()) table.caption = fmt::format("The {} that differ most of {}.", shown, pairs.size());
+    table.caption = shown_of(shown, pairs.size(), "tensor") + ", those that differ most first.";
     return table;
 }
 
@@ -136,7 +136,7 @@ std::string classes_text(const TensorDiff& diff) {
                                   {DiffClass::zero, "zero in one"},
                                   {DiffClass::zero_sign, "zeros of other sign"}})
         if (diff.of(c) > 0) parts.push_back(fmt::format("{} {}", grouped(diff.of(c)), what));
-    return parts.empty() ? "" : fmt::format("Elements: {}.", fmt::join(parts, ", "));
+    return parts.empty() ? "" : fmt::format("Elements among them: {}.", fmt::join(parts, ", "));
 }
 
 Bullets worst_list(const DiffFindings& findings, const DiffToolOptions& options) {
@@ -276,7 +276,7 @@ Document document_of(const DiffFindings& findings, const DiffToolOptions& option
     for (const std::string& note : findings.notes) notes.items.push_back(clipped(printable(note), 200));
     add_missing(notes, findings.only_a, "A");
     add_missing(notes, findings.only_b, "B");
-    if (!notes.items.empty()) document.add(std::move(notes));
+    document.add(std::move(notes));
     if (first == nullptr) return document;
     document.add(Heading{"Steps"});
     document.add(lines_of(findings, document.title));
@@ -284,10 +284,17 @@ Document document_of(const DiffFindings& findings, const DiffToolOptions& option
     document.add(Heading{"Tensors"});
     document.add(FigureBlock{bars_of(findings, document.title), ""});
     document.add(tensors_table(findings, options));
-    if (const std::string classes = classes_text(findings.total); !classes.empty()) document.add(Paragraph{classes});
+    document.add(Paragraph{classes_text(findings.total)});
     document.add(Heading{"Farthest apart"});
     document.add(worst_list(findings, options));
     return document;
+}
+
+std::string html_report(const DiffFindings& findings, const DiffToolOptions& options) {
+    return page_of(document_of(findings, options), {.command = options.command,
+                                                    .errors = findings.errors,
+                                                    .warnings = findings.warnings,
+                                                    .inputs = {options.a, options.b}});
 }
 
 std::string json_report(const DiffFindings& findings, const DiffToolOptions& options) {

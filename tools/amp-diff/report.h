@@ -9,6 +9,9 @@ namespace amp::diff_tool {
 /// What the terminal and the page say.
 Document document_of(const DiffFindings& findings, const DiffToolOptions& options);
 
+/// The page: also what went wrong, and the files with their hashes.
+std::string html_report(const DiffFindings& findings, const DiffToolOptions& options);
+
 /// Schema version 1. No time, no host: the same inputs give the same bytes.
 std::string json_report(const DiffFindings& findings, const DiffToolOptions& options);
 

@@ -48,26 +48,22 @@ std::string_view layout_rule(const FormatSpec& f) {
     return "";
 }
 
-std::string nan_codes(const FormatSpec& f) {
-    if (!f.has_nan()) return "none";
-    if (!f.has_infinity())
-        return hex_code(f, f.nan_code()) +
-               (f.has_negative_zero() ? " " + hex_code(f, f.nan_code() | f.sign_mask()) : "");
-    const std::uint32_t first = f.infinity_code() + 1, last = f.magnitude_mask();
-    const auto range = [&](std::uint32_t sign) {
-        return first == last ? hex_code(f, first | sign) : hex_code(f, first | sign) + "..." + hex_code(f, last | sign);
-    };
-    return range(0) + " " + range(f.sign_mask());
+std::string codes_text(const FormatSpec& f, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranges) {
+    std::string text;
+    for (const auto& [first, last] : ranges) {
+        if (!text.empty()) text += ' ';
+        text += first == last ? hex_code(f, first) : hex_code(f, first) + "..." + hex_code(f, last);
+    }
+    return text.empty() ? "none" : text;
 }
 
 } // namespace
 
-Json format_facts(const FormatSpec& f, bool values) {
+Json facts_json(const FormatSpec& f, bool values) {
     if (values && f.bits() > 8)
         throw std::invalid_argument(
             fmt::format("--values lists formats of at most 8 bits; {} has {}", f.name, f.bits()));
-    const double max = decode(f, f.max_code());
-    const std::uint32_t smallest = f.has_zero ? 1 : 0;
+    const FormatFacts known = format_facts(f);
     Json facts{{"name", f.name},
                {"bits", f.bits()},
                {"sign_bits", int{f.is_signed}},
@@ -78,23 +74,19 @@ Json format_facts(const FormatSpec& f, bool values) {
                {"special_values", layout_rule(f)},
                {"max", value_entry(f, f.max_code())},
                {"min_normal", value_entry(f, f.min_normal_code())}};
-    if (f.has_zero) facts["min_subnormal"] = value_entry(f, smallest);
-    facts["epsilon"] = {{"value", std::ldexp(1.0, -f.fraction_bits)},
-                        {"hexfloat", fmt::format("{:a}", std::ldexp(1.0, -f.fraction_bits))}};
-    const double tie = std::ldexp(1.0, f.max_exponent() - f.fraction_bits - 1) + max;
-    const bool tie_overflows = (f.max_code() & 1) != 0;
-    facts["first_overflow"] = fmt::format("{} {} (nearest-even)", tie_overflows ? ">=" : ">", tie);
-    if (f.has_zero)
-        facts["underflow_to_zero"] =
-            fmt::format("<= {} (nearest-even)", std::ldexp(1.0, f.min_subnormal_exponent() - 1));
+    if (f.has_zero) facts["min_subnormal"] = value_entry(f, 1);
+    facts["epsilon"] = {{"value", known.epsilon}, {"hexfloat", fmt::format("{:a}", known.epsilon)}};
+    facts["first_overflow"] =
+        fmt::format("{} {} (nearest-even)", known.tie_overflows ? ">=" : ">", known.first_overflow);
+    if (known.last_to_zero) facts["underflow_to_zero"] = fmt::format("<= {} (nearest-even)", *known.last_to_zero);
     facts["infinity"] = f.has_infinity()
                             ? hex_code(f, f.infinity_code()) + " " + hex_code(f, f.infinity_code() | f.sign_mask())
                             : "none";
-    facts["nan"] = nan_codes(f);
+    facts["nan"] = codes_text(f, known.nan_codes);
     facts["zero"] =
         !f.has_zero ? "none" : hex_code(f, 0) + (f.has_negative_zero() ? " " + hex_code(f, f.sign_mask()) : "");
-    facts["binades"] = f.max_exponent() - (f.has_zero ? f.min_subnormal_exponent() : f.min_exponent()) + 1;
-    facts["dynamic_range_db"] = std::round(200 * std::log10(max / static_cast<double>(decode(f, smallest)))) / 10;
+    facts["binades"] = known.binades;
+    facts["dynamic_range_db"] = std::round(10 * known.dynamic_range_db) / 10;
     if (values) {
         Json list = Json::array();
         for (std::uint32_t code = 0; code <= f.code_mask(); ++code)
@@ -145,36 +137,26 @@ std::string format_table(bool color) {
     return terminal_of({.title = {}, .subtitle = {}, .blocks = {std::move(table)}}, color);
 }
 
-Json number_facts(const std::string& text, const std::vector<FormatSpec>& shown, const Policy& policy) {
-    const Unpacked x = parse_number(text);
-    const double wide = std::strtod(text.c_str(), nullptr);
+Json number_json(const std::string& text, const std::vector<NumberInFormat>& stored) {
     Json rows = Json::array();
-    for (const FormatSpec& f : shown) {
-        Flags flags;
-        const std::uint32_t code = pack(f, x, policy, 0, flags);
-        const Unpacked stored = unpack(f, code);
-        Json row{{"format", f.name},
-                 {"code", hex_code(f, code)},
-                 {"bits", bit_fields(f, code)},
-                 {"value", decimal(f, code)},
-                 {"hexfloat", fmt::format("{:a}", static_cast<double>(decode(f, code)))},
-                 {"exact", flags.bits == 0}};
-        if (x.kind == Kind::finite && (stored.kind == Kind::finite || stored.kind == Kind::zero)) {
-            const double error = static_cast<double>(decode(f, code)) - wide;
-            if (error != 0 || flags.bits == 0) row["error"] = error; // else a double is too short to tell
-            if (wide != 0 && row.contains("error")) row["relative_error"] = error / std::fabs(wide);
-        }
-        // NaN and infinity in formats without them: pack() has stored something else and raised invalid.
-        if (x.is_nan() && !f.has_nan()) row["in_place_of"] = "NaN";
-        if (x.kind == Kind::infinity && !f.has_infinity()) row["in_place_of"] = "infinity";
-        if (!stored.is_nan() && !x.is_nan()) {
-            row["below"] = decimal(f, next_down(f, code));
-            row["above"] = decimal(f, next_up(f, code));
+    for (const NumberInFormat& n : stored) {
+        Json row{{"format", n.format.name},
+                 {"code", hex_code(n.format, n.code)},
+                 {"bits", bit_fields(n.format, n.code)},
+                 {"value", decimal(n.format, n.code)},
+                 {"hexfloat", fmt::format("{:a}", n.value)},
+                 {"exact", n.is_exact()}};
+        if (n.error) row["error"] = *n.error;
+        if (n.relative_error) row["relative_error"] = *n.relative_error;
+        if (n.in_place_of) row["in_place_of"] = *n.in_place_of == Kind::nan ? "NaN" : "infinity";
+        if (n.neighbours) {
+            row["below"] = decimal(n.format, n.neighbours->first);
+            row["above"] = decimal(n.format, n.neighbours->second);
         }
         Json raised = Json::array();
         constexpr std::array names = {"inexact", "underflow", "overflow", "divide_by_zero", "invalid"};
         for (std::size_t i = 0; i < names.size(); ++i)
-            if ((flags.bits >> i & 1) != 0) raised.push_back(names[i]);
+            if ((n.flags.bits >> i & 1) != 0) raised.push_back(names[i]);
         row["flags"] = std::move(raised);
         rows.push_back(std::move(row));
     }

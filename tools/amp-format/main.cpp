@@ -54,10 +54,8 @@ void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
 
 Policy policy_of(const Options& options) {
     Policy policy = profile(options.profile).policy;
-    if (!options.rounding.empty())
-        policy.rounding = parse_name<Rounding>("--rounding", rounding_names, options.rounding);
-    if (!options.overflow.empty())
-        policy.overflow = parse_name<Overflow>("--overflow", overflow_names, options.overflow);
+    if (!options.rounding.empty()) policy.rounding = parse_name<Rounding>("rounding", rounding_names, options.rounding);
+    if (!options.overflow.empty()) policy.overflow = parse_name<Overflow>("overflow", overflow_names, options.overflow);
     if (options.flush) policy.subnormals = Subnormals::flush;
     return policy;
 }
@@ -83,7 +81,7 @@ std::string describe(const CLI::App& app, const Options& options) {
         if (options.values) throw std::invalid_argument("--values needs the name of a format");
         if (!options.json) return format_table(wants_color(stdout));
         Json all = Json::array();
-        for (const FormatSpec& f : formats) all.push_back(format_facts(f, false));
+        for (const FormatSpec& f : formats) all.push_back(facts_json(f, false));
         return json_text({{"schema_version", 1}, {"formats", all}}, 2);
     }
     const std::string& what = *options.what;
@@ -96,7 +94,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     }
     if (named) {
         only_for_numbers();
-        const Json facts = format_facts(*named, options.values);
+        const Json facts = facts_json(*named, options.values);
         return options.json ? json_text(facts, 2) : facts_text(facts);
     }
     if (options.values) throw std::invalid_argument("--values needs the name of a format, and '" + what + "' is none");
@@ -105,7 +103,7 @@ std::string describe(const CLI::App& app, const Options& options) {
         shown.clear();
         for (const std::string& name : options.formats) shown.push_back(format(name));
     }
-    const Json facts = number_facts(what, shown, policy_of(options));
+    const Json facts = number_json(what, store_number(what, shown, policy_of(options)));
     return options.json ? json_text(facts, 2) : number_text(facts);
 }
 
@@ -194,7 +192,7 @@ int run(int argc, char** argv) {
                     throw std::invalid_argument(before->get_name() + " goes without a command; " + command->get_name() +
                                                 " has options of its own after it");
         if (eval_app) {
-            options.eval.rounding = parse_name<Rounding>("--rounding", rounding_names, options.eval_rounding);
+            options.eval.rounding = parse_name<Rounding>("rounding", rounding_names, options.eval_rounding);
             options.eval.tininess = options.tininess == "before" ? Tininess::before_rounding : Tininess::after_rounding;
             check(options.eval);
         } else if (convert_app) {

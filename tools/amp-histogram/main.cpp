@@ -26,7 +26,7 @@ int run(const HistogramToolOptions& options) {
     if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
     if (!options.html.empty()) write_report(options.html, html_report(findings, options));
-    const bool piped = options.json == "-" || options.csv == "-" || options.svg == "-" || options.html == "-";
+    const bool piped = takes_standard_output({options.json, options.csv, options.svg, options.html});
     if (!piped && !findings.tensors.empty())
         print_text(terminal_of(document_of(findings, options), wants_color(stdout)));
 

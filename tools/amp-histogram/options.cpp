@@ -127,10 +127,10 @@ void interpret(const Words& words, HistogramToolOptions& options) {
     options.formats = parse_formats(words.formats);
     options.scales = parse_scales(words.scales);
     if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
-    options.policy.rounding = parse_name<Rounding>("--rounding", rounding_names, words.rounding);
-    options.policy.overflow = parse_name<Overflow>("--overflow", overflow_names, words.overflow);
+    options.policy.rounding = parse_name<Rounding>("rounding", rounding_names, words.rounding);
+    options.policy.overflow = parse_name<Overflow>("overflow", overflow_names, words.overflow);
     if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
-    options.by = parse_name<Grouping>("--by", grouping_names, words.by);
+    options.by = parse_name<Grouping>("grouping", grouping_names, words.by);
     if (!words.step.empty()) options.steps = parse_steps(words.step);
     options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);

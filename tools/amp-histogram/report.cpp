@@ -1,13 +1,14 @@
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <ampscope/sim/base/text.h>
-#include <ampscope/sim/io/provenance.h>
+#include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace amp::histogram_tool {
@@ -35,10 +36,11 @@ std::string subtitle_of(const HistogramFindings& findings) {
 TableBlock format_table(const HistogramFindings& findings, const HistogramOptions& options) {
     const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
     const bool random = options.policy.rounding == Rounding::stochastic;
-    TableBlock table{.caption = fmt::format("Of the {} non-zero elements{}. *: the recommended scale.",
-                                            grouped(nonzero), random ? ", expected counts" : ""),
+    TableBlock table{.caption = fmt::format("Of the {}{}. *: the recommended scale.",
+                                            plural(nonzero, "non-zero element"), random ? ", expected counts" : ""),
                      .header = {"format", "scale", "underflow", "rate", "subnormal", "rate", "overflow", "rate"},
-                     .rows = {}};
+                     .rows = {},
+                     .groups = true};
     for (std::size_t i = 0; i < options.formats.size(); ++i) {
         const FormatCounts& result = findings.formats[i];
         for (const auto& [scale, counts] : result.scales) {
@@ -56,49 +58,56 @@ TableBlock format_table(const HistogramFindings& findings, const HistogramOption
     return table;
 }
 
-/// The first columns of a table of tensors, or of groups of them.
-struct EntryColumns {
-    std::string_view noun;
-    bool steps; ///< there is a column for them
+/// A table of tensors, or of groups of them: its first columns.
+class EntryTable {
+  public:
+    EntryTable(const std::vector<HistogramEntry>& entries, Grouping by)
+        : noun_(grouping_names[static_cast<std::size_t>(by)]) {
+        if (by != Grouping::tensor) return; // a group is one row, and its name says what it is
+        std::map<std::pair<std::string, std::optional<std::int64_t>>, std::string> file_of;
+        for (const HistogramEntry& entry : entries) {
+            has_steps_ = has_steps_ || entry.step.has_value();
+            const auto [known, is_new] = file_of.try_emplace({entry.name, entry.step}, entry.file);
+            has_files_ = has_files_ || known->second != entry.file;
+        }
+    }
 
-    EntryColumns(const std::vector<HistogramEntry>& entries, Grouping by)
-        : noun(grouping_names[static_cast<std::size_t>(by)]),
-          steps(std::ranges::any_of(entries, [](const HistogramEntry& entry) { return entry.step.has_value(); })) {}
-
-    [[nodiscard]] std::vector<std::string> header() const {
-        std::vector<std::string> names = {std::string(noun)};
-        if (steps) names.emplace_back("step");
-        return names;
+    [[nodiscard]] std::string_view noun() const { return noun_; }
+    [[nodiscard]] TableBlock empty() const {
+        TableBlock table{.caption = {}, .header = {std::string(noun_)}, .rows = {}};
+        if (has_files_) table.header.emplace_back("file");
+        table.text_columns = table.header.size();
+        if (has_steps_) table.header.emplace_back("step");
+        return table;
     }
     [[nodiscard]] std::vector<Cell> cells(const HistogramEntry& entry) const {
         std::vector<Cell> cells = {{entry.name}};
-        if (steps)
+        if (has_files_) cells.push_back({entry.file});
+        if (has_steps_)
             cells.push_back(entry.step ? Cell{std::to_string(*entry.step), static_cast<double>(*entry.step)}
                                        : no_value());
         return cells;
     }
+
+  private:
+    std::string_view noun_;
+    bool has_files_ = false; ///< tensors of one name and step are in several files
+    bool has_steps_ = false;
 };
 
-/// "10 of 98 tensors, the worst by fp16 first: --worst 0 shows all".
-std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun, std::string_view order) {
-    if (shown == all) return fmt::format("{}, {}.", plural(all, noun), order);
-    return fmt::format("{} of {}, {}: --worst 0 shows all, as --json and --csv do.", shown, plural(all, noun), order);
-}
-
-/// Rates and counts of one class at scale 1, a column for each format; nothing where no element is of that class.
+/// Rates and counts of one class at scale 1, a column for each format; tensors without such elements are left out.
 void add_entries(Document& document, const HistogramFindings& findings, const HistogramToolOptions& options,
                  const std::string& title, double CastCounts::*part) {
     const std::vector<HistogramEntry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
-    const bool any = std::ranges::any_of(entries, [&](const HistogramEntry& entry) {
-        return std::ranges::any_of(entry.unscaled, [&](const CastCounts& n) { return n.*part > 0; });
-    });
-    if (!any) return;
-    const EntryColumns columns(entries, options.by);
-    const std::vector<const HistogramEntry*> ranked = worst_first(entries);
+    const EntryTable columns(entries, options.by);
+    const std::vector<const HistogramEntry*> ranked = worst_first(entries, part);
     const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
-    const std::string order = fmt::format("the worst by {} first", options.formats.front().name);
-    TableBlock table{
-        .caption = shown_of(shown, ranked.size(), columns.noun, order), .header = columns.header(), .rows = {}};
+    TableBlock table = columns.empty();
+    if (ranked.empty()) return;
+    const auto& worst = ranked.front()->unscaled;
+    const auto by = std::ranges::find_if(worst, [&](const CastCounts& n) { return n.*part > 0; }) - worst.begin();
+    table.caption = fmt::format("{}, the worst by {} first.", shown_of(shown, ranked.size(), columns.noun()),
+                                options.formats[static_cast<std::size_t>(by)].name);
     table.header.insert(table.header.end(), {"non-zero", "largest"});
     for (const FormatSpec& format : options.formats) table.header.push_back(format.name);
     for (std::size_t i = 0; i < shown; ++i) {
@@ -122,8 +131,8 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
 
 /// Where NaN and infinities are, in order of appearance: the first step that has them is the one to look at.
 void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensors, std::size_t most) {
-    const EntryColumns columns(tensors, Grouping::tensor);
-    TableBlock table{.caption = {}, .header = columns.header(), .rows = {}};
+    const EntryTable columns(tensors, Grouping::tensor);
+    TableBlock table = columns.empty();
     table.header.insert(table.header.end(), {"NaN", "infinite", "elements"});
     std::size_t all = 0;
     for (const HistogramEntry& tensor : tensors) {
@@ -134,8 +143,7 @@ void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensor
         for (const std::uint64_t n : {histogram.nan, histogram.inf, histogram.count()})
             table.rows.back().push_back(count_cell(n));
     }
-    if (all == 0) return;
-    table.caption = shown_of(table.rows.size(), all, columns.noun, "in the order of the files");
+    table.caption = shown_of(table.rows.size(), all, columns.noun()) + ", in the order of the files.";
     document.add(Heading{"NaN or infinities", 3});
     document.add(std::move(table));
 }
@@ -143,7 +151,8 @@ void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensor
 TableBlock error_table(const HistogramEntry& total, const HistogramOptions& options) {
     TableBlock table{.caption = "Over elements that stay finite. SQNR: signal-to-quantization-noise ratio.",
                      .header = {"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"},
-                     .rows = {}};
+                     .rows = {},
+                     .groups = true};
     for (const FormatSpec& format : options.formats)
         for (const auto& [key, error] : total.errors) {
             if (key.first != format.name) continue;
@@ -199,6 +208,10 @@ void add_gates(Document& document, const std::vector<GateResult>& gates) {
                                .tone = result.holds ? Tone::good : Tone::bad});
 }
 
+/// How each rounding of rounding_names rounds.
+constexpr std::array<std::string_view, rounding_names.size()> rounding_words = {
+    "to nearest even", "to nearest, ties away from zero", "toward zero", "down", "up", "to odd", "stochastically"};
+
 std::string terms_of(const HistogramOptions& options) {
     const RecommendationOptions& limits = options.recommendation;
     const Rounding rounding = options.policy.rounding;
@@ -207,27 +220,10 @@ std::string terms_of(const HistogramOptions& options) {
                        "normal values. Overflow: beyond the largest finite value. {}Safe scales: no overflow "
                        "and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, else {} binades "
                        "below overflow.",
-                       rounding == Rounding::nearest_even ? "to nearest even"
-                                                          : fmt::format("with {}", name_of(rounding)),
+                       rounding_words[static_cast<std::size_t>(rounding)],
                        options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
                        random ? "Counts are expectations. " : "", 100 * limits.limit,
                        random ? ", whatever the random bits" : "", limits.margin);
-}
-
-TableBlock file_table(const HistogramFindings& findings) {
-    TableBlock table{.caption = "SHA-256, as sha256sum prints it.",
-                     .header = {"file", "SHA-256", "bytes"},
-                     .rows = {},
-                     .text_columns = 2,
-                     .folded = true};
-    std::set<std::string> files;
-    for (const HistogramEntry& entry : findings.tensors) {
-        std::error_code none;
-        if (!files.insert(entry.file).second || !std::filesystem::is_regular_file(entry.file, none)) continue;
-        const SourceFile file = hashed(entry.file, entry.file);
-        table.rows.push_back({{file.name}, {file.sha256}, count_cell(file.bytes)});
-    }
-    return table;
 }
 
 } // namespace
@@ -238,9 +234,9 @@ Document document_of(const HistogramFindings& findings, const HistogramToolOptio
     const bool empty = findings.total.magnitudes.histogram.count() == 0;
     if (options.sample)
         document.add(Paragraph{"The sample gradients of the project; name files or folders for your own."});
-    if (empty) document.add(Paragraph{"No elements."});
     document.add(Heading{"Verdict"});
-    if (!empty)
+    if (empty) document.add(Paragraph{"There are no elements, and so nothing to lose."});
+    else
         for (const std::string& advice : findings.advice) document.add(Paragraph{advice, true});
     add_gates(document, findings.gates);
     if (empty) return document;
@@ -265,19 +261,10 @@ Document document_of(const HistogramFindings& findings, const HistogramToolOptio
 }
 
 std::string html_report(const HistogramFindings& findings, const HistogramToolOptions& options) {
-    Document document = document_of(findings, options);
-    Bullets trouble{findings.errors}; // a terminal has had them on standard error
-    trouble.items.insert(trouble.items.end(), findings.warnings.begin(), findings.warnings.end());
-    if (!trouble.items.empty()) {
-        const std::array<Block, 2> first = {Heading{"What went wrong"}, std::move(trouble)};
-        document.blocks.insert(document.blocks.begin(), first.begin(), first.end());
-    }
-    Bullets definitions;
-    for (const auto& [term, text] : definitions_of(options)) definitions.items.push_back(term + ": " + text);
-    const std::string made_by = fmt::format("This page: {}; made by ampscope {}.", options.command, AMPSCOPE_VERSION);
-    document.appendix = {Heading{"Definitions"}, std::move(definitions), Heading{"Provenance"}, Bullets{{made_by}},
-                         file_table(findings)};
-    return html_of(document);
+    PageFacts facts{.command = options.command, .errors = findings.errors, .warnings = findings.warnings};
+    for (const HistogramEntry& entry : findings.tensors) facts.inputs.insert(entry.file);
+    for (const auto& [term, text] : definitions_of(options)) facts.definitions.push_back(term + ": " + text);
+    return page_of(document_of(findings, options), facts);
 }
 
 } // namespace amp::histogram_tool

@@ -9,13 +9,13 @@ using namespace amp;
 using namespace amp::loss_scale_tool;
 
 int run(const LossScaleToolOptions& options, const Complain& complain) {
-    const auto [logs, errors] = ask(options, complain, progress_bars());
+    const LossScaleAnswer answer = ask(options, complain, progress_bars());
+    const auto& [logs, errors] = answer;
     if (!options.json.empty()) write_report(options.json, json_report(logs, errors, options));
     if (!options.svg.empty() && !logs.empty()) write_report(options.svg, svg_report(logs));
-    const Document document = document_of(logs, options);
-    if (!options.html.empty() && !logs.empty()) write_report(options.html, html_of(document));
-    const bool piped = options.json == "-" || options.svg == "-" || options.html == "-";
-    if (!piped && !logs.empty()) print_text(terminal_of(document, wants_color(stdout)));
+    if (!options.html.empty() && !logs.empty()) write_report(options.html, html_report(answer, options));
+    if (!logs.empty() && !takes_standard_output({options.json, options.svg, options.html}))
+        print_text(terminal_of(document_of(logs, options), wants_color(stdout)));
     return errors.empty() ? 0 : 1;
 }
 

@@ -82,6 +82,7 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOption
     app.add_option("--recorded-under", words.recorded_under,
                    "The scaler that a log without scales was made under; default torch")
         ->group(logs);
+    options.command = command_text(argc, argv);
     return app.read(argc, argv, [&] { interpret(app, words, options); });
 }
 

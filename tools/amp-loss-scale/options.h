@@ -8,6 +8,7 @@ namespace amp::loss_scale_tool {
 struct LossScaleToolOptions : LossScaleOptions {
     std::vector<std::filesystem::path> paths;
     std::string json, svg, html; ///< empty: none; "-": standard output
+    std::string command;         ///< the command as it was typed
 };
 
 /// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).

@@ -2,12 +2,13 @@
 
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
-#include <ampscope/tools/output.h>
+#include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -33,15 +34,18 @@ Cell underflow_cell(const Replay& r) {
     return cell;
 }
 
-/// "all exact", "97 % exact, 3 % bound".
-std::string known_text(const Replay& r) {
+/// How well the overflows under a scaler are known, with the words that occur explained.
+std::string known_text(const ScalerReplay& scaler) {
+    constexpr std::array meanings = {"the record tells whether the step overflows",
+                                     "nothing that was recorded overflows, but not everything was recorded",
+                                     "the record does not tell"};
+    const Replay& r = scaler.replay;
     std::vector<std::string> parts;
-    for (std::size_t k = 0; k < 3; ++k)
+    for (std::size_t k = 0; k < meanings.size(); ++k)
         if (r.known[k] > 0)
-            parts.push_back(fmt::format("{} {}",
-                                        r.known[k] == r.steps ? "all" : percent(count(r.known[k]), count(r.steps)),
-                                        name_of(static_cast<Known>(k))));
-    return fmt::format("{}", fmt::join(parts, ", "));
+            parts.push_back(fmt::format("{} {} ({})", r.known[k] == r.steps ? "all" : grouped(count(r.known[k])),
+                                        name_of(static_cast<Known>(k)), meanings[k]));
+    return fmt::format("How well the overflows under {} are known, by steps: {}.", scaler.name, fmt::join(parts, "; "));
 }
 
 double log2_or_gap(double scale) { return scale > 0 ? std::log2(scale) : std::nan(""); }
@@ -64,7 +68,8 @@ LineFigure figure_of(const LossScaleFindings& log) {
     for (const ScalerReplay& scaler : log.replays) {
         const Replay& r = scaler.replay;
         LinePanel panel{.name = scaler.name,
-                        .note = fmt::format("{} skipped, ends at {}", r.skips, scale_text(r.final_scale)),
+                        .note =
+                            fmt::format("{} skipped, ends at {}", grouped(count(r.skips)), scale_text(r.final_scale)),
                         .series = {}};
         if (!log.log.scales.empty()) {
             panel.series.push_back(series_of("as recorded", log.log.scales));
@@ -84,7 +89,8 @@ TableBlock scaler_table(const LossScaleFindings& log) {
         const Replay& r = scaler.replay;
         table.rows.push_back(
             {{scaler.name},
-             {fmt::format("{} ({})", r.skips, percent(count(r.skips), count(r.steps))), static_cast<double>(r.skips)},
+             {fmt::format("{} ({})", grouped(count(r.skips)), percent(count(r.skips), count(r.steps))),
+              static_cast<double>(r.skips)},
              r.first_good ? Cell{std::to_string(*r.first_good), static_cast<double>(*r.first_good)} : Cell{"none"},
              {scale_text(r.final_scale), r.final_scale},
              {usual_scale(r)},
@@ -96,8 +102,10 @@ TableBlock scaler_table(const LossScaleFindings& log) {
 std::string span_of(const GradientLog& log) {
     const std::int64_t first = log.steps.front().step, last = log.steps.back().step;
     std::string steps = plural(count(log.recorded_steps), "step");
-    if (log.hidden_steps > 0) steps += fmt::format(" and {} unknown", log.hidden_steps);
-    return first == last ? fmt::format("{} ({})", steps, first) : fmt::format("{} ({} to {})", steps, first, last);
+    if (log.hidden_steps > 0) steps += fmt::format(" and {} unknown", grouped(count(log.hidden_steps)));
+    if (first == last) return fmt::format("{} ({})", steps, first);
+    const bool gaps = last - first + 1 > log.recorded_steps + log.hidden_steps;
+    return fmt::format("{} ({}{} to {})", steps, gaps ? "from " : "", first, last);
 }
 
 /// Alarms of all scalers, those that say the same in one line.
@@ -111,7 +119,7 @@ Bullets alarms_of(const LossScaleFindings& log) {
             found->second.push_back(scaler.name);
         }
     Bullets alarms;
-    for (const auto& [text, names] : lines) alarms.items.push_back(fmt::format("{} {}", fmt::join(names, ", "), text));
+    for (const auto& [text, names] : lines) alarms.items.push_back(fmt::format("{}: {}", fmt::join(names, ", "), text));
     return alarms;
 }
 
@@ -123,10 +131,8 @@ TableBlock sweep_table(const LossScaleFindings& log) {
                      .rows = {}};
     for (std::size_t i = 0; i < std::min(rows_of_sweep, log.swept.size()); ++i) {
         const ScalerReplay& s = log.swept[i];
-        table.rows.push_back({{s.name},
-                              {percent(s.lost()), s.lost()},
-                              {std::to_string(s.replay.skips), static_cast<double>(s.replay.skips)},
-                              underflow_cell(s.replay)});
+        table.rows.push_back(
+            {{s.name}, {percent(s.lost()), s.lost()}, count_cell(count(s.replay.skips)), underflow_cell(s.replay)});
     }
     return table;
 }
@@ -134,7 +140,7 @@ TableBlock sweep_table(const LossScaleFindings& log) {
 void add_findings(Document& document, const LossScaleFindings& log, const LossScaleToolOptions& options) {
     document.add(Heading{clipped(printable(log.log.name), 44) + ": " + span_of(log.log)});
     document.add(Paragraph{log.advice, true});
-    if (Bullets alarms = alarms_of(log); !alarms.items.empty()) document.add(std::move(alarms));
+    document.add(alarms_of(log));
     const std::size_t measured = log.log.measured_steps();
     document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
                                        log.log.recorded.empty() ? "a log" : log.log.recorded, options.format.name,
@@ -142,14 +148,12 @@ void add_findings(Document& document, const LossScaleFindings& log, const LossSc
     document.add(FigureBlock{figure_of(log), ""});
     document.add(scaler_table(log));
     const ScalerReplay& first = log.replays.front();
-    document.add(Paragraph{fmt::format("Known of {}'s overflows: {}. exact: the record tells whether a step "
-                                       "overflows; bound: nothing that was recorded overflows, but not everything was "
-                                       "recorded; unknown: the record does not tell.",
-                                       first.name, known_text(first.replay))});
+    document.add(Paragraph{known_text(first)});
     if (const auto causes = overflow_causes(first.replay); !causes.empty()) {
         std::vector<std::string> parts;
         for (std::size_t i = 0; i < std::min<std::size_t>(3, causes.size()); ++i)
-            parts.push_back(fmt::format("{} ({})", clipped(printable(causes[i].first), 40), causes[i].second));
+            parts.push_back(
+                fmt::format("{} ({})", clipped(printable(causes[i].first), 40), grouped(count(causes[i].second))));
         document.add(Paragraph{fmt::format("What overflows under {}: {}{}.", first.name, fmt::join(parts, ", "),
                                            causes.size() > 3 ? ", ..." : "")});
     }
@@ -221,6 +225,14 @@ Document document_of(const std::vector<LossScaleFindings>& logs, const LossScale
     Document document{.title = "What loss scalers do with recorded gradients", .subtitle = {}, .blocks = {}};
     for (const LossScaleFindings& log : logs) add_findings(document, log, options);
     return document;
+}
+
+std::string html_report(const LossScaleAnswer& answer, const LossScaleToolOptions& options) {
+    PageFacts facts{.command = options.command, .errors = answer.errors};
+    facts.inputs.insert(options.paths.begin(), options.paths.end());
+    for (const LossScaleFindings& log : answer.logs)
+        facts.warnings.insert(facts.warnings.end(), log.log.warnings.begin(), log.log.warnings.end());
+    return page_of(document_of(answer.logs, options), facts);
 }
 
 std::string json_report(const std::vector<LossScaleFindings>& logs, const std::vector<std::string>& errors,

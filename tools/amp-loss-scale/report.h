@@ -1,13 +1,16 @@
 // What amp-loss-scale says: tables, advice, JSON, the picture of scales over steps.
 #pragma once
 
-#include <ampscope/tools/amp-loss-scale/options.h>
+#include <ampscope/tools/amp-loss-scale/answer.h>
 #include <ampscope/tools/document/document.h>
 
 namespace amp::loss_scale_tool {
 
 /// What the terminal and the page say: a section for each log.
 Document document_of(const std::vector<LossScaleFindings>& logs, const LossScaleToolOptions& options);
+
+/// The page: also what went wrong, and the files with their hashes.
+std::string html_report(const LossScaleAnswer& answer, const LossScaleToolOptions& options);
 
 /// Schema version 1. No time, no host: the same input gives the same bytes.
 std::string json_report(const std::vector<LossScaleFindings>& logs, const std::vector<std::string>& errors,

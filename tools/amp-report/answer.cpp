@@ -34,12 +34,17 @@ class TemporaryFolder {
     fs::path path_;
 };
 
-std::vector<std::string> train(const fs::path& folder, int threads, const Watch& watch) {
+/// Trains the standard comparison; returns its commands.
+std::vector<std::string> train_standard(const fs::path& folder, int threads, const Watch& watch) {
+    const std::vector<StandardTraining> trainings = standard_comparison();
     Progress progress;
-    return train_standard_comparison(folder, threads, [&](std::int64_t, std::int64_t of) {
+    train(trainings, folder, threads, [&](std::int64_t, std::int64_t of) {
         if (!progress) progress = begin(watch, static_cast<std::uint64_t>(of));
         if (progress) progress(1);
     });
+    std::vector<std::string> commands;
+    for (const StandardTraining& training : trainings) commands.push_back(training.command);
+    return commands;
 }
 
 } // namespace
@@ -51,7 +56,7 @@ Report ask(const ReportOptions& options, const Tell& tell, const Watch& watch) {
     ComparisonOptions asked{.recommendation = options.recommendation, .base = {}, .threads = options.threads};
     if (paths.empty()) {
         asked.base = options.keep.empty() ? scratch.emplace().path() : options.keep;
-        report.commands = train(asked.base, options.threads, watch);
+        report.commands = train_standard(asked.base, options.threads, watch);
         paths = {asked.base};
     }
     report.findings = comparison_findings(paths, asked, watch);

@@ -2,7 +2,8 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
-#include <ampscope/tools/amp-adam/report.h>
+#include <ampscope/tools/chart/adam_figures.h>
+#include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +14,6 @@
 namespace amp::report_tool {
 
 namespace {
-
-using namespace adam_tool;
 
 /// Writes the sections of a report.
 class Writer {
@@ -182,11 +181,7 @@ class Writer {
                         .header = {"run", "written by", "optimizer", "seed", "steps"},
                         .rows = {},
                         .text_columns = 3};
-        TableBlock files{.caption = "SHA-256, as sha256sum prints it.",
-                         .header = {"file", "SHA-256", "bytes"},
-                         .rows = {},
-                         .text_columns = 2,
-                         .folded = true};
+        std::vector<SourceFile> files;
         for (const RecordedRun& run : report_.findings.runs) {
             const RunFacts& facts = run.facts;
             std::string optimizer = facts.optimizer;
@@ -199,10 +194,10 @@ class Writer {
                                  facts.seed ? number_cell(*facts.seed, 17) : no_value(),
                                  number_cell(static_cast<double>(run.steps.size()), 17)});
             for (const SourceFile& f : run.files)
-                if (f.bytes > 0) files.rows.push_back({{f.name}, {f.sha256}, count_cell(f.bytes)});
+                if (f.bytes > 0) files.push_back(f);
         }
         document_.add(std::move(runs));
-        document_.add(std::move(files));
+        document_.add(file_table(files));
     }
 
     const Report& report_;

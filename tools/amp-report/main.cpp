@@ -8,7 +8,7 @@ using namespace amp;
 using namespace amp::report_tool;
 
 int run(const ReportOptions& options, const Complain& complain) {
-    const Report report = ask(options, complain, progress_bars());
+    const Report report = ask(options, complain, until_stopped(progress_bars()));
     if (report.findings.runs.empty()) return 1;
     const Document document = document_of(report, options);
     if (!options.html.empty()) write_report(options.html, html_of(document));

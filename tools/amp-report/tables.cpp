@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Cell share(const Share& s) { return share_cell(static_cast<double>(s.part), s.whole); }
+Cell share(const Share& s) { return share_cell(s.part, s.whole); }
 
 Cell spread(const std::optional<Spread>& s, Tone tone) {
     if (!s) return {"not finite", std::nullopt, tone};
@@ -97,8 +97,8 @@ TableBlock comparison_table(const ComparisonGroup& group, const ReportOptions& o
     table.caption = fmt::format("Final loss: mean of the last tenth of the steps{}.",
                                 seeds > 1 ? fmt::format(", and ± its deviation between seeds (up to {})", seeds) : "");
     if (group.reference != nullptr)
-        table.caption += fmt::format(" Green: over FP32's of the same seeds by less than {:.2g}; red: by more, or not "
-                                     "finite. The bound is {}.",
+        table.caption += fmt::format(" A run holds (green) if it ends less than {:.2g} over FP32's loss of the same "
+                                     "seeds, and fails (red) if by more, or not finite. The bound is {}.",
                                      group.bound, group.bound_basis);
     if (columns.underflow)
         table.caption += fmt::format(" Underflow: of the non-zero gradients that training rounded, those that became "
@@ -118,7 +118,8 @@ std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
                          "gradients unscaled; the bound is that of run.json (departure). Of the first seed.",
                      .header = {"precision", "what", "tensor", "op", "step", "error"},
                      .rows = {},
-                     .text_columns = 4};
+                     .text_columns = 4,
+                     .groups = true};
     for (const ComparisonRow& row : group.rows) {
         const Json& result = row.runs.front()->result;
         const Json departures = result.is_object() ? result.value("departures", Json()) : Json();
@@ -151,9 +152,9 @@ TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& optio
         for (std::size_t f = 0; f < usual_formats.size(); ++f) table.rows.back().push_back(share(t.counts.zeroed(f)));
     }
     table.caption =
-        fmt::format("Non-zero elements that become zero unscaled, over all recorded steps; {} of {} tensors, "
-                    "by FP16.",
-                    rows, tensors.size());
+        fmt::format("Non-zero elements that become zero unscaled, over all recorded steps. {}, those that lose most in "
+                    "FP16 first.",
+                    shown_of(rows, tensors.size(), "tensor"));
     return table;
 }
 
@@ -173,9 +174,9 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
                               number_cell(tensors[i]->amax, 3),
                               share({tensors[i]->saturated, tensors[i]->nonzero}),
                               share({tensors[i]->underflow, tensors[i]->nonzero})});
-    table.caption = fmt::format("{}: casts that saturate or lose most, of the non-zero elements of all steps; {} of {} "
-                                "that lose any.",
-                                run.label, rows, tensors.size());
+    table.caption = fmt::format("{}: casts that saturate or lose elements, of the non-zero ones of all steps. {}, the "
+                                "worst first.",
+                                run.label, shown_of(rows, tensors.size(), "cast"));
     return table;
 }
 

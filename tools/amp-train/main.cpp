@@ -32,7 +32,7 @@ class ProgressLine {
         const double seconds = std::max(std::chrono::duration<double>(now - begin_).count(), 1e-9);
         const auto done = static_cast<double>((experiment.steps() - first_) * a_step);
         const std::string speed = fmt::format("{:.0f} {}/s", done / seconds, things);
-        print_error("\r\x1b[K" + clipped(progress_line(experiment, steps, speed), 160));
+        print_error("\r\x1b[K" + clipped(progress_line(experiment, steps, speed), columns_of_terminal() - 1));
     }
     void end() {
         if (std::exchange(terminal_, false)) print_error("\r\x1b[K");
@@ -91,7 +91,8 @@ int run(const TrainToolOptions& options) {
     if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
     const Dataset data = as_asked([&] { return dataset_of(options, options.runs.front()); });
     if (options.explain || options.memory) return as_asked([&] { return explain(options, data); });
-    Experiment experiment = as_asked([&] { return Experiment(options.runs, data, options.experiment, origin()); });
+    Experiment experiment =
+        as_asked([&] { return Experiment(options.runs, data, options.experiment, origin_of("amp-train")); });
     for (const std::string& warning : experiment.warnings()) complain("warning: " + warning);
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
@@ -104,7 +105,7 @@ int run(const TrainToolOptions& options) {
     }
     progress.end();
     const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
-    if (!options.json.empty()) write_report(options.json, outcome_json(outcomes, data, options.experiment));
+    if (!options.json.empty()) write_report(options.json, json_text(json_of(outcomes, data, options.experiment)));
     if (options.json != "-")
         print_document(document_of(outcomes, options.experiment,
                                    fmt::format("{} on {}: {}, batches of {}, seed {}", o.model.name, data.name,

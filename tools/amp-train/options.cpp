@@ -1,6 +1,5 @@
 #include <ampscope/tools/amp-train/options.h>
 
-#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -101,10 +100,10 @@ LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, co
 
 AllReduceOptions all_reduce_of(const Words& w) {
     constexpr std::array<std::string_view, 2> scalings = {"none", "ms-amp"};
-    const auto scaled = parse_name<bool>("--all-reduce-scaling", scalings, w.all_reduce_scaling);
+    const auto scaled = parse_name<bool>("all-reduce scaling", scalings, w.all_reduce_scaling);
     const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
-    return {.order = parse_name<op::AllReduceOrder>("--all-reduce", op::all_reduce_order_names, w.all_reduce),
-            .division = parse_name<op::AllReduceDivision>("--divide", op::all_reduce_division_names, w.divide),
+    return {.order = parse_name<op::AllReduceOrder>("all-reduce", op::all_reduce_order_names, w.all_reduce),
+            .division = parse_name<op::AllReduceDivision>("division", op::all_reduce_division_names, w.divide),
             .transport = format(transport),
             .scaled = scaled};
 }
@@ -129,8 +128,8 @@ ModelOptions model_of(const Words& w) {
     if (w.heads) m.heads = *w.heads;
     m.dropout = w.model.dropout;
     if (!w.activation.empty())
-        m.activation = parse_name<op::ActivationKind>("--activation", op::activation_names, w.activation);
-    if (!w.norm.empty()) m.norm = parse_name<op::NormKind>("--norm", op::norm_names, w.norm);
+        m.activation = parse_name<op::ActivationKind>("activation", op::activation_names, w.activation);
+    if (!w.norm.empty()) m.norm = parse_name<op::NormKind>("norm", op::norm_names, w.norm);
     return m;
 }
 
@@ -156,7 +155,7 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         TrainOptions o = w.common;
         o.model = model_of(w);
         o.precision = precision(name);
-        o.precision.autocast.policy = parse_name<AutocastPolicy>("--autocast-policy", autocast_policy_names, w.policy);
+        o.precision.autocast.policy = parse_name<AutocastPolicy>("autocast policy", autocast_policy_names, w.policy);
         o.precision.weight_cache = !w.no_weight_cache;
         o.precision.backward_under_autocast = w.backward_under_autocast;
         o.precision.autocast_off = w.autocast_off;
@@ -169,36 +168,6 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         options.runs.push_back(o);
     }
     note_unused(app, options);
-}
-
-std::string list_of_accumulators() {
-    std::string text = "Accumulators:\n";
-    for (const HardwareRow& row : hardware_rows) {
-        text += fmt::format("  {:<22}{}; {}", row.name, row.operands, name_of(row.evidence));
-        if (!row.acc16.empty()) text += fmt::format("; -acc16: {}", row.acc16);
-        if (!row.note.empty()) text += fmt::format("; {}", row.note);
-        text += "\n";
-    }
-    return text + "  exact                 any; the whole sum is rounded once, to FP32\n"
-                  "  pairwise              any; FP32 products, added as a tree\n"
-                  "  kahan                 any; FP32 products, added with Kahan's correction\n"
-                  "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
-                  "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
-                  "operands.\n";
-}
-
-std::string list_of_names() {
-    std::string text = "Precisions:\n";
-    for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
-    text += "Models:\n";
-    for (const ModelRow& row : models()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
-    text += "Optimizers:\n";
-    for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
-    text += "Loss scalers:\n";
-    for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
-    text += "Scaling recipes (scaling=NAME):\n";
-    for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
-    return text + list_of_accumulators();
 }
 
 void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
@@ -400,17 +369,10 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     return 0;
 }
 
-nlohmann::ordered_json origin() {
-    return {{"schema_version", run_layout::schema_version}, {"tool", "amp-train"}, {"version", AMPSCOPE_VERSION}};
-}
-
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
-    const std::string& name = run.model.name;
     if (!options.npz.empty()) return npz_data(options.npz);
     if (!options.text.empty()) return text_data(options.text, options.context);
-    if (name == "gpt") return modular_data(options.modulus);
-    if (name == "linear") return regression_data(run.seed);
-    return digits_data();
+    return own_data(run.model.name, run.seed, options.modulus);
 }
 
 } // namespace amp::train_tool

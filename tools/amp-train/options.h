@@ -20,11 +20,11 @@ struct TrainToolOptions {
     std::vector<std::string> notes; ///< notes for the user on the options
 };
 
-/// The program that writes a file, as the file's first entries.
-nlohmann::ordered_json origin();
-
 /// Returns an exit status if the program ends here: after --help, --version or wrong usage.
 std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options);
+
+/// What --list prints: the rows of all tables, each in a line.
+std::string list_of_names();
 
 /// Throws FileError, std::invalid_argument.
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run);

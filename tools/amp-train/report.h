@@ -1,21 +1,12 @@
 // What amp-train says: the plan, the progress and the table at the end.
 #pragma once
 
+#include <ampscope/sim/train/outcome.h>
 #include <ampscope/sim/train/plan.h>
 #include <ampscope/tools/amp-train/options.h>
 #include <ampscope/tools/document/document.h>
 
 namespace amp::train_tool {
-
-/// A run at its end.
-struct Outcome {
-    const Run* run = nullptr;
-    Evaluation validation{};
-    std::optional<double> distance{};
-};
-
-/// All runs of an experiment at its end, in its order; run folders get their result.json. Throws FileError.
-std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& options);
 
 /// The ops of a step of one run with their formats and rules.
 std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
@@ -26,9 +17,6 @@ std::string progress_line(const Experiment& experiment, std::int64_t of, std::st
 /// What the terminal says of runs at their end, and of a run that is served in FP8.
 Document document_of(std::span<const Outcome> outcomes, const ExperimentOptions& options, const std::string& title);
 Document document_of(const std::filesystem::path& run, std::span<const ServedResult> results);
-/// What result.json of a run folder says.
-nlohmann::ordered_json result_json(const Outcome& outcome, const ExperimentOptions& options);
 std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);
-std::string outcome_json(std::span<const Outcome> outcomes, const Dataset& data, const ExperimentOptions& options);
 
 } // namespace amp::train_tool

@@ -10,7 +10,7 @@ namespace amp::svg {
 
 namespace {
 
-constexpr double header = 56, panel_height = 64, panel_pitch = 116, footer = 14;
+constexpr double bars_top = 56, bars_height = 64, bars_pitch = 116, bars_foot = 14;
 
 /// The bins that all panels show.
 std::pair<int, int> range_of(const BarFigure& figure) {
@@ -28,7 +28,7 @@ void draw_panel(Canvas& canvas, const BarPanel& panel, const Scale& x, double to
     draw_heading(canvas, panel.name, panel.note, top - 12);
     std::uint64_t most = 1;
     for (const auto& [bin, n] : panel.bins) most = std::max(most, n);
-    const double base = top + panel_height;
+    const double base = top + bars_height;
     canvas.line(x.begin, base, x.end, base, "axis");
     if (!panel.bins.empty())
         canvas.text(x.begin - 6, top + 8, "small quiet", Anchor::end, percent(most, panel.elements));
@@ -39,7 +39,7 @@ void draw_panel(Canvas& canvas, const BarPanel& panel, const Scale& x, double to
         canvas.text(at, base + 16, "small", Anchor::middle, power_label(static_cast<int>(tick)));
     }
     for (const auto& [bin, n] : panel.bins) {
-        const double height = std::max(1.5, panel_height * static_cast<double>(n) / static_cast<double>(most));
+        const double height = std::max(1.5, bars_height * static_cast<double>(n) / static_cast<double>(most));
         const double room = x(bin + 1) - x(bin), gap = std::min(2.0, room / 5);
         canvas.rect(x(bin) + gap / 2, base - height, room - gap, height, "bar",
                     fmt::format("{}: {} ({})", power_label(bin), grouped(n), percent(n, panel.elements)));
@@ -50,16 +50,16 @@ void draw_panel(Canvas& canvas, const BarPanel& panel, const Scale& x, double to
 } // namespace
 
 double draw(Canvas* canvas, const BarFigure& figure, double y) {
-    const double height = header + panel_pitch * static_cast<double>(figure.panels.size()) + footer;
+    const double height = bars_top + bars_pitch * static_cast<double>(figure.panels.size()) + bars_foot;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
     draw_title(*canvas, figure.title, figure.subtitle, y);
     const auto [from, to] = range_of(figure);
     const Scale x{static_cast<double>(from), static_cast<double>(to), left_edge, right_edge};
-    double top = y + header + 24;
+    double top = y + bars_top + 24;
     for (const BarPanel& panel : figure.panels) {
         draw_panel(*canvas, panel, x, top);
-        top += panel_pitch;
+        top += bars_pitch;
     }
     canvas->text((left_edge + right_edge) / 2, y + height - 8, "small quiet", Anchor::middle, figure.x_label);
     canvas->close_group();

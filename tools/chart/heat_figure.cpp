@@ -12,7 +12,7 @@ namespace amp::svg {
 
 namespace {
 
-constexpr double header = 56, legend = 26, guide_row = 15, row_height = 14, footer = 44, name_width = 210;
+constexpr double heat_top = 56, legend = 26, guide_row = 15, row_height = 14, heat_foot = 44, name_width = 210;
 constexpr std::size_t shades = 6, name_columns = 30;
 
 std::size_t shade_of(double value, const HeatFigure& figure) {
@@ -99,12 +99,12 @@ void draw_guides(Canvas& canvas, const HeatFigure& figure, const Scale& x, doubl
 double draw(Canvas* canvas, const HeatFigure& figure, double y) {
     const double guides = guide_row * static_cast<double>(figure.guides.size());
     const double body = row_height * static_cast<double>(figure.rows.size());
-    const double height = header + legend + guides + body + footer;
+    const double height = heat_top + legend + guides + body + heat_foot;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
     draw_title(*canvas, figure.title, figure.subtitle, y);
-    draw_legend(*canvas, figure, y + header + 4);
-    const double top = y + header + legend + guides;
+    draw_legend(*canvas, figure, y + heat_top + 4);
+    const double top = y + heat_top + legend + guides;
     const Scale x{0, static_cast<double>(std::max<std::size_t>(figure.columns.size(), 1)), name_width, right_edge};
     draw_cells(*canvas, figure, x, top);
     draw_guides(*canvas, figure, x, top, top + body);

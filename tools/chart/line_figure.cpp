@@ -13,7 +13,7 @@ namespace amp::svg {
 
 namespace {
 
-constexpr double header = 56, legend_row = 18, above_panel = 52, footer = 34;
+constexpr double lines_top = 56, legend_row = 18, above_panel = 52, lines_foot = 34;
 constexpr std::size_t styles = 10;
 
 struct Axes {
@@ -176,14 +176,15 @@ int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std:
 double draw(Canvas* canvas, const LineFigure& figure, double y) {
     const std::vector<std::string> names = names_of(figure);
     const double legend = legend_row * draw_legend(nullptr, figure, names, 0);
-    const double height =
-        header + legend + (figure.panel_height + above_panel) * static_cast<double>(figure.panels.size()) + footer - 26;
+    const double height = lines_top + legend +
+                          (figure.panel_height + above_panel) * static_cast<double>(figure.panels.size()) + lines_foot -
+                          26;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
     draw_title(*canvas, figure.title, figure.subtitle, y);
-    draw_legend(canvas, figure, names, y + header);
+    draw_legend(canvas, figure, names, y + lines_top);
     const auto [low, high] = range_of(figure);
-    double top = y + header + legend + 12;
+    double top = y + lines_top + legend + 12;
     for (const LinePanel& panel : figure.panels) {
         const Axes axes{{figure.first, std::max(figure.last, figure.first + 1), left_edge, right_edge},
                         {low, high, top + 8 + figure.panel_height, top + 8}};

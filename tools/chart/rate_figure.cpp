@@ -11,7 +11,7 @@ namespace amp::svg {
 
 namespace {
 
-constexpr double header = 84, panel_height = 88, panel_pitch = 136;
+constexpr double rates_top = 84, rates_height = 88, rates_pitch = 136;
 
 /// Decade of the lowest rate worth drawing; rates of 0 lie one step below it, on the panel's base line.
 int lowest_decade(const RateFigure& figure) {
@@ -125,7 +125,7 @@ void draw_legend(Canvas& canvas, const RateFigure& figure, double y) {
 } // namespace
 
 double draw(Canvas* canvas, const RateFigure& figure, double y) {
-    const double height = header + panel_pitch * static_cast<double>(figure.curves.size()) + 8;
+    const double height = rates_top + rates_pitch * static_cast<double>(figure.curves.size()) + 8;
     if (canvas == nullptr) return height;
     canvas->open_group(figure.title);
     draw_title(*canvas, figure.title,
@@ -134,15 +134,15 @@ double draw(Canvas* canvas, const RateFigure& figure, double y) {
                y);
     draw_legend(*canvas, figure, y + 58);
     const int base = lowest_decade(figure) - 1;
-    double top = y + header;
+    double top = y + rates_top;
     for (const RateCurve& curve : figure.curves) {
         const double last = figure.first_log2 + static_cast<double>(curve.underflow.size()) - 1;
         const Panel panel{
             {static_cast<double>(figure.first_log2), std::max(last, figure.first_log2 + 1.0), left_edge, right_edge},
-            {static_cast<double>(base), 0, top + 12 + panel_height, top + 12},
+            {static_cast<double>(base), 0, top + 12 + rates_height, top + 12},
             base};
         draw_panel(*canvas, panel, figure, curve);
-        top += panel_pitch;
+        top += rates_pitch;
     }
     canvas->text((left_edge + right_edge) / 2, y + height - 8, "small quiet", Anchor::middle, "loss scale");
     canvas->close_group();

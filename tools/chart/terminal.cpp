@@ -11,9 +11,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace amp {
+
+std::size_t columns_of_terminal() {
+    winsize size{};
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : terminal_columns;
+}
 
 bool wants_color(std::FILE* stream) {
     const char* no_color = std::getenv("NO_COLOR"); // no-color.org: set and not empty
@@ -160,7 +166,9 @@ void ProgressBar::add(std::uint64_t done) {
     const int filled = std::min(permille, 1000) * room / 1000;
     std::string bar;
     for (int i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
-    print_error(fmt::format("\r{} {:3.0f} %  {}B of {}B", bar, permille / 10.0, short_count(now), short_count(total_)));
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double left = permille == 0 ? 0 : seconds * (1000.0 / permille - 1);
+    print_error(fmt::format("\r{} {:3.0f} %, {:.0f} s left\x1b[K", bar, permille / 10.0, std::max(left, 0.0)));
 }
 
 Watch progress_bars() {

@@ -17,6 +17,9 @@ namespace amp {
 
 inline constexpr std::size_t terminal_columns = 80;
 
+/// Columns of the terminal on standard error, for a line that is rewritten; terminal_columns where it does not say.
+std::size_t columns_of_terminal();
+
 /// Whether escape sequences may be written to `stream`: it is a terminal, not a dumb one, and NO_COLOR is not set.
 bool wants_color(std::FILE* stream);
 

@@ -4,7 +4,9 @@
 
 #include <ampscope/tools/chart/chart.h>
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -32,6 +34,7 @@ Cell count_cell(std::uint64_t n);
 Cell count_cell(double expected);
 /// `part` as a percentage of `whole`; "-" where `whole` is 0.
 Cell share_cell(double part, std::uint64_t whole);
+Cell share_cell(std::uint64_t part, std::uint64_t whole);
 
 struct Heading {
     std::string text;
@@ -50,6 +53,7 @@ struct TableBlock {
     std::vector<std::string> header;     ///< the name of each column
     std::vector<std::vector<Cell>> rows; ///< a cell for each column
     std::size_t text_columns = 1;        ///< the first columns, left-aligned; the others hold numbers, right-aligned
+    bool groups = false;                 ///< rows of one name belong together: a terminal shows the name once
     bool folded = false;                 ///< a long list: shown on a click, and not in a terminal
 };
 struct FigureBlock {
@@ -75,6 +79,13 @@ struct Document {
     }
 };
 
+/// "98 tensors", or "10 of 98 tensors (--worst 0 shows all)".
+std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun);
+
+/// The blocks that `shows`, if there is something in them, and the headings under which there are any.
+std::vector<const Block*> blocks_with_content(std::span<const Block> blocks,
+                                              const std::function<bool(const Block&)>& shows = {});
+
 /// One file: inline SVG and CSS for light, dark, paper and phone; nothing is loaded, and the few lines of script only
 /// sort tables. The same document gives the same bytes.
 std::string html_of(const Document& document);
@@ -83,8 +94,7 @@ std::string html_of(const Document& document);
 std::string markdown_of(const Document& document);
 
 /// Lines of at most 80 columns; escape sequences only if `color`. A table that is too wide shows brief cells, and is
-/// broken into several where that does not help. Of the figures magnitudes are drawn; headings that have nothing to
-/// show are left out.
+/// broken into several where that does not help. Of the figures magnitudes are drawn.
 std::string terminal_of(const Document& document, bool color);
 
 } // namespace amp

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <regex>
 
@@ -79,7 +80,8 @@ for (const table of document.querySelectorAll("table.sorts")) {
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const key = row => row.cells[i].dataset.v ?? row.cells[i].textContent;
       const order = (a, b) => key(a).localeCompare(key(b), "en", {numeric: true});
-      const number = (a, b) => Number(key(a)) - Number(key(b)) || order(a, b);
+      const value = row => Number.isNaN(Number(key(row))) ? -Infinity : Number(key(row));
+      const number = (a, b) => value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : order(a, b);
       const rows = [...body.rows], numeric = rows.some(row => row.cells[i].dataset.v);
       rows.sort(numeric ? number : order);
       if (!up) rows.reverse();
@@ -91,9 +93,14 @@ for (const table of document.querySelectorAll("table.sorts")) {
 
 /// Escaped text with powers of two as people write them: 2^-24 becomes 2 to the superscript -24.
 std::string marked(std::string_view text) {
-    static const std::regex negative("2\\^-([0-9]{1,5})"), positive("2\\^([0-9]{1,5})");
+    static const std::regex negative("2\\^-([0-9]{1,5}(\\.[0-9]+)?)"), positive("2\\^([0-9]{1,5}(\\.[0-9]+)?)");
     const std::string plain = std::regex_replace(escaped(text), negative, "2<sup>−$1</sup>");
     return std::regex_replace(plain, positive, "2<sup>$1</sup>");
+}
+
+/// What a column is sorted by, as JavaScript reads it.
+std::string sort_key(double value) {
+    return std::isinf(value) ? value < 0 ? "-Infinity" : "Infinity" : fmt::format("{}", value);
 }
 
 constexpr std::array<std::string_view, 4> tone_classes = {"", "good", "fair", "bad"};
@@ -105,11 +112,11 @@ std::string attribute_class(bool text, Tone tone) {
 }
 
 /// Writes the blocks one after the other; sections and figures are numbered for their ids.
-class Writer {
+class PageWriter {
   public:
-    explicit Writer(const Document& document) {
+    explicit PageWriter(const Document& document) {
         for (const auto* part : {&document.blocks, &document.appendix})
-            for (const Block& block : *part) std::visit([&](const auto& b) { write(b); }, block);
+            for (const Block* block : blocks_with_content(*part)) std::visit([&](const auto& b) { write(b); }, *block);
     }
     std::string body;
     std::vector<std::string> sections;
@@ -121,9 +128,9 @@ class Writer {
     }
 
     void write(const Heading& h) {
-        if (h.level > 2) return put("<h3>{}</h3>\n", escaped(h.text));
+        if (h.level > 2) return put("<h3>{}</h3>\n", marked(h.text));
         sections.push_back(h.text);
-        put("<h2 id=\"s{}\">{}</h2>\n", sections.size(), escaped(h.text));
+        put("<h2 id=\"s{}\">{}</h2>\n", sections.size(), marked(h.text));
     }
     void write(const Paragraph& p) {
         const std::size_t colon = p.lead ? p.text.find(':') : std::string::npos;
@@ -151,7 +158,7 @@ class Writer {
             put("<tr>");
             for (std::size_t i = 0; i < row.size(); ++i)
                 put("<td{}{}>{}</td>", attribute_class(i < table.text_columns, row[i].tone),
-                    row[i].value ? fmt::format(" data-v=\"{}\"", *row[i].value) : "", marked(row[i].text));
+                    row[i].value ? fmt::format(" data-v=\"{}\"", sort_key(*row[i].value)) : "", marked(row[i].text));
             put("</tr>\n");
         }
         put("</tbody></table></div></figure>\n");
@@ -171,11 +178,12 @@ class Writer {
 } // namespace
 
 std::string html_of(const Document& document) {
-    const Writer writer(document);
+    const PageWriter writer(document);
     std::string contents;
     for (std::size_t i = 0; i < writer.sections.size(); ++i)
         contents += fmt::format("<li><a href=\"#s{}\">{}</a></li>", i + 1, escaped(writer.sections[i]));
-    return fmt::format(R"(<!DOCTYPE html>
+    return fmt::format(
+        R"(<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -188,18 +196,17 @@ std::string html_of(const Document& document) {
 <style>{1}</style>
 </head>
 <body>
-{2}<header><h1>{0}</h1>
-<p class="note">{3}</p></header>
+{2}<header><h1>{0}</h1>{3}</header>
 <main>
 {4}{5}</main>
 <script>{6}</script>
 </body>
 </html>
 )",
-                       escaped(document.title), style, svg_definitions(), escaped(document.subtitle),
-                       contents.empty() ? ""
-                                        : fmt::format("<nav aria-label=\"Contents\"><ul>{}</ul></nav>\n", contents),
-                       writer.body, script);
+        escaped(document.title), style, svg_definitions(),
+        document.subtitle.empty() ? "" : fmt::format("\n<p class=\"note\">{}</p>", marked(document.subtitle)),
+        contents.empty() ? "" : fmt::format("<nav aria-label=\"Contents\"><ul>{}</ul></nav>\n", contents), writer.body,
+        script);
 }
 
 } // namespace amp

@@ -61,9 +61,11 @@ std::string text_of(const FigureBlock& block) {
 } // namespace
 
 std::string markdown_of(const Document& document) {
-    std::string text = fmt::format("# {}\n\n{}\n\n", plain(document.title), plain(document.subtitle));
+    std::string text = fmt::format("# {}\n\n", plain(document.title));
+    if (!document.subtitle.empty()) text += plain(document.subtitle) + "\n\n";
     for (const auto* part : {&document.blocks, &document.appendix})
-        for (const Block& block : *part) text += std::visit([](const auto& b) { return text_of(b); }, block);
+        for (const Block* block : blocks_with_content(*part))
+            text += std::visit([](const auto& b) { return text_of(b); }, *block);
     text.pop_back(); // the last empty line
     return text;
 }

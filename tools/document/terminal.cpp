@@ -27,7 +27,12 @@ class Grid {
         std::vector<Cell> head;
         for (const std::string& name : table.header) head.push_back({name});
         add(head, brief);
-        for (const std::vector<Cell>& row : table.rows) add(row, brief);
+        const std::string* above = nullptr;
+        for (const std::vector<Cell>& row : table.rows) {
+            add(row, brief);
+            if (table.groups && above != nullptr && *above == row.front().text) rows_.back().front().text.clear();
+            above = &row.front().text;
+        }
     }
 
     [[nodiscard]] bool fits() const { return widths_[0] + others() <= terminal_columns; }
@@ -65,7 +70,7 @@ class Grid {
         return std::accumulate(widths_.begin() + 1, widths_.end(), gap * (widths_.size() - 1));
     }
 
-    /// The name of a row, where it is not that of the row above, and the columns [first, last).
+    /// The name of a row, and the columns [first, last).
     [[nodiscard]] std::string line(std::size_t number, std::size_t name, std::size_t first, std::size_t last,
                                    std::size_t text_columns, bool color) const {
         const std::vector<Cell>& row = rows_[number];
@@ -80,8 +85,7 @@ class Grid {
             }
             spaces += gap + (right ? 0 : rest);
         };
-        const bool repeats = number > 1 && row[0].text == rows_[number - 1][0].text;
-        put(repeats ? "" : clipped(row[0].text, name), row[0].tone, name, false);
+        put(clipped(row[0].text, name), row[0].tone, name, false);
         for (std::size_t i = first; i < std::min(last, row.size()); ++i)
             put(row[i].text, row[i].tone, widths_[i], i >= text_columns);
         return out + '\n';
@@ -92,9 +96,9 @@ class Grid {
 };
 
 /// Writes the blocks one after the other, an empty line between two of them.
-class Writer {
+class TerminalWriter {
   public:
-    explicit Writer(bool color) : color_(color) {}
+    explicit TerminalWriter(bool color) : color_(color) {}
     std::string out;
 
     void title(const Document& document) {
@@ -104,11 +108,11 @@ class Writer {
     }
 
     void write(const Heading& h) {
-        while (!headings_.empty() && headings_.back().level >= h.level) headings_.pop_back(); // nothing came of them
-        headings_.push_back(h);
+        begin(After::heading);
+        out += bold(h.text);
     }
     void write(const Paragraph& p) {
-        begin(true);
+        begin(After::paragraph);
         std::string text = wrapped(printable(p.text), p.lead || p.tone != Tone::plain ? gap : 0);
         text.pop_back(); // the end of the line is not coloured
         const std::size_t colon = p.lead ? text.find(':') : std::string::npos;
@@ -116,21 +120,19 @@ class Writer {
         out += inked(text.substr(0, lead), Ink::bold, color_) + inked(text.substr(lead), ink_of(p.tone), color_) + '\n';
     }
     void write(const Bullets& list) {
-        begin();
+        begin(After::other);
         for (const std::string& item : list.items) out += wrapped("- " + printable(item), gap);
     }
     void write(const TableBlock& table) {
-        if (table.folded) return;
-        begin();
+        begin(After::other);
         const Grid whole(table, false);
         out += (whole.fits() ? whole : Grid(table, true)).text(table.text_columns, color_);
         if (!table.caption.empty()) out += wrapped(printable(table.caption));
     }
     void write(const FigureBlock& block) {
-        const auto* const magnitudes = std::get_if<MagnitudeFigure>(&block.figure);
-        if (magnitudes == nullptr) return;
-        begin();
-        out += printable(magnitudes->title) + "\n\n" + magnitude_text(*magnitudes, color_);
+        const MagnitudeFigure& magnitudes = std::get<MagnitudeFigure>(block.figure);
+        begin(After::other);
+        out += printable(magnitudes.title) + "\n\n" + magnitude_text(magnitudes, color_);
         if (!block.caption.empty()) out += wrapped(printable(block.caption));
     }
 
@@ -139,25 +141,33 @@ class Writer {
         return inked(clipped(printable(line), terminal_columns), Ink::bold, color_) + '\n';
     }
 
-    /// What comes before a block: an empty line, except between two paragraphs, and its headings.
-    void begin(bool paragraph = false) {
-        if (!out.empty() && !(paragraph && after_paragraph_ && headings_.empty())) out += '\n';
-        for (const Heading& h : headings_) out += bold(h.text);
-        headings_.clear();
-        after_paragraph_ = paragraph;
+    enum class After { nothing, heading, paragraph, other };
+
+    /// An empty line before a block, except below a heading and between two paragraphs.
+    void begin(After block) {
+        if (!out.empty() && after_ != After::heading && !(block == After::paragraph && after_ == block)) out += '\n';
+        after_ = block;
     }
 
     bool color_;
-    std::vector<Heading> headings_; ///< not written yet, from the highest level down
-    bool after_paragraph_ = false;
+    After after_ = After::nothing;
 };
+
+/// Whether a terminal shows it: long lists and other figures are for pages.
+bool is_shown(const Block& block) {
+    if (const auto* const table = std::get_if<TableBlock>(&block)) return !table->folded;
+    if (const auto* const figure = std::get_if<FigureBlock>(&block))
+        return std::holds_alternative<MagnitudeFigure>(figure->figure);
+    return true;
+}
 
 } // namespace
 
 std::string terminal_of(const Document& document, bool color) {
-    Writer writer(color);
+    TerminalWriter writer(color);
     writer.title(document);
-    for (const Block& block : document.blocks) std::visit([&](const auto& b) { writer.write(b); }, block);
+    for (const Block* block : blocks_with_content(document.blocks, is_shown))
+        std::visit([&](const auto& b) { writer.write(b); }, *block);
     return writer.out;
 }
 

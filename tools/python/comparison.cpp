@@ -2,6 +2,7 @@
 
 #include <ampscope/tools/amp-report/answer.h>
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
@@ -41,8 +42,58 @@ ComparisonFindings findings(const Words& words) {
     });
 }
 
+std::map<std::string, std::uint64_t> by_usual_format(const std::array<std::uint64_t, usual_formats.size()>& counts) {
+    std::map<std::string, std::uint64_t> by;
+    for (std::size_t i = 0; i < counts.size(); ++i) by[std::string(usual_formats[i])] = counts[i];
+    return by;
+}
+
 nb::object json_object(const nlohmann::ordered_json& json) {
     return from_json(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void bind_facts(nb::module_& m) {
+    nb::class_<StepMetrics>(m, "StepMetrics", "A step, as metrics.jsonl has it.")
+        .def_ro("step", &StepMetrics::step)
+        .def_ro("loss", &StepMetrics::loss)
+        .def_ro("scale", &StepMetrics::scale)
+        .def_ro("amax_weight", &StepMetrics::amax_weight)
+        .def_ro("amax_activation", &StepMetrics::amax_activation)
+        .def_ro("found_inf", &StepMetrics::found_inf);
+    nb::class_<RunFacts>(m, "RunFacts", "What run.json says; empty and None where it does not.")
+        .def_ro("tool", &RunFacts::tool)
+        .def_ro("version", &RunFacts::version)
+        .def_ro("model", &RunFacts::model)
+        .def_ro("data", &RunFacts::data)
+        .def_ro("precision", &RunFacts::precision)
+        .def_ro("recipe", &RunFacts::recipe)
+        .def_ro("autocast", &RunFacts::autocast)
+        .def_ro("activation_format", &RunFacts::activation_format)
+        .def_ro("gradient_format", &RunFacts::gradient_format)
+        .def_ro("operands", &RunFacts::operands)
+        .def_ro("loss_scaler", &RunFacts::loss_scaler)
+        .def_ro("optimizer", &RunFacts::optimizer)
+        .def_ro("optimizer_order", &RunFacts::optimizer_order)
+        .def_ro("lr", &RunFacts::lr)
+        .def_ro("beta1", &RunFacts::beta1)
+        .def_ro("beta2", &RunFacts::beta2)
+        .def_ro("eps", &RunFacts::eps)
+        .def_ro("weight_decay", &RunFacts::weight_decay)
+        .def_ro("seed", &RunFacts::seed);
+    nb::class_<GradientCounts>(m, "GradientCounts", "Gradients without the loss scale.")
+        .def_ro("nonzero", &GradientCounts::nonzero)
+        .def_ro("nan", &GradientCounts::nan)
+        .def_prop_ro(
+            "underflow", [](const GradientCounts& c) { return by_usual_format(c.underflow); },
+            "Elements that become zero, by format.", InEnvironment())
+        .def_prop_ro("range", &GradientCounts::range, "Such as '2^-20 to 2^3'.", InEnvironment());
+    nb::class_<TensorRecord>(m, "TensorRecord", "The gradients of one tensor over all steps.")
+        .def_prop_ro("name", text_of(&TensorRecord::name), InEnvironment())
+        .def_prop_ro("layer", text_of(&TensorRecord::layer), InEnvironment())
+        .def_prop_ro(
+            "kind", [](const TensorRecord& t) { return name_of(t.kind); }, InEnvironment())
+        .def_ro("flushed", &TensorRecord::flushed, "Recorded in a format of smaller range: small ones are lost.")
+        .def_ro("counts", &TensorRecord::counts);
 }
 
 void bind_run(nb::module_& m) {
@@ -55,6 +106,8 @@ void bind_run(nb::module_& m) {
         .def_ro("deviation", &Spread::deviation)
         .def_ro("count", &Spread::count);
     nb::class_<RecordedRun>(m, "RecordedRun", "A run, as its folder tells.")
+        .def_prop_ro(
+            "path", [](const RecordedRun& r) { return printed(r.path.string()); }, InEnvironment())
         .def_prop_ro("name", text_of(&RecordedRun::name), InEnvironment())
         .def_prop_ro("label", text_of(&RecordedRun::label), "Its precision.", InEnvironment())
         .def_prop_ro(
@@ -63,8 +116,9 @@ void bind_run(nb::module_& m) {
         .def_prop_ro(
             "result", [](const RecordedRun& r) { return json_object(r.result); }, "Likewise of result.json.",
             InEnvironment())
-        .def_prop_ro(
-            "steps", [](const RecordedRun& r) { return r.steps.size(); }, "How many were logged.", InEnvironment())
+        .def_ro("facts", &RecordedRun::facts)
+        .def_ro("steps", &RecordedRun::steps, "StepMetrics of the steps that were logged.")
+        .def_ro("tensors", &RecordedRun::tensors, "TensorRecord of each, in order of appearance.")
         .def_ro("skipped", &RecordedRun::skipped, "Steps that did not update the weights.")
         .def_ro("lost_updates", &RecordedRun::lost_updates)
         .def_ro("magnitudes", &RecordedRun::magnitudes, "Of all gradients, as a Histogram.")
@@ -81,6 +135,7 @@ void bind_run(nb::module_& m) {
 } // namespace
 
 void bind_comparison(nb::module_& m) {
+    bind_facts(m);
     bind_run(m);
     nb::class_<ComparisonRow>(m, "ComparisonRow", "Runs that differ in the seed only.")
         .def_prop_ro("label", text_of(&ComparisonRow::label), InEnvironment())

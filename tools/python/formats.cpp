@@ -69,6 +69,17 @@ float dot_of(const Array<float>& a, const Array<float>& b, const std::string& a_
     return dot(acc, fa, fb, span_of(a), span_of(b), c);
 }
 
+std::vector<NumberInFormat> stored(const std::string& text, const std::vector<FormatSpec>& wanted,
+                                 const BatchOptions& o) {
+    return store_number(text, wanted, o.policy);
+}
+
+/// A member of FormatFacts, of the format itself.
+template <class Member>
+auto fact(Member FormatFacts::*member) {
+    return [member](const FormatSpec& f) { return format_facts(f).*member; };
+}
+
 std::string representation(const FormatSpec& f) { return std::string("ampscope.format('") + f.name + "')"; }
 
 void bind_format(nb::module_& m) {
@@ -93,10 +104,19 @@ void bind_format(nb::module_& m) {
         .def_prop_ro(
             "epsilon", [](const FormatSpec& f) { return std::ldexp(1.0, -f.fraction_bits); },
             "Distance from 1 to the next value.", InEnvironment())
+        .def_prop_ro("first_overflow", fact(&FormatFacts::first_overflow),
+                     "Halfway from max to the next value that there would be; what is above overflows.",
+                     InEnvironment())
+        .def_prop_ro("tie_overflows", fact(&FormatFacts::tie_overflows), "Whether first_overflow itself does, too.",
+                     InEnvironment())
+        .def_prop_ro("last_to_zero", fact(&FormatFacts::last_to_zero),
+                     "The largest magnitude that becomes zero; None without a zero.", InEnvironment())
+        .def_prop_ro("binades", fact(&FormatFacts::binades), "From the smallest value to max.", InEnvironment())
+        .def_prop_ro("dynamic_range_db", fact(&FormatFacts::dynamic_range_db), InEnvironment())
         .def_prop_ro("has_infinity", &FormatSpec::has_infinity, InEnvironment())
         .def_prop_ro("has_nan", &FormatSpec::has_nan, InEnvironment())
         .def(
-            "facts", [](const FormatSpec& f) { return from_json(format_facts(f, f.bits() <= 8).dump()); },
+            "facts", [](const FormatSpec& f) { return from_json(facts_json(f, f.bits() <= 8).dump()); },
             "Every fact, as amp-format --json prints it; with all values up to 8 bits.", InEnvironment())
         .def(
             "__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; }, nb::is_operator(), equality,
@@ -118,10 +138,23 @@ void bind_format(nb::module_& m) {
     m.attr("profiles") = nb::cast(profile_names);
 }
 
+void bind_stored(nb::module_& m) {
+    nb::class_<NumberInFormat>(m, "NumberInFormat", "What a format makes of a number: see ampscope.store_number().")
+        .def_ro("format", &NumberInFormat::format)
+        .def_ro("code", &NumberInFormat::code)
+        .def_ro("value", &NumberInFormat::value)
+        .def_prop_ro("is_exact", &NumberInFormat::is_exact, InEnvironment())
+        .def_ro("error", &NumberInFormat::error, "value - number; None where a double cannot tell.")
+        .def_ro("relative_error", &NumberInFormat::relative_error)
+        .def_ro("neighbours", &NumberInFormat::neighbours, "Codes of the values below and above; None for NaN.");
+    m.def("store_number", &stored, nb::arg("number"), nb::arg("formats"), nb::arg("policy"), InEnvironment());
+}
+
 } // namespace
 
 void bind_formats(nb::module_& m) {
     bind_format(m);
+    bind_stored(m);
     nb::class_<BatchOptions>(m, "Policy", "How results are rounded; what the keywords of conversions make.")
         .def(nb::init<BatchOptions>());
     m.def("policy", &options_of, nb::arg("rounding") = "", nb::arg("overflow") = "", nb::arg("subnormals") = "",

@@ -2,6 +2,7 @@
 
 #include <ampscope/tools/amp-histogram/report.h>
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
@@ -86,12 +87,41 @@ void bind_counts(nb::module_& m) {
         .def_prop_ro(
             "recommendation", [](const FormatCounts& f) { return recommendation_dict(f.recommendation); },
             "As Histogram.recommend() gives it.", InEnvironment());
-    nb::class_<GateResult>(m, "GateResult", "A limit on the total.")
-        .def_prop_ro(
-            "text", [](const GateResult& g) { return g.gate.text; }, InEnvironment())
+    nb::class_<Gate>(m, "Gate", "A limit on what a format may do to the gradients.")
+        .def_ro("text", &Gate::text, "As it was asked for.")
+        .def_ro("format", &Gate::format)
+        .def_ro("scale", &Gate::scale);
+    nb::class_<GateResult>(m, "GateResult", "A limit on the total, and whether it holds.")
+        .def_ro("gate", &GateResult::gate)
+        .def_prop_ro("empty", &GateResult::empty, "A share of no elements, which does not hold.", InEnvironment())
         .def_ro("part", &GateResult::part)
         .def_ro("whole", &GateResult::whole)
         .def_ro("holds", &GateResult::holds);
+}
+
+void bind_statistics(nb::module_& m) {
+    nb::class_<MagnitudeStatistics>(m, "MagnitudeStatistics", "Magnitudes without the recorded scale.")
+        .def_ro("histogram", &MagnitudeStatistics::histogram)
+        .def_ro("min_nonzero", &MagnitudeStatistics::min_nonzero, "The smallest finite non-zero one; 0 if none.")
+        .def_ro("max", &MagnitudeStatistics::max, "The largest finite one.");
+    nb::class_<DirectedHistogram>(m, "DirectedHistogram", "Elements that rounding may move toward and away from zero.")
+        .def_ro("toward", &DirectedHistogram::toward)
+        .def_ro("away", &DirectedHistogram::away);
+    nb::class_<ClassCounts>(m, "ClassCounts", "The non-zero elements by what a cast makes of them.")
+        .def_ro("underflow", &ClassCounts::underflow)
+        .def_ro("subnormal", &ClassCounts::subnormal)
+        .def_ro("normal", &ClassCounts::normal)
+        .def_ro("overflow", &ClassCounts::overflow);
+    nb::class_<BlockCounts>(m, "BlockCounts", "What three kinds of scales make of blocks in one format.")
+        .def_ro("format", &BlockCounts::format)
+        .def_ro("mx", &BlockCounts::mx, "A power of two for each block, as OCP MX has it.")
+        .def_ro("amax", &BlockCounts::amax, "amax / max for each block.")
+        .def_ro("tensor", &BlockCounts::tensor, "amax / max of the whole tensor.");
+    nb::class_<BlockStatistics>(m, "BlockStatistics", "Blocks of elements that share a scale, with block=N.")
+        .def_ro("blocks", &BlockStatistics::blocks)
+        .def_ro("zero_blocks", &BlockStatistics::zero_blocks, "Blocks without any finite non-zero element.")
+        .def_ro("amax_exponents", &BlockStatistics::amax_exponents, "Blocks by floor(log2 amax).")
+        .def_ro("formats", &BlockStatistics::formats);
 }
 
 void bind_entry(nb::module_& m) {
@@ -106,14 +136,9 @@ void bind_entry(nb::module_& m) {
         .def_ro("shape", &HistogramEntry::shape)
         .def_ro("recorded_scale", &HistogramEntry::recorded_scale, "None where merged tensors differ in it.")
         .def_ro("tensors", &HistogramEntry::tensors, "How many tensors it holds.")
-        .def_prop_ro(
-            "histogram", [](const HistogramEntry& e) { return e.magnitudes.histogram; },
-            "Magnitudes without the recorded scale, as a Histogram.", InEnvironment())
-        .def_prop_ro(
-            "max", [](const HistogramEntry& e) { return e.magnitudes.max; }, "The largest finite magnitude.",
-            InEnvironment())
-        .def_prop_ro(
-            "min_nonzero", [](const HistogramEntry& e) { return e.magnitudes.min_nonzero; }, InEnvironment())
+        .def_ro("magnitudes", &HistogramEntry::magnitudes)
+        .def_ro("directed", &HistogramEntry::directed, "Filled for roundings that are not to nearest.")
+        .def_ro("blocks", &HistogramEntry::blocks)
         .def_ro("unscaled", &HistogramEntry::unscaled, "CastCounts at scale 1, one for each format.")
         .def_prop_ro(
             "own", [](const HistogramEntry& e) { return by_cast(e.own); },
@@ -127,6 +152,7 @@ void bind_entry(nb::module_& m) {
 
 void bind_histogram(nb::module_& m) {
     bind_counts(m);
+    bind_statistics(m);
     bind_entry(m);
     nb::class_<Asked>(m, "HistogramFindings",
                       "What formats make of recorded gradients: see ampscope.histogram_findings().")

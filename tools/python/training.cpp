@@ -20,7 +20,7 @@ nb::object train(const std::vector<std::string>& words) {
     if (options.explain || options.memory || !options.evaluate.empty() || !options.json.empty())
         throw std::invalid_argument("train: explain, memory, evaluate and json are the command's alone");
     const Dataset data = dataset_of(options, options.runs.front());
-    Experiment experiment(options.runs, data, options.experiment, origin());
+    Experiment experiment(options.runs, data, options.experiment, origin_of("amp-train"));
     for (const auto& lines : {options.notes, experiment.warnings()})
         for (const std::string& line : lines)
             if (PyErr_WarnEx(PyExc_RuntimeWarning, line.c_str(), 2) != 0) throw nb::python_error();
@@ -31,7 +31,7 @@ nb::object train(const std::vector<std::string>& words) {
         }
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
-    return from_json(outcome_json(finish(experiment, options.experiment), data, options.experiment));
+    return from_json(json_text(json_of(finish(experiment, options.experiment), data, options.experiment)));
 }
 
 } // namespace

@@ -53,9 +53,21 @@ std::string about_eps(const AdamFindings& f) {
            fmt::format(" It mutes {}{}.", fmt::join(muted, ", "), n > 3 ? fmt::format(" and {} more", n - 3) : "");
 }
 
+/// Steps that even FP32 state leaves NaN or infinite.
+std::uint64_t broken_steps(const AdamEffects& e, const AdamQuestion& question) {
+    return e.states.front().eps[question.usual_eps].nonfinite;
+}
+
+bool nothing_known(const AdamEffects& e, const AdamQuestion& question) {
+    return e.nonzero == 0 || broken_steps(e, question) == e.elements;
+}
+
 std::string about_states(const AdamFindings& f) {
     const AdamEffects& e = f.total;
     std::string text;
+    if (const std::uint64_t broken = broken_steps(e, f.question); broken > 0)
+        text = fmt::format(" {} of the steps are NaN or infinite with state in FP32 already.",
+                           percent(broken, e.elements));
     for (std::size_t s = 1; s < e.states.size(); ++s) {
         const StateEffects& state = e.states[s];
         const double broken = share(state.eps[f.question.usual_eps].nonfinite, e.elements);
@@ -90,7 +102,9 @@ std::string about_weights(const AdamFindings& f) {
 void advise(AdamFindings& findings) {
     for (AdamTensor& t : findings.tensors) t.muted_from = muting_eps(findings.question, t.effects);
     findings.muted_from = muting_eps(findings.question, findings.total);
-    findings.advice = "Advice: " + about_eps(findings) + about_states(findings) + about_weights(findings);
+    if (nothing_known(findings.total, findings.question))
+        findings.advice = "Advice: none, as no gradient is finite and not zero.";
+    else findings.advice = "Advice: " + about_eps(findings) + about_states(findings) + about_weights(findings);
 }
 
 } // namespace amp::detail

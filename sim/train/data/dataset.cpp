@@ -145,6 +145,12 @@ Dataset modular_data(std::int64_t p) {
     return d;
 }
 
+Dataset own_data(const std::string& model, std::uint64_t seed, std::int64_t modulus) {
+    if (model == "gpt") return modular_data(modulus);
+    if (model == "linear") return regression_data(seed);
+    return digits_data();
+}
+
 Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
     constexpr std::uint64_t longest_text = 256 << 20; // the tokens take four times as much memory
     const std::string bytes = TextFile(path, Pipe::accepted).rest(longest_text);

@@ -15,6 +15,9 @@ Dataset digits_data();
 /// Sequences "a + b =" with the answer (a + b) mod p as the target of the last token: all pairs, one in five for
 /// validation.
 Dataset modular_data(std::int64_t p);
+/// The data that a model is trained on unless other data are given: sums modulo `modulus` for gpt, regression for
+/// linear, digits for the others.
+Dataset own_data(const std::string& model, std::uint64_t seed, std::int64_t modulus = 31);
 /// The bytes of a text in windows of `context` bytes; each byte is the target of those before it. The vocabulary is the
 /// bytes that occur. The last tenth is for validation. Throws FileError.
 Dataset text_data(const std::filesystem::path& file, std::int64_t context);

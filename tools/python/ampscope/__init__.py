@@ -12,7 +12,7 @@ from ._ampscope import (AdamFindings, ComparisonFindings, DiffFindings, Format, 
                         loss_scalers, optimizers, precisions, profiles)
 from ._autocast import autocast, autocast_rule
 from ._chart import Picture, lines
-from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, sub
+from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, store_number, sub
 from ._display import facts
 from ._findings import (adam_findings, comparison_findings, diff_findings, histogram_findings,
                         loss_scale_findings)
@@ -35,4 +35,5 @@ __all__ = ["AdamFindings", "Answer", "ComparisonFindings", "DiffFindings", "Form
            "add", "amp_adam", "amp_diff", "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops",
            "autocast_rule", "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma",
            "format", "formats", "histogram", "histogram_findings", "lines", "loss_scale_findings", "loss_scalers",
-           "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "sqrt", "sub", "train"]
+           "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "sqrt", "store_number",
+           "sub", "train"]

@@ -1,7 +1,7 @@
 """Conversions and arithmetic of whole arrays."""
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol, TypeVar
+from typing import Any, Callable, Iterable, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,17 @@ def encode(x: npt.ArrayLike, format: _ampscope.Format | str, *, dtype: Any = Non
 def decode(codes: npt.ArrayLike, format: _ampscope.Format | str, *, threads: int = 0) -> npt.NDArray[np.float32]:
     """The values of codes, exactly, as FP32; bits of a code beyond the format's are ignored. NaN is canonical."""
     return _ampscope.decode(as_format(format), as_codes(codes), threads)
+
+
+@_documented
+def store_number(number: str | float, formats: Iterable[_ampscope.Format | str] | None = None,
+                 **policy: Any) -> list[_ampscope.NumberInFormat]:
+    """What each format makes of one number: code, value, error and neighbours. The number is a float, or text of any
+    length ("0.1", "0x1.8p-3", "inf"), which each format rounds only once; formats: all of ampscope.formats.
+    """
+    wanted = [as_format(format) for format in (_ampscope.formats if formats is None else formats)]
+    return _ampscope.store_number(number if isinstance(number, str) else float(number).hex(), wanted,
+                                  _ampscope.policy(**policy))
 
 
 def _operation(name: str, meaning: str) -> _Operation:

@@ -34,7 +34,7 @@ def histogram_findings(*paths: str | os.PathLike[str], **options: Any) -> Histog
     """Which gradients in files and folders underflow or overflow in which format; the options are those of
     amp-histogram: histogram_findings("run/", format="fp16,e5m2", by="layer"). frame(): tensor, format and scale. What
     cannot be read is in errors. Ctrl-C ends it. Raises ValueError for options that mean nothing."""
-    return _ampscope.histogram_findings(command_of(paths, options))
+    return _ampscope.histogram_findings(command_of(paths_or_sample(paths, options), options))
 
 
 def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> ComparisonFindings:
@@ -44,11 +44,11 @@ def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> Compa
 
 
 def _cast_rows(f):
-    tensors = f.tensors  # made anew each time
-    return Table({"tensor": (t := tensors[i]).name, "step": t.step, "kind": t.kind, "elements": t.histogram.count,
-                  "zero": t.histogram.zero, "nan": t.histogram.nan, "inf": t.histogram.inf, "format": format,
-                  "scale": scale, "underflow": n.underflow, "subnormal": n.subnormal, "normal": n.normal,
-                  "overflow": n.overflow} for i, format, scale, n in f.rows())
+    tensors = [(t.name, t.step, t.kind, t.magnitudes.histogram) for t in f.tensors]
+    return Table({"tensor": name, "step": step, "kind": kind, "elements": h.count, "zero": h.zero, "nan": h.nan,
+                  "inf": h.inf, "format": format, "scale": scale, "underflow": n.underflow, "subnormal": n.subnormal,
+                  "normal": n.normal, "overflow": n.overflow}
+                 for i, format, scale, n in f.rows() for name, step, kind, h in [tensors[i]])
 
 
 def _precision_rows(f):

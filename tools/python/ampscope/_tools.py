@@ -66,6 +66,14 @@ def command_of(paths, options):
     return [os.fsencode(word) for word in [*map(str, paths), *words_of(options)]]
 
 
+def paths_or_sample(paths, options):
+    """The paths; without any the sample gradients, which are the labs'."""
+    if paths or options.get("merge"):
+        return paths
+    from .labs import data
+    return (data("deep_tanh"),)
+
+
 def _ask(tool, paths, options):
     """What a tool says that is part of the module. Ctrl-C ends it."""
     text, lines = tool(command_of(paths, options))
@@ -79,7 +87,7 @@ def amp_histogram(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     """What amp-histogram says of gradients in files and folders: amp_histogram("run/", format="fp16,e5m2", by="layer").
     rows(): tensor, step, format and scale, and what the cast makes of the non-zero elements. Inputs that cannot be read
     are in ["errors"]. Raises OSError where none can, ValueError for options that mean nothing."""
-    return _ask(_ampscope.amp_histogram, paths, options)
+    return _ask(_ampscope.amp_histogram, paths_or_sample(paths, options), options)
 
 
 def amp_loss_scale(*paths: str | os.PathLike[str], **options: Any) -> Answer:

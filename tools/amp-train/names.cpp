@@ -1,0 +1,41 @@
+#include <ampscope/tools/amp-train/options.h>
+
+#include <fmt/format.h>
+
+namespace amp::train_tool {
+
+namespace {
+
+std::string list_of_accumulators() {
+    std::string text = "Accumulators:\n";
+    for (const HardwareRow& row : hardware_rows) {
+        text += fmt::format("  {:<22}{}; {}", row.name, row.operands, name_of(row.evidence));
+        if (!row.acc16.empty()) text += fmt::format("; -acc16: {}", row.acc16);
+        if (!row.note.empty()) text += fmt::format("; {}", row.note);
+        text += "\n";
+    }
+    return text + "  exact                 any; the whole sum is rounded once, to FP32\n"
+                  "  pairwise              any; FP32 products, added as a tree\n"
+                  "  kahan                 any; FP32 products, added with Kahan's correction\n"
+                  "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
+                  "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
+                  "operands.\n";
+}
+
+} // namespace
+
+std::string list_of_names() {
+    std::string text = "Precisions:\n";
+    for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    text += "Models:\n";
+    for (const ModelRow& row : models()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    text += "Optimizers:\n";
+    for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    text += "Loss scalers:\n";
+    for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    text += "Scaling recipes (scaling=NAME):\n";
+    for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    return text + list_of_accumulators();
+}
+
+} // namespace amp::train_tool
