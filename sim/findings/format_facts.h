@@ -32,9 +32,10 @@ struct NumberInFormat {
     FormatSpec format;
     std::uint32_t code = 0;
     double value = 0;
-    Flags flags{};                          ///< the IEEE 754 exceptions that rounding raised
-    std::optional<double> error{};          ///< value - number; none: not finite, or too small for a double to tell
-    std::optional<double> relative_error{}; ///< error / |number|; none: the number is 0
+    Flags flags{}; ///< the IEEE 754 exceptions that rounding raised
+    /// value - number; none for 0, if either is not finite, and where it is too small for a double.
+    std::optional<double> error{};
+    std::optional<double> relative_error{}; ///< error / |number|
     std::optional<Kind> in_place_of{};      ///< NaN or infinity, which the format lacks
     /// Codes of the neighbours below and above; none for NaN.
     std::optional<std::pair<std::uint32_t, std::uint32_t>> neighbours{};
@@ -48,6 +49,6 @@ Unpacked parse_number(const std::string& text);
 
 /// The number, given as text, in each of the formats. Throws as parse_number().
 std::vector<NumberInFormat> store_number(const std::string& text, const std::vector<FormatSpec>& wanted,
-                                       const Policy& policy = {});
+                                         const Policy& policy = {});
 
 } // namespace amp

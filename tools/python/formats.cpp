@@ -144,7 +144,7 @@ void bind_stored(nb::module_& m) {
         .def_ro("code", &NumberInFormat::code)
         .def_ro("value", &NumberInFormat::value)
         .def_prop_ro("is_exact", &NumberInFormat::is_exact, InEnvironment())
-        .def_ro("error", &NumberInFormat::error, "value - number; None where a double cannot tell.")
+        .def_ro("error", &NumberInFormat::error, "value - number; None for 0, and where a double cannot tell.")
         .def_ro("relative_error", &NumberInFormat::relative_error)
         .def_ro("neighbours", &NumberInFormat::neighbours, "Codes of the values below and above; None for NaN.");
     m.def("store_number", &stored, nb::arg("number"), nb::arg("formats"), nb::arg("policy"), InEnvironment());

@@ -1,6 +1,9 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/tools/amp-train/report.h>
+#include <ampscope/tools/output.h>
+
+#include <nlohmann/json.hpp>
 
 namespace amp::python {
 

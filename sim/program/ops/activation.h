@@ -1,5 +1,5 @@
 // The activation functions. To add one, add an enumerator with its facts here and its functions in
-// sim/backend/kernels/activation.h.
+// sim/backend/kernels/activation.h; tests take its definition from tests/reference_ops.h.
 #pragma once
 
 #include <ampscope/sim/program/ops/op.h>

@@ -7,7 +7,7 @@ from typing import Any
 from . import _ampscope
 from ._ampscope import AdamFindings, ComparisonFindings, DiffFindings, HistogramFindings, LossScaleFindings
 from ._conversions import quantize
-from ._tools import Table, command_of
+from ._tools import Table, command_of, paths_or_sample
 
 
 def adam_findings(path: str | os.PathLike[str], **options: Any) -> AdamFindings:
