@@ -49,7 +49,8 @@ class Room {
     Room& operator=(const Room&) = delete;
 
   private:
-    static constexpr std::size_t size = std::size_t{32} << 20; // for some threads malloc reserves 64 MiB
+    static constexpr std::size_t size = std::size_t{96}
+                                        << 20; // malloc may reserve 64 MiB for a thread, work takes some
     void* begin_;
 };
 
