@@ -13,7 +13,7 @@
 
 namespace amp::test {
 
-using oracle::Context, oracle::Facts, oracle::Op, oracle::Outcome;
+using oracle::Context, oracle::Facts;
 
 inline constexpr std::array roundings = {Rounding::nearest_even, Rounding::nearest_away, Rounding::toward_zero,
                                          Rounding::down,         Rounding::up,           Rounding::to_odd,
@@ -149,23 +149,24 @@ inline std::array<std::uint32_t, 3> hard_operands(const FormatSpec& f, std::uint
 }
 
 /// The operation of formats/arithmetic.h that the oracle calls `op`.
-inline Outcome run(Arithmetic& arithmetic, Op op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+inline oracle::Outcome run(Arithmetic& arithmetic, oracle::Op op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
     arithmetic.flags = {};
     const std::uint32_t code = [&] {
         switch (op) {
-        case Op::add: return arithmetic.add(a, b);
-        case Op::sub: return arithmetic.sub(a, b);
-        case Op::mul: return arithmetic.mul(a, b);
-        case Op::div: return arithmetic.div(a, b);
-        case Op::remainder: return arithmetic.remainder(a, b);
-        case Op::sqrt: return arithmetic.sqrt(a);
-        case Op::fma: return arithmetic.fma(a, b, c);
-        case Op::round: return arithmetic.round_to_integral(a);
-        case Op::round_exact: return arithmetic.round_to_integral(a, true);
-        case Op::min: return arithmetic.min(a, b);
-        case Op::max: return arithmetic.max(a, b);
-        case Op::min_number: return arithmetic.min_number(a, b);
-        case Op::max_number: break;
+            using enum oracle::Op;
+        case add: return arithmetic.add(a, b);
+        case sub: return arithmetic.sub(a, b);
+        case mul: return arithmetic.mul(a, b);
+        case div: return arithmetic.div(a, b);
+        case remainder: return arithmetic.remainder(a, b);
+        case sqrt: return arithmetic.sqrt(a);
+        case fma: return arithmetic.fma(a, b, c);
+        case round: return arithmetic.round_to_integral(a);
+        case round_exact: return arithmetic.round_to_integral(a, true);
+        case min: return arithmetic.min(a, b);
+        case max: return arithmetic.max(a, b);
+        case min_number: return arithmetic.min_number(a, b);
+        case max_number: break;
         }
         return arithmetic.max_number(a, b);
     }();
@@ -173,8 +174,8 @@ inline Outcome run(Arithmetic& arithmetic, Op op, std::uint32_t a, std::uint32_t
 }
 
 /// Checks one operation under one policy against the oracle.
-inline void check(const FormatSpec& format, const Facts& facts, const Policy& policy, std::uint32_t random, Op op,
-                  std::uint32_t a, std::uint32_t b, std::uint32_t c, Tally& tally) {
+inline void check(const FormatSpec& format, const Facts& facts, const Policy& policy, std::uint32_t random,
+                  oracle::Op op, std::uint32_t a, std::uint32_t b, std::uint32_t c, Tally& tally) {
     Arithmetic arithmetic{format, policy, random};
     tally.expect(run(arithmetic, op, a, b, c), oracle::apply({facts, policy, random}, op, a, b, c), [&] {
         return fmt::format("{} {} {:#x} {:#x} {:#x} {}", facts.name, oracle::op_names[int(op)], a, b, c,

@@ -16,7 +16,7 @@ inline Outcome run(const std::string& arguments, const std::string& before = "")
     return run_command(before + " " AMP_HISTOGRAM " " + arguments);
 }
 
-inline std::string sample(const std::string& file = "") { return std::string(SAMPLE_GRADIENTS) + "/" + file; }
+inline std::string sample(const std::string& file = "") { return std::string(AMP_SAMPLE) + "/" + file; }
 inline const std::array<std::string, 3> sample_files = {
     "deep_tanh/step_000000.safetensors", "deep_tanh/step_000050.safetensors", "digits_cnn/step_000600.safetensors"};
 

@@ -6,6 +6,7 @@
 
 using namespace amp;
 using namespace amp::test;
+using oracle::Op;
 
 TEST_CASE("fma, all triples of the 8-bit formats") {
     for (const char* name : {"e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz"}) {

@@ -18,6 +18,8 @@ using namespace amp::test;
 
 namespace {
 
+using oracle::Op;
+
 constexpr std::uint64_t all = std::uint64_t{1} << 32;
 
 // Feature bits by number: the names that __builtin_cpu_supports knows differ between compilers.
@@ -115,7 +117,7 @@ __attribute__((target("fma"))) std::uint32_t fp32_op(std::uint32_t a, std::uint3
 }
 
 /// Result and flags of `machine` in the i-th of the processor's four rounding modes.
-Outcome on_machine(auto machine, std::uint64_t mode, const std::array<std::uint32_t, 3>& operands) {
+oracle::Outcome on_machine(auto machine, std::uint64_t mode, const std::array<std::uint32_t, 3>& operands) {
     const unsigned saved = _mm_getcsr();
     _mm_setcsr(0x1f80 | static_cast<unsigned>(mode) << 13);
     volatile std::uint32_t a = operands[0]; // volatile keeps the operation between the two control words
@@ -149,7 +151,7 @@ void prove_flags(std::string_view name, Op op, auto machine) {
             if (op == Op::fma && implementation_defined(f, operands)) return;
             const std::uint64_t mode = mix(i) >> 62;
             Arithmetic arithmetic{f, {.rounding = modes[mode]}};
-            Outcome want = on_machine(machine, mode, operands);
+            oracle::Outcome want = on_machine(machine, mode, operands);
             want.code = one_nan(f, want.code);
             tally.expect(run(arithmetic, op, operands[0], operands[1], operands[2]), want, [&] {
                 return fmt::format("{:#x} {:#x} {:#x} mode {}", operands[0], operands[1], operands[2], mode);

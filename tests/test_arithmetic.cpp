@@ -9,6 +9,8 @@ using namespace amp::test;
 
 namespace {
 
+using oracle::Op;
+
 constexpr Op binary_ops[] = {Op::add, Op::sub, Op::mul,        Op::div,       Op::remainder,
                              Op::min, Op::max, Op::min_number, Op::max_number};
 

@@ -17,7 +17,7 @@ void check_encode(const FormatSpec& format, const Facts& facts, T x, const Polic
                   Tally& tally) {
     Flags flags;
     const std::uint32_t code = encode(format, x, policy, random, flags);
-    tally.expect(Outcome{code, flags.bits}, oracle::convert({facts, policy, random}, oracle::read(x)),
+    tally.expect(oracle::Outcome{code, flags.bits}, oracle::convert({facts, policy, random}, oracle::read(x)),
                  [&] { return fmt::format("{} of {} {}", facts.name, Tally::show(x), describe(policy, random)); });
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("conversions between any two formats") {
                   for (const Policy& policy : {Policy{}, policy_at(h % policy_count)}) {
                       Flags flags;
                       const std::uint32_t got = convert(source, code, f, policy, random_word(h), flags);
-                      tally.expect(Outcome{got, flags.bits},
+                      tally.expect(oracle::Outcome{got, flags.bits},
                                    oracle::convert({facts, policy, random_word(h)}, oracle::read(from, code)), [&] {
                                        return fmt::format("{} {:#x} to {} {}", from.name, code, facts.name,
                                                           describe(policy, random_word(h)));

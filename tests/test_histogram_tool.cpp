@@ -1,5 +1,5 @@
 // The real amp-histogram, run as its users run it. The golden terminal output is rewritten by
-//   AMPSCOPE_UPDATE_GOLDEN=1 build/dev/bin/test_histogram_tool
+//   AMPSCOPE_UPDATE_GOLDEN=1 ctest --preset default -R histogram_tool
 #include "histogram_tool.h"
 
 #include <ampscope/sim/base/text.h>

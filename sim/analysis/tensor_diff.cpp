@@ -16,16 +16,16 @@ struct Precision {
     Unpacked least_ulp{};
 };
 
-Unpacked power_of_two(int exponent) {
+Unpacked exact_power_of_two(int exponent) {
     return normalised({.kind = Kind::finite, .exponent = exponent, .significand = 1});
 }
 
 Precision precision_of(DType dtype) {
     const DTypeInfo& type = info(dtype);
-    if (type.kind == NumberKind::float64) return {52, power_of_two(-1074)};
-    if (type.format.empty()) return {type.bits - 1, power_of_two(0)}; // integers
+    if (type.kind == NumberKind::float64) return {52, exact_power_of_two(-1074)};
+    if (type.format.empty()) return {type.bits - 1, exact_power_of_two(0)}; // integers
     const FormatSpec f = format(type.format);
-    return {f.fraction_bits, power_of_two(f.min_subnormal_exponent())};
+    return {f.fraction_bits, exact_power_of_two(f.min_subnormal_exponent())};
 }
 
 Precision coarser(const Precision& a, const Precision& b) {
@@ -73,7 +73,7 @@ class Pairing {
     }
     /// The unit in the last place at the magnitude of x.
     [[nodiscard]] Unpacked ulp_at(const Unpacked& x) const {
-        const Unpacked ulp = power_of_two(x.exponent + 63 - precision_.fraction_bits);
+        const Unpacked ulp = exact_power_of_two(x.exponent + 63 - precision_.fraction_bits);
         return is_smaller(ulp, precision_.least_ulp) ? precision_.least_ulp : ulp;
     }
     [[nodiscard]] double a_scale() const { return a_scale_; }
