@@ -105,6 +105,7 @@ TEST_CASE("errors are stated where a double can hold them") {
     CHECK(tenth["error"] == 0.0999755859375 - 0.1);
     CHECK(tenth["relative_error"] == (0.0999755859375 - 0.1) / 0.1);
     CHECK(row("--format fp16 1.5")["error"] == 0.0);
+    CHECK(json_of("--format all 1.5") == json_of("1.5"));
     CHECK_FALSE(row("--format fp16 1.00000000000000000001").contains("error"));
     CHECK_FALSE(row("--format fp16 1e-400").contains("error"));
     CHECK(row("--format fp16 --rounding up 1e-400")["error"] == std::ldexp(1, -24));

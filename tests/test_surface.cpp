@@ -153,6 +153,7 @@ TEST_CASE("one table of exit codes, in the manual and in every --help") {
         const std::string help = run_command(path_of(tool) + " --help").out;
         CHECK(help.ends_with("\n" + table));
         CHECK(help.find("Exit code", 0) == help.size() - table.size());
+        for (const std::string& line : lines_of(help)) CHECK_MESSAGE(line.size() <= 80, line);
     }
 }
 

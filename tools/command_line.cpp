@@ -4,6 +4,7 @@
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
 #include <ampscope/sim/io/write.h>
+#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -126,6 +127,14 @@ class OptionsFile : public CLI::ConfigBase {
     std::string text_;
 };
 
+/// Help in at most 80 columns.
+class FoldedHelp final : public CLI::Formatter {
+  public:
+    std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+        return folded(Formatter::make_help(app, std::move(name), mode));
+    }
+};
+
 template <class T>
 std::optional<T> number_of(std::string_view text) {
     if (text.starts_with('+')) text.remove_prefix(1);
@@ -140,6 +149,7 @@ std::optional<T> number_of(std::string_view text) {
 CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& examples)
     : CLI::App(description, name) {
     footer(examples + "\n" + exit_codes);
+    formatter(std::make_shared<FoldedHelp>());
     set_version_flag("--version", name + " " AMPSCOPE_VERSION);
 }
 

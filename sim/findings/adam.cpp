@@ -203,6 +203,17 @@ std::string_view name_of(AdamBasis basis) {
     return names[static_cast<std::size_t>(basis)];
 }
 
+std::vector<const AdamTensor*> AdamFindings::most_muted_first() const {
+    std::vector<const AdamTensor*> ranked;
+    for (const AdamTensor& t : tensors) ranked.push_back(&t);
+    std::ranges::stable_sort(ranked, {}, [this](const AdamTensor* t) {
+        const AdamEffects& e = t->effects;
+        const auto decided = static_cast<double>(e.states.front().eps[question.usual_eps].dominated);
+        return std::pair(e.nonzero == 0 ? 0 : -decided / static_cast<double>(e.nonzero), e.root.median());
+    });
+    return ranked;
+}
+
 AdamOptions standard_adam_options() {
     AdamOptions options;
     for (int k = 4; k <= 15; ++k) options.eps.push_back(std::stod("1e-" + std::to_string(k)));

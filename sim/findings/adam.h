@@ -62,6 +62,9 @@ struct AdamFindings {
     [[nodiscard]] bool is_exact() const { return basis == AdamBasis::recorded || basis == AdamBasis::contiguous; }
     /// The eps in use, which the advice is about.
     [[nodiscard]] double usual_eps() const { return question.eps[question.usual_eps]; }
+    /// The tensors for most of whose elements the eps in use decides the step come first; of equal ones those with
+    /// smaller gradients.
+    [[nodiscard]] std::vector<const AdamTensor*> most_muted_first() const;
 };
 
 /// Runs the optimizer over the recorded gradients of weights up to the examined step, and counts what eps and each

@@ -215,6 +215,17 @@ std::string_view name_of(DiffOrigin origin) {
     return names[static_cast<std::size_t>(origin)];
 }
 
+std::vector<const PairedTensor*> DiffFindings::farthest_first() const {
+    std::vector<const PairedTensor*> ranked;
+    for (const PairedTensor& pair : pairs)
+        if (pair.diff.differing() > 0) ranked.push_back(&pair);
+    std::ranges::stable_sort(ranked, {}, [](const PairedTensor* p) {
+        const double worst = p->diff.worst.empty() ? p->diff.max_ulps : p->diff.worst.front().ulps;
+        return std::pair(-worst, -p->diff.relative_norm());
+    });
+    return ranked;
+}
+
 const PairedTensor* DiffFindings::first() const {
     const auto found = std::ranges::find_if(pairs, [](const PairedTensor& p) { return p.diff.differing() > 0; });
     return found == pairs.end() ? nullptr : &*found;

@@ -57,6 +57,9 @@ struct DiffFindings {
 
     /// The first pair that differs; null if none does.
     [[nodiscard]] const PairedTensor* first() const;
+    /// The pairs that differ, those with the element farthest apart in ulps first; of equal ones the larger norm of the
+    /// difference.
+    [[nodiscard]] std::vector<const PairedTensor*> farthest_first() const;
 };
 
 /// Compares the tensors of two files, folders or run folders. They are paired by file, name and step; those left by

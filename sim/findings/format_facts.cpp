@@ -64,7 +64,7 @@ Unpacked parse_number(const std::string& text) {
 }
 
 std::vector<NumberInFormat> store_number(const std::string& text, const std::vector<FormatSpec>& wanted,
-                                       const Policy& policy) {
+                                         const Policy& policy) {
     const Unpacked x = parse_number(text);
     const double wide = std::strtod(text.c_str(), nullptr);
     std::vector<NumberInFormat> all;

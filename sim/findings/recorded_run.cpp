@@ -104,6 +104,13 @@ class RunReader {
         if (const auto said = run_.result.find("warnings"); said != run_.result.end() && said->is_array())
             for (const Json& line : *said)
                 if (line.is_string()) run_.remarks.push_back(run_.name + ": " + line.get<std::string>());
+        if (const auto found = run_.result.find("departures"); found != run_.result.end() && found->is_object())
+            for (const auto& [kind, d] : found->items()) {
+                const std::optional<double> error = number_at(d, "/error");
+                if (kind == "error" && !error) continue; // the first inf and NaN tell
+                run_.departures.push_back({kind, text_at(d, "/tensor"), text_at(d, "/op"), number_at(d, "/step"),
+                                           kind == "error" ? error : std::nullopt});
+            }
     }
 
     void read_steps(const Progress& progress) {
@@ -298,6 +305,24 @@ std::optional<std::int64_t> RecordedRun::broken_at() const {
     const auto found =
         std::ranges::find_if(steps, [](const StepMetrics& m) { return m.loss && !std::isfinite(*m.loss); });
     return found == steps.end() ? std::nullopt : std::optional(found->step);
+}
+
+std::vector<const TensorRecord*> RecordedRun::most_underflow_first() const {
+    std::vector<const TensorRecord*> ranked;
+    for (const TensorRecord& t : tensors) ranked.push_back(&t);
+    std::ranges::stable_sort(ranked, std::greater<>(),
+                             [](const TensorRecord* t) { return t->counts.zeroed(0).rate(); });
+    return ranked;
+}
+
+std::vector<const ScaledTensor*> RecordedRun::most_saturated_first() const {
+    std::vector<const ScaledTensor*> ranked;
+    for (const ScaledTensor& t : scaled_tensors)
+        if (t.saturated + t.underflow > 0) ranked.push_back(&t);
+    std::ranges::stable_sort(ranked, std::greater<>(), [](const ScaledTensor* t) {
+        return std::pair(Share{t->saturated, t->nonzero}.rate(), Share{t->underflow, t->nonzero}.rate());
+    });
+    return ranked;
 }
 
 bool RecordedRun::flushed() const { return std::ranges::any_of(tensors, &TensorRecord::flushed); }

@@ -75,6 +75,12 @@ struct ScaledTensor {
     double amax = 0; ///< largest magnitude over all steps
 };
 
+/// Where a run first left the reference, as the trainer saw it (result.json).
+struct RecordedDeparture {
+    std::string kind, tensor, op;      ///< kind: a name of departure_names
+    std::optional<double> step, error; ///< error relative to the reference's tensor; none unless the kind is "error"
+};
+
 struct RecordedRun {
     std::filesystem::path path;
     std::string name;                             ///< name in findings
@@ -91,6 +97,7 @@ struct RecordedRun {
     std::vector<std::string> formats;                  ///< formats of casts under a scale, in order of appearance
     std::vector<std::vector<ScaledCasts>> scaled;      ///< counts by index in `formats` and column
     std::vector<ScaledTensor> scaled_tensors;
+    std::vector<RecordedDeparture> departures; ///< one of each kind; none where no reference ran beside it
     std::vector<SourceFile> files;
     std::vector<std::string> errors; ///< one line for each damaged file of gradients
     std::vector<std::string> warnings;
@@ -100,6 +107,10 @@ struct RecordedRun {
     [[nodiscard]] std::optional<double> final_loss() const;
     /// The first step with an infinite or NaN loss.
     [[nodiscard]] std::optional<std::int64_t> broken_at() const;
+    /// Tensors that lose most in FP16 without a loss scale first.
+    [[nodiscard]] std::vector<const TensorRecord*> most_underflow_first() const;
+    /// Casts under a scale that saturate or lose elements, those that saturate most first.
+    [[nodiscard]] std::vector<const ScaledTensor*> most_saturated_first() const;
     [[nodiscard]] bool flushed() const; ///< whether some gradients were recorded in a format of smaller range than FP32
 };
 

@@ -15,7 +15,8 @@ constexpr const char* examples = R"(Examples:
   amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
   amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
 
-Each state format holds Adam's m and v; weights are the formats in which an update may be lost, m and v then in FP32.)";
+Each state format holds Adam's m and v; weights are the formats in which an
+update may be lost, m and v then in FP32.)";
 
 std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
     std::vector<FormatSpec> specs;

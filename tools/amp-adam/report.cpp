@@ -94,16 +94,7 @@ std::string lost_text(const AdamFindings& f) {
 }
 
 TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
-    std::vector<const AdamTensor*> tensors;
-    for (const AdamTensor& t : f.tensors) tensors.push_back(&t);
-    const std::size_t usual = f.question.usual_eps;
-    std::ranges::stable_sort(tensors, [&](const AdamTensor* a, const AdamTensor* b) {
-        const auto rank = [&](const AdamTensor* t) {
-            const Share decided{t->effects.states.front().eps[usual].dominated, t->effects.nonzero};
-            return std::pair(-decided.rate(), t->effects.root.median());
-        };
-        return rank(a) < rank(b);
-    });
+    const std::vector<const AdamTensor*> tensors = f.most_muted_first();
     const std::size_t shown = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     TableBlock table{
         .caption = fmt::format("{}. Medians over elements with a gradient, state in FP32. muted from: the eps of the "
@@ -116,7 +107,7 @@ TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
         const std::optional<double>& muting = tensors[i]->muted_from;
         table.rows.push_back({{tensors[i]->name},
                               median_cell(e.root),
-                              share_cell(e.states.front().eps[usual].dominated, e.nonzero),
+                              share_cell(e.states.front().eps[f.question.usual_eps].dominated, e.nonzero),
                               muting ? Cell{eps_text(*muting), *muting} : no_value(),
                               median_cell(e.rate)});
     }

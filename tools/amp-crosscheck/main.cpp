@@ -28,8 +28,9 @@ constexpr const char* examples = R"(Examples:
   amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
 
-A file of vectors has arrays a and b (cases x k), c (cases), and d_fp32 or d_fp16 (cases): 32-bit words, each the FP32
-bits of a number, d = a . b + c as that hardware gave it. amp-train --list prints the rows.)";
+A file of vectors has arrays a and b (cases x k), c (cases), and d_fp32 or
+d_fp16 (cases): 32-bit words, each the FP32 bits of a number, d = a . b + c as
+that hardware gave it. amp-train --list prints the rows.)";
 
 struct Options {
     RecordedQuestion question;

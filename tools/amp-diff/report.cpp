@@ -53,19 +53,6 @@ std::string element_text(const DifferingElement& e, const PairedTensor& pair) {
                        value_text(e.b_bits, pair.b_dtype, e.b));
 }
 
-/// Pairs that differ, the farthest apart first.
-std::vector<const PairedTensor*> by_distance(const DiffFindings& findings) {
-    std::vector<const PairedTensor*> pairs;
-    for (const PairedTensor& pair : findings.pairs)
-        if (pair.diff.differing() > 0) pairs.push_back(&pair);
-    const auto rank = [](const PairedTensor* p) {
-        const double worst = p->diff.worst.empty() ? p->diff.max_ulps : p->diff.worst.front().ulps;
-        return std::pair(-worst, -p->diff.relative_norm());
-    };
-    std::ranges::stable_sort(pairs, {}, rank);
-    return pairs;
-}
-
 std::string origin_text(const StepDiff& step) {
     if (step.diff.differing() == 0) return "the same";
     if (step.origin == DiffOrigin::local) return "local error";
@@ -110,7 +97,7 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
 }
 
 TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& options) {
-    const auto pairs = by_distance(findings);
+    const auto pairs = findings.farthest_first();
     const std::size_t shown = options.rows == 0 ? pairs.size() : std::min(options.rows, pairs.size());
     TableBlock table{
         .caption = {}, .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"}, .rows = {}};
@@ -208,7 +195,7 @@ BarFigure bars_of(const DiffFindings& findings, const std::string& title) {
                    .subtitle = "elements by their distance in units in the last place, rounded up to a power of two",
                    .x_label = "ulps",
                    .panels = {}};
-    for (const PairedTensor* pair : by_distance(findings)) {
+    for (const PairedTensor* pair : findings.farthest_first()) {
         if (bars.panels.size() == panels_shown) break;
         const std::string step = pair->step ? fmt::format("step {}, ", *pair->step) : "";
         bars.panels.push_back({.name = pair->name,

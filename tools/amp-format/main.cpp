@@ -98,11 +98,10 @@ std::string describe(const CLI::App& app, const Options& options) {
         return options.json ? json_text(facts, 2) : facts_text(facts);
     }
     if (options.values) throw std::invalid_argument("--values needs the name of a format, and '" + what + "' is none");
-    std::vector<FormatSpec> shown(formats.begin(), formats.end());
-    if (!options.formats.empty()) {
-        shown.clear();
-        for (const std::string& name : options.formats) shown.push_back(format(name));
-    }
+    std::vector<FormatSpec> shown;
+    for (const std::string& name : options.formats.empty() ? std::vector<std::string>{"all"} : options.formats)
+        if (name == "all") shown.insert(shown.end(), formats.begin(), formats.end());
+        else shown.push_back(format(name));
     const Json facts = number_json(what, store_number(what, shown, policy_of(options)));
     return options.json ? json_text(facts, 2) : number_text(facts);
 }
@@ -175,7 +174,7 @@ int run(int argc, char** argv) {
     CommandLine app("amp-format", "Number formats: their facts, single numbers, tensor files and operations.",
                     examples);
     app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
-    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas (all)")
+    app.add_option("--format", options.formats, "Formats to show a number in, separated by commas; default all")
         ->delimiter(',')
         ->allow_extra_args(false);
     app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");

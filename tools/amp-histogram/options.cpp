@@ -25,8 +25,9 @@ constexpr const char* examples = R"(Examples:
   amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
   amp-histogram --merge rank0.json rank1.json --json all.json
 
-A negative LO needs '=': --scale=-8:16. Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an
-integer without % and / is a number of elements; a share of no elements does not hold.)";
+A negative LO needs '=': --scale=-8:16.
+Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an integer without
+% and / is a number of elements; a share of no elements does not hold.)";
 
 template <class T>
 T parse_whole(const char* option, std::string_view text) {

@@ -14,8 +14,9 @@ constexpr const char* examples = R"(Examples:
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
   amp-train --seed 1 --record runs/seed1           runs that differ in the seed only are one row, with their spread
 
-Runs of one network on the same data are compared; other networks get a section of their own. Without --html, --markdown
-and --json the terminal shows its tables.)";
+Runs of one network on the same data are compared; other networks get a section
+of their own. Without --html, --markdown and --json the terminal shows its
+tables.)";
 
 void interpret(const std::vector<std::string>& paths, ReportOptions& options) {
     options.paths.assign(paths.begin(), paths.end());
@@ -29,7 +30,7 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     std::vector<std::string> paths;
     CommandLine app("amp-report",
                     "One page on what each precision did to training: which format to use, at which loss scale and "
-                    "eps,\nand why.",
+                    "eps, and why.",
                     examples);
     app.reads(app.add_option(
         "PATH", paths, "Run folders, folders of them, or gradients in files; none: trains the standard comparison"));

@@ -10,8 +10,6 @@ namespace amp::report_tool {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Cell share(const Share& s) { return share_cell(s.part, s.whole); }
 
 Cell spread(const std::optional<Spread>& s, Tone tone) {
@@ -120,29 +118,19 @@ std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
                      .rows = {},
                      .text_columns = 4,
                      .groups = true};
-    for (const ComparisonRow& row : group.rows) {
-        const Json& result = row.runs.front()->result;
-        const Json departures = result.is_object() ? result.value("departures", Json()) : Json();
-        if (!departures.is_object()) continue;
-        for (const auto& [kind, d] : departures.items()) {
-            const std::optional<double> step = number_at(d, "/step"), error = number_at(d, "/error");
-            if (kind == "error" && !error) continue; // the first inf and NaN tell
+    for (const ComparisonRow& row : group.rows)
+        for (const RecordedDeparture& d : row.runs.front()->departures)
             table.rows.push_back({{row.label},
-                                  {kind},
-                                  {text_at(d, "/tensor")},
-                                  {text_at(d, "/op")},
-                                  step ? Cell{fmt::format("{:.0f}", *step), *step} : no_value(),
-                                  kind == "error" ? number_cell(*error, 3) : no_value()});
-        }
-    }
+                                  {d.kind},
+                                  {d.tensor},
+                                  {d.op},
+                                  d.step ? Cell{fmt::format("{:.0f}", *d.step), *d.step} : no_value(),
+                                  d.error ? number_cell(*d.error, 3) : no_value()});
     return table.rows.empty() ? std::nullopt : std::optional(table);
 }
 
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options) {
-    std::vector<const TensorRecord*> tensors;
-    for (const TensorRecord& t : run.tensors) tensors.push_back(&t);
-    std::ranges::stable_sort(tensors, std::greater<>(),
-                             [](const TensorRecord* t) { return t->counts.zeroed(0).rate(); });
+    const std::vector<const TensorRecord*> tensors = run.most_underflow_first();
     TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
     for (const std::string_view name : usual_formats) table.header.emplace_back(name);
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
@@ -159,14 +147,8 @@ TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& optio
 }
 
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options) {
-    std::vector<const ScaledTensor*> tensors;
-    for (const ScaledTensor& t : run.scaled_tensors)
-        if (t.saturated + t.underflow > 0) tensors.push_back(&t);
+    const std::vector<const ScaledTensor*> tensors = run.most_saturated_first();
     if (tensors.empty()) return std::nullopt;
-    const auto rank = [](const ScaledTensor* t) {
-        return std::pair(Share{t->saturated, t->nonzero}.rate(), Share{t->underflow, t->nonzero}.rate());
-    };
-    std::ranges::stable_sort(tensors, [&](const auto* a, const auto* b) { return rank(a) > rank(b); });
     TableBlock table{.caption = {}, .header = {"cast", "amax", "saturated", "underflow"}, .rows = {}};
     const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i)

@@ -1,4 +1,5 @@
 #include <ampscope/tools/amp-train/options.h>
+#include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
 
@@ -35,7 +36,7 @@ std::string list_of_names() {
     for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
     text += "Scaling recipes (scaling=NAME):\n";
     for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
-    return text + list_of_accumulators();
+    return folded(text + list_of_accumulators());
 }
 
 } // namespace amp::train_tool

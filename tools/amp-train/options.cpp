@@ -345,7 +345,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     words.common.batch = 64;
     CommandLine app(
         "amp-train",
-        "Trains small networks in emulated precision, side by side, as the frameworks do it step for step, and tells\n"
+        "Trains small networks in emulated precision, side by side, as the frameworks do it step for step, and tells "
         "where each run left FP32.",
         examples);
     app.add_config("Read options from a TOML file: model = \"gpt\" ...");

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -54,6 +55,28 @@ std::string wrapped(std::string_view text, std::size_t indent) {
         text.remove_prefix(std::min(space + 1, text.size()));
     }
     return out + '\n';
+}
+
+std::string folded(const std::string& text) {
+    std::string out, line;
+    for (std::istringstream lines(text); std::getline(lines, line);) {
+        const std::size_t indent = std::min(line.find_first_not_of(' '), line.size()), gap = line.rfind("  ");
+        const bool named = gap != std::string::npos && gap > indent, indented = 0 < indent && indent <= 4;
+        std::size_t meaning = named ? gap + 2 : indented ? indent + 4 : indent; // a long command goes on further right
+        if (line.size() > terminal_columns && meaning > terminal_columns / 2) {
+            out += line.substr(0, line.find_last_not_of(' ', gap) + 1) + '\n';
+            line = std::string(indent + 4, ' ') + line.substr(meaning);
+            meaning = indent + 4;
+        }
+        while (line.size() > terminal_columns) {
+            const std::size_t space = line.rfind(' ', terminal_columns);
+            if (space == std::string::npos || space <= meaning) break;
+            out += line.substr(0, space) + '\n';
+            line = std::string(meaning, ' ') + line.substr(space + 1);
+        }
+        out += line + '\n';
+    }
+    return out;
 }
 
 namespace {

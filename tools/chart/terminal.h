@@ -29,6 +29,10 @@ std::string inked(std::string_view text, Ink ink, bool color);
 /// Breaks a paragraph at spaces, to lines of at most terminal_columns; later lines are indented.
 std::string wrapped(std::string_view text, std::size_t indent = 0);
 
+/// Breaks each line of a list of names and meanings to lines of at most terminal_columns. What follows the last gap of two
+/// spaces is a meaning and stays below itself, or moves to a line of its own where it would begin too far to the right.
+std::string folded(const std::string& text);
+
 /// The figure in characters, one column for one binade or more; a line of zones for each format.
 std::string magnitude_text(const MagnitudeFigure& figure, bool color);
 
