@@ -19,10 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using detail::configuration_key, detail::is_same, detail::seed_of, detail::without;
 
-// How much a final loss may exceed the reference's: so many standard deviations between the reference's seeds, or these
-// shares of it.
-constexpr double deviations = 2, least_share = 0.01, share_of_one_seed = 0.02;
-
 /// Equal for runs that train the same network on the same data.
 std::string group_key(const RecordedRun& run) {
     const Json& c = run.configuration;
@@ -51,27 +47,7 @@ int operand_bits(const RunFacts& run) {
 
 bool scales_loss(const RunFacts& run) { return !run.loss_scaler.empty() && run.loss_scaler != "none"; }
 
-/// The spread between seeds. Runs of the same seed that differ all the same (on other machines, say) count once, by
-/// their mean. A run that does not state its seed counts as a seed of its own.
-template <class Value>
-std::optional<Spread> spread_over(const ComparisonRow& row, const Value& value) {
-    std::vector<std::pair<std::optional<double>, std::vector<double>>> seeds;
-    for (const RecordedRun* run : row.runs) {
-        const std::optional<double> x = value(*run), seed = seed_of(*run);
-        if (!x || !std::isfinite(*x)) return std::nullopt;
-        auto found = std::ranges::find_if(seeds, [&](const auto& item) { return seed && item.first == seed; });
-        if (found == seeds.end()) found = seeds.insert(found, {seed, {}});
-        found->second.push_back(*x);
-    }
-    std::vector<double> values;
-    for (const auto& [seed, of_one] : seeds) values.push_back(spread_of(of_one).mean);
-    return spread_of(values);
-}
-
 void summarize(ComparisonRow& row) {
-    row.loss = spread_over(row, [](const RecordedRun& r) { return r.final_loss(); });
-    row.validation = spread_over(row, [](const RecordedRun& r) { return number_at(r.result, "/validation_loss"); });
-    row.accuracy = spread_over(row, [](const RecordedRun& r) { return number_at(r.result, "/accuracy"); });
     const RecordedRun& first = *row.runs.front();
     row.bytes_per_parameter = number_at(first.result, "/memory/bytes_per_parameter");
     row.distance = number_at(first.result, "/distance_from_reference");
@@ -85,60 +61,6 @@ void summarize(ComparisonRow& row) {
         if (!part || !whole || !(*part >= 0 && *part <= *whole && *whole < 0x1p63)) continue;
         if (!row.underflow) row.underflow.emplace();
         *row.underflow += {static_cast<std::uint64_t>(*part), static_cast<std::uint64_t>(*whole)};
-    }
-}
-
-/// The mean difference to the reference's runs with the same seeds; without any, the difference of the means.
-double excess_of(const ComparisonRow& row, const ComparisonRow& reference) {
-    double sum = 0;
-    int pairs = 0;
-    for (const RecordedRun* run : row.runs)
-        for (const RecordedRun* other : reference.runs)
-            if (seed_of(*run) == seed_of(*other) && other->final_loss()) {
-                sum += run->final_loss().value_or(0) - *other->final_loss();
-                ++pairs;
-            }
-    return pairs > 0 ? sum / pairs : row.loss->mean - reference.loss->mean;
-}
-
-bool is_broken(const ComparisonRow& row) {
-    return std::ranges::any_of(row.runs, [](const RecordedRun* r) {
-        const std::optional<double> loss = r->final_loss();
-        return loss && !std::isfinite(*loss);
-    });
-}
-
-void judge(ComparisonGroup& group) {
-    const auto is_fp32 = [](const ComparisonRow& r) { return r.label == "fp32" && r.loss; };
-    std::stable_partition(group.rows.begin(), group.rows.end(), is_fp32);
-    const auto reference = std::ranges::find_if(group.rows, is_fp32);
-    if (reference != group.rows.end()) {
-        group.reference = &*reference;
-        const Spread& s = *reference->loss;
-        const bool seeds = s.count > 1;
-        group.bound = seeds ? std::max(deviations * s.deviation, least_share * std::abs(s.mean))
-                            : share_of_one_seed * std::abs(s.mean);
-        group.bound_basis =
-            seeds
-                ? fmt::format("the larger of {:g} deviations between {} seeds of FP32 ({:.3g} each) and {:g} % of its "
-                              "final loss",
-                              deviations, s.count, s.deviation, 100 * least_share)
-                : fmt::format("{:g} % of FP32's final loss: with one seed the spread is not known",
-                              100 * share_of_one_seed);
-    }
-    for (ComparisonRow& row : group.rows) {
-        if (is_broken(row)) row.standing = Standing::broken;
-        if (group.reference == nullptr || !row.loss) continue;
-        if (row.runs.front()->steps.back().step != group.reference->runs.front()->steps.back().step) {
-            group.notes.push_back(fmt::format("{} ends at step {}, FP32 at {}: their final losses are not compared",
-                                              row.label, row.runs.front()->steps.back().step,
-                                              group.reference->runs.front()->steps.back().step));
-            continue;
-        }
-        row.excess = excess_of(row, *group.reference);
-        row.standing = &row == group.reference     ? Standing::reference
-                       : row.excess <= group.bound ? Standing::holds
-                                                   : Standing::worse;
     }
 }
 
@@ -205,7 +127,7 @@ void make_labels_unique(ComparisonGroup& group) {
 }
 
 /// Divides the runs into groups, in order of appearance.
-std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs) {
+std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs, const ComparisonLimits& limits) {
     std::vector<ComparisonGroup> groups;
     std::vector<std::string> group_keys;
     std::vector<std::vector<std::string>> row_keys;
@@ -228,7 +150,7 @@ std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs) {
     for (ComparisonGroup& group : groups) {
         std::ranges::for_each(group.rows, summarize);
         make_labels_unique(group);
-        judge(group);
+        detail::judge(group, limits);
         note_differences(group);
         note_seeds(group);
         note_stops(group);
@@ -268,23 +190,13 @@ void attempt(const std::filesystem::path& path, std::vector<std::string>& errors
 
 } // namespace
 
-std::string_view name_of(Standing standing) {
-    constexpr std::array<std::string_view, 5> names = {"reference", "holds", "worse", "broken", "unknown"};
-    return names[static_cast<std::size_t>(standing)];
-}
-
-Spread spread_of(const std::vector<double>& values) {
-    Spread s{.count = values.size()};
-    for (const double x : values) s.mean += x / static_cast<double>(values.size());
-    for (const double x : values) s.deviation += (x - s.mean) * (x - s.mean);
-    s.deviation = values.size() < 2 ? 0 : std::sqrt(s.deviation / static_cast<double>(values.size() - 1));
-    return s;
-}
-
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch) {
-    findings.groups = groups_of(findings.runs);
+    findings.limits = options.limits;
+    findings.groups = groups_of(findings.runs, options.limits);
     for (ComparisonGroup& group : findings.groups) ask_adam(group, options, watch);
     findings.verdict = detail::verdict(findings.groups, options.recommendation);
+    findings.precisions = detail::precision_sentences(findings.groups);
+    findings.effects = detail::effect_sentences(findings.groups);
 }
 
 ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>& paths,

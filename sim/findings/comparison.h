@@ -2,20 +2,22 @@
 // it.
 #pragma once
 
+#include <ampscope/sim/analysis/student.h>
 #include <ampscope/sim/findings/adam.h>
 #include <ampscope/sim/findings/recorded_run.h>
 
 namespace amp {
 
-/// How the runs of a row train, compared with FP32.
+/// How the runs of a row train, compared with FP32: by the interval of the difference of their final losses.
 enum class Standing : std::uint8_t {
     reference,
-    holds,  ///< the final loss exceeds the reference's by less than the group's bound
-    worse,  ///< it exceeds it by more
-    broken, ///< the final loss is infinite or NaN
-    unknown ///< there is no reference or no loss, or the numbers of steps differ
+    holds,   ///< the whole interval lies below the margin
+    worse,   ///< the whole interval lies above the margin
+    unclear, ///< the margin lies within the interval: these runs cannot tell
+    broken,  ///< runs diverged (their loss became infinite or NaN) whose FP32 runs did not
+    unknown  ///< there is no reference or no loss, or the numbers of steps differ
 };
-/// "reference", "holds", "worse", "broken" or "unknown".
+/// "reference", "holds", "worse", "unclear", "broken" or "unknown".
 std::string_view name_of(Standing standing);
 
 struct Spread {
@@ -24,14 +26,30 @@ struct Spread {
 };
 Spread spread_of(const std::vector<double>& values);
 
+/// What an interval is based on.
+enum class IntervalBasis : std::uint8_t {
+    seeds, ///< pairs of runs with the same seed
+    means, ///< runs whose seeds differ from the reference's: two independent samples
+    steps, ///< one pair: how much the difference varies along the second half of its steps
+    none   ///< one pair without logs of both losses: the interval is infinite
+};
+
+/// How much worse than another row a row is in one quantity: loss above its, or accuracy below its.
+struct Difference {
+    MeanInterval interval; ///< simultaneous: see ComparisonLimits::alpha
+    IntervalBasis basis = IntervalBasis::none;
+    Standing standing = Standing::unclear;     ///< holds, worse or unclear
+    std::optional<std::size_t> seeds_needed{}; ///< if unclear: seeds that would tell; none: no number up to 1,000
+};
+
 struct ComparisonRow {
     std::string label;
-    std::vector<const RecordedRun*> runs; ///< several runs of one seed count as one, by their mean
-    std::optional<Spread> loss;           ///< final loss; none if no run logs it or one is not finite
-    double excess = 0;                    ///< excess of the final loss over the reference's, of runs with the same
-                                          ///< seeds if there are any
-    std::optional<Spread> validation, accuracy;
-    double skipped = 0;             ///< skipped steps per run
+    std::vector<const RecordedRun*> runs;       ///< several runs of one seed count as one, by their mean
+    std::size_t seeds = 0, diverged = 0;        ///< number of seeds; of those with an infinite or NaN final loss
+    std::optional<Spread> loss;                 ///< final loss of the seeds that did not diverge; none if none is left
+    std::optional<Spread> validation, accuracy; ///< of the same seeds
+    std::optional<Difference> over, validation_over, accuracy_lost; ///< against the group's reference
+    double skipped = 0;                                             ///< skipped steps per run
     std::optional<Share> underflow; ///< share of gradient elements that underflow, as counted during training
     Share lost_updates;
     std::optional<double> bytes_per_parameter;
@@ -41,32 +59,62 @@ struct ComparisonRow {
     Standing standing = Standing::unknown;
 };
 
+/// A mistake of low precision that is known in the field, and its remedy: a row of known_effects().
+struct KnownEffect {
+    std::string_view claim;           ///< a sentence
+    std::string_view loses, recovers; ///< precisions
+};
+std::span<const KnownEffect> known_effects();
+
+/// An effect in the runs of one group.
+struct EffectFinding {
+    const KnownEffect* effect = nullptr;
+    const ComparisonRow *loses = nullptr, *recovers = nullptr;
+    std::optional<Difference> difference; ///< by which `loses` ends above `recovers`, against 0; none if it diverged
+    bool appears = false;                 ///< the interval lies above 0, or only `loses` diverged
+};
+
 struct ComparisonGroup {
     std::string name;                         ///< network and data: "gpt on modular"
     std::vector<ComparisonRow> rows;          ///< in order of appearance
     const ComparisonRow* reference = nullptr; ///< the FP32 row; null if there is none
-    double bound = 0;                         ///< how much a final loss may exceed the reference's and still hold
-    std::string bound_basis;                  ///< how the bound was chosen, in words
+    double margin = 0;                        ///< how much a final loss may exceed the reference's and still hold
+    std::string margin_basis;                 ///< how the margin was chosen, in words
+    std::size_t comparisons = 0;              ///< number of rows compared with the reference
+    std::vector<EffectFinding> effects;       ///< known effects of which both precisions are here
     const RecordedRun* evidence = nullptr;    ///< the run by whose gradients the group is judged: preferably not broken
                                               ///< and of FP32's range, then with most elements
     std::optional<AdamFindings> adam;         ///< Adam on the evidence's last recorded gradients
     std::vector<std::string> notes;           ///< differences between its runs other than precision and seed
 };
 
+/// What a difference is judged by.
+struct ComparisonLimits {
+    /// The intervals of one quantity for all rows of a group hold the true differences at once with probability
+    /// 1 - alpha or more: each has the level 1 - alpha / rows (Bonferroni).
+    double alpha = 0.05;
+    std::optional<double> loss_margin; ///< none: what the reference itself gains in its last tenth, see margin_basis
+    double accuracy_margin = 0.01;
+};
+
 /// How runs are compared.
 struct ComparisonOptions {
     RecommendationOptions recommendation; ///< how to recommend a loss scale
+    ComparisonLimits limits;
     std::filesystem::path base; ///< runs are named by their paths relative to it; empty: by their paths as given
     int threads = 0;            ///< 0: every core; results do not depend on it
 };
 
 /// The result of comparing recorded runs. It can be moved, but not copied: groups point to runs.
 struct ComparisonFindings {
+    ComparisonLimits limits;             ///< what differences were judged by
     std::vector<RecordedRun> runs;       ///< each run once
     std::vector<ComparisonGroup> groups; ///< groups of these runs, in order of appearance
     /// Sentences on which format, loss scale, eps and Adam state to use, and why.
     std::vector<std::string> verdict;
-    std::vector<std::string> errors; ///< inputs and files that cannot be read and were left out
+    std::vector<std::string> precisions; ///< one sentence for each precision that was compared: how it stands, and why
+    std::vector<std::string> effects;    ///< one sentence for each known effect: whether and how it appears
+    std::vector<std::string> errors;     ///< inputs and files that cannot be read and were left out
     std::vector<std::string> warnings;
 
     ComparisonFindings() = default;
@@ -82,6 +130,18 @@ struct ComparisonFindings {
 /// are no groups. Progress is reported in bytes, and in elements for Adam.
 ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>& paths,
                                        const ComparisonOptions& options, const Watch& watch = {});
+
+/// The differences of two runs' losses, the first minus the second, in the steps in which both log finite ones.
+std::vector<std::pair<std::int64_t, double>> step_differences(const RecordedRun& run, const RecordedRun& other);
+
+/// The mean difference of losses in `stretch` steps from `step` on, over pairs of runs with the same seed.
+struct StretchDifference {
+    std::int64_t step = 0;
+    MeanInterval interval;
+};
+/// The differences to the reference over the steps; each interval has the level 1 - alpha.
+std::vector<StretchDifference> difference_curve(const ComparisonRow& row, const ComparisonRow& reference,
+                                                std::int64_t stretch, double alpha);
 
 /// Computes groups and verdict from `findings.runs`, which may have been read one by one with read_run().
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch = {});

@@ -14,68 +14,6 @@ namespace amp {
 
 namespace {
 
-/// Joins words: "a", "a and b", "a, b and c".
-std::string listed(const std::vector<std::string>& words) {
-    if (words.size() < 2) return words.empty() ? "" : words.front();
-    const std::vector<std::string> first(words.begin(), words.end() - 1);
-    return fmt::format("{} and {}", fmt::join(first, ", "), words.back());
-}
-
-/// One precision, with its rows in all groups.
-struct Candidate {
-    std::string label;
-    std::vector<std::pair<const ComparisonGroup*, const ComparisonRow*>> rows;
-
-    [[nodiscard]] bool all(Standing standing) const {
-        return std::ranges::all_of(rows, [&](const auto& item) { return item.second->standing == standing; });
-    }
-    [[nodiscard]] bool any(Standing standing) const {
-        return std::ranges::any_of(rows, [&](const auto& item) { return item.second->standing == standing; });
-    }
-    [[nodiscard]] const ComparisonRow& first() const { return *rows.front().second; }
-};
-
-std::vector<Candidate> candidates_of(const std::vector<ComparisonGroup>& groups) {
-    std::vector<Candidate> candidates;
-    for (const ComparisonGroup& group : groups)
-        for (const ComparisonRow& row : group.rows) {
-            if (row.standing == Standing::reference) continue;
-            auto found = std::ranges::find(candidates, row.label, &Candidate::label);
-            if (found == candidates.end()) found = candidates.insert(found, {row.label, {}});
-            found->rows.emplace_back(&group, &row);
-        }
-    return candidates;
-}
-
-/// Preference: 16 bits before fewer bits, which need scales and special hardware; then no loss scaling; then less
-/// memory.
-auto rank(const Candidate& c) {
-    const ComparisonRow& row = c.first();
-    return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
-}
-
-std::string losses_of(const Candidate& c, bool named) {
-    std::vector<std::string> parts;
-    for (const auto& [group, row] : c.rows)
-        parts.push_back(fmt::format("{}{:.4g} against {:.4g}, bound {:.2g}", named ? group->name + ": " : "",
-                                    row->loss->mean, group->reference->loss->mean, group->bound));
-    return fmt::format("{}", fmt::join(parts, "; "));
-}
-
-/// What is wrong with a precision that does not hold.
-std::string fault_of(const Candidate& c) {
-    for (const auto& [group, row] : c.rows) {
-        if (row->standing != Standing::broken) continue;
-        const std::optional<std::int64_t> at = row->runs.front()->broken_at();
-        return at ? fmt::format("its loss is not finite from step {} on", *at) : "its loss is not finite";
-    }
-    for (const auto& [group, row] : c.rows)
-        if (row->standing == Standing::worse)
-            return fmt::format("{}: {:.3g} above FP32, where {:.3g} is the bound", group->name, row->excess,
-                               group->bound);
-    return "";
-}
-
 MagnitudeHistogram evidence(const std::vector<ComparisonGroup>& groups) {
     MagnitudeHistogram all;
     for (const ComparisonGroup& group : groups)
@@ -94,47 +32,11 @@ std::string about_range(const MagnitudeHistogram& all, const RecommendationOptio
         else scaled.push_back(fmt::format("{} at {}", f.name, power_of_two(*r.log2_scale)));
     }
     std::vector<std::string> parts;
-    if (!plain.empty()) parts.push_back(listed(plain) + " as they are");
-    if (!scaled.empty()) parts.push_back("under a loss scale " + listed(scaled));
-    if (!none.empty()) parts.push_back("at no single scale " + listed(none));
+    if (!plain.empty()) parts.push_back(detail::listed(plain) + " as they are");
+    if (!scaled.empty()) parts.push_back("under a loss scale " + detail::listed(scaled));
+    if (!none.empty()) parts.push_back("at no single scale " + detail::listed(none));
     return fmt::format("Format: no run is among these, so only their range tells what holds these gradients: {}.",
                        fmt::join(parts, ", "));
-}
-
-std::string about_format(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
-    const std::vector<Candidate> candidates = candidates_of(groups);
-    const auto trains = [](const ComparisonGroup& g) {
-        return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
-    };
-    if (std::ranges::none_of(groups, trains)) return about_range(evidence(groups), options);
-    if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; })) {
-        const bool failed = std::ranges::any_of(
-            candidates, [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
-        return failed
-                   ? "Format: FP32's own loss is not finite: no format is to blame; look at the learning rate and the "
-                     "data."
-                   : "Format: none of these runs is in FP32, so which one trains as well is not known; add one "
-                     "(fp32).";
-    }
-    std::vector<Candidate> holding;
-    std::vector<std::string> failing;
-    for (const Candidate& c : candidates) {
-        if (c.all(Standing::holds)) holding.push_back(c);
-        else if (c.any(Standing::broken) || c.any(Standing::worse))
-            failing.push_back(fmt::format("{} ({})", c.label, fault_of(c)));
-    }
-    std::string text = "Format: stay in FP32; no other run ends within the bound of its loss";
-    if (!holding.empty()) {
-        std::ranges::stable_sort(holding, [](const auto& a, const auto& b) { return rank(a) < rank(b); });
-        const Candidate& best = holding.front();
-        text = fmt::format("Format: {}, which ends as FP32 does ({}){}", best.label, losses_of(best, groups.size() > 1),
-                           best.first().scales_loss ? "" : " and needs no loss scale");
-    }
-    std::vector<std::string> others;
-    for (std::size_t i = 1; i < holding.size(); ++i) others.push_back(holding[i].label);
-    if (!others.empty()) text += fmt::format("; so do{} {}", others.size() == 1 ? "es" : "", listed(others));
-    if (!failing.empty()) text += fmt::format("; not {}", listed(failing));
-    return text + ".";
 }
 
 std::string about_scale(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
@@ -220,7 +122,11 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
 
 std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups,
                                          const RecommendationOptions& options) {
-    return {about_format(groups, options), about_scale(groups, options), about_adam(groups)};
+    const bool trained = std::ranges::any_of(groups, [](const ComparisonGroup& g) {
+        return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
+    });
+    return {trained ? about_format(groups) : about_range(evidence(groups), options), about_scale(groups, options),
+            about_adam(groups)};
 }
 
 } // namespace amp

@@ -125,11 +125,12 @@ def test_comparison(runs):
     assert blocks.blocks > 0 and all(b.mx.underflow >= b.amax.underflow >= 0 for b in blocks.formats)
     assert f.verdict == said["verdict"] and f.errors == said["errors"]
     (group,), (expected,) = f.groups, said["groups"]
-    assert (group.name, group.bound, group.notes) == (expected["name"], expected["bound"], expected["notes"])
+    assert (group.name, group.margin, group.notes) == (expected["name"], expected["margin"], expected["notes"])
     assert group.reference.label == "fp32" and group.adam.advice == expected["adam"]["advice"]
     for row, told in zip(group.rows, expected["rows"]):
         assert (row.label, row.standing) == (told["precision"], told["standing"])
         assert row.distance == told["distance_from_reference"]
+        assert (row.over and row.over.interval.high) == (told["over"] and told["over"]["high"])
         assert (row.loss.mean, row.loss.count) == (told["final_loss"]["mean"], told["final_loss"]["runs"])
         assert [run.final_loss for run in row.runs] == [run["final_loss"] for run in told["runs"]]
     run = f.runs[0]
@@ -137,7 +138,7 @@ def test_comparison(runs):
     del f, row
     assert group.evidence.magnitudes.nonzero > 0  # what a part points to stays
     frame = ampscope.comparison_findings(runs).frame()
-    assert list(frame["standing"]) == ["reference", "holds"] and list(frame["label"]) == ["fp32", "amp-fp16"]
+    assert list(frame["standing"]) == ["reference", "unclear"] and list(frame["label"]) == ["fp32", "amp-fp16"]
 
 
 def test_what_is_refused(tmp_path):

@@ -35,8 +35,9 @@ class TemporaryFolder {
 };
 
 /// Trains the standard comparison; returns its commands.
-std::vector<std::string> train_standard(const fs::path& folder, int threads, const Watch& watch) {
-    const std::vector<StandardTraining> trainings = standard_comparison();
+std::vector<std::string> train_standard(const StandardOptions& options, const fs::path& folder, int threads,
+                                        const Watch& watch) {
+    const std::vector<StandardTraining> trainings = standard_comparison(options);
     Progress progress;
     train(trainings, folder, threads, [&](std::int64_t, std::int64_t of) {
         if (!progress) progress = begin(watch, static_cast<std::uint64_t>(of));
@@ -53,10 +54,11 @@ Report ask(const ReportOptions& options, const Tell& tell, const Watch& watch) {
     Report report;
     std::optional<TemporaryFolder> scratch;
     std::vector<fs::path> paths = options.paths;
-    ComparisonOptions asked{.recommendation = options.recommendation, .base = {}, .threads = options.threads};
+    ComparisonOptions asked{
+        .recommendation = options.recommendation, .limits = options.limits, .base = {}, .threads = options.threads};
     if (paths.empty()) {
         asked.base = options.keep.empty() ? scratch.emplace().path() : options.keep;
-        report.commands = train_standard(asked.base, options.threads, watch);
+        report.commands = train_standard(options.standard, asked.base, options.threads, watch);
         paths = {asked.base};
     }
     report.findings = comparison_findings(paths, asked, watch);

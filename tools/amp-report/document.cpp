@@ -29,6 +29,8 @@ class Writer {
     Document write() {
         heading("Verdict");
         for (const std::string& sentence : report_.findings.verdict) document_.add(Paragraph{sentence, true});
+        section("Each precision against FP32", {report_.findings.precisions});
+        section("What is known in the field", {report_.findings.effects});
         trouble();
         for (const ComparisonGroup& group : report_.findings.groups) write(group);
         std::vector<Block> findings = std::exchange(document_.blocks, {});
@@ -73,9 +75,11 @@ class Writer {
             std::ranges::any_of(group.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
         heading(group.name);
         if (trains) {
-            document_.add(comparison_table(group, options_));
+            for (TableBlock& table : comparison_tables(group, options_)) document_.add(std::move(table));
             if (!group.notes.empty()) document_.add(Bullets{group.notes});
+            document_.add(cost_table(group, options_));
             document_.add(loss_figure(group));
+            document_.add(difference_figure(group, report_.findings.limits));
             document_.add(scale_figure(group));
             if (const auto table = departure_table(group)) {
                 heading("Where each run first left FP32", 3);
@@ -167,7 +171,14 @@ class Writer {
              "shape and judge nothing.",
              "eps decides a step: sqrt(v_hat), with v as its format holds it, is below eps as that format holds it. "
              "v cannot decay: v is not zero, and v times beta2 rounds to v.",
-             "Skipped: steps in which a gradient overflowed, so that the loss scaler left the weights alone."}});
+             "Skipped: steps in which a gradient overflowed, so that the loss scaler left the weights alone.",
+             "One seed: how much a difference would vary between seeds is not known. Noise is then estimated by the "
+             "run "
+             "itself: the second half of its steps is divided into ten stretches, and Student's t times the deviation "
+             "of "
+             "their mean differences to FP32 is the least difference that can be told from noise. Other seeds can "
+             "differ by more, so that one seed can show that a format does not hold, never that it holds.",
+             "Seeds that would tell: so many, if mean and deviation of the differences stay as they are."}});
     }
 
     void provenance() {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t most_rows = 48;   // of a heat map
 constexpr std::size_t loss_points = 80; // of a loss curve
+constexpr std::int64_t difference_points = 30;
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
@@ -204,6 +205,45 @@ std::optional<FigureBlock> loss_figure(const ComparisonGroup& group) {
     if (figure.panels.front().series.empty()) return std::nullopt;
     use_log_axis(figure);
     return FigureBlock{figure, "Curves that lie on each other train alike; a curve that ends lost its loss to NaN."};
+}
+
+std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const ComparisonLimits& limits) {
+    if (group.reference == nullptr || group.comparisons == 0) return std::nullopt;
+    constexpr double margins = 3; // shown above and below FP32
+    const std::vector<StepMetrics>& steps = group.reference->runs.front()->steps;
+    const std::int64_t first = steps.front().step, last = steps.back().step;
+    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / difference_points);
+    const double reach = margins * group.margin;
+    LineFigure figure{.title = "Loss over FP32: " + group.name,
+                      .subtitle =
+                          fmt::format("loss minus FP32's of the same seed, mean of {}; drawn from {:.2g} to {:.2g}",
+                                      plural(static_cast<std::uint64_t>(stretch), "step"), -reach, reach),
+                      .x_label = "step",
+                      .marks = {},
+                      .first = static_cast<double>(first),
+                      .last = static_cast<double>(last),
+                      .range = {{-reach, reach}},
+                      .panels = {}};
+    for (const ComparisonRow& row : group.rows) {
+        if (!row.over) continue;
+        LineSeries line{.name = "difference", .points = {}, .band = {}};
+        LineSeries margin{.name = fmt::format("the margin, {:.2g}", group.margin), .points = {}, .quiet = true};
+        const double alpha = limits.alpha / static_cast<double>(group.comparisons);
+        for (const auto& [step, interval] : difference_curve(row, *group.reference, stretch, alpha)) {
+            line.points.emplace_back(static_cast<double>(step) + static_cast<double>(stretch - 1) / 2, interval.mean);
+            line.band.emplace_back(interval.low, interval.high);
+        }
+        if (line.points.empty()) continue;
+        for (const double x : {figure.first, figure.last}) margin.points.emplace_back(x, group.margin);
+        const MeanInterval& end = row.over->interval;
+        figure.panels.push_back({.name = row.label,
+                                 .note = fmt::format("ends at {:+.2g}", end.mean),
+                                 .series = {std::move(line), std::move(margin)}});
+    }
+    if (figure.panels.empty()) return std::nullopt;
+    return FigureBlock{figure, fmt::format("Band: the interval of the mean over seeds, of the level that the verdict "
+                                           "uses, {:.3g} %; with one seed there is none.",
+                                           100 * (1 - limits.alpha / static_cast<double>(group.comparisons)))};
 }
 
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group) {

@@ -14,6 +14,19 @@ Json json_of(const std::optional<Spread>& s) {
     return s ? Json{{"mean", s->mean}, {"deviation", s->deviation}, {"runs", s->count}} : Json(nullptr);
 }
 
+Json json_of(const std::optional<Difference>& d) {
+    if (!d) return nullptr;
+    constexpr std::array<std::string_view, 4> bases = {"seeds", "means", "steps", "none"};
+    return {{"mean", d->interval.mean},
+            {"low", finite_or_null(d->interval.low)},
+            {"high", finite_or_null(d->interval.high)},
+            {"deviation", d->interval.deviation},
+            {"count", d->interval.count},
+            {"basis", bases[static_cast<std::size_t>(d->basis)]},
+            {"standing", name_of(d->standing)},
+            {"seeds_needed", d->seeds_needed ? Json(*d->seeds_needed) : Json(nullptr)}};
+}
+
 Json json_of(const Share& s) { return {{"part", s.part}, {"whole", s.whole}}; }
 
 Json json_of(const RecordedRun& run) {
@@ -24,9 +37,14 @@ Json json_of(const RecordedRun& run) {
                  {"not_finite_from", or_null(run.broken_at())},
                  {"skipped", run.skipped},
                  {"departures", run.result.is_object() ? run.result.value("departures", Json()) : Json()},
-                 {"scaled_tensors", Json::array()},
                  {"warnings", run.warnings},
                  {"remarks", run.remarks}};
+    return json;
+}
+
+/// Adds the casts under a scale, by format and column of steps, and by tensor.
+void add_scaled_casts(const RecordedRun& run, Json& json) {
+    json["scaled_tensors"] = Json::array();
     for (std::size_t f = 0; f < run.formats.size(); ++f)
         for (const ScaledCasts& c : run.scaled[f])
             json["scaled_casts"][run.formats[f]].push_back({{"nonzero", c.nonzero},
@@ -41,18 +59,19 @@ Json json_of(const RecordedRun& run) {
                                           {"nonzero", t.nonzero},
                                           {"underflow", t.underflow},
                                           {"saturated", t.saturated}});
-    return json;
 }
 
 Json json_of(const ComparisonRow& row) {
     Json json = {{"precision", row.label},
                  {"standing", name_of(row.standing)},
+                 {"seeds", row.seeds},
+                 {"diverged", row.diverged},
                  {"final_loss", json_of(row.loss)},
-                 {"excess", row.standing == Standing::holds || row.standing == Standing::worse
-                                ? finite_or_null(row.excess)
-                                : Json(nullptr)},
+                 {"over", json_of(row.over)},
                  {"validation_loss", json_of(row.validation)},
+                 {"validation_over", json_of(row.validation_over)},
                  {"accuracy", json_of(row.accuracy)},
+                 {"accuracy_lost", json_of(row.accuracy_lost)},
                  {"skipped_a_run", row.skipped},
                  {"underflow", row.underflow ? json_of(*row.underflow) : Json(nullptr)},
                  {"lost_updates", json_of(row.lost_updates)},
@@ -60,6 +79,7 @@ Json json_of(const ComparisonRow& row) {
                  {"distance_from_reference", or_null(row.distance)},
                  {"runs", Json::array()}};
     for (const RecordedRun* run : row.runs) json["runs"].push_back(json_of(*run));
+    add_scaled_casts(*row.runs.front(), json["runs"].front()); // as the page: of the first seed
     return json;
 }
 
@@ -101,21 +121,32 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
 } // namespace
 
 std::string json_report(const Report& report, const ReportOptions& options) {
-    Json json = {{"schema_version", 1},
+    Json json = {{"schema_version", 2},
                  {"tool", "amp-report"},
                  {"version", AMPSCOPE_VERSION},
                  {"command", options.command},
                  {"verdict", report.findings.verdict},
+                 {"precisions", report.findings.precisions},
+                 {"effects", report.findings.effects},
+                 {"alpha", report.findings.limits.alpha},
+                 {"accuracy_margin", report.findings.limits.accuracy_margin},
                  {"errors", report.findings.errors},
                  {"groups", Json::array()},
                  {"trained_by", report.commands},
                  {"files", Json::array()}};
     for (const ComparisonGroup& group : report.findings.groups) {
         Json g = {{"name", group.name},
-                  {"bound", group.reference != nullptr ? Json(group.bound) : Json(nullptr)},
-                  {"bound_basis", group.bound_basis},
+                  {"margin", group.reference != nullptr ? Json(group.margin) : Json(nullptr)},
+                  {"margin_basis", group.margin_basis},
+                  {"effects", Json::array()},
                   {"notes", group.notes},
                   {"rows", Json::array()}};
+        for (const EffectFinding& e : group.effects)
+            g["effects"].push_back({{"claim", e.effect->claim},
+                                    {"loses", e.effect->loses},
+                                    {"recovers", e.effect->recovers},
+                                    {"appears", e.appears},
+                                    {"difference", json_of(e.difference)}});
         for (const ComparisonRow& row : group.rows) g["rows"].push_back(json_of(row));
         g["gradients"] =
             group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);

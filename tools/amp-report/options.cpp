@@ -2,13 +2,15 @@
 #include <ampscope/tools/command_line.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace amp::report_tool {
 
 namespace {
 
 constexpr const char* examples = R"(Examples:
-  amp-report --html report.html                    trains the standard comparison and reports on it: two minutes
+  amp-report --html report.html                    trains the standard comparison and reports on it: 15 minutes
+  amp-report --seeds 3 --steps 150                 the same in two minutes, with wider intervals
   amp-report runs/ --html report.html              every run folder in runs/
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
@@ -18,10 +20,13 @@ Runs of one network on the same data are compared; other networks get a section
 of their own. Without --html, --markdown and --json the terminal shows its
 tables.)";
 
-void interpret(const std::vector<std::string>& paths, ReportOptions& options) {
+void interpret(const CommandLine& app, const std::vector<std::string>& paths, ReportOptions& options) {
     options.paths.assign(paths.begin(), paths.end());
     if (!options.keep.empty() && !paths.empty())
         throw std::invalid_argument("--keep is for the runs of the standard comparison; these are kept already");
+    if ((app.count("--seeds") > 0 || app.count("--steps") > 0) && !paths.empty())
+        throw std::invalid_argument(
+            "--seeds and --steps are for the standard comparison; these runs are trained already");
 }
 
 } // namespace
@@ -39,11 +44,25 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.add_json(options.json, "Write every number");
     app.writes_into(
         app.add_option("--keep", options.keep, "Keep the run folders of the standard comparison in this folder"));
+    app.add_option("--seeds", options.standard.seeds, "Of the standard comparison; default 8")
+        ->transform(whole_number(1, 1000));
+    app.add_option("--steps", options.standard.steps, "Of each of its runs; default 600 for its gpt, 300 for its cnn")
+        ->transform(whole_number(1, 1LL << 31));
+    app.add_option("--alpha", options.limits.alpha,
+                   "The intervals of all formats hold the true differences at once with probability 1 - ALPHA; default "
+                   "0.05")
+        ->transform(real_number(1e-6, 0.5, Ends::both));
+    app.add_option("--loss-margin", options.limits.loss_margin,
+                   "How far above FP32's final loss another may end and still hold; default: what FP32 itself gains in "
+                   "its last tenth")
+        ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::low));
+    app.add_option("--accuracy-margin", options.limits.accuracy_margin, "The same of accuracy; default 0.01")
+        ->transform(real_number(0, 1, Ends::both));
     app.add_recommendation(options.recommendation, "advised");
     app.add_worst(options.worst);
     app.add_threads(options.threads);
     options.command = command_text(argc, argv);
-    return app.read(argc, argv, [&] { interpret(paths, options); });
+    return app.read(argc, argv, [&] { interpret(app, paths, options); });
 }
 
 } // namespace amp::report_tool

@@ -1,7 +1,7 @@
 // The command line of amp-report.
 #pragma once
 
-#include <ampscope/sim/analysis/histogram.h>
+#include <ampscope/sim/findings/comparison.h>
 
 #include <filesystem>
 #include <optional>
@@ -10,11 +10,19 @@
 
 namespace amp::report_tool {
 
+/// How much the standard comparison trains.
+struct StandardOptions {
+    int seeds = 8;
+    std::optional<std::int64_t> steps; ///< none: as many as each network takes to show what it shows
+};
+
 struct ReportOptions {
     std::vector<std::filesystem::path> paths; ///< empty: train the standard comparison
     std::string html, markdown, json;         ///< output paths; empty: none; "-": standard output
     std::filesystem::path keep;               ///< folder that keeps the standard comparison's runs; empty: none
+    StandardOptions standard;
     RecommendationOptions recommendation;
+    ComparisonLimits limits;
     std::size_t worst = 10;
     int threads = 0;
     std::string command; ///< the command as it was typed

@@ -14,17 +14,19 @@ struct Report {
 
 Document document_of(const Report& report, const ReportOptions& options);
 
-/// Schema version 1. No time, no host: the same inputs give the same bytes.
+/// Schema version 2. No time, no host: the same inputs give the same bytes.
 std::string json_report(const Report& report, const ReportOptions& options);
 
 /// The tables of a group's section; those of which nothing is known are left out.
-TableBlock comparison_table(const ComparisonGroup& group, const ReportOptions& options);
+std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const ReportOptions& options);
+std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportOptions& options);
 std::optional<TableBlock> departure_table(const ComparisonGroup& group);
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);
 
 /// The figures of a group's section; empty if nothing is known.
 std::optional<FigureBlock> loss_figure(const ComparisonGroup& group);
+std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const ComparisonLimits& limits);
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group);
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run);

@@ -11,34 +11,77 @@ namespace amp::report_tool {
 
 namespace {
 
-constexpr std::array precisions = {"fp32",        "amp-fp16", "amp-fp16,scaler=none", "amp-bf16", "pure-fp16",
-                                   "fp8-delayed", "mxfp8"};
-constexpr std::uint64_t seeds = 3;
+// FP32 and what it is compared with: each known effect (known_effects) has both its precisions here.
+constexpr std::array precisions = {"fp32",
+                                   "amp-bf16",
+                                   "amp-fp16",
+                                   "amp-fp16,scaler=none",
+                                   "pure-fp16",
+                                   "pure-bf16",
+                                   "pure-bf16-kahan",
+                                   "pure-bf16-stochastic",
+                                   "fp8-current,scaling-rule=one",
+                                   "fp8-delayed",
+                                   "mxfp8",
+                                   "fp8-current,accumulate=hopper-wgmma-fp8",
+                                   "fp8-current,accumulate=hopper-wgmma-fp8-promote128"};
+constexpr std::int64_t context = 32;         // characters that the gpt sees
+constexpr std::int64_t growth_interval = 25; // of the loss scale, so that it grows and overflows within a run
 
-StandardTraining training_of(const std::string& network, std::uint64_t seed) {
-    StandardTraining training;
-    for (const char* name : precisions)
-        training.runs.push_back({.model = model(network).defaults,
-                                 .precision = precision(name),
-                                 .optimizer = optimizer("adamw").options,
-                                 .batch = 64,
-                                 .seed = seed});
+/// A network, and what amp-train says of it beyond its defaults.
+struct StandardNetwork {
+    const char *folder, *words;
+    Dataset (*data)();
+    TrainOptions options;
+    std::int64_t steps;
+};
+
+/// A batch has 512 characters; with this weight its gradients are as small as in one of half a million, which is usual
+/// for language models.
+constexpr double loss_weight = 0x1p-10;
+
+std::vector<StandardNetwork> networks() {
+    TrainOptions cnn{.model = model("cnn").defaults, .optimizer = optimizer("adamw").options, .batch = 64};
+    TrainOptions gpt{.model = model("gpt").defaults,
+                     .optimizer = optimizer("adamw").options,
+                     .loss_weight = loss_weight,
+                     .batch = 16};
+    gpt.model.width = 32;
+    gpt.optimizer.learning_rate = 0.002;
+    return {{"cnn", "--model cnn", digits_data, cnn, 300},
+            {"gpt", "--text alice --context 32 --width 32 --batch 16 --lr 0.002 --loss-weight 0.0009765625",
+             [] { return alice_data(context); }, gpt, 600}};
+}
+
+StandardTraining training_of(const StandardNetwork& network, const StandardOptions& options, int seed) {
+    StandardTraining training{.command = {}, .runs = {}, .data = network.data(), .experiment = {}};
+    for (const char* name : precisions) {
+        TrainOptions run = network.options;
+        run.precision = precision(name);
+        if (run.precision.loss_scaler.options.scaling != LossScaling::off)
+            run.precision.loss_scaler.options.growth_interval = growth_interval;
+        run.seed = static_cast<std::uint64_t>(seed);
+        training.runs.push_back(run);
+    }
     const bool records = seed == 0; // what the pictures of gradients and of Adam take
-    training.experiment.record = fmt::format("{}-{}", network, seed);
-    training.experiment.record_every = records ? 25 : 0;
-    training.experiment.record_state = records;
-    training.command = fmt::format("amp-train --model {} --precision {} --seed {} --record {} --record-every {}{}",
-                                   network, fmt::join(precisions, ","), seed, training.experiment.record.string(),
-                                   training.experiment.record_every, records ? " --record-state" : "");
+    ExperimentOptions& e = training.experiment;
+    e.steps = options.steps.value_or(network.steps);
+    e.record = fmt::format("{}-{}", network.folder, seed);
+    e.record_every = records ? 25 : 0;
+    e.record_state = records;
+    training.command = fmt::format(
+        "amp-train {} --growth-interval {} --steps {} --precision {} --seed {} --record {} --record-every {}{}",
+        network.words, growth_interval, e.steps, fmt::join(precisions, ","), seed, e.record.string(), e.record_every,
+        records ? " --record-state" : "");
     return training;
 }
 
 } // namespace
 
-std::vector<StandardTraining> standard_comparison() {
+std::vector<StandardTraining> standard_comparison(const StandardOptions& options) {
     std::vector<StandardTraining> trainings;
-    for (const char* network : {"cnn", "gpt"})
-        for (std::uint64_t seed = 0; seed < seeds; ++seed) trainings.push_back(training_of(network, seed));
+    for (const StandardNetwork& network : networks())
+        for (int seed = 0; seed < options.seeds; ++seed) trainings.push_back(training_of(network, options, seed));
     return trainings;
 }
 
@@ -56,9 +99,7 @@ void train(const std::vector<StandardTraining>& trainings, const std::filesystem
         ExperimentOptions options = training.experiment;
         options.record = folder / options.record;
         options.threads = threads;
-        const TrainOptions& first = training.runs.front();
-        const Dataset data = own_data(first.model.name, first.seed);
-        Experiment experiment(training.runs, data, options, origin_of("amp-train"));
+        Experiment experiment(training.runs, training.data, options, origin_of("amp-train"));
         while (!experiment.finished()) {
             experiment.step();
             progress(++done, steps);

@@ -1,7 +1,8 @@
-// The standard comparison of amp-report: two networks in seven precisions with three seeds each.
+// The standard comparison of amp-report: two networks in precisions that show what is known of them.
 #pragma once
 
 #include <ampscope/sim/train/experiment.h>
+#include <ampscope/tools/amp-report/options.h>
 
 #include <functional>
 #include <string>
@@ -13,10 +14,11 @@ namespace amp::report_tool {
 struct StandardTraining {
     std::string command; ///< the command of amp-train that does the same
     std::vector<TrainOptions> runs;
+    Dataset data;
     ExperimentOptions experiment; ///< records in a folder that is relative
 };
 
-std::vector<StandardTraining> standard_comparison();
+std::vector<StandardTraining> standard_comparison(const StandardOptions& options = {});
 
 /// Trains them and records them in `folder`. `progress` is called with the number of steps done and of all steps.
 /// Throws FileError.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace amp::report_tool {
 
@@ -12,29 +13,45 @@ namespace {
 
 Cell share(const Share& s) { return share_cell(s.part, s.whole); }
 
-Cell spread(const std::optional<Spread>& s, Tone tone) {
-    if (!s) return {"not finite", std::nullopt, tone};
+Cell spread(const std::optional<Spread>& s) {
+    if (!s) return no_value();
     const std::string mean = fmt::format("{:.4g}", s->mean);
-    return {s->count < 2 ? mean : fmt::format("{} ± {:.2g}", mean, s->deviation), s->mean, tone};
+    return {s->count < 2 ? mean : fmt::format("{} ± {:.2g}", mean, s->deviation), s->mean};
 }
 
-Tone tone_of(const ComparisonRow& row) {
-    switch (row.standing) {
-    case Standing::holds: return Tone::good;
-    case Standing::worse:
-    case Standing::broken: return Tone::bad;
-    default: return Tone::plain;
+/// How many seeds were averaged; of them those that diverged are named.
+Cell seeds(const ComparisonRow& row) {
+    const auto n = static_cast<double>(row.seeds);
+    if (row.diverged == 0) return {fmt::format("{}", row.seeds), n};
+    return {fmt::format("{} of {} diverged", row.diverged, row.seeds), n - static_cast<double>(row.diverged)};
+}
+
+Cell difference(const std::optional<Difference>& d, double unit = 1) {
+    if (!d) return no_value();
+    const MeanInterval& x = d->interval;
+    std::string text = fmt::format("{:+.2g}", unit * x.mean);
+    if (std::isfinite(x.low)) text += fmt::format(" ({:.2g} to {:.2g})", unit * x.low, unit * x.high);
+    return {text, x.mean};
+}
+
+Cell answer(Standing standing) {
+    switch (standing) {
+    case Standing::holds: return {"holds", 0, Tone::good};
+    case Standing::unclear: return {"cannot tell", 1, Tone::fair};
+    case Standing::worse: return {"does not hold", 2, Tone::bad};
+    case Standing::broken: return {"diverges", 3, Tone::bad};
+    default: return no_value();
     }
 }
 
+Cell answer(const std::optional<Difference>& d) { return d ? answer(d->standing) : no_value(); }
+
 /// Which columns the rows of a group have something for.
 struct Columns {
-    bool accuracy, validation, underflow, updates, memory, distance, scale;
+    bool underflow, updates, memory, distance, scale;
 
     explicit Columns(const ComparisonGroup& g)
-        : accuracy(any(g, [](const ComparisonRow& r) { return r.accuracy.has_value(); })),
-          validation(any(g, [](const ComparisonRow& r) { return r.validation.has_value(); })),
-          underflow(any(g, [](const ComparisonRow& r) { return r.underflow.has_value(); })),
+        : underflow(any(g, [](const ComparisonRow& r) { return r.underflow.has_value(); })),
           updates(any(g, [](const ComparisonRow& r) { return r.lost_updates.whole > 0; })),
           memory(any(g, [](const ComparisonRow& r) { return r.bytes_per_parameter.has_value(); })),
           distance(any(g, [](const ComparisonRow& r) { return r.distance.has_value(); })),
@@ -47,65 +64,98 @@ struct Columns {
     }
 };
 
-std::vector<Cell> cells_of(const ComparisonRow& row, const Columns& columns, const ComparisonGroup& group,
-                           double limit) {
-    const bool logged = row.runs.front()->final_loss().has_value();
-    std::vector<Cell> cells = {{row.label}};
-    cells.push_back(logged ? spread(row.loss, tone_of(row)) : no_value());
-    if (group.reference != nullptr) {
-        const bool compared = row.standing == Standing::holds || row.standing == Standing::worse;
-        cells.push_back(compared ? Cell{fmt::format("{:+.2g}", row.excess), row.excess} : no_value());
-    }
-    if (columns.validation) cells.push_back(row.validation ? spread(row.validation, Tone::plain) : no_value());
-    if (columns.accuracy)
-        cells.push_back(row.accuracy ? Cell{percent(row.accuracy->mean), row.accuracy->mean} : no_value());
-    if (columns.scale)
-        cells.push_back(row.scales_loss || row.skipped > 0 ? Cell{fmt::format("{:.3g}", row.skipped), row.skipped}
-                                                           : no_value());
-    if (columns.underflow) {
-        cells.push_back(row.underflow ? share(*row.underflow) : no_value());
-        if (row.underflow && row.underflow->rate() >= limit) cells.back().tone = Tone::fair;
-    }
-    if (columns.updates) cells.push_back(share(row.lost_updates));
-    if (columns.memory)
-        cells.push_back(row.bytes_per_parameter ? number_cell(*row.bytes_per_parameter, 3) : no_value());
-    if (columns.distance) cells.push_back(row.distance ? number_cell(*row.distance, 2) : no_value());
-    return cells;
+bool has_reference(const ComparisonGroup& group) { return group.reference != nullptr; }
+
+bool is_known(const ComparisonGroup& group, std::optional<Spread> ComparisonRow::*quantity) {
+    return std::ranges::any_of(group.rows, [&](const ComparisonRow& r) { return (r.*quantity).has_value(); });
+}
+
+std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& limits) {
+    std::string text = "Final loss: mean of the last tenth of the steps, ± its deviation between seeds that did not "
+                       "diverge.";
+    if (!has_reference(group)) return text;
+    text += fmt::format(
+        " Over FP32: the mean difference to FP32's run of the same seed, with its interval by Student's t; the {} "
+        "intervals of a column hold the true differences at once with probability {:g} (Bonferroni). A format holds if "
+        "its interval lies below the margin, does not hold if above it. The margin of losses is {:.2g}: {}.",
+        group.comparisons, 1 - limits.alpha, group.margin, group.margin_basis);
+    text += " The verdict is that of the final loss; others are judged in the same way.";
+    if (is_known(group, &ComparisonRow::accuracy))
+        text +=
+            fmt::format(" The margin of accuracy is {:g} points (--accuracy-margin).", 100 * limits.accuracy_margin);
+    return text;
 }
 
 } // namespace
 
-TableBlock comparison_table(const ComparisonGroup& group, const ReportOptions& options) {
+std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const ReportOptions& options) {
+    struct Quantity {
+        const char* name;
+        std::optional<Spread> ComparisonRow::*value;
+        std::optional<Difference> ComparisonRow::*difference;
+        const char* against;
+        double unit;
+    };
+    std::vector<TableBlock> tables;
+    for (const Quantity& q :
+         {Quantity{"final loss", &ComparisonRow::loss, &ComparisonRow::over, "over FP32", 1},
+          {"validation loss", &ComparisonRow::validation, &ComparisonRow::validation_over, "over FP32", 1},
+          {"accuracy, %", &ComparisonRow::accuracy, &ComparisonRow::accuracy_lost, "points below FP32", 100}}) {
+        const bool decides = q.value == &ComparisonRow::loss;
+        if (!decides && !is_known(group, q.value)) continue;
+        TableBlock& table = tables.emplace_back(TableBlock{.caption = {}, .header = {"precision"}, .rows = {}});
+        if (decides) table.header.emplace_back("seeds");
+        table.header.emplace_back(q.name);
+        if (has_reference(group)) table.header.insert(table.header.end(), {q.against, "answer"});
+        for (const ComparisonRow& row : group.rows) {
+            std::vector<Cell>& cells = table.rows.emplace_back(std::vector<Cell>{{row.label}});
+            if (decides) cells.push_back(seeds(row));
+            std::optional<Spread> value = row.*q.value;
+            if (value) value = Spread{q.unit * value->mean, q.unit * value->deviation, value->count};
+            cells.push_back(spread(value));
+            if (!has_reference(group)) continue;
+            cells.push_back(difference(row.*q.difference, q.unit));
+            cells.push_back(decides ? answer(row.standing) : answer(row.*q.difference));
+        }
+        if (decides) table.caption = caption_of(group, options.limits);
+    }
+    return tables;
+}
+
+std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportOptions& options) {
     const double limit = options.recommendation.limit;
     const Columns columns(group);
-    TableBlock table{.caption = {}, .header = {"precision", "final loss"}, .rows = {}};
-    if (group.reference != nullptr) table.header.emplace_back("over FP32");
-    if (columns.validation) table.header.emplace_back("validation");
-    if (columns.accuracy) table.header.emplace_back("accuracy");
+    TableBlock table{.caption = {}, .header = {"precision"}, .rows = {}};
     if (columns.scale) table.header.emplace_back("skipped");
     if (columns.underflow) table.header.emplace_back("underflow");
     if (columns.updates) table.header.emplace_back("lost updates");
     if (columns.memory) table.header.emplace_back("bytes per parameter");
     if (columns.distance) table.header.emplace_back("off FP32");
-    std::size_t seeds = 0;
+    if (table.header.size() == 1) return std::nullopt;
     for (const ComparisonRow& row : group.rows) {
-        table.rows.push_back(cells_of(row, columns, group, limit));
-        seeds = std::max(seeds, row.runs.size());
+        std::vector<Cell>& cells = table.rows.emplace_back(std::vector<Cell>{{row.label}});
+        if (columns.scale)
+            cells.push_back(row.scales_loss || row.skipped > 0 ? Cell{fmt::format("{:.3g}", row.skipped), row.skipped}
+                                                               : no_value());
+        if (columns.underflow) {
+            cells.push_back(row.underflow ? share(*row.underflow) : no_value());
+            if (row.underflow && row.underflow->rate() >= limit) cells.back().tone = Tone::fair;
+        }
+        if (columns.updates) cells.push_back(share(row.lost_updates));
+        if (columns.memory)
+            cells.push_back(row.bytes_per_parameter ? number_cell(*row.bytes_per_parameter, 3) : no_value());
+        if (columns.distance) cells.push_back(row.distance ? number_cell(*row.distance, 2) : no_value());
     }
-    table.caption = fmt::format("Final loss: mean of the last tenth of the steps{}.",
-                                seeds > 1 ? fmt::format(", and ± its deviation between seeds (up to {})", seeds) : "");
-    if (group.reference != nullptr)
-        table.caption += fmt::format(" A run holds (green) if it ends less than {:.2g} over FP32's loss of the same "
-                                     "seeds, and fails (red) if by more, or not finite. The bound is {}.",
-                                     group.bound, group.bound_basis);
+    if (columns.scale) table.caption += "Skipped: steps of a run that its loss scaler left out. ";
     if (columns.underflow)
-        table.caption += fmt::format(" Underflow: of the non-zero gradients that training rounded, those that became "
-                                     "zero; yellow from {} on, the limit of the safe window.",
-                                     fmt::format("{:g} %", 100 * limit));
+        table.caption += fmt::format("Underflow: of the non-zero gradients that training rounded, those that became "
+                                     "zero; yellow from {:g} % on, the limit of the safe window. ",
+                                     100 * limit);
     if (columns.updates)
-        table.caption += " Lost updates: of weights with a gradient, those that a step left as they were.";
-    if (columns.memory) table.caption += " Bytes: weights, gradients and optimizer, without activations.";
-    if (columns.distance) table.caption += " Off FP32: |w - w0| / |w0| at the end, of the first seed.";
+        table.caption += "Lost updates: of weights with a gradient, those that a step left as they were. ";
+    if (columns.memory) table.caption += "Bytes: weights, gradients and optimizer, without activations. ";
+    if (columns.distance) table.caption += "Off FP32: |w - w0| / |w0| at the end, of the first seed. ";
+    if (!table.caption.empty()) table.caption.pop_back();
     return table;
 }
 

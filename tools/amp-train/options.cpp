@@ -187,7 +187,9 @@ void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
                                op::activation_names.back()))
         ->group(group);
     app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
-    app.add_option("--text", options.text, "Train the gpt on the characters of a file")->group(group);
+    app.add_option("--text", options.text,
+                   "Train the gpt on the characters of a file; alice: of Alice in Wonderland, which comes with it")
+        ->group(group);
     app.add_option("--context", options.context, "Characters that it sees; default 64")
         ->transform(whole_number(1, 65536))
         ->group(group);
@@ -371,6 +373,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
 
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
     if (!options.npz.empty()) return npz_data(options.npz);
+    if (options.text == "alice") return alice_data(options.context);
     if (!options.text.empty()) return text_data(options.text, options.context);
     return own_data(run.model.name, run.seed, options.modulus);
 }

@@ -109,6 +109,7 @@ std::string definitions(const std::string& id) {
 .amp-chart .zone-subnormal{fill:url(##ID-subnormal)}
 .amp-chart .zone-normal{fill:#cfe8dd}
 .amp-chart .zone-overflow{fill:url(##ID-overflow)}
+.amp-chart .band{fill:#888;fill-opacity:.3}
 .amp-chart .window{fill:#009e73;fill-opacity:.22}
 .amp-chart .window-edge{stroke:#009e73;stroke-width:1}
 .amp-chart .underflow{stroke:#d55e00;stroke-width:2;fill:none;stroke-linejoin:round}

@@ -64,6 +64,7 @@ struct RateFigure {
 struct LineSeries {
     std::string name;
     std::vector<std::pair<double, double>> points; ///< (x, y), ascending in x; an infinite or NaN y interrupts the line
+    std::vector<std::pair<double, double>> band{}; ///< least and greatest y of each point; empty: there is no band
     std::vector<double> marks{};                   ///< positions on x of the figure's marks
     bool holds = false;                            ///< a value holds until the next point, the last one until the end
     bool quiet = false;                            ///< a thin grey line for comparison
@@ -77,6 +78,7 @@ struct LineFigure {
     std::string marks;   ///< meaning of the marks; empty: there are none
     bool log2_y = false; ///< y is the exponent of a power of two
     double first = 0, last = 1;
+    std::optional<std::pair<double, double>> range{}; ///< the y axis; values beyond are drawn at its ends; none: fits all
     double panel_height = 84;      ///< pixels
     std::vector<LinePanel> panels; ///< panels with the same axes
 };

@@ -38,6 +38,7 @@ std::string quiet_name(const LineFigure& figure) {
 
 /// The values that all panels show, with a little room.
 std::pair<double, double> range_of(const LineFigure& figure) {
+    if (figure.range) return *figure.range;
     double low = std::numeric_limits<double>::infinity(), high = -low;
     for (const LinePanel& panel : figure.panels)
         for (const LineSeries& series : panel.series)
@@ -129,6 +130,20 @@ void draw_marks(Canvas& canvas, const Axes& axes, const LineSeries& series) {
     }
 }
 
+/// The area between the least and the greatest values, where both are finite.
+void draw_band(Canvas& canvas, const Axes& axes, const LineSeries& series) {
+    const auto at = [&](double y) { return number(axes.y(std::clamp(y, axes.y.from, axes.y.to))); };
+    std::string above, below;
+    for (std::size_t i = 0; i < series.band.size(); ++i) {
+        const auto& [low, high] = series.band[i];
+        if (!std::isfinite(low) || !std::isfinite(high)) continue;
+        const std::string x = number(axes.x(series.points[i].first));
+        above += fmt::format("{}{} {}", above.empty() ? "M" : "L", x, at(high));
+        below.insert(0, fmt::format("L{} {}", x, at(low)));
+    }
+    if (!above.empty()) canvas.path(above + below + "z", "band");
+}
+
 void draw_panel(Canvas& canvas, const Axes& axes, const LineFigure& figure, const LinePanel& panel,
                 const std::vector<std::string>& names) {
     canvas.open_group(panel_label(panel.name, panel.note));
@@ -137,8 +152,10 @@ void draw_panel(Canvas& canvas, const Axes& axes, const LineFigure& figure, cons
     for (const bool quiet : {true, false}) // what is compared with lies below
         for (const LineSeries& series : panel.series) {
             if (series.quiet != quiet) continue;
+            draw_band(canvas, axes, series);
             Path path(axes, series.holds);
-            for (const auto& [x, y] : series.points) path.add(x, y);
+            for (const auto& [x, y] : series.points)
+                path.add(x, std::isfinite(y) ? std::clamp(y, axes.y.from, axes.y.to) : y);
             const auto index = static_cast<std::size_t>(std::ranges::find(names, series.name) - names.begin());
             canvas.path(path.data(figure.last), quiet ? "compare" : style_of(index), series.name);
             draw_marks(canvas, axes, series);

@@ -137,11 +137,27 @@ void bind_run(nb::module_& m) {
 void bind_comparison(nb::module_& m) {
     bind_facts(m);
     bind_run(m);
+    nb::class_<MeanInterval>(m, "MeanInterval", "A mean with its confidence interval.")
+        .def_ro("mean", &MeanInterval::mean)
+        .def_ro("low", &MeanInterval::low)
+        .def_ro("high", &MeanInterval::high)
+        .def_ro("deviation", &MeanInterval::deviation)
+        .def_ro("count", &MeanInterval::count);
+    nb::class_<Difference>(m, "Difference", "How much worse than FP32: loss above its, accuracy below its.")
+        .def_ro("interval", &Difference::interval)
+        .def_prop_ro(
+            "standing", [](const Difference& d) { return name_of(d.standing); }, "holds, worse or unclear.",
+            InEnvironment())
+        .def_ro("seeds_needed", &Difference::seeds_needed, "If unclear: seeds that would tell; None: too many.");
     nb::class_<ComparisonRow>(m, "ComparisonRow", "Runs that differ in the seed only.")
         .def_prop_ro("label", text_of(&ComparisonRow::label), InEnvironment())
         .def_ro("runs", &ComparisonRow::runs)
-        .def_ro("loss", &ComparisonRow::loss, "The final loss, a Spread; None where it is not finite or not logged.")
-        .def_ro("excess", &ComparisonRow::excess, "Of the final loss over FP32's of the same seeds.")
+        .def_ro("seeds", &ComparisonRow::seeds)
+        .def_ro("diverged", &ComparisonRow::diverged, "Seeds whose final loss is infinite or NaN.")
+        .def_ro("loss", &ComparisonRow::loss, "The final loss of the other seeds, a Spread; None without any.")
+        .def_ro("over", &ComparisonRow::over, "Final loss above FP32's of the same seeds, a Difference.")
+        .def_ro("validation_over", &ComparisonRow::validation_over)
+        .def_ro("accuracy_lost", &ComparisonRow::accuracy_lost)
         .def_ro("validation", &ComparisonRow::validation)
         .def_ro("accuracy", &ComparisonRow::accuracy)
         .def_ro("skipped", &ComparisonRow::skipped, "Steps a run.")
@@ -153,13 +169,13 @@ void bind_comparison(nb::module_& m) {
         .def_ro("scales_loss", &ComparisonRow::scales_loss)
         .def_prop_ro(
             "standing", [](const ComparisonRow& r) { return name_of(r.standing); },
-            "reference, holds, worse, broken or unknown.", InEnvironment());
+            "reference, holds, worse, unclear, broken or unknown.", InEnvironment());
     nb::class_<ComparisonGroup>(m, "ComparisonGroup", "Runs of one network on the same data.")
         .def_prop_ro("name", text_of(&ComparisonGroup::name), InEnvironment())
         .def_ro("rows", &ComparisonGroup::rows)
         .def_ro("reference", &ComparisonGroup::reference, "The row of FP32; None without one.")
-        .def_ro("bound", &ComparisonGroup::bound, "How much a final loss may exceed FP32's and still hold.")
-        .def_ro("bound_basis", &ComparisonGroup::bound_basis)
+        .def_ro("margin", &ComparisonGroup::margin, "How much a final loss may exceed FP32's and still hold.")
+        .def_ro("margin_basis", &ComparisonGroup::margin_basis)
         .def_ro("evidence", &ComparisonGroup::evidence, "The run by whose gradients the group is judged.")
         .def_ro("adam", &ComparisonGroup::adam, "AdamFindings of that run.")
         .def_prop_ro("notes", text_of(&ComparisonGroup::notes), InEnvironment());
@@ -169,6 +185,10 @@ void bind_comparison(nb::module_& m) {
         .def_ro("groups", &ComparisonFindings::groups)
         .def_prop_ro("verdict", text_of(&ComparisonFindings::verdict),
                      "Which format, loss scale, eps and state to use, and why.", InEnvironment())
+        .def_prop_ro("precisions", text_of(&ComparisonFindings::precisions), "A sentence on each precision.",
+                     InEnvironment())
+        .def_prop_ro("effects", text_of(&ComparisonFindings::effects), "A sentence on each known effect.",
+                     InEnvironment())
         .def_prop_ro("errors", text_of(&ComparisonFindings::errors), InEnvironment())
         .def_prop_ro("warnings", text_of(&ComparisonFindings::warnings), InEnvironment());
     m.def("amp_report", &amp_report, nb::arg("words"), InEnvironment());

@@ -21,7 +21,18 @@ bool is_same(const std::optional<double>& a, const std::optional<double>& b); //
 /// The configuration without these keys.
 nlohmann::ordered_json without(nlohmann::ordered_json configuration, std::initializer_list<const char*> keys);
 
-/// Writes ComparisonFindings::verdict.
+/// Chooses a group's reference and margin, and judges every row and known effect.
+void judge(ComparisonGroup& group, const ComparisonLimits& limits);
+
+/// Joins words: "a", "a and b", "a, b and c".
+std::string listed(const std::vector<std::string>& words);
+
+/// Which format these runs advise, in a sentence.
+std::string about_format(const std::vector<ComparisonGroup>& groups);
+
+/// Write ComparisonFindings::verdict, precisions and effects.
 std::vector<std::string> verdict(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options);
+std::vector<std::string> precision_sentences(const std::vector<ComparisonGroup>& groups);
+std::vector<std::string> effect_sentences(const std::vector<ComparisonGroup>& groups);
 
 } // namespace amp::detail

@@ -29,6 +29,10 @@ enum Stream : std::uint32_t {
     splitting
 };
 
+constexpr std::string_view alice[] = {
+#include <ampscope/sim/train/data/alice.inc>
+};
+
 constexpr std::string_view digits[] = {
 #include <ampscope/sim/train/data/digits.inc>
 };
@@ -98,6 +102,42 @@ std::size_t find_array(const TensorFile& file, std::string_view name) {
     return static_cast<std::size_t>(found - file.tensors().begin());
 }
 
+/// The data of text_data.
+Dataset windows_of(const std::string& name, const std::string& bytes, std::int64_t context,
+                   const std::filesystem::path& where) {
+    const auto length = static_cast<std::int64_t>(bytes.size());
+    if (length < 20 * (context + 1))
+        throw FileError(where, "holds " + std::to_string(length) + " bytes; a context of " + std::to_string(context) +
+                                   " needs at least " + std::to_string(20 * (context + 1)));
+    std::array<int, 256> number{};
+    for (const char c : bytes) number[static_cast<unsigned char>(c)] = 1;
+    int vocabulary = 0;
+    for (int& n : number) n = n != 0 ? vocabulary++ : -1;
+    auto tokens = std::make_shared<std::vector<float>>();
+    for (const char c : bytes) tokens->push_back(static_cast<float>(number[static_cast<unsigned char>(c)]));
+
+    // The first window of validation begins after the last window of training has ended.
+    const std::int64_t held_out = length / 10, gap = context;
+    Fingerprint fingerprint;
+    fingerprint.add(std::as_bytes(std::span(bytes)));
+    Dataset d{.name = name,
+              .fingerprint = fingerprint.text(),
+              .input = {context},
+              .target = {context},
+              .vocabulary = vocabulary,
+              .classes = vocabulary,
+              .training = length - held_out - context,
+              .validation = (held_out - gap - 1) / context,
+              .read = {}};
+    d.read = [tokens, context, training = d.training, first = length - held_out + gap](std::int64_t i, float* input,
+                                                                                       float* target) {
+        const std::int64_t at = i < training ? i : first + (i - training) * context;
+        std::copy_n(tokens->begin() + at, context, input);
+        std::copy_n(tokens->begin() + at + 1, context, target);
+    };
+    return d;
+}
+
 } // namespace
 
 std::int64_t Shuffle::operator[](std::int64_t i) {
@@ -153,38 +193,13 @@ Dataset own_data(const std::string& model, std::uint64_t seed, std::int64_t modu
 
 Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
     constexpr std::uint64_t longest_text = 256 << 20; // the tokens take four times as much memory
-    const std::string bytes = TextFile(path, Pipe::accepted).rest(longest_text);
-    const auto length = static_cast<std::int64_t>(bytes.size());
-    if (length < 20 * (context + 1))
-        throw FileError(path, "holds " + std::to_string(length) + " bytes; a context of " + std::to_string(context) +
-                                  " needs at least " + std::to_string(20 * (context + 1)));
-    std::array<int, 256> number{};
-    for (const char c : bytes) number[static_cast<unsigned char>(c)] = 1;
-    int vocabulary = 0;
-    for (int& n : number) n = n != 0 ? vocabulary++ : -1;
-    auto tokens = std::make_shared<std::vector<float>>();
-    for (const char c : bytes) tokens->push_back(static_cast<float>(number[static_cast<unsigned char>(c)]));
+    return windows_of(path.filename(), TextFile(path, Pipe::accepted).rest(longest_text), context, path);
+}
 
-    // The first window of validation begins after the last window of training has ended.
-    const std::int64_t held_out = length / 10, gap = context;
-    Fingerprint fingerprint;
-    fingerprint.add(std::as_bytes(std::span(bytes)));
-    Dataset d{.name = path.filename(),
-              .fingerprint = fingerprint.text(),
-              .input = {context},
-              .target = {context},
-              .vocabulary = vocabulary,
-              .classes = vocabulary,
-              .training = length - held_out - context,
-              .validation = (held_out - gap - 1) / context,
-              .read = {}};
-    d.read = [tokens, context, training = d.training, first = length - held_out + gap](std::int64_t i, float* input,
-                                                                                       float* target) {
-        const std::int64_t at = i < training ? i : first + (i - training) * context;
-        std::copy_n(tokens->begin() + at, context, input);
-        std::copy_n(tokens->begin() + at + 1, context, target);
-    };
-    return d;
+Dataset alice_data(std::int64_t context) {
+    std::string text;
+    for (const std::string_view part : alice) text += part;
+    return windows_of("alice", text, context, "alice");
 }
 
 Dataset npz_data(const std::filesystem::path& path) {

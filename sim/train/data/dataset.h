@@ -21,6 +21,8 @@ Dataset own_data(const std::string& model, std::uint64_t seed, std::int64_t modu
 /// The bytes of a text in windows of `context` bytes; each byte is the target of those before it. The vocabulary is the
 /// bytes that occur. The last tenth is for validation. Throws FileError.
 Dataset text_data(const std::filesystem::path& file, std::int64_t context);
+/// The same of "Alice's Adventures in Wonderland", 148,480 bytes that come with the program.
+Dataset alice_data(std::int64_t context);
 /// Arrays x (examples along the first axis) and y of an .npz file. If y has one axis of whole numbers from 0 on, they
 /// are classes. One example in five is for validation. Throws FileError.
 Dataset npz_data(const std::filesystem::path& file);

@@ -38,8 +38,8 @@ def histogram_findings(*paths: str | os.PathLike[str], **options: Any) -> Histog
 
 
 def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> ComparisonFindings:
-    """Runs side by side; without paths it trains the standard comparison, in a minute or two. The options are those of
-    amp-report. frame(): a precision each. What cannot be read is in errors. Raises as histogram_findings."""
+    """Runs side by side; without paths it trains the standard comparison, which takes ten minutes. The options are
+    those of amp-report. frame(): a precision each. What cannot be read is in errors. Raises as histogram_findings."""
     return _ampscope.comparison_findings(command_of(paths, options))
 
 
@@ -54,7 +54,11 @@ def _cast_rows(f):
 def _precision_rows(f):
     def mean(spread):
         return spread and spread.mean
-    return Table({"group": g.name, "label": r.label, "standing": r.standing, "loss": mean(r.loss), "excess": r.excess,
+    def of(difference, name):
+        return difference and getattr(difference.interval, name)
+    return Table({"group": g.name, "label": r.label, "standing": r.standing, "seeds": r.seeds, "diverged": r.diverged,
+                  "loss": mean(r.loss), "over": of(r.over, "mean"), "over_low": of(r.over, "low"),
+                  "over_high": of(r.over, "high"),
                   "validation": mean(r.validation), "accuracy": mean(r.accuracy), "skipped": r.skipped,
                   "underflow": r.underflow and r.underflow.rate, "lost_updates": r.lost_updates.rate,
                   "bytes_per_parameter": r.bytes_per_parameter, "distance": r.distance}

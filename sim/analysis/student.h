@@ -1,0 +1,38 @@
+// What a few runs say of a mean: Student's t, confidence intervals, and how many runs would decide.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace amp {
+
+/// The probability that Student's t with `degrees` >= 1 degrees of freedom lies in [-t, t], t >= 0: the finite sums of
+/// Abramowitz and Stegun, 26.7.3 and 26.7.4.
+double student_within(double t, std::size_t degrees);
+
+/// The t >= 0 for which student_within(t, degrees) is `level`, 0 <= level < 1.
+double student_bound(double level, std::size_t degrees);
+
+/// A mean with its confidence interval.
+struct MeanInterval {
+    double mean = 0, low = 0, high = 0;
+    double deviation = 0;  ///< standard deviation of the sample; 0 for a single value
+    std::size_t count = 0; ///< number of samples; with one the interval is infinite
+};
+
+/// The mean of finite samples, and the interval that contains the true mean with probability 1 - alpha if they are
+/// normally distributed: mean +- t * deviation / sqrt(count). At least one sample; 0 < alpha < 1.
+MeanInterval mean_interval(std::span<const double> samples, double alpha);
+
+/// The difference of the means of two independent samples, the first minus the second, with an interval that contains
+/// the true difference with probability 1 - alpha or more: t has the degrees of freedom of the smaller sample. `count`
+/// is the size of the smaller sample, `deviation` that of the difference of two single values.
+MeanInterval difference_interval(std::span<const double> a, std::span<const double> b, double alpha);
+
+/// The least number of samples with this deviation whose interval around a mean is shorter than `distance` to each
+/// side. If the mean stays where it is, so many samples tell on which side of a limit at this distance the true mean
+/// lies. None: more than `most`.
+std::optional<std::size_t> samples_needed(double distance, double deviation, double alpha, std::size_t most = 1000);
+
+} // namespace amp

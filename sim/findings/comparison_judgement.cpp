@@ -1,0 +1,227 @@
+// Whether a row holds: differences to FP32 of runs with the same seed, their intervals, and the margin.
+#include <ampscope/sim/findings/detail/seeds.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace amp {
+
+namespace {
+
+using detail::Seed, detail::Quantity, detail::seeds_of, detail::pairs_of;
+
+// The margin is what FP32 gains in its last tenth, but at least this share of its final loss.
+constexpr double least_share = 0.01;
+constexpr std::size_t stretches = 10; // of the second half of one pair's steps
+
+constexpr KnownEffect effect_table[] = {
+    {"FP16 without a loss scaler loses small gradients, and a dynamic one recovers them", "amp-fp16,scaler=none",
+     "amp-fp16"},
+    {"weights kept in BF16 lose updates, and Kahan's compensation recovers them", "pure-bf16", "pure-bf16-kahan"},
+    {"weights kept in BF16 lose updates, and stochastic rounding recovers them", "pure-bf16", "pure-bf16-stochastic"},
+    {"FP8 under one static scale loses small numbers, and delayed scaling recovers them",
+     "fp8-current,scaling-rule=one", "fp8-delayed"},
+    {"FP8 under one static scale loses small numbers, and scales for blocks recover them",
+     "fp8-current,scaling-rule=one", "mxfp8"},
+    {"sums of FP8 products in Hopper's 14 bits lose, and promotion to FP32 every 128 products recovers it",
+     "fp8-current,accumulate=hopper-wgmma-fp8", "fp8-current,accumulate=hopper-wgmma-fp8-promote128"},
+};
+
+std::optional<double> final_loss(const RecordedRun& r) { return r.final_loss(); }
+std::optional<double> validation_loss(const RecordedRun& r) { return number_at(r.result, "/validation_loss"); }
+std::optional<double> accuracy(const RecordedRun& r) { return number_at(r.result, "/accuracy"); }
+std::optional<double> error_rate(const RecordedRun& r) {
+    const std::optional<double> a = accuracy(r);
+    return a ? std::optional(1 - *a) : std::nullopt;
+}
+
+std::vector<double> values_of(const ComparisonRow& row, const Quantity& of) {
+    std::vector<double> values;
+    for (const Seed& seed : seeds_of(row))
+        if (const std::optional<double> x = seed.mean(of)) values.push_back(*x);
+    return values;
+}
+
+std::optional<Spread> spread_over(const ComparisonRow& row, const Quantity& of) {
+    const std::vector<double> values = values_of(row, of);
+    return values.empty() ? std::nullopt : std::optional(spread_of(values));
+}
+
+/// What one pair of runs tells: its difference, give or take what the difference varies by between stretches of steps.
+std::optional<MeanInterval> interval_of_steps(double difference, const RecordedRun& run, const RecordedRun& other,
+                                              double alpha) {
+    const auto steps = step_differences(run, other);
+    const std::size_t first = steps.size() / 2, half = steps.size() - first;
+    if (half < 2 * stretches) return std::nullopt;
+    std::vector<double> means;
+    for (std::size_t k = 0; k < stretches; ++k) {
+        std::vector<double> values;
+        for (std::size_t i = k * half / stretches; i < (k + 1) * half / stretches; ++i)
+            values.push_back(steps[first + i].second);
+        means.push_back(spread_of(values).mean);
+    }
+    const double noise = student_bound(1 - alpha, stretches - 1) * spread_of(means).deviation;
+    return MeanInterval{.mean = difference,
+                        .low = difference - noise,
+                        .high = difference + noise,
+                        .deviation = spread_of(means).deviation,
+                        .count = 1};
+}
+
+/// By how much `row` is worse than `other`, judged against a margin; none if one of them does not have the quantity.
+/// One pair is judged by its steps if the quantity has any.
+std::optional<Difference> difference_of(const ComparisonRow& row, const ComparisonRow& other, const Quantity& of,
+                                        double margin, double alpha, bool has_steps) {
+    Difference d;
+    const auto pairs = pairs_of(row, other);
+    std::vector<double> differences;
+    for (const auto& [ours, theirs] : pairs) {
+        const std::optional<double> x = ours.mean(of), y = theirs.mean(of);
+        if (x && y) differences.push_back(*x - *y);
+    }
+    const std::vector<double> x = values_of(row, of), y = values_of(other, of);
+    if (x.empty() || y.empty() || (differences.empty() && !pairs.empty())) return std::nullopt;
+    if (differences.size() > 1) {
+        d.interval = mean_interval(differences, alpha);
+        d.basis = IntervalBasis::seeds;
+    } else if (differences.empty()) {
+        d.interval = difference_interval(x, y, alpha);
+        d.basis = d.interval.count > 1 ? IntervalBasis::means : IntervalBasis::none;
+    } else {
+        d.interval = mean_interval(differences, alpha);
+        if (has_steps)
+            if (const auto known = interval_of_steps(differences[0], *row.runs.front(), *other.runs.front(), alpha)) {
+                d.interval = *known;
+                d.basis = IntervalBasis::steps;
+            }
+    }
+    // Of one seed its own steps can show that it is worse, not that others would be as good.
+    if (d.interval.low > margin) d.standing = Standing::worse;
+    else if (d.interval.high < margin && d.interval.count > 1) d.standing = Standing::holds;
+    else if (d.interval.count > 1)
+        d.seeds_needed = samples_needed(d.interval.mean - margin, d.interval.deviation, alpha);
+    return d;
+}
+
+/// What a run's loss falls by between the last tenth of its steps and the tenth before.
+std::optional<double> last_gain(const RecordedRun& run) {
+    std::vector<double> losses;
+    for (const StepMetrics& m : run.steps)
+        if (m.loss) losses.push_back(*m.loss);
+    const std::size_t n = RecordedRun::final_losses(losses.size());
+    if (losses.size() < 2 * n || n == 0) return std::nullopt;
+    const auto end = losses.end() - static_cast<std::ptrdiff_t>(n);
+    return spread_of({end - static_cast<std::ptrdiff_t>(n), end}).mean - spread_of({end, losses.end()}).mean;
+}
+
+void set_margin(ComparisonGroup& group, const ComparisonLimits& limits) {
+    const ComparisonRow& fp32 = *group.reference;
+    if (limits.loss_margin) {
+        group.margin = *limits.loss_margin;
+        group.margin_basis = "as asked for (--loss-margin)";
+        return;
+    }
+    const std::optional<Spread> gain = spread_over(fp32, last_gain);
+    const double least = least_share * std::abs(fp32.loss->mean);
+    if (gain && gain->mean > least) {
+        group.margin = gain->mean;
+        group.margin_basis = "what FP32 itself gains in its last tenth: who ends less than that above it is less than "
+                             "a tenth of the training behind";
+        return;
+    }
+    group.margin = least;
+    group.margin_basis =
+        fmt::format("{:g} % of FP32's final loss; in its last tenth FP32 {}", 100 * least_share,
+                    gain ? fmt::format("gains less, {:.2g}", gain->mean) : "logs too few steps to tell what it gains");
+}
+
+/// Whether a run diverged whose reference did not.
+bool is_broken(const ComparisonRow& row, const ComparisonRow* reference) {
+    if (reference == nullptr) return row.diverged > 0;
+    const auto pairs = pairs_of(row, *reference);
+    if (pairs.empty()) return row.diverged > 0 && reference->diverged == 0;
+    return std::ranges::any_of(pairs, [](const auto& p) { return p.first.diverged() && !p.second.diverged(); });
+}
+
+std::int64_t last_step(const ComparisonRow& row) { return row.runs.front()->steps.back().step; }
+
+/// Whether the row trained as long as the reference; else a note says so.
+bool is_comparable(const ComparisonRow& row, ComparisonGroup& group) {
+    if (!row.loss) return false;
+    if (last_step(row) == last_step(*group.reference)) return true;
+    group.notes.push_back(fmt::format("{} ends at step {}, FP32 at {}: their final losses are not compared", row.label,
+                                      last_step(row), last_step(*group.reference)));
+    return false;
+}
+
+void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
+    const auto row_of = [&](std::string_view label) -> const ComparisonRow* {
+        const auto found = std::ranges::find(group.rows, label, &ComparisonRow::label);
+        return found == group.rows.end() || found->runs.front()->steps.empty() ? nullptr : &*found;
+    };
+    for (const KnownEffect& effect : effect_table)
+        if (const ComparisonRow* loses = row_of(effect.loses), *recovers = row_of(effect.recovers);
+            loses != nullptr && recovers != nullptr)
+            group.effects.push_back({.effect = &effect, .loses = loses, .recovers = recovers, .difference = {}});
+    const double alpha = limits.alpha / static_cast<double>(std::max<std::size_t>(group.effects.size(), 1));
+    for (EffectFinding& e : group.effects) {
+        e.difference = difference_of(*e.loses, *e.recovers, final_loss, 0, alpha, true);
+        e.appears = is_broken(*e.loses, e.recovers) || (e.difference && e.difference->standing == Standing::worse);
+    }
+}
+
+} // namespace
+
+std::string_view name_of(Standing standing) {
+    constexpr std::array<std::string_view, 6> names = {"reference", "holds", "worse", "unclear", "broken", "unknown"};
+    return names[static_cast<std::size_t>(standing)];
+}
+
+std::span<const KnownEffect> known_effects() { return effect_table; }
+
+Spread spread_of(const std::vector<double>& values) {
+    if (values.empty()) return {};
+    const MeanInterval of = mean_interval(values, 0.5);
+    return {of.mean, of.deviation, of.count};
+}
+
+void detail::judge(ComparisonGroup& group, const ComparisonLimits& limits) {
+    for (ComparisonRow& row : group.rows) {
+        const std::vector<Seed> seeds = seeds_of(row);
+        row.seeds = seeds.size();
+        row.diverged = static_cast<std::size_t>(std::ranges::count_if(seeds, &Seed::diverged));
+        row.loss = spread_over(row, final_loss);
+        row.validation = spread_over(row, validation_loss);
+        row.accuracy = spread_over(row, accuracy);
+    }
+    const auto is_fp32 = [](const ComparisonRow& r) { return r.label == "fp32" && r.loss; };
+    std::stable_partition(group.rows.begin(), group.rows.end(), is_fp32);
+    if (!group.rows.empty() && is_fp32(group.rows.front())) {
+        group.reference = &group.rows.front();
+        set_margin(group, limits);
+    }
+    std::vector<ComparisonRow*> compared;
+    for (ComparisonRow& row : group.rows) {
+        if (is_broken(row, group.reference)) row.standing = Standing::broken;
+        if (group.reference == nullptr) continue;
+        if (&row == group.reference) row.standing = Standing::reference;
+        else if (is_comparable(row, group)) compared.push_back(&row);
+    }
+    group.comparisons = compared.size();
+    for (ComparisonRow* row : compared) {
+        const double alpha = limits.alpha / static_cast<double>(group.comparisons);
+        const auto against = [&](const Quantity& of, double margin, bool has_steps) {
+            return difference_of(*row, *group.reference, of, margin, alpha, has_steps);
+        };
+        row->over = against(final_loss, group.margin, true);
+        row->validation_over = against(validation_loss, group.margin, false);
+        row->accuracy_lost = against(error_rate, limits.accuracy_margin, false);
+        if (row->standing != Standing::broken && row->over) row->standing = row->over->standing;
+    }
+    find_effects(group, limits);
+}
+
+} // namespace amp

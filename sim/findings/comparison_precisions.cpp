@@ -1,0 +1,191 @@
+// What a comparison says of each precision and of each known effect, in sentences.
+#include <ampscope/sim/findings/detail/comparison.h>
+
+#include <ampscope/sim/base/text.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace amp {
+
+namespace {
+
+/// One precision, with its rows in all groups.
+struct Candidate {
+    std::string label;
+    std::vector<std::pair<const ComparisonGroup*, const ComparisonRow*>> rows;
+
+    [[nodiscard]] bool all(Standing standing) const {
+        return std::ranges::all_of(rows, [&](const auto& item) { return item.second->standing == standing; });
+    }
+    [[nodiscard]] bool any(Standing standing) const {
+        return std::ranges::any_of(rows, [&](const auto& item) { return item.second->standing == standing; });
+    }
+    [[nodiscard]] bool fails() const { return any(Standing::broken) || any(Standing::worse); }
+    [[nodiscard]] const ComparisonRow& first() const { return *rows.front().second; }
+};
+
+std::vector<Candidate> candidates_of(const std::vector<ComparisonGroup>& groups) {
+    std::vector<Candidate> candidates;
+    for (const ComparisonGroup& group : groups)
+        for (const ComparisonRow& row : group.rows) {
+            if (row.standing == Standing::reference) continue;
+            auto found = std::ranges::find(candidates, row.label, &Candidate::label);
+            if (found == candidates.end()) found = candidates.insert(found, {row.label, {}});
+            found->rows.emplace_back(&group, &row);
+        }
+    return candidates;
+}
+
+/// Preference: 16 bits before fewer bits, which need scales and special hardware; then no loss scaling; then less
+/// memory.
+auto rank(const Candidate& c) {
+    const ComparisonRow& row = c.first();
+    return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
+}
+
+/// "+0.036 (0.031 to 0.041)", or without the interval if it is infinite.
+std::string interval_text(const MeanInterval& x) {
+    return std::isfinite(x.low) ? fmt::format("{:+.2g} ({:.2g} to {:.2g})", x.mean, x.low, x.high)
+                                : fmt::format("{:+.2g}", x.mean);
+}
+
+/// What the final losses of a row say, against a margin.
+std::string difference_text(const Difference& d) {
+    std::string text = interval_text(d.interval);
+    switch (d.basis) {
+    case IntervalBasis::seeds: return text + fmt::format(", {} seeds", d.interval.count);
+    case IntervalBasis::means: return text + fmt::format(", other seeds than FP32's, {} at least", d.interval.count);
+    case IntervalBasis::steps:
+        return fmt::format("{:+.2g}, one seed: differences below {:.2g} cannot be told from noise", d.interval.mean,
+                           d.interval.high - d.interval.mean);
+    case IntervalBasis::none: return text + ", one seed: how much of it is noise cannot be told";
+    }
+    return text;
+}
+
+/// What would decide an open question.
+std::string way_out(const Difference& d) {
+    if (d.standing != Standing::unclear || d.interval.count < 2) return "";
+    return d.seeds_needed ? fmt::format(": {} seeds would tell", *d.seeds_needed)
+                          : ": no number of seeds up to 1,000 would tell, the difference sits at the margin";
+}
+
+std::string divergence_text(const ComparisonRow& row) {
+    std::optional<std::int64_t> first;
+    for (const RecordedRun* run : row.runs)
+        if (const auto at = run->broken_at(); at && (!first || *at < *first)) first = at;
+    return fmt::format("{} of {} diverged{}, FP32 did not", row.diverged, plural(row.seeds, "seed"),
+                       first ? fmt::format(" (NaN or infinite from step {} on)", *first) : "");
+}
+
+/// How one row stands: "gpt on alice: holds, +0.003 (-0.001 to 0.007), 8 seeds".
+std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row) {
+    if (row.standing == Standing::broken)
+        return fmt::format("{}: {}", group.name,
+                           group.reference != nullptr
+                               ? divergence_text(row)
+                               : fmt::format("{} of {} diverged", row.diverged, plural(row.seeds, "seed")));
+    if (!row.over) return group.name + ": not compared";
+    std::string text = fmt::format("{}: {}; margin {:.2g}{}", group.name, difference_text(*row.over), group.margin,
+                                   way_out(*row.over));
+    if (row.standing != Standing::worse && row.validation_over && row.validation_over->standing == Standing::worse)
+        text +=
+            fmt::format("; but its validation loss is above it by {}", interval_text(row.validation_over->interval));
+    if (row.standing != Standing::worse && row.accuracy_lost && row.accuracy_lost->standing == Standing::worse)
+        text += fmt::format("; but it loses {} of accuracy", percent(row.accuracy_lost->interval.mean));
+    return text;
+}
+
+std::string_view answer_of(const Candidate& c) {
+    if (c.fails()) return "does not hold";
+    if (c.all(Standing::holds)) return "holds";
+    return c.any(Standing::unclear) ? "cannot be told" : "was not compared";
+}
+
+std::string reasons_of(const Candidate& c) {
+    std::vector<std::string> parts;
+    for (const auto& [group, row] : c.rows) parts.push_back(standing_text(*group, *row));
+    return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string names_of(const std::vector<const Candidate*>& candidates) {
+    std::vector<std::string> names;
+    for (const Candidate* c : candidates) names.push_back(c->label);
+    return detail::listed(names);
+}
+
+/// Why there is nothing to compare with.
+std::string without_reference(const std::vector<Candidate>& candidates) {
+    const bool failed = std::ranges::any_of(
+        candidates, [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
+    return failed ? "Format: FP32's own loss is not finite: no format is to blame; look at the learning rate and the "
+                    "data."
+                  : "Format: none of these runs is in FP32, so which one trains as well is not known; add one (fp32).";
+}
+
+} // namespace
+
+std::string detail::listed(const std::vector<std::string>& words) {
+    if (words.size() < 2) return words.empty() ? "" : words.front();
+    const std::vector<std::string> first(words.begin(), words.end() - 1);
+    return fmt::format("{} and {}", fmt::join(first, ", "), words.back());
+}
+
+std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
+    const std::vector<Candidate> candidates = candidates_of(groups);
+    if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; }))
+        return without_reference(candidates);
+    std::vector<const Candidate*> holding, failing, open;
+    for (const Candidate& c : candidates) {
+        if (c.fails()) failing.push_back(&c);
+        else if (c.all(Standing::holds)) holding.push_back(&c);
+        else if (c.any(Standing::unclear)) open.push_back(&c);
+    }
+    std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
+    std::string text = "Format: stay in FP32, as no other format is known to hold";
+    if (!holding.empty()) {
+        const Candidate& best = *holding.front();
+        text = fmt::format("Format: {}, which ends as FP32 does{}", best.label,
+                           best.first().scales_loss ? "" : " and needs no loss scale");
+        holding.erase(holding.begin());
+        if (!holding.empty()) text += fmt::format("; so do{} {}", holding.size() == 1 ? "es" : "", names_of(holding));
+    }
+    if (!failing.empty()) text += fmt::format("; not {}", names_of(failing));
+    if (!open.empty()) text += fmt::format("; these runs cannot tell of {}", names_of(open));
+    return text + ".";
+}
+
+std::vector<std::string> detail::precision_sentences(const std::vector<ComparisonGroup>& groups) {
+    std::vector<std::string> sentences;
+    if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; })) return {};
+    for (const Candidate& c : candidates_of(groups))
+        sentences.push_back(fmt::format("{} {}. {}.", c.label, answer_of(c), reasons_of(c)));
+    return sentences;
+}
+
+std::vector<std::string> detail::effect_sentences(const std::vector<ComparisonGroup>& groups) {
+    std::vector<std::string> sentences;
+    for (const KnownEffect& effect : known_effects()) {
+        std::vector<std::string> parts;
+        for (const ComparisonGroup& group : groups)
+            for (const EffectFinding& e : group.effects) {
+                if (e.effect != &effect) continue;
+                std::string text = fmt::format("{}: {}", group.name, e.appears ? "appears" : "not seen");
+                if (e.loses->diverged > e.recovers->diverged)
+                    text += fmt::format(", {} diverged of {}", e.loses->diverged, plural(e.loses->seeds, "seed"));
+                if (e.difference) text += fmt::format(", {}", difference_text(*e.difference));
+                parts.push_back(text);
+            }
+        if (parts.empty()) continue;
+        sentences.push_back(fmt::format("It is known that {}. By how much {} ends above {}: {}.", effect.claim,
+                                        effect.loses, effect.recovers, fmt::join(parts, "; ")));
+    }
+    return sentences;
+}
+
+} // namespace amp
