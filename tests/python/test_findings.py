@@ -130,7 +130,7 @@ def test_comparison(runs):
     for row, told in zip(group.rows, expected["rows"]):
         assert (row.label, row.standing) == (told["precision"], told["standing"])
         assert row.distance == told["distance_from_reference"]
-        assert (row.over and row.over.interval.high) == (told["over"] and told["over"]["high"])
+        assert (row.over and row.over.interval.mean) == (told["over"] and told["over"]["mean"])
         assert (row.loss.mean, row.loss.count) == (told["final_loss"]["mean"], told["final_loss"]["runs"])
         assert [run.final_loss for run in row.runs] == [run["final_loss"] for run in told["runs"]]
     run = f.runs[0]
