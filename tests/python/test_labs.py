@@ -101,5 +101,6 @@ if __name__ == "__main__":
     for path in PATHS:
         if len(sys.argv) == 1 or path.stem[0] in sys.argv[1:]:
             run, seconds = executed(read(path), NOTEBOOKS)
+            run["metadata"]["language_info"].pop("version")  # of whoever saves them
             path.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             print(f"{path.name}: {seconds:.0f} s", *verdicts(run), sep="\n  ")
