@@ -8,6 +8,7 @@
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -165,7 +166,9 @@ CLI::Option* CommandLine::writes(CLI::Option* path) {
 
 void CommandLine::writes_into(CLI::Option* folder) { folders_.push_back(folder); }
 
-void CommandLine::add_json(std::string& path, const std::string& help) { writes(add_option("--json", path, help)); }
+CLI::Option* CommandLine::add_json(std::string& path, const std::string& help) {
+    return writes(add_option("--json", path, help));
+}
 
 void CommandLine::add_svg(std::string& path, const std::string& help) {
     writes(add_option("--svg", path, help + " ('-': standard output)"));
@@ -183,8 +186,9 @@ void CommandLine::add_worst(std::size_t& rows, const std::string& help) {
     add_option("--worst", rows, help)->transform(whole_number(0, 1'000'000'000));
 }
 
-void CommandLine::add_threads(int& threads) {
-    add_option("--threads", threads, "0: all cores; results do not depend on it")->transform(whole_number(0, 4096));
+CLI::Option* CommandLine::add_threads(int& threads) {
+    return add_option("--threads", threads, "Number of threads, on which no result depends; 0: one for each core")
+        ->transform(whole_number(0, 4096));
 }
 
 void CommandLine::add_recommendation(RecommendationOptions& options, const std::string& called) {
@@ -337,6 +341,10 @@ CLI::Validator one_of(std::span<const std::string_view> names) {
         return all.contains(text) ? "" : "unknown value '" + text + "'; known: " + known;
     };
     return {check, "{" + known + "}"};
+}
+
+std::string either(std::span<const std::string_view> names) {
+    return fmt::format("{} or {}", fmt::join(names.first(names.size() - 1), ", "), names.back());
 }
 
 CLI::Validator real_number(double low, double high, Ends ends) {

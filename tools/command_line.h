@@ -27,15 +27,15 @@ class CommandLine : public CLI::App {
     /// The option's value is a folder that gets run folders: no other file may take their place.
     void writes_into(CLI::Option* folder);
 
-    void add_json(std::string& path, const std::string& help = "Write the full report ('-': standard output)");
+    CLI::Option* add_json(std::string& path, const std::string& help = "Write the full report ('-': standard output)");
     void add_svg(std::string& path, const std::string& help);
     void add_html(std::string& path);
     void add_tensor(std::string& pattern);
     void add_worst(std::size_t& rows, const std::string& help = "Rows in tables of tensors; 0: all; default 10");
-    void add_threads(int& threads);
+    CLI::Option* add_threads(int& threads);
     /// --config: options from a file.
     void add_config(const std::string& description);
-    /// --margin and --limit of the scale that is `called` recommended or advised.
+    /// --margin and --limit of the scale that a tool calls "recommended" or "advised".
     void add_recommendation(RecommendationOptions& options, const std::string& called);
 
     /// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing.
@@ -57,6 +57,9 @@ CLI::Validator whole_number(std::int64_t low, std::uint64_t high);
 
 /// For Option::check: one of these names.
 CLI::Validator one_of(std::span<const std::string_view> names);
+
+/// "relu, gelu or tanh": names in a help text.
+std::string either(std::span<const std::string_view> names);
 
 /// Which ends of an interval belong to it.
 enum class Ends { both, high, low };

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* examples = R"(Examples:
   amp-adam runs/fp32                            a run folder; exact if it recorded its state (amp-train --record-state)
   amp-adam gradients/                           gradients in files: exact from step 0 on without gaps, else an estimate
-  amp-adam gradient.safetensors --lr 3e-4       one gradient, taken for that of every step
+  amp-adam gradient.safetensors --lr 3e-4       one gradient, taken to be that of every step
   amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
   amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
 
@@ -53,7 +53,7 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     Words words;
     CommandLine app("amp-adam", "What eps and the formats of its state do to Adam, on recorded gradients.", examples);
     app.reads(app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required());
-    app.add_option("--eps", options.eps, "Default: 1e-4 to 1e-15")
+    app.add_option("--eps", options.eps, "Values of eps to try, separated by commas; default 1e-4 to 1e-15")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->transform(real_number(0, 1));
@@ -68,12 +68,14 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_option("--optimizer", words.optimizer, "A row of amp-train --list; default: the run's, else adamw");
     app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3")
         ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::high));
-    app.add_option("--beta1", options.beta1, "Default: the run's, else 0.9")->transform(real_number(0, 1, Ends::low));
-    app.add_option("--beta2", options.beta2, "Default: the run's, else 0.999")->transform(real_number(0, 1, Ends::low));
-    app.add_option("--step", options.step, "The step that is asked about; default: the last one recorded")
+    app.add_option("--beta1", options.beta1, "Adam's beta1; default: the run's, else 0.9")
+        ->transform(real_number(0, 1, Ends::low));
+    app.add_option("--beta2", options.beta2, "Adam's beta2; default: the run's, else 0.999")
+        ->transform(real_number(0, 1, Ends::low));
+    app.add_option("--step", options.step, "The step to examine; default: the last one recorded")
         ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()));
     app.add_option("--assume-steps", options.assumed_steps,
-                   "Steps with the same gradient, of a single one; default 200")
+                   "Number of steps that a single recorded gradient is taken to last; default 200")
         ->transform(whole_number(1, 1'000'000));
     app.add_tensor(words.tensor);
     app.add_worst(options.worst);

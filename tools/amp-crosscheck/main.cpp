@@ -12,7 +12,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <unistd.h>
 
 namespace {
@@ -66,10 +66,14 @@ int devices() {
     return 0;
 }
 
+/// Compute capabilities of which the host models the matrix instructions.
+constexpr std::array modelled_capabilities = {80, 86, 89, 90, 100, 120};
+std::string capabilities() { return fmt::format("{}", fmt::join(modelled_capabilities, ", ")); }
+
 /// The processor, "host" or "host:90".
 std::optional<CudaDevice> host_of(const std::string& text) {
     if (text == "host") return CudaDevice{};
-    for (const int capability : {80, 86, 89, 90, 100, 120})
+    for (const int capability : modelled_capabilities)
         if (text == fmt::format("host:{}", capability))
             return CudaDevice{.major = capability / 10, .minor = capability % 10};
     return std::nullopt;
@@ -128,30 +132,33 @@ int run(Options options, const std::string& command) {
 void add_run(CommandLine& app, Options& options) {
     CLI::App& r = *app.add_subcommand("run", "A CUDA device against the processor, bit for bit");
     r.add_option("--device", options.device,
-                 "Its number; host; or host:80, 86, 89, 90, 100, 120: the host with models for that\n"
-                 "compute capability's matrix instructions; default: the first device");
-    r.add_option("--only", options.replay.parts, fmt::format("Parts: {}", fmt::join(replay_parts, ", ")))
+                 "The number of a device; host; or host:N (" + capabilities() +
+                     "), the host with models of the matrix instructions of that compute capability; default: the "
+                     "first device");
+    r.add_option("--only", options.replay.parts, "Parts to compare, separated by commas; default all")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->check(one_of(replay_parts));
     r.add_flag("--quick", options.replay.quick, "Samples, shorter runs: a minute instead of many");
-    r.add_option("--steps", options.replay.steps, "Of training runs")
+    r.add_option("--steps", options.replay.steps, "Steps of each training")
         ->capture_default_str()
         ->transform(whole_number(1, 1'000'000'000));
-    r.add_option("--record", options.replay.record, "A folder for what tensor cores gave, as files for `vectors`");
+    r.add_option("--record", options.replay.record,
+                 "Keep what tensor cores gave in this folder, as files for `vectors`");
     r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
-    r.add_flag("--json", options.json, "Print JSON");
+    r.add_flag("--json", options.json, "JSON instead of text");
 }
 
 void add_vectors(CommandLine& app, Options& options) {
     CLI::App& v = *app.add_subcommand("vectors", "One row of the table of accumulators against recorded dot products");
-    v.add_option("row", options.question.accumulator, "Such as hopper-wgmma-fp8")->required();
+    v.add_option("row", options.question.accumulator, "A row of the table of accumulators, such as hopper-wgmma-fp8")
+        ->required();
     v.add_option("file", options.files, ".npz files, or others with the same arrays")->required();
     v.add_option("--a", options.question.a, "Format of a; default: the row's first that holds its numbers");
     v.add_option("--b", options.question.b, "Format of b");
     v.add_option("--output", options.question.output, "d_fp32 or d_fp16; default: all that the file and the row have")
         ->check(one_of(std::array<std::string_view, 2>{"d_fp32", "d_fp16"}));
-    v.add_flag("--json", options.json, "Print JSON");
+    v.add_flag("--json", options.json, "JSON instead of text");
 }
 
 /// Throws std::invalid_argument for words that mean nothing.
@@ -161,7 +168,8 @@ void interpret(const CLI::App& app, const Options& options) {
     const std::string& device = options.device;
     if (!host_of(device) && !std::ranges::all_of(device, [](unsigned char c) { return std::isdigit(c) != 0; }))
         throw std::invalid_argument("--device: '" + device +
-                                    "' is neither the number of a device, nor host, nor host:80, 86, 89, 90, 100, 120");
+                                    "' is neither the number of a device, nor host, nor host:N with N one of " +
+                                    capabilities());
     const auto runs = [&](std::string_view part) {
         return options.replay.parts.empty() || std::ranges::count(options.replay.parts, part) > 0;
     };

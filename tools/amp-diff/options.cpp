@@ -57,14 +57,14 @@ std::optional<int> parse_command_line(int argc, char** argv, DiffToolOptions& op
     Words words;
     CommandLine app("amp-diff", "Where two recordings part: first difference, distances in ulps, worst elements.",
                     examples);
-    app.reads(app.add_option("A", words.a, "A file, a folder of files or a run folder: what B is measured by"))
-        ->required();
-    app.reads(app.add_option("B", words.b, "Likewise"))->required();
+    app.reads(app.add_option("A", words.a, "The reference: a file, a folder of files or a run folder"))->required();
+    app.reads(app.add_option("B", words.b, "What is compared with A, of the same kinds"))->required();
     app.add_tensor(words.tensor);
     app.add_option("--a-scale", words.a_scale, "Loss scale that the values of A still contain; overrides the file's");
     app.add_option("--b-scale", words.b_scale, "The same for B");
     app.add_worst(options.rows, "Rows in tables of tensors and elements; 0: all tensors; default 10");
-    app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated")->allow_extra_args(false);
+    app.add_option("--gate", words.gates, "A condition; exit with 3 unless it holds; repeatable")
+        ->allow_extra_args(false);
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw distances over steps and by tensor");
     app.add_html(options.html);

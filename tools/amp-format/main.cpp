@@ -42,10 +42,10 @@ CLI::Validator directed_roundings() { return one_of(std::span(rounding_names).fi
 void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
     std::vector<std::string_view> names;
     for (const Profile& p : profiles) names.emplace_back(p.name);
-    app.add_option("--profile", options.profile, "Rounding, overflow, subnormal and NaN rules of")
+    app.add_option("--profile", options.profile, "Whose rules hold for rounding, overflow, subnormals and NaN")
         ->check(one_of(names))
         ->capture_default_str();
-    app.add_option("--rounding", options.rounding, "Rounding, in place of the profile's")
+    app.add_option("--rounding", options.rounding, "Rounding mode, in place of the profile's")
         ->check(stochastic ? one_of(rounding_names) : directed_roundings());
     app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")
         ->check(one_of(overflow_names));
@@ -147,10 +147,10 @@ CLI::App& add_convert(CommandLine& app, Options& options) {
         ->required();
     c.add_flag("--quantize", options.convert.quantize,
                "Store FP32 words with values of the format instead of its codes");
-    c.add_option("--seed", options.convert.seed, "Of stochastic rounding")
+    c.add_option("--seed", options.convert.seed, "Seed of stochastic rounding")
         ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
         ->capture_default_str();
-    c.add_option("--as", options.as, "What elements are whose dtype NumPy lost: bf16, e4m3 ...");
+    c.add_option("--as", options.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
     c.add_option("--dtype", options.dtype, "Element type of a raw input");
     add_policy_options(c, options, true);
     return c;
@@ -160,8 +160,10 @@ CLI::App& add_eval(CommandLine& app, Options& options) {
     CLI::App& e = *app.add_subcommand(
         "eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
     e.add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
-    e.add_option("--rounding", options.eval_rounding, "Rounding")->check(directed_roundings())->capture_default_str();
-    e.add_option("--tininess", options.tininess, "Detected before or after rounding")
+    e.add_option("--rounding", options.eval_rounding, "Rounding mode")
+        ->check(directed_roundings())
+        ->capture_default_str();
+    e.add_option("--tininess", options.tininess, "Whether tininess is detected before or after rounding")
         ->check(one_of(std::array<std::string_view, 2>{"after", "before"}))
         ->capture_default_str();
     e.add_flag("--exact,!--notexact", options.eval.exact,

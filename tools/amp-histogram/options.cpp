@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -151,25 +152,24 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
         examples);
     app.reads(app.add_option("PATH", words.paths,
                              "Files or folders (recursive; run folders understood); default: sample gradients"));
-    app.add_option("--format", words.formats, "Formats of the table, eXmY, or all; default fp16,bf16,e4m3,e5m2")
+    app.add_option("--format", words.formats,
+                   fmt::format("Formats of the table, eXmY, or all; default {}", fmt::join(usual_formats, ",")))
         ->delimiter(',');
     app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")
         ->delimiter(',');
     app.add_option("--recorded-scale", words.recorded_scale,
-                   "Loss scale the values still contain; overrides the file's");
+                   "Loss scale that the values still contain; overrides the file's");
     app.add_tensor(words.tensor);
-    app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
-    app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
+    app.add_option("--step", words.step, "Only step A, or steps A:B (both included; either may be left out)");
+    app.add_option("--by", words.by, "Group by " + either(grouping_names));
     app.add_worst(options.worst);
     app.add_option("--block", options.block,
-                   "Also per block of N elements: amax, and what a scale for each block would lose")
+                   "Also count by blocks of N elements: amax, and what a scale for each block would lose")
         ->transform(whole_number(1, 1 << 20));
-    app.add_flag("--error", options.error, "Also the error of the cast: SQNR, mean and maximum relative error");
+    app.add_flag("--error", options.error, "Also measure the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
-    app.add_option("--rounding", words.rounding,
-                   "nearest_even, nearest_away, toward_zero, down, up, to_odd or stochastic");
-    app.add_option("--overflow", words.overflow,
-                   "What overflow stores, for --error: infinity, saturate or saturate_all");
+    app.add_option("--rounding", words.rounding, "How a cast rounds: " + either(rounding_names));
+    app.add_option("--overflow", words.overflow, "What an overflow stores, for --error: " + either(overflow_names));
     app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
     app.add_recommendation(options.recommendation, "recommended");
     app.add_json(options.json);
@@ -177,7 +177,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
         app.add_option("--csv", options.csv, "Write tensor, format, scale, class, count ('-': standard output)"));
     app.add_svg(options.svg, "Draw the histogram and the rates over the scale");
     app.add_html(options.html);
-    app.add_option("--gate", words.gates, "Exit with 3 unless this holds; may be repeated");
+    app.add_option("--gate", words.gates, "A condition; exit with 3 unless it holds; repeatable");
     app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--shape", words.shape, "Shape of raw files, AxB");

@@ -64,10 +64,12 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOption
     app.reads(app.add_option("PATH", words.paths,
                              "Run folders, gradients in files or folders, or logs (.csv, .tsv, .jsonl)"))
         ->required();
-    app.add_option("--scaler", words.scalers, "A row and what differs from it; repeatable; default: every dynamic one")
+    app.add_option("--scaler", words.scalers,
+                   "A loss scaler: a row, and what differs from it; repeatable; default: every dynamic row")
         ->allow_extra_args(false);
-    app.add_flag("--sweep", options.sweep, "Also constant scales and settings of torch's, by what they lose");
-    app.add_option("--format", words.format, "Of gradients in backward; default fp16");
+    app.add_flag("--sweep", options.sweep,
+                 "Also replay constant scales and settings of torch's scaler, and list those that lose least");
+    app.add_option("--format", words.format, "Format of gradients in backward; default fp16");
     app.add_recommendation(options.recommendation, "advised");
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw the scales over the steps");
@@ -76,7 +78,8 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOption
     constexpr const char* logs = "Columns of logs, where they are not found by their usual names";
     app.add_option("--step-column", options.columns.step, "Number of the step")->group(logs);
     app.add_option("--amax", options.columns.amax, "Largest magnitude of the step's gradients")->group(logs);
-    app.add_flag("--amax-scaled", options.columns.amax_scaled, "It still contains the loss scale")->group(logs);
+    app.add_flag("--amax-scaled", options.columns.amax_scaled, "That magnitude still contains the loss scale")
+        ->group(logs);
     app.add_option("--found-inf", options.columns.found_inf, "Whether a gradient overflowed")->group(logs);
     app.add_option("--scale", options.columns.scale, "The loss scale in force")->group(logs);
     app.add_option("--recorded-under", words.recorded_under,

@@ -40,13 +40,14 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.reads(app.add_option(
         "PATH", paths, "Run folders, folders of them, or gradients in files; none: trains the standard comparison"));
     app.add_html(options.html);
-    app.writes(app.add_option("--markdown", options.markdown, "Write the same as Markdown"));
-    app.add_json(options.json, "Write every number");
+    app.writes(app.add_option("--markdown", options.markdown, "Write the report as Markdown ('-': standard output)"));
+    app.add_json(options.json, "Write every number ('-': standard output)");
     app.writes_into(
         app.add_option("--keep", options.keep, "Keep the run folders of the standard comparison in this folder"));
-    app.add_option("--seeds", options.standard.seeds, "Of the standard comparison; default 8")
+    app.add_option("--seeds", options.standard.seeds, "Seeds of the standard comparison; default 8")
         ->transform(whole_number(1, 1000));
-    app.add_option("--steps", options.standard.steps, "Of each of its runs; default 600 for its gpt, 300 for its cnn")
+    app.add_option("--steps", options.standard.steps,
+                   "Steps of each of its runs; default 600 for its gpt, 300 for its cnn")
         ->transform(whole_number(1, 1LL << 31));
     app.add_option("--alpha", options.limits.alpha,
                    "The intervals of all formats hold the true differences at once with probability 1 - ALPHA; default "
@@ -56,7 +57,8 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
                    "How far above FP32's final loss another may end and still hold; default: what FP32 itself gains in "
                    "its last tenth")
         ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::low));
-    app.add_option("--accuracy-margin", options.limits.accuracy_margin, "The same of accuracy; default 0.01")
+    app.add_option("--accuracy-margin", options.limits.accuracy_margin,
+                   "How far below FP32's accuracy another may end and still hold; default 0.01")
         ->transform(real_number(0, 1, Ends::both));
     app.add_recommendation(options.recommendation, "advised");
     app.add_worst(options.worst);

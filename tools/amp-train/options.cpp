@@ -5,7 +5,6 @@
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +37,7 @@ struct Words {
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
     std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
-    bool deepspeed_fault = false;
+    bool unscale_late = false;
     std::string weights_as, activations_as, kv_cache; // of --evaluate
     ModelOptions model{};
     TrainOptions common{};
@@ -94,7 +93,7 @@ LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, co
     if (w.backoff_factor) o.backoff_factor = *w.backoff_factor;
     if (w.growth_interval) o.growth_interval = *w.growth_interval;
     if (w.hysteresis) o.hysteresis = *w.hysteresis;
-    o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.deepspeed_fault;
+    o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.unscale_late;
     return row;
 }
 
@@ -172,37 +171,36 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
 
 void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Model and data";
-    app.add_option("--model", w.model.name, "linear, mlp, cnn or gpt (default)")->group(group);
-    app.add_option("--width", w.width, "Of hidden layers; channels of the first convolution")
+    app.add_option("--model", w.model.name, "Network: linear, mlp, cnn or gpt (default)")->group(group);
+    app.add_option("--width", w.width, "Units of hidden layers; channels of the cnn's first convolution")
         ->transform(whole_number(1, 65536))
         ->group(group);
     app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp, convolutions of the cnn")
         ->transform(whole_number(1, 1024))
         ->group(group);
-    app.add_option("--heads", w.heads, "Of attention")->transform(whole_number(1, 1024))->group(group);
-    app.add_option("--dropout", w.model.dropout, "Probability")->transform(fraction())->group(group);
-    app.add_option("--activation", w.activation,
-                   fmt::format("{} or {}",
-                               fmt::join(op::activation_names.begin(), op::activation_names.end() - 1, ", "),
-                               op::activation_names.back()))
+    app.add_option("--heads", w.heads, "Heads of the gpt's attention")->transform(whole_number(1, 1024))->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability that dropout zeroes an element")
+        ->transform(fraction())
         ->group(group);
-    app.add_option("--norm", w.norm, "Of the gpt: layer or rms")->group(group);
-    app.add_option("--text", options.text,
-                   "Train the gpt on the characters of a file; alice: of Alice in Wonderland, which comes with it")
+    app.add_option("--activation", w.activation, "Activation function: " + either(op::activation_names))->group(group);
+    app.add_option("--norm", w.norm, "Normalization of the gpt: " + either(op::norm_names))->group(group);
+    app.add_option(
+           "--text", options.text,
+           "Train the gpt on the characters of this file; alice: Alice in Wonderland, which comes with ampscope")
         ->group(group);
-    app.add_option("--context", options.context, "Characters that it sees; default 64")
+    app.add_option("--context", options.context, "Characters of the text that the gpt sees at once; default 64")
         ->transform(whole_number(1, 65536))
         ->group(group);
-    app.add_option("--modulus", options.modulus, "Else on (a + b) mod P; default 31")
+    app.add_option("--modulus", options.modulus, "Without --text the gpt learns (a + b) mod this number; default 31")
         ->transform(whole_number(2, 4096))
         ->group(group);
-    app.add_option("--data", options.npz, "An .npz with x and y for linear, mlp and cnn")->group(group);
+    app.add_option("--data", options.npz, "Train linear, mlp or cnn on the arrays x and y of an .npz")->group(group);
 }
 
 void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Training";
     TrainOptions& o = w.common;
-    app.add_option("--steps", options.experiment.steps, "Default 300")
+    app.add_option("--steps", options.experiment.steps, "Steps of training; default 300")
         ->transform(whole_number(1, std::uint64_t{1} << 31))
         ->group(group);
     app.add_option("--batch", o.batch, "Examples in a batch; default 64")
@@ -215,24 +213,26 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
         ->transform(not_negative())
         ->group(group);
-    app.add_option("--warmup", o.warmup, "Steps over which it rises")
+    app.add_option("--warmup", o.warmup, "Steps in which the learning rate rises to --lr")
         ->transform(whole_number(0, 1 << 30))
         ->group(group);
-    app.add_option("--beta1", w.beta1, "Of Adam")->transform(fraction())->group(group);
-    app.add_option("--beta2", w.beta2, "Of Adam")->transform(fraction())->group(group);
-    app.add_option("--eps", w.eps, "Of Adam")->transform(not_negative())->group(group);
+    app.add_option("--beta1", w.beta1, "Adam's beta1, by which m decays")->transform(fraction())->group(group);
+    app.add_option("--beta2", w.beta2, "Adam's beta2, by which v decays")->transform(fraction())->group(group);
+    app.add_option("--eps", w.eps, "Adam's eps")->transform(not_negative())->group(group);
     app.add_option("--weight-decay", w.weight_decay,
                    "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
         ->transform(not_negative())
         ->group(group);
-    app.add_option("--momentum", w.momentum, "Of sgd")->transform(not_negative())->group(group);
-    app.add_flag("--nesterov", w.nesterov, "Of sgd")->group(group);
+    app.add_option("--momentum", w.momentum, "Momentum of sgd")->transform(not_negative())->group(group);
+    app.add_flag("--nesterov", w.nesterov, "Nesterov's momentum in sgd")->group(group);
     app.add_option("--loss-weight", o.loss_weight,
-                   "Factor of the loss: gradients as small as in a batch 1/W times as large")
+                   "Factor W of the loss: gradients become as small as in a batch 1/W times as large")
         ->transform(positive())
         ->group(group);
-    app.add_option("--clip", o.clip, "Largest norm of the gradients")->transform(not_negative())->group(group);
-    app.add_option("--seed", o.seed, "Of weights, order of the data, dropout and stochastic rounding")
+    app.add_option("--clip", o.clip, "Largest norm of all gradients together; larger ones are scaled down to it")
+        ->transform(not_negative())
+        ->group(group);
+    app.add_option("--seed", o.seed, "Seed of weights, order of the data, dropout and stochastic rounding")
         ->transform(whole_number(0, UINT64_MAX))
         ->group(group);
 }
@@ -241,15 +241,17 @@ void add_precision_options(CLI::App& app, Words& w) {
     constexpr const char* group = "Precision";
     app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")->group(group);
     app.add_option("--accumulate", w.accumulate,
-                   "How matrix products add up, in the runs whose operands it takes: an accumulator such as\n"
-                   "hopper-wgmma-fp8 or exact, several joined by +; see --list")
+                   "Accumulator of matrix products (hopper-wgmma-fp8, exact ...), in the runs whose operands it takes; "
+                   "several are "
+                   "joined by +; see --list")
         ->group(group);
-    app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale; see --list")->group(group);
-    app.add_option("--init-scale", w.init_scale, "Its first scale")->transform(positive())->group(group);
-    app.add_option("--growth-factor", w.growth_factor, "What growth multiplies the scale by")
+    app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale the loss; see --list")
+        ->group(group);
+    app.add_option("--init-scale", w.init_scale, "The loss scaler's first scale")->transform(positive())->group(group);
+    app.add_option("--growth-factor", w.growth_factor, "Factor by which the scale grows")
         ->transform(positive())
         ->group(group);
-    app.add_option("--backoff-factor", w.backoff_factor, "What an overflow multiplies the scale by")
+    app.add_option("--backoff-factor", w.backoff_factor, "Factor by which an overflow shrinks the scale")
         ->transform(positive())
         ->group(group);
     app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
@@ -264,57 +266,66 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--scaling-off", w.scaling_off,
                    "A module whose layers a recipe (fp8-current ...) leaves as they are; repeatable; default head")
         ->group(group);
-    app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight at each use")->group(group);
-    app.add_flag("--contract", w.contract, "The optimizer's multiply-adds are fused")->group(group);
+    app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight anew at each use")->group(group);
+    app.add_flag("--contract", w.contract, "Fuse the optimizer's multiply-adds")->group(group);
     constexpr const char* wrong = "Mistakes, to see what they do";
-    app.add_flag("--backward-under-autocast", w.backward_under_autocast, "Backward inside the autocast region")
+    app.add_flag("--backward-under-autocast", w.backward_under_autocast, "Run backward inside the autocast region")
         ->group(wrong);
     app.add_flag("--clip-before-unscale", w.common.clip_before_unscale, "Clip gradients that still contain the scale")
         ->group(wrong);
-    app.add_flag("--unscale-late", w.deepspeed_fault, "Unscale by the scale after its update (DeepSpeed issue 2686)")
+    app.add_flag("--unscale-late", w.unscale_late, "Unscale by the scale after its update (DeepSpeed issue 2686)")
         ->group(wrong);
     constexpr const char* parallel = "Data-parallel replicas";
-    app.add_option("--replicas", w.common.replicas, "Each with its own batches")
+    app.add_option("--replicas", w.common.replicas, "Number of replicas, each with its own batches")
         ->transform(whole_number(1, 4096))
         ->group(parallel);
-    app.add_option("--all-reduce", w.all_reduce, "ring (default) or tree")->group(parallel);
-    app.add_option("--all-reduce-format", w.transport, "Of what is sent and summed; default fp32, or e4m3 with a scale")
+    app.add_option("--all-reduce", w.all_reduce, "Order of the sum over replicas: ring (default) or tree")
+        ->group(parallel);
+    app.add_option("--all-reduce-format", w.transport,
+                   "Format of what is sent and summed; default fp32, or e4m3 with ms-amp's scale")
         ->group(parallel);
     app.add_option("--all-reduce-scaling", w.all_reduce_scaling,
-                   "none (default), or ms-amp: a power-of-two scale a tensor, for weights of layers in FP8")
+                   "none (default), or ms-amp: a power-of-two scale for each tensor, for weights of layers in FP8")
         ->group(parallel);
-    app.add_option("--divide", w.divide, "before (default) or after the sum")->group(parallel);
+    app.add_option("--divide", w.divide, "Divide by the number of replicas before (default) or after the sum")
+        ->group(parallel);
 }
 
 void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "A trained network as it is served";
     app.add_option("--evaluate", options.evaluate,
-                   "Folder of a run with checkpoints: its loss and bytes; trains nothing")
+                   "Folder of a run with checkpoints: print the loss and bytes of its network as served; train nothing")
         ->group(group);
-    app.add_option("--weights-as", w.weights_as, "A format, and what shares a scale: e4m3:channel (default) or :tensor")
+    app.add_option("--weights-as", w.weights_as,
+                   "Format of weights, and what shares a scale: e4m3:channel (default) or :tensor")
         ->group(group);
-    app.add_option("--activations-as", w.activations_as, "e4m3:token (default) or :tensor")->group(group);
-    app.add_option("--kv-cache", w.kv_cache, "e4m3:tensor (default), :token, or :one for no scale")->group(group);
+    app.add_option("--activations-as", w.activations_as, "The same for activations: e4m3:token (default) or :tensor")
+        ->group(group);
+    app.add_option("--kv-cache", w.kv_cache,
+                   "The same for keys and values: e4m3:tensor (default), :token, or :one for no scale")
+        ->group(group);
 }
 
-void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Output";
     ExperimentOptions& e = options.experiment;
     CLI::Option* const record =
-        app.add_option("--record", e.record, "Folder in which each run gets a folder: metrics, gradients, histograms")
+        app.add_option("--record", e.record,
+                       "Record each run in a folder of its own below this one: metrics, gradients, histograms")
             ->group(group);
     app.add_option("--record-every", e.record_every, "Steps between recorded gradients; default 50; 0: none")
         ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);
-    app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")
+    app.add_flag("--record-state", e.record_state, "Record weights and optimizer state with the gradients")
         ->needs(record)
         ->group(group);
     app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints")
         ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);
-    app.add_flag("--resume", e.resume, "Go on from the last checkpoint in --record: the same bits as without the break")
+    app.add_flag("--resume", e.resume,
+                 "Continue from the last checkpoint in --record, with the same bits as without the break")
         ->needs(record)
         ->group(group);
     app.add_option("--statistics-every", e.statistics_every,
@@ -322,7 +333,7 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->transform(whole_number(0, 1 << 30))
         ->group(group);
     app.add_option("--reference", e.reference,
-                   "Run that the others are compared with, by its precision as given; default: that in FP32")
+                   "Precision, as given, of the run that the others are compared with; default: the one in FP32")
         ->group(group);
     app.add_option("--departure", e.departure_bound,
                    "Relative error beyond which a tensor has left the reference; default 0.1")
@@ -332,10 +343,8 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
                  "Print the ops of a step with formats, accumulators and rules; train nothing")
         ->group(group);
     app.add_flag("--memory", options.memory, "Print the bytes that each run keeps; train nothing")->group(group);
-    app.add_option("--json", options.json, "Write the results ('-': standard output)")->group(group);
-    app.add_option("--threads", e.threads, "0: all cores; results do not depend on it")
-        ->transform(whole_number(0, 4096))
-        ->group(group);
+    app.add_json(options.json, "Write the results ('-': standard output)")->group(group);
+    app.add_threads(e.threads)->group(group);
     app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")
         ->group(group);
 }
@@ -360,7 +369,6 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
-    app.writes(app.get_option("--json"));
     app.writes_into(app.get_option("--record"));
     const auto exit = app.read(argc, argv, [&] {
         if (words.list) refuse_reports(app, "--list");
