@@ -44,14 +44,15 @@ struct StepOverflow {
 /// step, the answer is no.
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format);
 
+/// What is wrong with a replayed scale; alarm_text() says it in a sentence.
 enum class AlarmKind : std::uint8_t {
-    zero_scale,
-    below_one,
-    stuck_at_minimum,
-    never_grows,
-    shorter_than_interval,
-    aborts,
-    poisons
+    zero_scale,            ///< the scale becomes 0: every later gradient is 0 / 0
+    below_one,             ///< the scale falls below 1
+    stuck_at_minimum,      ///< a step overflows although the scale is at its minimum
+    never_grows,           ///< the run is longer than the growth interval, but no interval passes without overflow
+    shorter_than_interval, ///< the run is shorter than the growth interval
+    aborts,                ///< the scaler ends the run: an overflow at its minimum
+    poisons                ///< a step that overflows is taken, since nothing checks it
 };
 std::string_view name_of(AlarmKind kind);
 

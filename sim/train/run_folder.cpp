@@ -58,8 +58,6 @@ void append_values(TensorWriter& writer, DType dtype, std::span<const float> val
     throw FileError(path, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-/// A number, or null where JSON has none.
-
 constexpr const char* broken_state = "its state cannot be read"; // for wrong data besides tensors
 
 void check_file(const fs::path& file) {

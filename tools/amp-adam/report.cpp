@@ -95,7 +95,7 @@ std::string lost_text(const AdamFindings& f) {
 
 TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
     const std::vector<const AdamTensor*> tensors = f.most_muted_first();
-    const std::size_t shown = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
+    const std::size_t shown = rows_shown(options.worst, tensors.size());
     TableBlock table{
         .caption = fmt::format("{}. Medians over elements with a gradient, state in FP32. muted from: the eps of the "
                                "sweep from which on it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).",

@@ -60,14 +60,15 @@ std::string origin_text(const StepDiff& step) {
     return "-";
 }
 
-/// Steps spread over all of them, the first and the last among them.
+/// At most so many steps, spread over all of them: the first and, if more than one is shown, the last among them.
 std::vector<const StepDiff*> steps_shown(const DiffFindings& findings, std::size_t most) {
     std::vector<const StepDiff*> shown;
     const std::size_t n = findings.steps.size();
-    if (n <= most || most < 2)
+    if (n <= most)
         for (const StepDiff& s : findings.steps) shown.push_back(&s);
     else
-        for (std::size_t i = 0; i < most; ++i) shown.push_back(&findings.steps[i * (n - 1) / (most - 1)]);
+        for (std::size_t i = 0; i < most; ++i)
+            shown.push_back(&findings.steps[most == 1 ? 0 : i * (n - 1) / (most - 1)]);
     return shown;
 }
 
@@ -82,7 +83,7 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
         return std::nullopt;
     TableBlock table{
         .caption = {}, .header = {"step", "tensors", "elements", "|a-b|/|a|", "max ulps", "what it is"}, .rows = {}};
-    const auto shown = steps_shown(findings, options.rows == 0 ? findings.steps.size() : options.rows);
+    const auto shown = steps_shown(findings, rows_shown(options.rows, findings.steps.size()));
     for (const StepDiff* s : shown)
         table.rows.push_back({step_cell(s->step),
                               {fmt::format("{} of {}", s->differing, s->tensors)},
@@ -98,7 +99,7 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
 
 TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& options) {
     const auto pairs = findings.farthest_first();
-    const std::size_t shown = options.rows == 0 ? pairs.size() : std::min(options.rows, pairs.size());
+    const std::size_t shown = rows_shown(options.rows, pairs.size());
     TableBlock table{
         .caption = {}, .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"}, .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
@@ -136,7 +137,7 @@ Bullets worst_list(const DiffFindings& findings, const DiffToolOptions& options)
         for (const DifferingElement& e : pair.diff.worst) items.push_back({&e, &pair});
     std::ranges::stable_sort(items, [](const Item& a, const Item& b) { return a.element->ulps > b.element->ulps; });
     Bullets list;
-    for (std::size_t i = 0; i < std::min(options.rows == 0 ? items.size() : options.rows, items.size()); ++i)
+    for (std::size_t i = 0; i < rows_shown(options.rows, items.size()); ++i)
         list.items.push_back(fmt::format("{} ulps, {}{}", figure_text(items[i].element->ulps),
                                          items[i].pair->step ? fmt::format("step {}, ", *items[i].pair->step) : "",
                                          element_text(*items[i].element, *items[i].pair)));

@@ -14,7 +14,7 @@ struct HistogramToolOptions : HistogramOptions {
     std::string command;              ///< the command as it was typed
 };
 
-/// Parses the command line. Returns an exit code where the program ends here (--help, --version, wrong usage: 2).
+/// Parses the command line. Returns an exit code where the program ends here (--help, --version); throws UsageError.
 std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOptions& options);
 
 } // namespace amp::histogram_tool

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -101,7 +100,7 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     const std::vector<HistogramEntry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
     const EntryTable columns(entries, options.by);
     const std::vector<const HistogramEntry*> ranked = worst_first(entries, part);
-    const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
+    const std::size_t shown = rows_shown(options.worst, ranked.size());
     TableBlock table = columns.empty();
     if (ranked.empty()) return;
     const auto& worst = ranked.front()->unscaled;
@@ -208,9 +207,18 @@ void add_gates(Document& document, const std::vector<GateResult>& gates) {
                                .tone = result.holds ? Tone::good : Tone::bad});
 }
 
-/// How each rounding of rounding_names rounds.
-constexpr std::array<std::string_view, rounding_names.size()> rounding_words = {
-    "to nearest even", "to nearest, ties away from zero", "toward zero", "down", "up", "to odd", "stochastically"};
+std::string_view words_of(Rounding rounding) {
+    switch (rounding) {
+    case Rounding::nearest_even: return "to nearest even";
+    case Rounding::nearest_away: return "to nearest, ties away from zero";
+    case Rounding::toward_zero: return "toward zero";
+    case Rounding::down: return "down";
+    case Rounding::up: return "up";
+    case Rounding::to_odd: return "to odd";
+    case Rounding::stochastic: return "stochastically";
+    }
+    return "";
+}
 
 std::string terms_of(const HistogramOptions& options) {
     const RecommendationOptions& limits = options.recommendation;
@@ -220,8 +228,7 @@ std::string terms_of(const HistogramOptions& options) {
                        "normal values. Overflow: beyond the largest finite value. {}Safe scales: no overflow "
                        "and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, else {} binades "
                        "below overflow.",
-                       rounding_words[static_cast<std::size_t>(rounding)],
-                       options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
+                       words_of(rounding), options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
                        random ? "Counts are expectations. " : "", 100 * limits.limit,
                        random ? ", whatever the random bits" : "", limits.margin);
 }

@@ -183,7 +183,7 @@ TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& optio
     const std::vector<const TensorRecord*> tensors = run.most_underflow_first();
     TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
     for (const std::string_view name : usual_formats) table.header.emplace_back(name);
-    const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
+    const std::size_t rows = rows_shown(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i) {
         const TensorRecord& t = *tensors[i];
         table.rows.push_back({{t.name}, count_cell(t.counts.nonzero), {t.counts.range()}});
@@ -200,7 +200,7 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
     const std::vector<const ScaledTensor*> tensors = run.most_saturated_first();
     if (tensors.empty()) return std::nullopt;
     TableBlock table{.caption = {}, .header = {"cast", "amax", "saturated", "underflow"}, .rows = {}};
-    const std::size_t rows = options.worst == 0 ? tensors.size() : std::min(options.worst, tensors.size());
+    const std::size_t rows = rows_shown(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i)
         table.rows.push_back({{tensors[i]->name},
                               number_cell(tensors[i]->amax, 3),

@@ -20,7 +20,7 @@ struct TrainToolOptions {
     std::vector<std::string> notes; ///< notes for the user on the options
 };
 
-/// Returns an exit status if the program ends here: after --help, --version or wrong usage.
+/// Returns an exit code where the program ends here (--help, --version, --list); throws UsageError.
 std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& options);
 
 /// What --list prints: the rows of all tables, each in a line.

@@ -30,6 +30,8 @@ Cell share_cell(double part, std::uint64_t whole) {
 
 Cell share_cell(std::uint64_t part, std::uint64_t whole) { return share_cell(static_cast<double>(part), whole); }
 
+std::size_t rows_shown(std::size_t worst, std::size_t all) { return worst == 0 ? all : std::min(worst, all); }
+
 std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun) {
     if (shown == all) return plural(all, noun);
     return fmt::format("{} of {} (--worst 0 shows all)", grouped(shown), plural(all, noun));

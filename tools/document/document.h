@@ -79,6 +79,9 @@ struct Document {
     }
 };
 
+/// The number of rows that a table shows of `all` under --worst, of which 0 asks for all.
+std::size_t rows_shown(std::size_t worst, std::size_t all);
+
 /// "98 tensors", or "10 of 98 tensors (--worst 0 shows all)".
 std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun);
 

@@ -1,5 +1,5 @@
 // The steps of the optimizers, for one block of a parameter at a time. `Arithmetic` has the operations of
-// cpu/update_loops.h and the type Block: 512 elements for the processor, one element for a device.
+// cpu/detail/update_loops.h and the type Block: 512 elements for the processor, one element for a device.
 #pragma once
 
 #include <ampscope/formats/block.h>
