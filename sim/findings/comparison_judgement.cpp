@@ -111,7 +111,7 @@ std::optional<double> last_gain(const RecordedRun& run) {
     std::vector<double> losses;
     for (const StepMetrics& m : run.steps)
         if (m.loss) losses.push_back(*m.loss);
-    const std::size_t n = RecordedRun::final_losses(losses.size());
+    const std::size_t n = final_losses(losses.size());
     if (losses.size() < 2 * n || n == 0) return std::nullopt;
     const auto end = losses.end() - static_cast<std::ptrdiff_t>(n);
     return spread_of({end - static_cast<std::ptrdiff_t>(n), end}).mean - spread_of({end, losses.end()}).mean;

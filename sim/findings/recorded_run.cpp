@@ -290,19 +290,12 @@ std::int64_t StepColumns::begin(std::size_t column) const {
            static_cast<std::int64_t>(std::ceil(static_cast<double>(column) * span / static_cast<double>(count())));
 }
 
-std::size_t RecordedRun::final_losses(std::size_t logged) {
-    return std::min(logged, std::max<std::size_t>(10, logged / 10));
-}
-
 std::optional<double> RecordedRun::final_loss() const {
     std::vector<double> losses;
     for (const StepMetrics& m : steps)
         if (m.loss) losses.push_back(*m.loss);
     if (losses.empty()) return std::nullopt;
-    const std::size_t n = final_losses(losses.size());
-    double sum = 0;
-    for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
-    return sum / static_cast<double>(n);
+    return final_loss_of(losses);
 }
 
 std::optional<std::int64_t> RecordedRun::broken_at() const {

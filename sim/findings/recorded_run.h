@@ -103,10 +103,8 @@ struct RecordedRun {
     std::vector<std::string> warnings;
     std::vector<std::string> remarks; ///< remarks of the recorder about the training loop
 
-    /// Mean of the last tenth of the losses, but of at least ten; NaN if one of them is; std::nullopt without losses.
+    /// final_loss_of() the logged losses; std::nullopt without losses.
     [[nodiscard]] std::optional<double> final_loss() const;
-    /// Of how many losses the final loss is the mean, where so many are logged.
-    static std::size_t final_losses(std::size_t logged);
     /// The first step with an infinite or NaN loss.
     [[nodiscard]] std::optional<std::int64_t> broken_at() const;
     /// Tensors that lose most in FP16 without a loss scale first.

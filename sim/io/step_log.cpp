@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 
 namespace amp {
 
@@ -343,6 +344,13 @@ void note_version(const fs::path& folder, StepLog& log) {
 }
 
 } // namespace
+
+std::size_t final_losses(std::size_t logged) { return std::min(logged, std::max<std::size_t>(10, logged / 10)); }
+
+double final_loss_of(std::span<const double> losses) {
+    const std::span<const double> last = losses.last(final_losses(losses.size()));
+    return std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
+}
 
 Json read_run_configuration(const fs::path& folder) {
     const FloatEnvironment environment;

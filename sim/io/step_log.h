@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <functional>
+#include <span>
 
 namespace amp {
 
@@ -48,6 +49,11 @@ struct StepLog {
 /// more than most_logged_steps, or first and last step are longest_run or more apart: one of the two must be wrong.
 StepLog read_step_log(const std::filesystem::path& path, const LogColumns& columns = {},
                       const std::function<void(std::uint64_t bytes)>& progress = {}, const StepSink& sink = {});
+
+/// Of how many of its last losses a run's final loss is the mean: a tenth of them, but at least ten.
+std::size_t final_losses(std::size_t logged);
+/// The mean of these, NaN if one of them is; and without losses.
+double final_loss_of(std::span<const double> losses);
 
 /// run.json of a run folder; null if there is none. Throws FileError if it is not a JSON object.
 nlohmann::ordered_json read_run_configuration(const std::filesystem::path& folder);

@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/io/json_value.h>
+#include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/train/configuration.h>
 
 #include <algorithm>
@@ -150,10 +151,7 @@ double distance_of(const Run& run, const Run& reference, TensorId ParameterTenso
 
 double Run::final_loss() const {
     const FloatEnvironment environment;
-    const std::size_t n = std::min(losses.size(), std::max<std::size_t>(10, losses.size() / 10));
-    double sum = 0;
-    for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
-    return sum / static_cast<double>(n);
+    return final_loss_of(losses);
 }
 
 Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& data, ExperimentOptions options,

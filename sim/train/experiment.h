@@ -40,7 +40,7 @@ struct Run {
     std::string stopped; ///< why the run ended early, if it did
 
     [[nodiscard]] const Precision& precision() const { return trainer->options().precision; }
-    /// Mean of the last tenth of the losses, but of at least ten.
+    /// See final_loss_of() of io/step_log.h.
     [[nodiscard]] double final_loss() const;
 };
 
