@@ -52,7 +52,7 @@ StepLog read_step_log(const std::filesystem::path& path, const LogColumns& colum
 
 /// Of how many of its last losses a run's final loss is the mean: a tenth of them, but at least ten.
 std::size_t final_losses(std::size_t logged);
-/// The mean of these, NaN if one of them is; and without losses.
+/// The mean of these; NaN if one of them is, or if there are none.
 double final_loss_of(std::span<const double> losses);
 
 /// run.json of a run folder; null if there is none. Throws FileError if it is not a JSON object.

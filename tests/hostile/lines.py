@@ -40,10 +40,11 @@ def options_of(tools, words):
     """What `TOOL [SUBCOMMAND] --help` lists."""
     text = subprocess.run([tools / words[0], *words[1:], "--help"], capture_output=True, text=True,
                           stdin=subprocess.DEVNULL).stdout
-    found = re.findall(r"^  (?:-\w,)?(--[\w-]+)(?: (TEXT|INT|UINT|FLOAT)(:(?:INT in|FLOAT in) \[.*?\]|\S*))?", text,
-                       re.M)
+    found = re.findall(r"^  (?:-\w,)?(--[\w-]+)(?: (TEXT|INT|UINT|FLOAT)(:in \[[^]]*\]|:\{[^}]*\}|\S*))?", text, re.M)
     if not found:
         raise SystemExit(f"hostile: {' '.join(words)} --help lists no options")
+    if "--threads" in text and not any(re.search(r"\[\S+ - \S+\]", rest) for _, _, rest in found):
+        raise SystemExit(f"hostile: {' '.join(words)} --help shows no limits of numbers")
     return [Option(*o) for o in found]
 
 
@@ -103,8 +104,8 @@ def nonsense(rng, box, option):
         inputs = [] if option.name in judge.FOLDERS else ["in", "in/new/x"]  # into a folder more may be written
         return rng.choice(["", ".", "out", "out/new", "out/none/x.json", *inputs,
                            "out/" + rng.choice(NAMES).replace("/", "_")])
-    choices = re.match(r":\{(.*)\}", option.rest)
-    pool = rng.choice([NUMBERS, NUMBERS, NAMES, WORDS, choices.group(1).split(",") if choices else NUMBERS])
+    choices = re.match(r":\{([^}]*)\}", option.rest)
+    pool = rng.choice([NUMBERS, NUMBERS, NAMES, WORDS, re.split(r",\s*", choices.group(1)) if choices else NUMBERS])
     text = rng.choice(pool)
     limits = re.search(r"\[(\S+) - (\S+)\]", option.rest)
     if limits and rng.random() < 0.3:
