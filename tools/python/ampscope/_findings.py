@@ -39,7 +39,8 @@ def histogram_findings(*paths: str | os.PathLike[str], **options: Any) -> Histog
 
 def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> ComparisonFindings:
     """Runs side by side; without paths it trains the standard comparison, which takes a quarter of an hour. The options
-    are those of amp-report. frame(): a precision each. What cannot be read is in errors. Raises as histogram_findings."""
+    are those of amp-report. frame(): a precision each. What cannot be read is in errors. Raises as
+    histogram_findings."""
     return _ampscope.comparison_findings(command_of(paths, options))
 
 
