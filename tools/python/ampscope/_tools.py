@@ -108,9 +108,9 @@ def amp_diff(a: str | os.PathLike[str], b: str | os.PathLike[str], **options: An
 
 
 def amp_report(*paths: str | os.PathLike[str], **options: Any) -> Answer:
-    """What amp-report says: runs side by side; without paths it trains its standard comparison, in a minute or two.
-    rows(): a precision each. In a notebook the answer shows the page; amp_report("runs/", html="report.html") writes
-    it. Raises as amp_histogram."""
+    """What amp-report says: runs side by side; without paths it trains its standard comparison, which takes a quarter
+    of an hour (with seeds=3, steps=150 two minutes). rows(): a precision each. In a notebook the answer shows the page;
+    amp_report("runs/", html="report.html") writes it. Raises as amp_histogram."""
     page = []
 
     def asked(words):
