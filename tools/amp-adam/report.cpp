@@ -3,6 +3,7 @@
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/recorded_run.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
@@ -157,7 +158,7 @@ Json json_of(const AdamFindings& f, const AdamEffects& e, const std::optional<do
     json["updated"] = e.updated;
     json["lost"] = Json::object();
     for (std::size_t i = 0; i < e.lost.size(); ++i) json["lost"][f.question.weights[i].name] = e.lost[i];
-    json["muted_from_eps"] = muted_from ? Json(*muted_from) : Json(nullptr);
+    json["muted_from_eps"] = or_null(muted_from);
     return json;
 }
 
@@ -181,7 +182,7 @@ void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::
         Json input = {{"input", printable(f.name)},
                       {"basis", name_of(f.basis)},
                       {"exact", f.is_exact()},
-                      {"step", f.step ? Json(*f.step) : Json(nullptr)},
+                      {"step", or_null(f.step)},
                       {"kind", optimizer_kind_names[static_cast<std::size_t>(o.kind)]},
                       {"order", optimizer_order_names[static_cast<std::size_t>(o.order)]},
                       {"lr", o.learning_rate},

@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/document/page.h>
 #include <ampscope/tools/output.h>
 
@@ -234,11 +235,9 @@ Json json_of(const TensorDiff& diff) {
     return json;
 }
 
-Json optional_step(const std::optional<std::int64_t>& step) { return step ? Json(*step) : Json(nullptr); }
-
 Json json_of(const PairedTensor& pair) {
-    Json json = {{"tensor", printable(pair.name)}, {"step", optional_step(pair.step)}, {"kind", name_of(pair.kind)},
-                 {"a_dtype", pair.a_dtype},        {"b_dtype", pair.b_dtype},          {"shape", pair.shape}};
+    Json json = {{"tensor", printable(pair.name)}, {"step", or_null(pair.step)}, {"kind", name_of(pair.kind)},
+                 {"a_dtype", pair.a_dtype},        {"b_dtype", pair.b_dtype},    {"shape", pair.shape}};
     json.update(json_of(pair.diff));
     json["first"] = pair.diff.first ? json_of(*pair.diff.first, pair) : Json(nullptr);
     json["worst"] = Json::array();
@@ -300,12 +299,12 @@ std::string json_report(const DiffFindings& findings, const DiffToolOptions& opt
     const PairedTensor* const first = findings.first();
     json["first"] = nullptr;
     if (first != nullptr) {
-        json["first"] = {{"tensor", printable(first->name)}, {"step", optional_step(first->step)}};
+        json["first"] = {{"tensor", printable(first->name)}, {"step", or_null(first->step)}};
         json["first"].update(json_of(*first->diff.first, *first));
     }
     json["steps"] = Json::array();
     for (const StepDiff& s : findings.steps) {
-        Json step = {{"step", optional_step(s.step)},
+        Json step = {{"step", or_null(s.step)},
                      {"tensors", s.tensors},
                      {"differing_tensors", s.differing},
                      {"origin", name_of(s.origin)},
