@@ -128,9 +128,12 @@ class OptionsFile : public CLI::ConfigBase {
     std::string text_;
 };
 
-/// Help in at most 80 columns.
+/// Help in at most 80 columns, with two spaces at least before what an option means.
 class FoldedHelp final : public CLI::Formatter {
   public:
+    std::string make_option_opts(const CLI::Option* option) const override {
+        return Formatter::make_option_opts(option) + ' ';
+    }
     std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
         return folded(Formatter::make_help(app, std::move(name), mode));
     }
@@ -187,7 +190,7 @@ void CommandLine::add_worst(std::size_t& rows, const std::string& help) {
 }
 
 CLI::Option* CommandLine::add_threads(int& threads) {
-    return add_option("--threads", threads, "Number of threads, on which no result depends; 0: one for each core")
+    return add_option("--threads", threads, "Threads to use; 0: one for each core; results do not depend on it")
         ->transform(whole_number(0, 4096));
 }
 

@@ -10,7 +10,7 @@ namespace {
 std::string list_of_accumulators() {
     std::string text = "Accumulators:\n";
     for (const HardwareRow& row : hardware_rows) {
-        text += fmt::format("  {:<22}{}; {}", row.name, row.operands, name_of(row.evidence));
+        text += fmt::format("  {:<23}{}; {}", row.name, row.operands, name_of(row.evidence));
         if (!row.acc16.empty()) text += fmt::format("; -acc16: {}", row.acc16);
         if (!row.note.empty()) text += fmt::format("; {}", row.note);
         text += "\n";
@@ -27,15 +27,15 @@ std::string list_of_accumulators() {
 
 std::string list_of_names() {
     std::string text = "Precisions:\n";
-    for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    for (const PrecisionRow& row : precisions()) text += fmt::format("  {:<23}{}\n", row.name, row.meaning);
     text += "Models:\n";
-    for (const ModelRow& row : models()) text += fmt::format("  {:<22}{}\n", row.name, row.meaning);
+    for (const ModelRow& row : models()) text += fmt::format("  {:<23}{}\n", row.name, row.meaning);
     text += "Optimizers:\n";
-    for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    for (const OptimizerRow& row : optimizers()) text += fmt::format("  {:<23}{}\n", row.name, row.source);
     text += "Loss scalers:\n";
-    for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<23}{}\n", row.name, row.source);
     text += "Scaling recipes (scaling=NAME):\n";
-    for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<22}{}\n", row.name, row.source);
+    for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<23}{}\n", row.name, row.source);
     return folded(text + list_of_accumulators());
 }
 

@@ -60,6 +60,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
 std::string folded(const std::string& text) {
     std::string out, line;
     for (std::istringstream lines(text); std::getline(lines, line);) {
+        line.erase(line.find_last_not_of(' ') + 1);
         const std::size_t indent = std::min(line.find_first_not_of(' '), line.size()), gap = line.rfind("  ");
         const bool named = gap != std::string::npos && gap > indent, indented = 0 < indent && indent <= 4;
         std::size_t meaning = named ? gap + 2 : indented ? indent + 4 : indent; // a long command goes on further right
