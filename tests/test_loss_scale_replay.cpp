@@ -159,10 +159,15 @@ TEST_CASE("underflow is that of every element, cast one by one") {
     steps[2].flushed = true;
     CHECK(replay_scaler(o, steps, fp16).underflow_known == Known::bound);
     steps[2].flushed = false;
-    LossScalerOptions between = o; // no powers of two: counted at the next lower one, where no less is lost
-    between.init_scale = 5;
+    LossScalerOptions between = o; // no powers of two: counted at the next higher one, where no more is lost
+    between.init_scale = 3;
     CHECK(replay_scaler(between, steps, fp16).underflow == underflow);
     CHECK(replay_scaler(between, steps, fp16).underflow_known == Known::bound);
+    std::uint64_t lost = 0;
+    for (std::size_t t = 0; t < 6; ++t)
+        for (const float x : values[t]) lost += x != 0 && quantize(fp16, std::ldexp(3.0 * x, static_cast<int>(t))) == 0;
+    CHECK(replay_scaler(between, steps, fp16).underflow <= lost); // at least so much underflows
+    CHECK(underflow < lost);
 }
 
 TEST_CASE("what goes wrong is said, with the step") {

@@ -28,8 +28,8 @@ void count_underflow(const GradientStep& step, double scale, const FormatSpec& f
     const std::uint64_t nonzero = step.magnitudes.nonzero();
     if (nonzero == 0) return;
     const std::optional<int> exact = exact_log2(scale);
-    // If the scale is not a power of two, the next lower one is used: no less underflows at it.
-    const int log2 = exact ? *exact : static_cast<int>(std::floor(std::log2(scale)));
+    // If the scale is not a power of two, the next higher one is used: no more underflows at it, so this is a bound.
+    const int log2 = exact ? *exact : static_cast<int>(std::ceil(std::log2(scale)));
     replay.underflow += step.magnitudes.classify(format, log2).underflow;
     replay.nonzero += nonzero;
     ++replay.counted;
