@@ -77,8 +77,8 @@ struct ReferenceUpdate {
         w = store(Real(single(Real(single(Real(step) * m)) / denominator)) + w); // addcdiv
     }
 
-    /// fused_adam_utils.cuh: scalars are doubles, and so are operations with them, which round to FP64. Ties in FP32 are
-    /// frequent, as in 0.9 m + 0.1 g, so that these roundings show.
+    /// fused_adam_utils.cuh: scalars are doubles, and so are operations with them, which round to FP64. Ties in FP32
+    /// are frequent, as in 0.9 m + 0.1 g, so that these roundings show.
     void torch_fused() {
         const auto wide = [](const Real& x) { return Real(x.convert_to<double>()); };
         const bool decouples = o.kind == OptimizerKind::adamw;

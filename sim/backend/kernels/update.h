@@ -97,8 +97,8 @@ constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) 
     }
 }
 
-/// Follows torch.optim.SGD, _single_tensor_sgd; or ATen/native/cpu/FusedSGDKernel.cpp, which computes in FP32 and rounds
-/// what it stores.
+/// Follows torch.optim.SGD, _single_tensor_sgd; or ATen/native/cpu/FusedSGDKernel.cpp, which computes in FP32 and
+/// rounds what it stores.
 template <class Arithmetic>
 constexpr void sgd(const BlockState<Arithmetic>& b) {
     const OptimizerOptions& o = b.options;
