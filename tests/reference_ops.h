@@ -22,8 +22,8 @@ using Index = std::int64_t;
 
 inline Real at(const Reals& x, Index i) { return x[static_cast<std::size_t>(i)]; }
 
-/// The value nearest to x in a format, by the oracle; zeros are +0.
-inline float rounded(std::string_view format, const Real& x) {
+/// The value of a format that x rounds to, the nearest unless the policy says otherwise, by the oracle; zeros are +0.
+inline float rounded(std::string_view format, const Real& x, const amp::Policy& policy = {}, std::uint32_t random = 0) {
     const oracle::Facts& f = oracle::find(format);
     if (x == 0) return 0;
     int exponent = 0;
@@ -31,7 +31,19 @@ inline float rounded(std::string_view format, const Real& x) {
     oracle::Number n{.kind = oracle::Class::finite, .negative = x < 0};
     n.numerator = oracle::Integer(ldexp(fraction, 190)); // all bits of it
     n.exponent = exponent - 190;
-    return oracle::to_float(f, oracle::store({f}, n).code);
+    return oracle::to_float(f, oracle::store({f, policy, random}, n).code);
+}
+
+/// Philox4x32-10 (Salmon et al. 2011), written from the paper.
+inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::array<std::uint32_t, 2> k) {
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t p = std::uint64_t{0xd2511f53} * c[0], q = std::uint64_t{0xcd9e8d57} * c[2];
+        const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x / 0x100000000); };
+        const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x % 0x100000000); };
+        c = {high(q) ^ c[1] ^ k[0], low(q), high(p) ^ c[3] ^ k[1], low(p)};
+        k = {k[0] + 0x9e3779b9, k[1] + 0xbb67ae85};
+    }
+    return c;
 }
 
 /// (m x k) times (k x n), or times the transpose of (n x k).

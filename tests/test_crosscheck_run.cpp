@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <set>
 #include <sstream>
 
 using namespace amp;
@@ -32,7 +33,7 @@ std::vector<std::string> words_of(const std::string& name) {
 
 TEST_CASE("run: what devices run, on the host") {
     const Scratch scratch;
-    const Outcome run = run_command(fmt::format("{} run --device host --quick --steps 2 --json --output {}",
+    const Outcome run = run_command(fmt::format("{} run --device host --quick --steps 5 --json --output {}",
                                                 AMP_CROSSCHECK, (scratch / "reports").string()));
     REQUIRE_MESSAGE(run.code == 0, run.out, run.err);
     const Json json = Json::parse(run.out);
@@ -40,7 +41,18 @@ TEST_CASE("run: what devices run, on the host") {
     CHECK(json["cases"] > 5'000'000);
     CHECK(json["device"] == Json{{"name", "host"}, {"hardware", false}});
     std::map<std::string, int> parts;
-    for (const Json& row : json["rows"]) ++parts[row["part"]];
+    std::map<std::string, std::string> bits; // what each training ends in
+    for (const Json& row : json["rows"]) {
+        ++parts[row["part"]];
+        if (row["part"] == "training") bits[row["name"]] = row["note"];
+    }
+    for (const std::string network : {"mlp", "cnn", "gpt"}) { // shapes in which the blocks of a scale matter
+        std::set<std::string> different;
+        for (const std::string recipe : {"fp8-block", "mxfp8", "nvfp4", "deepseek"}) {
+            CAPTURE(network + " " + recipe);
+            CHECK(different.insert(bits.at(network + " " + recipe + ", emulated")).second);
+        }
+    }
     CHECK(parts == std::map<std::string, int>{{"conversions", static_cast<int>(formats.size()) + 1},
                                               {"ops", static_cast<int>(std::variant_size_v<Op>)},
                                               {"training", 3 * static_cast<int>(precisions().size())}});

@@ -63,7 +63,9 @@ OptimizerOptions options_of(const nlohmann::json& row) {
     o.kind = row["kind"] == "sgd"    ? OptimizerKind::sgd
              : row["kind"] == "adam" ? OptimizerKind::adam
                                      : OptimizerKind::adamw;
-    o.order = row["torch"].get<std::string>().starts_with("1.") ? OptimizerOrder::torch_1 : OptimizerOrder::torch;
+    o.order = row.value("fused", false)                           ? OptimizerOrder::torch_fused_cpu
+              : row["torch"].get<std::string>().starts_with("1.") ? OptimizerOrder::torch_1
+                                                                  : OptimizerOrder::torch;
     o.learning_rate = row["lr"];
     o.weight_decay = row.value("weight_decay", 0.0);
     o.eps = row.value("eps", 1e-8);
@@ -222,7 +224,7 @@ TEST_CASE("state formats are apart: only v in BF16") {
 
 TEST_CASE("names and ranges") {
     CHECK(optimizer_order_names ==
-          std::array<std::string_view, 5>{"torch", "torch-1", "torch-fused", "apex", "ms-amp"});
+          std::array<std::string_view, 6>{"torch", "torch-1", "torch-fused", "torch-fused-cpu", "apex", "ms-amp"});
     CHECK(optimizer("adamw").options.weight_decay == 0.01);
     CHECK_THROWS_WITH_AS(optimizer("lion"), doctest::Contains("adamw"), std::invalid_argument);
     std::set<std::string_view> names;

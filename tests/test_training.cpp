@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -104,6 +105,42 @@ TEST_CASE("100 losses and the first gradients are PyTorch's") {
         }
         CHECK(gradients == want["gradients"].size());
     }
+}
+
+TEST_CASE("clipped before or after unscaling, or not at all: 100 losses and gradient norms are PyTorch's") {
+    std::ifstream file(AMPSCOPE_TEST_DATA "/torch/clipping.json");
+    const auto golden = nlohmann::json::parse(file);
+    const auto seed = golden["seed"].get<std::uint64_t>();
+    const std::vector<Case> all = cases(seed);
+    REQUIRE(golden["cases"].size() == 3 * all.size());
+    Tally tally;
+    for (const auto& want : golden["cases"]) {
+        const auto c = std::ranges::find(all, want["name"].get<std::string>(), &Case::name);
+        REQUIRE(c != all.end());
+        TrainOptions o = options_of(*c, seed, want["learning_rate"], want["batch"]);
+        o.precision = precision("fp32,scaler=torch");
+        o.clip = want["max_norm"].is_null() ? 0 : want["max_norm"].get<double>();
+        o.clip_before_unscale = want["before"];
+        Trainer trainer(o, c->data);
+        int clipped = 0;
+        for (std::size_t i = 0; i < want["losses"].size(); ++i) {
+            const StepResult step = trainer.step();
+            const double norm = want["norms"][i];
+            const auto is_near = [](double got, double expected) {
+                return got == doctest::Approx(expected).epsilon(1e-5);
+            };
+            const auto where = [&] { return fmt::format("{}, clipped at {}, step {}", c->name, o.clip, i); };
+            tally.expect(step.scale, 65536.0, where);
+            tally.expect(is_near(step.loss, want["losses"][i]), true, where);
+            tally.expect(is_near(step.gradient_norm, norm), true, where);
+            clipped += norm > o.clip ? 1 : 0;
+        }
+        // Clipping is seen at work: after unscaling in some steps and not in others, before it in all.
+        if (o.clip > 0 && !o.clip_before_unscale) CHECK((clipped > 10 && clipped < 90));
+        if (o.clip_before_unscale)
+            CHECK(want["norms"][99].get<double>() == doctest::Approx(o.clip / 65536).epsilon(1e-4));
+    }
+    report("losses and gradient norms under clipping, to 1e-5 of PyTorch's", tally);
 }
 
 TEST_CASE("validation takes every example once, whatever the batch") {

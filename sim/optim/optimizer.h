@@ -24,8 +24,9 @@ enum class OptimizerOrder : std::uint8_t {
     torch,       ///< torch.optim 2.x, foreach=False: every operation rounds to its tensor's type; m is updated by lerp
     torch_1,     ///< torch.optim 1.x: as above, but m * beta1, then + (1 - beta1) g
     torch_fused, ///< fused=True on CUDA: FP32, some of it FP64, from loading to storing; each result is rounded once
-    apex,        ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, weight decay inside the update
-    ms_amp       ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
+    torch_fused_cpu, ///< Adam, fused=True on the processor: FP32 from loading to storing, m is updated by lerp
+    apex,            ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, decay inside the update
+    ms_amp           ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
 };
 
 /// What distinguishes the orders, apart from the kernels of fused ones.
@@ -43,6 +44,7 @@ constexpr OrderFacts facts_of(OptimizerOrder order) {
     case OptimizerOrder::torch: return {.name = "torch", .rounds_each = true, .lerps = true};
     case OptimizerOrder::torch_1: return {.name = "torch-1", .rounds_each = true, .rounds_scalars = true};
     case OptimizerOrder::torch_fused: return {.name = "torch-fused"};
+    case OptimizerOrder::torch_fused_cpu: return {.name = "torch-fused-cpu", .lerps = true};
     case OptimizerOrder::apex: return {.name = "apex"};
     case OptimizerOrder::ms_amp: return {.name = "ms-amp", .single_betas = true};
     }
@@ -68,7 +70,8 @@ struct OptimizerOptions {
     double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW subtracts it from the weight
     double momentum = 0, dampening = 0; ///< SGD only
     bool nesterov = false;
-    bool contract = false; ///< a * b + c with one rounding in torch's orders, as its AVX2 kernels compute it
+    /// a * b + c with one rounding in torch's orders but torch_fused, as its kernels for AVX2 compute it.
+    bool contract = false;
 
     constexpr bool operator==(const OptimizerOptions&) const = default;
 };

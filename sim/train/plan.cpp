@@ -4,7 +4,7 @@
 #include <cctype>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <map>
+#include <iterator>
 
 namespace amp {
 
@@ -105,39 +105,76 @@ std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const For
                               multiple);
 }
 
-double MemoryAccount::bytes_per_parameter() const {
+namespace {
+
+using MemoryRows = std::vector<MemoryAccount::Row>;
+constexpr std::string_view gradients_kept = "gradients";
+
+/// The bytes of the rows that grow with the number of parameters.
+double kept_bytes(const MemoryRows& rows) {
     double sum = 0;
-    for (const Row& row : rows)
+    for (const MemoryAccount::Row& row : rows)
         if (row.per_parameter) sum += row.bytes();
-    return sum / static_cast<double>(parameters);
+    return sum;
+}
+
+/// Adds a tensor to the row of its purpose and format. A view takes no memory, and an absent tensor none.
+void add_kept(MemoryRows& rows, std::string_view purpose, const Program& p, TensorId id, bool per_parameter = true) {
+    if (!id || p[id].storage) return;
+    const FormatSpec f = p[id].kept_as();
+    const auto same = std::ranges::find_if(rows, [&](const auto& r) { return r.purpose == purpose && r.format == f; });
+    if (same != rows.end()) same->elements += p[id].count();
+    else rows.push_back({std::string(purpose), f, p[id].count(), per_parameter});
+}
+
+/// The gradient as backward computes it: before it is widened and those of micro-batches and replicas are added.
+TensorId computed_gradient(const Program& p, TensorId gradient) {
+    const auto made_from = [&](const Op& op) -> TensorId {
+        const std::vector<TensorId> outputs = outputs_of(op);
+        if (std::ranges::find(outputs, gradient) == outputs.end()) return {};
+        if (const auto* mean = std::get_if<op::AllReduce>(&op)) return mean->in.front();
+        if (const auto* sum = std::get_if<op::AccumulateGradient>(&op)) return sum->in;
+        const auto* const cast = std::get_if<op::Cast>(&op);
+        return cast != nullptr && p[cast->in].format.bits() < p[cast->out].format.bits() ? cast->in : TensorId{};
+    };
+    for (const Tape* tape : {&p.check, &p.backward})
+        for (auto i = tape->rbegin(); i != tape->rend(); ++i)
+            if (const TensorId from = made_from(i->op)) gradient = from;
+    return gradient;
+}
+
+} // namespace
+
+double MemoryAccount::bytes_per_parameter() const { return kept_bytes(rows) / static_cast<double>(parameters); }
+
+double MemoryAccount::bytes_with_computed_gradients() const {
+    MemoryRows kept = computed_gradients;
+    std::ranges::copy_if(rows, std::back_inserter(kept), [](const Row& r) { return r.purpose != gradients_kept; });
+    return kept_bytes(kept) / static_cast<double>(parameters);
 }
 
 MemoryAccount memory_of(const TrainingProgram& t) {
     MemoryAccount account;
     const Program& p = t.program;
-    const auto add = [&](std::string purpose, TensorId id, bool per_parameter) {
-        if (!id || p[id].storage) return;
-        const FormatSpec f = p[id].kept_as();
-        const auto same =
-            std::ranges::find_if(account.rows, [&](const auto& r) { return r.purpose == purpose && r.format == f; });
-        if (same != account.rows.end()) same->elements += p[id].count();
-        else account.rows.push_back({std::move(purpose), f, p[id].count(), per_parameter});
-    };
     for (const ParameterTensors& q : t.parameters) {
         account.parameters += p[q.weight].count();
-        add("master weights", q.weight, true);
+        add_kept(account.rows, "master weights", p, q.weight);
     }
     for (std::size_t i = 0; i < p.tensors.size(); ++i)
-        if (p.tensors[i].role == TensorRole::weight) add("weights, cast", {static_cast<std::int32_t>(i)}, true);
-    for (const ParameterTensors& q : t.parameters) add("gradients", q.gradient, true);
+        if (p.tensors[i].role == TensorRole::weight)
+            add_kept(account.rows, "weights, cast", p, {static_cast<std::int32_t>(i)});
     for (const ParameterTensors& q : t.parameters) {
-        add("optimizer m", q.m, true);
-        add("optimizer v", q.v, true);
-        add("Kahan compensation", q.compensation, true);
+        add_kept(account.rows, gradients_kept, p, q.gradient);
+        add_kept(account.computed_gradients, gradients_kept, p, computed_gradient(p, q.gradient));
+    }
+    for (const ParameterTensors& q : t.parameters) {
+        add_kept(account.rows, "optimizer m", p, q.m);
+        add_kept(account.rows, "optimizer v", p, q.v);
+        add_kept(account.rows, "Kahan compensation", p, q.compensation);
     }
     for (const Instruction& i : p.forward)
         for (const TensorId out : outputs_of(i.op))
-            if (p[out].role == TensorRole::activation) add("activations", out, false);
+            if (p[out].role == TensorRole::activation) add_kept(account.rows, "activations", p, out, false);
     return account;
 }
 

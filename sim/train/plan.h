@@ -33,8 +33,13 @@ struct MemoryAccount {
         [[nodiscard]] double bytes() const { return static_cast<double>(elements) * format.bits() / 8; }
     };
     std::vector<Row> rows;
+    /// The gradients again, in the formats in which backward computes them: for a weight that is cast, the format of
+    /// the copy. Frameworks that widen gradients only while they apply them keep these instead of those of `rows`.
+    std::vector<Row> computed_gradients;
     /// All but activations.
     [[nodiscard]] double bytes_per_parameter() const;
+    /// The same, where gradients are kept as they were computed.
+    [[nodiscard]] double bytes_with_computed_gradients() const;
 };
 
 MemoryAccount memory_of(const TrainingProgram& training);

@@ -69,9 +69,10 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
     }
     if (!options.memory) return 0;
     memory.add(Paragraph{
-        "For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each). FP16 weights and "
-        "gradients beside FP32 master weights, m and v keep 16 too (2 + 2 + 4 + 4 + 4, the ZeRO paper), and 18 where "
-        "gradients are FP32 (Megatron-LM)."});
+        "The last row is for frameworks that keep gradients as backward computes them and widen them only while they "
+        "are applied. For comparison: FP32 with Adam keeps 16 bytes a parameter (weight, gradient, m, v: 4 each); FP16 "
+        "beside FP32 master weights 16 in the ZeRO paper, which keeps gradients as computed, and 18 in Megatron-LM, "
+        "which keeps them in FP32."});
     print_document(memory);
     return 0;
 }

@@ -83,6 +83,12 @@ TableBlock memory_table(const TrainOptions& options, const TrainingProgram& trai
              {grouped(static_cast<std::uint64_t>(row.bytes())), static_cast<double>(row.bytes())},
              row.per_parameter ? number_cell(row.bytes() / static_cast<double>(account.parameters), 3) : Cell{""}});
     table.rows.push_back({{"without activations"}, {""}, {""}, number_cell(account.bytes_per_parameter(), 3)});
+    std::vector<std::string_view> computed;
+    for (const MemoryAccount::Row& row : account.computed_gradients) computed.push_back(row.format.name);
+    table.rows.push_back({{"with gradients as computed"},
+                          {fmt::format("{}", fmt::join(computed, ", "))},
+                          {""},
+                          number_cell(account.bytes_with_computed_gradients(), 3)});
     return table;
 }
 

@@ -145,9 +145,7 @@ void run(Cpu& cpu, const GlobalNorm& op) {
 }
 
 void run(Cpu& cpu, const Clip& op) {
-    const FormatSpec& f = cpu.info(op.norm).format;
-    double factor = rounded(f, op.max_norm / rounded(f, cpu[op.norm][0] + 1e-6));
-    if (factor > 1) factor = 1; // NaN stays NaN
+    const double factor = clip_factor(cpu.info(op.norm).format, cpu[op.norm][0], op.max_norm);
     map(cpu, WideProductKernel{}, op.gradient, static_cast<const float*>(cpu[op.gradient].data()), factor);
 }
 

@@ -137,8 +137,7 @@ void run(Cuda& cuda, const Clip& op) {
     const double max_norm = op.max_norm;
     const cuda::Output to = cuda::output(cuda, op.gradient);
     cuda::each(cuda.device(), cuda.info(op.gradient).count(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
-        const double factor = quantize(f, max_norm / quantize(f, norm[0] + 1e-6));
-        to.put(i, x[i] * (factor > 1 ? 1 : factor)); // NaN stays NaN
+        to.put(i, x[i] * static_cast<double>(clip_factor(f, norm[0], max_norm)));
     });
 }
 

@@ -27,6 +27,14 @@ struct WideQuotientKernel {
     }
 };
 
+/// The factor by which a norm is clipped, computed as torch's clip_grad_norm_ computes max_norm / (norm + 1e-6): the
+/// reciprocal of a tensor, then a product, in FP32, each result rounded to the norm's format. A NaN stays one.
+AMPSCOPE_INLINE float clip_factor(const FormatSpec& f, float norm, double max_norm) {
+    const float sum = quantize(f, norm + 1e-6F), reciprocal = quantize(f, 1 / sum);
+    const float factor = quantize(f, reciprocal * static_cast<float>(max_norm));
+    return factor > 1 ? 1 : factor;
+}
+
 /// What replicas send and add: x * encode in the transport's format. The result is multiplied by decode.
 struct Transport {
     FormatSpec format;

@@ -97,11 +97,14 @@ constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) 
     }
 }
 
-/// Follows torch.optim.SGD, _single_tensor_sgd.
+/// Follows torch.optim.SGD, _single_tensor_sgd; or ATen/native/cpu/FusedSGDKernel.cpp, which computes in FP32 and
+/// rounds what it stores.
 template <class Arithmetic>
 constexpr void sgd(const BlockState<Arithmetic>& b) {
     const OptimizerOptions& o = b.options;
-    const FormatSpec& f = b.state.weight_format;
+    const bool fused = o.order == OptimizerOrder::torch_fused_cpu;
+    const FormatSpec f = fused ? fp32_format : b.state.weight_format;
+    const FormatSpec m_format = fused ? fp32_format : b.state.m_format;
     typename Arithmetic::Block g, change;
     std::copy_n(b.gradient(), b.count, g);
     if (o.weight_decay != 0) {
@@ -112,18 +115,21 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
         if (b.step.t == 1) {
             std::copy_n(g, b.count, m);
         } else {
-            b.multiply(b.state.m_format, m, o.momentum);
-            b.add_scaled(b.state.m_format, m, m, g, 1 - o.dampening);
+            b.multiply(m_format, m, o.momentum);
+            b.add_scaled(m_format, m, m, g, 1 - o.dampening);
         }
-        b.round(b.state.m_format, m);
+        b.round(m_format, m);
         if (o.nesterov) {
             b.add_scaled(f, g, g, m, o.momentum);
         } else {
             std::copy_n(m, b.count, g);
         }
+        b.round(b.state.m_format, m);
     }
-    if (b.state.rounding == UpdateRounding::nearest)
-        return b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
+    if (b.state.rounding == UpdateRounding::nearest) {
+        b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
+        return b.round(b.state.weight_format, b.weight());
+    }
     b.arithmetic.multiply(change, g, single(-b.step.learning_rate), b.count);
     add_update(b, change);
 }
@@ -161,12 +167,13 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
     add_update(b, change);
 }
 
-/// Follows ATen's fused_adam_utils.cuh, Apex's multi_tensor_adam.cu and MS-AMP's adamw.cu: FP32 from start to end.
+/// Follows a fused kernel of PyTorch, Apex or MS-AMP: FP32 from start to end.
 template <class Kernel, class Arithmetic>
 constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
     typename Arithmetic::Block change;
     const FusedAdam f{.decouples = o.kind == OptimizerKind::adamw,
+                      .contracts = o.contract,
                       .learning_rate = b.step.learning_rate,
                       .beta1 = o.beta1,
                       .beta2 = o.beta2,
@@ -186,6 +193,7 @@ constexpr void adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     case OptimizerOrder::torch:
     case OptimizerOrder::torch_1: return torch_adam(b, factors);
     case OptimizerOrder::torch_fused: return fused_adam<TorchFusedKernel>(b, factors);
+    case OptimizerOrder::torch_fused_cpu: return fused_adam<TorchFusedCpuKernel>(b, factors);
     case OptimizerOrder::apex: return fused_adam<ApexKernel>(b, factors);
     case OptimizerOrder::ms_amp: return fused_adam<MsAmpKernel>(b, factors);
     }

@@ -97,6 +97,7 @@ struct QuotientKernel {
 /// Arguments of the fused kernels: scalars in FP64, as their callers pass them.
 struct FusedAdam {
     bool decouples;
+    bool contracts; ///< OptimizerOptions::contract
     double learning_rate, beta1, beta2, eps, weight_decay, correction1, correction2;
 };
 
@@ -117,6 +118,33 @@ struct TorchFusedKernel {
             const auto denominator = static_cast<float>(std::sqrt(v[i]) / root + f->eps);
             weight[i] = w;
             change[i] = -(step * m[i] / denominator);
+        }
+    }
+};
+
+/// Follows ATen/native/cpu/FusedAdamKernel.cpp: scalars are rounded to FP32, and so is every operation, but for sums of
+/// a product that a kernel for AVX2 contracts.
+struct TorchFusedCpuKernel {
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
+                             float* change, std::size_t n) {
+        const auto towards = static_cast<float>(1 - f->beta1), beta2 = static_cast<float>(f->beta2);
+        const auto rest = static_cast<float>(1 - f->beta2), eps = static_cast<float>(f->eps);
+        const auto decay = static_cast<float>(f->weight_decay);
+        const auto kept = static_cast<float>(1 - f->learning_rate * f->weight_decay);
+        const auto step = static_cast<float>(-(f->learning_rate / f->correction1));
+        const auto root = static_cast<float>(std::sqrt(f->correction2));
+        const bool near = towards < 0.5F, contracts = f->contracts;
+        const float factor = near ? towards : towards - 1;
+        const auto multiply_and_add = [contracts](float x, float y, float z) {
+            return contracts ? multiply_add<true, false>(x, y, z) : multiply_add<false, false>(x, y, z);
+        };
+        for (std::size_t i = 0; i < n; ++i) {
+            float g = gradient[i];
+            if (f->weight_decay != 0 && f->decouples) weight[i] *= kept;
+            else if (f->weight_decay != 0) g = multiply_and_add(weight[i], decay, g);
+            m[i] = multiply_and_add(factor, g - m[i], near ? m[i] : g);
+            v[i] = multiply_and_add(rest * g, g, v[i] * beta2);
+            change[i] = step * m[i] / (std::sqrt(v[i]) / root + eps);
         }
     }
 };

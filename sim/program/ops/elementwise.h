@@ -45,9 +45,9 @@ struct Cast {
 };
 void backward(Graph& g, const Cast& op);
 
-/// out = in / (1 - probability) if the element's random word is at least probability * 2^32, else 0. The word depends
-/// on the op's stream, the step and the element's number in the step (replicas, then micro-batches, then elements), so
-/// the gradient passes through the same elements. Outside training, out = in.
+/// out = in * (1 / (1 - probability)), all in double, if the element's random word is at least probability * 2^32, else
+/// 0. The word depends on the op's stream, the step and the element's number in the step (replicas, then micro-batches,
+/// then elements), so the gradient passes through the same elements. Outside training, out = in.
 struct Dropout {
     static constexpr std::string_view name = "dropout";
     TensorId in, out;

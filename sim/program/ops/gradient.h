@@ -85,8 +85,8 @@ struct GlobalNorm {
 void run(Cpu& cpu, const GlobalNorm& op);
 void run(Cuda& cuda, const GlobalNorm& op);
 
-/// gradient *= min(1, max_norm / (norm + 1e-6)); the sum and the quotient are rounded to the norm's format. If the norm
-/// is NaN, so is the result.
+/// gradient *= min(1, max_norm / (norm + 1e-6)), as torch's clip_grad_norm_ has it: the sum, its reciprocal and the
+/// product with max_norm are rounded to the norm's format. If the norm is NaN, so is the result.
 struct Clip {
     static constexpr std::string_view name = "clip";
     TensorId norm, gradient;

@@ -2,17 +2,20 @@
 """Updates of torch.optim over 1,000 steps of random gradients on the processor, as golden data.
 
     for c in default avx2; do ATEN_CPU_CAPABILITY=$c python3 optimizer.py; done
+    for c in default avx2; do ATEN_CPU_CAPABILITY=$c python3 optimizer.py fused; done
 
 prints the rows of optimizer.jsonl for the PyTorch and the capability it runs with: hashes of weight and state after
-some steps, and the first weights at the end. The recorded ones: Debian's python3-torch 1.13.1 (apt), and 2.15.0 from
-PyPI in a throw-away environment. All tensors of a case have one dtype. 256 elements, so that every one goes through the
-vector loops: PyTorch rounds differently in what is left over at the end.
+some steps, and the first weights at the end; with `fused`, of the kernels for fused=True on the processor. The recorded
+ones: Debian's python3-torch 1.13.1 (apt), and 2.15.0 from PyPI in a throw-away environment. All tensors of a case have
+one dtype. 256 elements, so that every one goes through the vector loops: PyTorch rounds differently in what is left
+over at the end.
 
 One correction: PyPI's 2.15.0 takes FP32 square roots from MKL, which are not correctly rounded (16 of 2,560 random ones
 are one ulp off), so torch.sqrt of FP32 tensors is replaced by numpy's, which is.
 """
 import json
 import os
+import sys
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -62,10 +65,10 @@ def fnv(words):
     return h
 
 
-def run(kind, options, dtype):
+def run(kind, options, dtype, fused):
     stream = Stream()
     p = torch.nn.Parameter(stream.next(3).to(dtype))
-    optimizer = MAKE[kind]([p], **options, foreach=False)
+    optimizer = MAKE[kind]([p], **options, foreach=False, **({"fused": True} if fused else {}))
     hashes = {}
     for step in range(1, STEPS + 1):
         p.grad = stream.next(12).to(dtype)
@@ -79,17 +82,19 @@ def run(kind, options, dtype):
 
 def main():
     torch.set_num_threads(1)
+    fused = sys.argv[1:] == ["fused"]
     sqrt = torch.Tensor.sqrt
     torch.Tensor.sqrt = lambda t: torch.from_numpy(np.sqrt(t.numpy())) if t.dtype == torch.float32 else sqrt(t)
     version = "1.13.1" if torch.__version__.startswith("1.13") else torch.__version__
     for dtype in DTYPES:
         for kind, options in CASES:
             try:
-                hashes, weights = run(kind, options, DTYPES[dtype])
+                hashes, weights = run(kind, options, DTYPES[dtype], fused)
             except (RuntimeError, TypeError):
                 continue  # no such kernel in this version
             print(json.dumps({"torch": version, "capability": os.environ["ATEN_CPU_CAPABILITY"], "dtype": dtype,
-                              "kind": kind, **options, "hashes": hashes, "weights": weights}))
+                              **({"fused": True} if fused else {}), "kind": kind, **options, "hashes": hashes,
+                              "weights": weights}))
 
 
 main()

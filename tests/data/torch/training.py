@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""The networks of sim/models trained by PyTorch in FP32, as golden data for tests/test_training.cpp.
+"""The networks of sim/program/models trained by PyTorch in FP32, as golden data for tests/test_training.cpp.
 
     python3 training.py > training.json
+    python3 training.py clipping > clipping.json
 
-100 losses and all gradients of the first step of each. Initial weights and the order of the data are made here a second
-time, from what sim/ says about them: Philox words, the sum of twelve uniform numbers, sorting by random words. Recorded
-with Debian's python3-torch 1.13.1 on one thread.
+100 losses and all gradients of the first step of each; or 100 losses and norms of all gradients under torch.amp's
+GradScaler, without clipping and with clip_grad_norm_ after and before unscaling. Initial weights and the order of the
+data are made here a second time, from what sim/ says about them: Philox words, the sum of twelve uniform numbers,
+sorting by random words. Recorded on one thread, training.json with Debian's python3-torch 1.13.1, clipping.json with
+the version that it names, from PyPI.
 """
 import base64
 import json
 import os
 import re
+import sys
 
 import numpy as np
 import torch
@@ -64,7 +68,7 @@ def split(count):
 
 
 def digits():
-    lines = re.findall('"([A-Q]{64})([0-9])"', open(os.path.join(HERE, "../../../sim/data/digits.inc")).read())
+    lines = re.findall('"([A-Q]{64})([0-9])"', open(os.path.join(HERE, "../../../sim/train/data/digits.inc")).read())
     x = np.array([[ord(c) - 65 for c in pixels] for pixels, _ in lines], np.float32) / 16
     order = split(len(lines))
     return x[order].reshape(-1, 8, 8, 1), np.array([int(d) for _, d in lines])[order]
@@ -184,14 +188,51 @@ def train(name, network, data, learning_rate, batch=16):
     return {"name": name, "learning_rate": learning_rate, "batch": batch, "losses": losses, "gradients": gradients}
 
 
+def clipped(name, network, data, learning_rate, max_norm=None, before=False, batch=16):
+    """Clipping scaled gradients makes the norm max_norm / scale: the learning rate makes up for it. The norm of a step
+    is that of the unscaled gradients; clip_grad_norm_ returns it before it clips."""
+    x, y = data
+    parameters = Parameters()
+    network(parameters, torch.from_numpy(x[:1]), torch.from_numpy(y[:1]))  # makes them
+    everything = list(parameters.named.values())
+    optimizer = torch.optim.SGD(everything, lr=learning_rate)
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+    losses, norms = [], []
+    for examples in shuffled(len(x), batch):
+        loss = network(parameters, torch.from_numpy(x[examples]), torch.from_numpy(y[examples]))
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        if before:
+            torch.nn.utils.clip_grad_norm_(everything, max_norm)
+        scaler.unscale_(optimizer)
+        limit = float("inf") if before or max_norm is None else max_norm
+        norms.append(torch.nn.utils.clip_grad_norm_(everything, limit).item())
+        losses.append(loss.item())
+        scaler.step(optimizer)
+        scaler.update()
+    return {"name": name, "learning_rate": learning_rate, "batch": batch, "max_norm": max_norm, "before": before,
+            "losses": [float("%.9g" % v) for v in losses], "norms": [float("%.9g" % v) for v in norms]}
+
+
 def main():
     torch.set_num_threads(1)
-    cases = [train("linear", linear, regression(), 0.01),
-             train("mlp", mlp, digits(), 0.1),
-             train("cnn", cnn, digits(), 0.1),
-             train("gpt", gpt, modular(13), 0.1),
-             train("gpt rms gelu", lambda *a: gpt(*a, rms=True, activation="none"), modular(13), 0.1)]
-    print(json.dumps({"torch": torch.__version__, "seed": SEED, "cases": cases}, indent=0))
+    networks = [("linear", linear, regression(), 0.01),
+                ("mlp", mlp, digits(), 0.1),
+                ("cnn", cnn, digits(), 0.1),
+                ("gpt", gpt, modular(13), 0.1),
+                ("gpt rms gelu", lambda *a: gpt(*a, rms=True, activation="none"), modular(13), 0.1)]
+    if sys.argv[1:] != ["clipping"]:
+        cases = [train(*network) for network in networks]
+        print(json.dumps({"torch": torch.__version__, "seed": SEED, "cases": cases}, indent=0))
+        return
+    limits = {"linear": 4.0, "mlp": 0.75, "cnn": 0.6, "gpt": 0.9, "gpt rms gelu": 0.9}
+    rows = []
+    for name, network, data, rate in networks:
+        limit = limits[name]
+        for case in (clipped(name, network, data, rate), clipped(name, network, data, rate, limit),
+                     clipped(name, network, data, rate * 65536, limit, True)):
+            rows.append(json.dumps(case))
+    print('{"torch": "%s", "seed": %d, "cases": [\n%s\n]}' % (torch.__version__, SEED, ",\n".join(rows)))
 
 
 main()

@@ -1,0 +1,225 @@
+// The optimizers' formulas, operation by operation, against the op that updates a parameter.
+#pragma once
+
+#include "op_bench.h"
+
+#include <cmath>
+
+namespace amp::test {
+
+/// One element of a parameter with its state, updated as its authors' code does it: every operation is done in numbers
+/// of 60 digits and then rounded as that code rounds it. All tensors have one format.
+struct ReferenceUpdate {
+    const OptimizerOptions& o;
+    const char* format_name;
+    int t;
+    float w, g, m, v;
+
+    [[nodiscard]] static float single(const Real& x) { return rounded("fp32", x); }
+    /// An operation's result in FP32, stored in a tensor.
+    [[nodiscard]] float store(const Real& x) const { return rounded(format_name, Real(single(x))); }
+    [[nodiscard]] float scalar(double x) const {
+        return o.order == OptimizerOrder::torch_1 ? rounded(format_name, Real(x)) : single(Real(x));
+    }
+    /// a + x y in FP32, contracted to one rounding or not.
+    [[nodiscard]] float multiply_add(float x, float y, float a) const {
+        const Real product = Real(x) * y;
+        return single((o.contract ? product : Real(single(product))) + a);
+    }
+    /// torch.add(a, b, alpha=factor)
+    [[nodiscard]] float add_scaled(float a, float b, double factor) const {
+        const float alpha = rounded(format_name, Real(factor));
+        return o.contract ? store(Real(alpha) * b + a) : store(Real(store(Real(alpha) * b)) + a);
+    }
+    /// 1 - beta^t, as Python computes it in FP64.
+    [[nodiscard]] double correction(double beta) const {
+        if (o.order == OptimizerOrder::ms_amp) beta = static_cast<double>(static_cast<float>(beta));
+        return 1 - Real(pow(Real(beta), t)).convert_to<double>();
+    }
+
+    /// FusedSGDKernel.cpp computes in FP32 and rounds what it stores.
+    void sgd_fused_cpu() {
+        const auto add = [&](float a, float x, double factor) { return multiply_add(single(Real(factor)), x, a); };
+        if (o.weight_decay != 0) g = add(g, w, o.weight_decay);
+        if (o.momentum != 0) {
+            const float wide_m = t == 1 ? g : add(single(Real(m) * single(Real(o.momentum))), g, 1 - o.dampening);
+            g = o.nesterov ? add(g, wide_m, o.momentum) : wide_m;
+            m = store(Real(wide_m));
+        }
+        w = store(Real(add(w, g, -o.learning_rate)));
+    }
+
+    void sgd() {
+        if (o.weight_decay != 0) g = add_scaled(g, w, o.weight_decay);
+        if (o.momentum != 0) {
+            m = t == 1 ? g : add_scaled(store(Real(m) * scalar(o.momentum)), g, 1 - o.dampening);
+            g = o.nesterov ? add_scaled(g, m, o.momentum) : m;
+        }
+        w = add_scaled(w, g, -o.learning_rate);
+    }
+
+    void torch_adam() {
+        const bool decouples = o.kind == OptimizerKind::adamw;
+        if (o.weight_decay != 0 && decouples) w = store(Real(w) * scalar(1 - o.learning_rate * o.weight_decay));
+        if (o.weight_decay != 0 && !decouples) g = add_scaled(g, w, o.weight_decay);
+        if (o.order == OptimizerOrder::torch) { // lerp, from the nearer end
+            const float weight = single(Real(1 - o.beta1)), d = single(Real(g) - m);
+            m = store(weight < 0.5F ? multiply_add(weight, d, m) : multiply_add(single(Real(weight) - 1), d, g));
+        } else {
+            m = add_scaled(store(Real(m) * scalar(o.beta1)), g, 1 - o.beta1);
+        }
+        v = store(Real(v) * scalar(o.beta2));
+        v = store(multiply_add(single(Real(single(Real(1 - o.beta2))) * g), g, v)); // addcmul
+        float denominator = store(sqrt(Real(v)));
+        denominator = store(Real(denominator) / scalar(std::sqrt(correction(o.beta2))));
+        denominator = store(Real(denominator) + rounded(format_name, Real(o.eps)));
+        const float step = single(Real(-(o.learning_rate / correction(o.beta1))));
+        w = store(Real(single(Real(single(Real(step) * m)) / denominator)) + w); // addcdiv
+    }
+
+    /// fused_adam_utils.cuh: scalars are doubles, and so are operations with them, which round to FP64. Ties in FP32
+    /// are frequent, as in 0.9 m + 0.1 g, so that these roundings show.
+    void torch_fused() {
+        const auto wide = [](const Real& x) { return Real(x.convert_to<double>()); };
+        const bool decouples = o.kind == OptimizerKind::adamw;
+        if (o.weight_decay != 0 && decouples) w = single(wide(w - wide(Real(o.learning_rate * o.weight_decay) * w)));
+        if (o.weight_decay != 0 && !decouples) g = single(wide(g + wide(Real(o.weight_decay) * w)));
+        m = single(wide(wide(Real(o.beta1) * m) + wide(Real(1 - o.beta1) * g)));
+        v = single(wide(wide(Real(o.beta2) * v) + wide(wide(Real(1 - o.beta2) * g) * g)));
+        const float root = single(Real(std::sqrt(correction(o.beta2))));
+        const float step = single(Real(o.learning_rate / correction(o.beta1)));
+        const float quotient = single(Real(single(sqrt(Real(v)))) / root);
+        const float denominator = single(wide(Real(quotient) + o.eps));
+        w = single(w - Real(single(Real(single(Real(step) * m)) / denominator)));
+    }
+
+    /// FusedAdamKernel.cpp: every scalar is a float, and m and v are rounded to their format when they are stored.
+    void torch_fused_cpu() {
+        const bool decouples = o.kind == OptimizerKind::adamw;
+        const auto f = [](double x) { return single(Real(x)); };
+        float weight = w;
+        if (o.weight_decay != 0 && decouples) weight = single(Real(w) * f(1 - o.learning_rate * o.weight_decay));
+        if (o.weight_decay != 0 && !decouples) g = multiply_add(w, f(o.weight_decay), g);
+        const float towards = f(1 - o.beta1), d = single(Real(g) - m);
+        const float wide_m =
+            towards < 0.5F ? multiply_add(towards, d, m) : multiply_add(single(Real(towards) - 1), d, g);
+        const float part = single(Real(f(1 - o.beta2)) * g);
+        const float wide_v = multiply_add(part, g, single(Real(v) * f(o.beta2)));
+        const float root = f(std::sqrt(correction(o.beta2))), step = f(-(o.learning_rate / correction(o.beta1)));
+        const float denominator = single(Real(single(Real(single(sqrt(Real(wide_v)))) / root)) + f(o.eps));
+        w = store(Real(single(Real(single(Real(step) * wide_m)) / denominator)) + weight);
+        m = store(Real(wide_m));
+        v = store(Real(wide_v));
+    }
+
+    /// multi_tensor_adam.cu and adamw.cu: every scalar is a float.
+    void apex_or_ms_amp() {
+        const bool apex = o.order == OptimizerOrder::apex, decouples = o.kind == OptimizerKind::adamw;
+        const auto f = [](double x) { return single(Real(x)); };
+        const float beta1 = f(o.beta1), beta2 = f(o.beta2), eps = f(o.eps), decay = f(o.weight_decay);
+        const float rate = f(o.learning_rate), c1 = f(correction(o.beta1)), c2 = f(correction(o.beta2));
+        const auto times = [](float x, float y) { return Real(single(Real(x) * y)); };
+        if (!decouples) g = single(times(decay, w) + g);
+        else if (!apex) w = single(Real(w) * f(1 - o.learning_rate * o.weight_decay));
+        const float rest1 = single(1 - Real(beta1)), rest2 = single(1 - Real(beta2));
+        m = single(times(beta1, m) + times(rest1, g));
+        if (apex) {
+            v = single(times(beta2, v) + times(single(times(rest2, g)), g));
+            const float root = single(sqrt(Real(single(Real(v) / c2))));
+            float direction = single(Real(single(Real(m) / c1)) / single(Real(root) + eps));
+            if (decouples) direction = single(direction + times(decay, w));
+            w = single(w - times(rate, direction));
+        } else {
+            v = single(times(beta2, v) + times(rest2, single(times(g, g))));
+            const float root = single(Real(single(sqrt(Real(v)))) / single(sqrt(Real(c2))));
+            const float direction = single(Real(m) / single(Real(root) + eps));
+            w = single(w - times(single(Real(rate) / c1), direction));
+        }
+    }
+
+    void step() {
+        if (o.kind == OptimizerKind::sgd) return o.order == OptimizerOrder::torch_fused_cpu ? sgd_fused_cpu() : sgd();
+        switch (o.order) {
+        case OptimizerOrder::torch:
+        case OptimizerOrder::torch_1: return torch_adam();
+        case OptimizerOrder::torch_fused: return torch_fused();
+        case OptimizerOrder::torch_fused_cpu: return torch_fused_cpu();
+        case OptimizerOrder::apex:
+        case OptimizerOrder::ms_amp: return apex_or_ms_amp();
+        }
+    }
+};
+
+/// Four steps of one optimizer on 30 elements.
+inline void prove_update(Tally& tally, const OptimizerOptions& options, const char* name) {
+    constexpr std::size_t count = 30;
+    Bench b;
+    const TensorId w = b.tensor({count}, name), g = b.tensor({count}, name), m = b.tensor({count}, name),
+                   v = b.tensor({count}, name);
+    const bool sgd = options.kind == OptimizerKind::sgd, has_m = !sgd || options.momentum != 0;
+    const op::Update op{.options = options,
+                        .weight = w,
+                        .gradient = g,
+                        .m = has_m ? m : TensorId{},
+                        .v = sgd ? TensorId{} : v,
+                        .compensation = {}};
+    b.start({w});
+    for (const int t : {1, 2, 3, 4}) {
+        b.fill(g, 0.1);
+        std::vector<float> want_w, want_m, want_v;
+        for (std::size_t i = 0; i < count; ++i) {
+            ReferenceUpdate element{options, name, t, b.cpu()[w][i], b.cpu()[g][i], b.cpu()[m][i], b.cpu()[v][i]};
+            element.step();
+            want_w.push_back(element.w);
+            want_m.push_back(element.m);
+            want_v.push_back(element.v);
+        }
+        b.cpu().context.update = t;
+        b.cpu().context.learning_rate = options.learning_rate;
+        b.cpu().run(op);
+        const std::string of = fmt::format("of {} in the order of {}{}, step {}",
+                                           optimizer_kind_names[static_cast<std::size_t>(options.kind)],
+                                           facts_of(options.order).name, options.contract ? ", contracted" : "", t);
+        b.expect_bits(tally, w, want_w, "weight " + of);
+        if (has_m) b.expect_bits(tally, m, want_m, "m " + of);
+        if (!sgd) b.expect_bits(tally, v, want_v, "v " + of);
+    }
+}
+
+/// Every kind and order, with and without weight decay and contraction.
+inline void prove_op(Of<op::Update>, Tally& tally) {
+    for (const char* name : {"fp32", "bf16"})
+        for (const bool contract : {false, true})
+            for (const double decay : {0.0, 0.1}) {
+                const OptimizerOptions sgd{
+                    .kind = OptimizerKind::sgd, .learning_rate = 0.01, .weight_decay = decay, .contract = contract};
+                OptimizerOptions momentum = sgd, nesterov = sgd;
+                momentum.momentum = nesterov.momentum = 0.9;
+                momentum.dampening = 0.3;
+                nesterov.nesterov = true;
+                for (OptimizerOptions o : {sgd, momentum, nesterov})
+                    for (const OptimizerOrder order : {OptimizerOrder::torch, OptimizerOrder::torch_fused_cpu}) {
+                        o.order = order;
+                        prove_update(tally, o, name);
+                    }
+                for (std::size_t order = 0; order < optimizer_order_names.size(); ++order)
+                    for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw})
+                        for (const double beta1 : {0.9, 0.4}) { // both halves of lerp
+                            const auto of = static_cast<OptimizerOrder>(order);
+                            const bool torch = of == OptimizerOrder::torch || of == OptimizerOrder::torch_1 ||
+                                               of == OptimizerOrder::torch_fused_cpu;
+                            if (!torch && (contract || name != proved_formats[0])) continue; // proved in FP32
+                            prove_update(tally,
+                                         {.kind = kind,
+                                          .order = of,
+                                          .learning_rate = 0.01,
+                                          .beta1 = beta1,
+                                          .eps = 1e-3,
+                                          .weight_decay = decay,
+                                          .contract = contract},
+                                         name);
+                        }
+            }
+}
+
+} // namespace amp::test
