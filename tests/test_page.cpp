@@ -117,6 +117,26 @@ Figure: Heat. a: first. b. Look.
 )");
 }
 
+TEST_CASE("long lists are folded in Markdown as on the page") {
+    const Document document{
+        .title = "t",
+        .subtitle = "",
+        .blocks = {TableBlock{.caption = "c", .header = {"h"}, .rows = {{{"x"}}, {{"y"}}}, .folded = true}}};
+    CHECK(markdown_of(document) == R"(# t
+
+<details><summary>2 rows</summary>
+
+| h |
+| :-- |
+| x |
+| y |
+
+c
+
+</details>
+)");
+}
+
 TEST_CASE("a terminal shows it in 80 columns") {
     const std::string wide(60, 'w');
     Document document{
@@ -227,6 +247,8 @@ TEST_CASE("files are hashed as FIPS 180-4 has it") {
     CHECK(hashed(scratch / "million", "x").sha256 ==
           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     CHECK(hashed(scratch / "million", "x").bytes == 1'000'000);
+    CHECK(sha256_of("abc") == hashed(scratch / "abc", "x").sha256);
+    CHECK(sha256_of("") == hashed(scratch / "empty", "x").sha256);
     CHECK(hashed(scratch / "empty", "x").sha256 == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     CHECK_THROWS_AS(hashed(scratch / "none", "x"), FileError);
 }

@@ -246,6 +246,58 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
                                            100 * (1 - limits.alpha / static_cast<double>(group.comparisons)))};
 }
 
+std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const SpikeLimits& limits) {
+    constexpr double farthest = 8; // binades shown on either side
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
+    for (const ComparisonRow& row : group.rows)
+        for (const RunSpikes& run : row.stability) {
+            if (run.sizes.empty()) continue;
+            first = std::min(first, run.sizes.front().first);
+            last = std::max(last, run.sizes.back().first);
+        }
+    if (first > last) return std::nullopt;
+    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / static_cast<std::int64_t>(loss_points));
+    const double limit = std::log2(limits.gradient);
+    LineFigure figure{.title = "Gradients over their level: " + group.name,
+                      .subtitle = fmt::format("median of all runs in {}; the level is {}",
+                                              plural(static_cast<std::uint64_t>(stretch), "step"),
+                                              group.reference != nullptr ? "FP32's of the same seed"
+                                                                         : "the run's own median of the steps before"),
+                      .x_label = "step",
+                      .marks = {},
+                      .log2_y = true,
+                      .first = static_cast<double>(first),
+                      .last = static_cast<double>(last),
+                      .range = {{-2, limit + 1}},
+                      .panel_height = 52,
+                      .panels = {}};
+    for (const ComparisonRow& row : group.rows) {
+        LineSeries line{.name = "gradients", .points = {}, .band = {}, .marks = {}};
+        LineSeries bound{.name = fmt::format("the limit, {:g} times", limits.gradient), .points = {}, .quiet = true};
+        const auto binade = [](double size) { return std::clamp(std::log2(size), -farthest, farthest); };
+        for (const StretchSizes& s : gradient_curve(row, stretch)) {
+            line.points.emplace_back(static_cast<double>(s.step) + static_cast<double>(stretch - 1) / 2,
+                                     binade(s.median));
+            line.band.emplace_back(binade(s.least), binade(s.largest));
+            figure.range = {{std::min(figure.range->first, line.band.back().first),
+                             std::max(figure.range->second, line.band.back().second)}};
+        }
+        for (const RunSpikes& run : row.stability)
+            for (const Spike& s : run.spikes) line.marks.push_back(static_cast<double>(s.first));
+        std::ranges::sort(line.marks);
+        if (line.points.empty()) continue;
+        if (!line.marks.empty()) figure.marks = "alarm";
+        for (const double x : {figure.first, figure.last}) bound.points.emplace_back(x, limit);
+        const RowStability of = stability_of(row);
+        figure.panels.push_back({.name = row.label,
+                                 .note = fmt::format("at most {:.3g} times, in step {}", of.largest.value_or(0),
+                                                     of.largest_in),
+                                 .series = {std::move(line), std::move(bound)}});
+    }
+    return FigureBlock{figure, "Band: from the least to the largest of all runs. What lies below 1 is smaller than "
+                               "FP32's: small gradients are lost."};
+}
+
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group) {
     LineFigure figure{.title = "Loss scale: " + group.name,
                       .subtitle = "as recorded, of the first seed of each run that scales its loss",
