@@ -200,9 +200,10 @@ TEST_CASE("the intervals of a group hold all true differences at once as often a
         }
         held += all ? 1 : 0;
     }
-    fmt::print("five intervals of 90 % at once hold all true differences in {:.1f} % of {} comparisons of four seeds; {} "
-               "of {} answers are wrong\n",
-               100.0 * held / trials, trials, wrong, trials * truths.size());
+    fmt::print(
+        "five intervals of 90 % at once hold all true differences in {:.1f} % of {} comparisons of four seeds; {} "
+        "of {} answers are wrong\n",
+        100.0 * held / trials, trials, wrong, trials * truths.size());
     CHECK(held > 0.9 * trials - 4 * std::sqrt(0.09 * trials));
     CHECK(held < 0.96 * trials); // Bonferroni wastes little
     CHECK(wrong < 0.1 * trials);
@@ -230,8 +231,11 @@ TEST_CASE("what acts on gradients is looked for in those of the first step, and 
     const Scratch scratch;
     const std::string sums = "fp8-current,accumulate=hopper-wgmma-fp8";
     for (int seed = 0; seed < 3; ++seed)
-        for (const auto& [precision, error] : std::map<std::string, double>{
-                 {"fp32", 0}, {sums, 0.26}, {sums + "-promote128", 0.25}, {"pure-bf16", 0.1}, {"pure-bf16-kahan", 0.1}}) {
+        for (const auto& [precision, error] : std::map<std::string, double>{{"fp32", 0},
+                                                                            {sums, 0.26},
+                                                                            {sums + "-promote128", 0.25},
+                                                                            {"pure-bf16", 0.1},
+                                                                            {"pure-bf16-kahan", 0.1}}) {
             const fs::path folder = scratch / "runs" / (precision + std::to_string(seed));
             write_run(folder, configuration(precision, "net", seed), 20, 0, 0);
             write_file(folder / "result.json",

@@ -1,5 +1,5 @@
-// Means of correlated values: their effective number against processes whose autocorrelation is known in closed form, and
-// how often intervals hold the true mean.
+// Means of correlated values: their effective number against processes whose autocorrelation is known in closed form,
+// and how often intervals hold the true mean.
 #include <ampscope/sim/analysis/series.h>
 
 #include <doctest/doctest.h>

@@ -92,8 +92,15 @@ TEST_CASE("a planted spike is found in its step, and the tensor that grew most")
         for (const auto& [tensor, exponent] : {std::pair{"h.0.weight.grad", step == 137 ? -8 : -10},
                                                {"h.1.weight.grad", step == 137 ? -13 : -20},
                                                {"h.2.weight.grad", step == 137 ? -3 : -5}})
-            histograms << Line{{"step", step}, {"tensor", tensor}, {"kind", "weight"}, {"loss_scale", 1},
-                               {"format", "fp32"}, {"zero", 0}, {"nan", 0}, {"inf", 0}, {"mantissa_classes", 28},
+            histograms << Line{{"step", step},
+                               {"tensor", tensor},
+                               {"kind", "weight"},
+                               {"loss_scale", 1},
+                               {"format", "fp32"},
+                               {"zero", 0},
+                               {"nan", 0},
+                               {"inf", 0},
+                               {"mantissa_classes", 28},
                                {"rows", {{std::to_string(exponent), {3, 5}}}}}
                               .dump()
                        << "\n";
@@ -124,7 +131,8 @@ TEST_CASE("a planted spike is found in its step, and the tensor that grew most")
     CHECK(row_of(json["groups"][0], "amp-fp16")["stability"]["largest_gradient"].get<double>() <= 1);
     // The limit is an option, and every output says the same.
     CHECK(report.json(runs.string() + " --spike-gradient 100")["alarms"].empty());
-    const std::string outputs = " --html " + (scratch / "p.html").string() + " --markdown " + (scratch / "p.md").string();
+    const std::string outputs =
+        " --html " + (scratch / "p.html").string() + " --markdown " + (scratch / "p.md").string();
     REQUIRE(report(runs.string() + outputs).code == 0);
     for (const char* page : {"p.html", "p.md"}) {
         const std::string text = read_file(scratch / page);
@@ -149,8 +157,9 @@ TEST_CASE("what tells which tensor grew, and that nothing does") {
     spiking("casts", [](Line& line) {
         const int step = line["step"];
         if (step % 10 == 0 || step == 137)
-            line["scaling"] = {{"up.weight:e4m3", {{"amax", 0.5}, {"scale", 1}, {"nonzero", 9}}},
-                               {"up.out.grad:e5m2", {{"amax", step == 137 ? 3.0 : 0.25}, {"scale", 1}, {"nonzero", 9}}}};
+            line["scaling"] = {
+                {"up.weight:e4m3", {{"amax", 0.5}, {"scale", 1}, {"nonzero", 9}}},
+                {"up.out.grad:e5m2", {{"amax", step == 137 ? 3.0 : 0.25}, {"scale", 1}, {"nonzero", 9}}}};
     });
     const fs::path files = spiking("files", nullptr);
     for (const int step : {100, 137, 150})
@@ -224,7 +233,7 @@ TEST_CASE("losses that leap, and what is not finite") {
     CHECK(lost[0]["tensor"]["evidence"] == "result.json, departures");
     CHECK(contains(json["alarms"].dump(), "lost: NaN or infinite from step 200 on; first in h.3.weight (update), step "
                                           "199 (result.json, departures)"));
-    CHECK(spikes_of(json, "scaled").empty()); // the loss scaler did what it is for
+    CHECK(spikes_of(json, "scaled").empty());         // the loss scaler did what it is for
     REQUIRE(spikes_of(json, "unscaled").size() == 1); // less than 50 steps apart: one
     CHECK((spikes_of(json, "unscaled")[0]["steps"] == 2 && spikes_of(json, "unscaled")[0]["last"] == 130));
     CHECK(report.json(runs.string() + " --spike-window 20")["alarms"].size() > 0);
@@ -249,9 +258,13 @@ TEST_CASE("without FP32 a run is compared with its own median, and a log without
     CHECK(contains(json["alarms"][0].get<std::string>(), "amp-bf16: largest gradient "));
     // A run whose gradients stay far above FP32's is one alarm, to the end; FP32's own seed decides.
     write_training(scratch / "seeds/fp32", "fp32", nullptr, 3);
-    write_training(scratch / "seeds/grows", "grows", [](Line& line) {
-        if (line["step"] > 100) line["grad_norm"] = line["grad_norm"].get<double>() * std::exp2(line["step"].get<int>() / 50);
-    }, 3);
+    write_training(
+        scratch / "seeds/grows", "grows",
+        [](Line& line) {
+            if (line["step"] > 100)
+                line["grad_norm"] = line["grad_norm"].get<double>() * std::exp2(line["step"].get<int>() / 50);
+        },
+        3);
     write_training(scratch / "seeds/other", "grows", nullptr, 4);
     const Line row = row_of(report.json((scratch / "seeds").string())["groups"][0], "grows");
     CHECK(row["stability"]["runs_with_alarms"] == 1);

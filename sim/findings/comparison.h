@@ -124,8 +124,9 @@ struct ComparisonFindings {
     std::vector<std::string> verdict;
     std::vector<std::string> precisions; ///< one sentence for each precision that was compared: how it stands, and why
     std::vector<std::string> effects;    ///< one sentence for each known effect: whether and how it appears
-    std::vector<std::string> alarms;     ///< one line for the spikes of a kind of each row: where, by how much, which tensor
-    std::vector<std::string> errors;     ///< inputs and files that cannot be read and were left out
+    std::vector<std::string>
+        alarms; ///< one line for the spikes of a kind of each row: where, by how much, which tensor
+    std::vector<std::string> errors; ///< inputs and files that cannot be read and were left out
     std::vector<std::string> warnings;
 
     ComparisonFindings() = default;
@@ -156,7 +157,7 @@ std::vector<StretchDifference> difference_curve(const ComparisonRow& row, const 
 
 /// How stable the runs of a row were, together.
 struct RowStability {
-    std::size_t alarmed = 0;                    ///< runs with a spike
+    std::size_t alarmed = 0;                     ///< runs with a spike
     std::optional<std::int64_t> not_finite_from; ///< the first step that is not finite in one of them
     std::optional<double> usual, largest;        ///< median and largest size of gradients over their level
     std::int64_t largest_in = 0;                 ///< the step of the largest

@@ -153,7 +153,8 @@ std::string gradients_text(const EffectFinding& e) {
         text = fmt::format(" (first gradients, of equal weights: {}, farther from FP32's by {})",
                            appears ? "appears" : "not seen", difference_text(*e.gradient_error));
     }
-    if (e.longest_sum) text += fmt::format(" (sums of at most {} products)", grouped(static_cast<std::uint64_t>(*e.longest_sum)));
+    if (e.longest_sum)
+        text += fmt::format(" (sums of at most {} products)", grouped(static_cast<std::uint64_t>(*e.longest_sum)));
     return text;
 }
 

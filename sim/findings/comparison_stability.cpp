@@ -40,9 +40,7 @@ std::vector<const RunSpikes*> runs_with(const ComparisonRow& row, SpikeKind kind
 }
 
 /// "3 of 8 runs".
-std::string runs_text(std::size_t with, std::size_t all) {
-    return fmt::format("{} of {}", with, plural(all, "run"));
-}
+std::string runs_text(std::size_t with, std::size_t all) { return fmt::format("{} of {}", with, plural(all, "run")); }
 
 /// The precisions with spikes of a kind, in all groups together: "pure-fp16 (16 of 16 runs)".
 std::vector<std::string> precisions_with(const std::vector<ComparisonGroup>& groups, SpikeKind kind) {
@@ -72,7 +70,8 @@ RowStability stability_of(const ComparisonRow& row) {
     for (const RunSpikes& run : row.stability) {
         of.alarmed += run.spikes.empty() ? 0 : 1;
         for (const Spike& s : run.spikes)
-            if (s.kind == SpikeKind::not_finite) of.not_finite_from = std::min(s.first, of.not_finite_from.value_or(s.first));
+            if (s.kind == SpikeKind::not_finite)
+                of.not_finite_from = std::min(s.first, of.not_finite_from.value_or(s.first));
         for (const auto& [step, size] : run.sizes) {
             sizes.push_back(size);
             if (size <= of.largest.value_or(-1)) continue;

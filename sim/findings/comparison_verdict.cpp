@@ -120,8 +120,7 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
 
 } // namespace
 
-std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups,
-                                         const ComparisonOptions& options) {
+std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups, const ComparisonOptions& options) {
     const bool trained = std::ranges::any_of(groups, [](const ComparisonGroup& g) {
         return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
     });

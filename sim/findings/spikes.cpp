@@ -128,7 +128,8 @@ std::string spike_fact(const Spike& s, const RunSpikes& of, const SpikeLimits& l
     case SpikeKind::gradient:
         return fmt::format("{} {:.3g}, {:.3g} times {}, in step {}", of.norms ? "gradient norm" : "largest gradient",
                            s.value, s.size(), of.reference != nullptr ? "FP32's" : before, s.peak);
-    case SpikeKind::loss: return fmt::format("loss {:.3g}, where {} is {:.3g}, in step {}", s.value, before, s.level, s.peak);
+    case SpikeKind::loss:
+        return fmt::format("loss {:.3g}, where {} is {:.3g}, in step {}", s.value, before, s.level, s.peak);
     }
     return "";
 }

@@ -112,9 +112,8 @@ void use_recorded_tensors(const RecordedRun& run, std::span<Spike> spikes, int t
         if (t.step) steps.push_back(*t.step);
     std::ranges::sort(steps);
     steps = growths.steps_of_interest(steps);
-    std::erase_if(recording.tensors, [&](const RecordedTensor& t) {
-        return !t.step || !std::ranges::binary_search(steps, *t.step);
-    });
+    std::erase_if(recording.tensors,
+                  [&](const RecordedTensor& t) { return !t.step || !std::ranges::binary_search(steps, *t.step); });
     std::ranges::stable_sort(recording.tensors, {}, [](const RecordedTensor& t) { return *t.step; });
     std::vector<std::string> told;
     const auto add = [&](const RecordedMagnitudes& m) { growths.add(m.step, m.tensor, largest_of(m)); };

@@ -22,7 +22,7 @@ std::vector<PlannedOp> plan_of(const TrainingProgram& training);
 /// which generations, by the table of matrix hardware (accumulator.h).
 std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const FormatSpec& b);
 
-/// The number of products in the longest sum of a step: of those in chosen accumulators, or of all where none was chosen.
+/// The number of products in the longest sum of a step: of those in chosen accumulators, or of all if none was chosen.
 /// With scales of blocks along k each block has a sum of its own.
 std::int64_t longest_sum(const TrainingProgram& training);
 

@@ -221,9 +221,10 @@ class Writer {
             paragraph("The runs, by these commands in the folder that the names below start from:");
             document_.add(Bullets{report_.commands});
         }
-        TableBlock runs{.caption = "As run.json says; steps as logged. The SHA-256 is that of the run's only file, or of "
-                                   "what sha256sum prints of its files, in this order, in its folder. Those of single "
-                                   "files are in the JSON report.",
+        TableBlock runs{.caption =
+                            "As run.json says; steps as logged. The SHA-256 is that of the run's only file, or of "
+                            "what sha256sum prints of its files, in this order, in its folder. Those of single "
+                            "files are in the JSON report.",
                         .header = {"run", "written by", "optimizer", "files", "SHA-256", "seed", "steps"},
                         .rows = {},
                         .text_columns = 5,

@@ -289,10 +289,10 @@ std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const S
         if (!line.marks.empty()) figure.marks = "alarm";
         for (const double x : {figure.first, figure.last}) bound.points.emplace_back(x, limit);
         const RowStability of = stability_of(row);
-        figure.panels.push_back({.name = row.label,
-                                 .note = fmt::format("at most {:.3g} times, in step {}", of.largest.value_or(0),
-                                                     of.largest_in),
-                                 .series = {std::move(line), std::move(bound)}});
+        figure.panels.push_back(
+            {.name = row.label,
+             .note = fmt::format("at most {:.3g} times, in step {}", of.largest.value_or(0), of.largest_in),
+             .series = {std::move(line), std::move(bound)}});
     }
     return FigureBlock{figure, "Band: from the least to the largest of all runs. What lies below 1 is smaller than "
                                "FP32's: small gradients are lost."};

@@ -36,8 +36,8 @@ std::string text_of(const Bullets& list) {
 }
 
 std::string text_of(const TableBlock& table) {
-    std::string text = table.folded ? fmt::format("<details><summary>{}</summary>\n\n|", plural(table.rows.size(), "row"))
-                                    : "|";
+    std::string text =
+        table.folded ? fmt::format("<details><summary>{}</summary>\n\n|", plural(table.rows.size(), "row")) : "|";
     std::string rule = "|";
     for (std::size_t i = 0; i < table.header.size(); ++i) {
         text += " " + plain(table.header[i]) + " |";
