@@ -68,7 +68,7 @@ RowStability stability_of(const ComparisonRow& row) {
     RowStability of;
     std::vector<double> sizes;
     for (const RunSpikes& run : row.stability) {
-        of.alarmed += run.spikes.empty() ? 0 : 1;
+        of.alarmed += run.spikes.empty() ? 0U : 1U;
         for (const Spike& s : run.spikes)
             if (s.kind == SpikeKind::not_finite)
                 of.not_finite_from = std::min(s.first, of.not_finite_from.value_or(s.first));

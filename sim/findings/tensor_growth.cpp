@@ -2,8 +2,8 @@
 #include <ampscope/sim/findings/spikes.h>
 
 #include <ampscope/sim/analysis/histogram_log.h>
-#include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/io/text_file.h>
 
 #include <nlohmann/json.hpp>
 

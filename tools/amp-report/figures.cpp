@@ -274,7 +274,7 @@ std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const S
     for (const ComparisonRow& row : group.rows) {
         LineSeries line{.name = "gradients", .points = {}, .band = {}, .marks = {}};
         LineSeries bound{.name = fmt::format("the limit, {:g} times", limits.gradient), .points = {}, .quiet = true};
-        const auto binade = [](double size) { return std::clamp(std::log2(size), -farthest, farthest); };
+        const auto binade = [&](double size) { return std::clamp(std::log2(size), -farthest, farthest); };
         for (const StretchSizes& s : gradient_curve(row, stretch)) {
             line.points.emplace_back(static_cast<double>(s.step) + static_cast<double>(stretch - 1) / 2,
                                      binade(s.median));
