@@ -119,7 +119,7 @@ TEST_CASE("one seed: what its own steps can tell, and what it cannot") {
     CHECK(noisy["basis"] == "steps");
     CHECK(noisy["deviation"].get<double>() == doctest::Approx(deviation));
     const double independent = noisy["independent_steps"];
-    CHECK(independent == doctest::Approx(100.0 / 5).epsilon(0.05));
+    CHECK(independent == doctest::Approx(100.0 / 5).epsilon(0.1));
     CHECK(noisy["high"].get<double>() - noisy["mean"].get<double>() ==
           doctest::Approx(student_bound(1 - 0.05 / 3, static_cast<std::size_t>(independent) - 1) * deviation /
                           std::sqrt(independent * 20 / 100))); // the last tenth is 20 of 100 steps
@@ -139,7 +139,7 @@ TEST_CASE("validation loss and accuracy have answers of their own, and how many 
     for (int seed = 0; seed < 4; ++seed)
         for (const bool fp32 : {true, false}) {
             const fs::path folder = scratch / "runs" / ((fp32 ? "fp32-" : "amp-fp16-") + std::to_string(seed));
-            write_run(folder, configuration(fp32 ? "fp32" : "amp-fp16", "net", seed), 20, 0, 0);
+            write_run(folder, configuration(fp32 ? "fp32" : "amp-fp16", "net", seed), 20, 0, 0, "", 2 + 0.1 * seed);
             const double loss = 1 + 0.1 * seed, accuracy = 0.9 + 0.01 * seed;
             write_file(folder / "result.json", Json{{"validation_loss", fp32 ? loss : loss + 0.5 + 0.001 * seed},
                                                     {"accuracy", fp32 ? accuracy : accuracy - 0.005 * seed}}
@@ -237,7 +237,7 @@ TEST_CASE("what acts on gradients is looked for in those of the first step, and 
                                                                             {"pure-bf16", 0.1},
                                                                             {"pure-bf16-kahan", 0.1}}) {
             const fs::path folder = scratch / "runs" / (precision + std::to_string(seed));
-            write_run(folder, configuration(precision, "net", seed), 20, 0, 0);
+            write_run(folder, configuration(precision, "net", seed), 20, 0, 0, "", 2 + 0.1 * seed);
             write_file(folder / "result.json",
                        Json{{"gradient_error", error + 0.001 * seed * error}, {"longest_sum", 4096}}.dump());
         }
@@ -249,6 +249,6 @@ TEST_CASE("what acts on gradients is looked for in those of the first step, and 
     CHECK(effects[1]["gradient_error"]["mean"].get<double>() == doctest::Approx(0.01 * 1.001));
     CHECK(contains(json["effects"][1].get<std::string>(), "net on data: not seen, +0 ("));
     CHECK(contains(json["effects"][1].get<std::string>(),
-                   "(first gradients, of equal weights: appears, farther from FP32's by +0.01 ("));
+                   "(first gradients, which are 0.25 from FP32's: appears, +0.01 ("));
     CHECK(contains(json["effects"][1].get<std::string>(), "(sums of at most 4,096 products)"));
 }

@@ -150,7 +150,10 @@ std::string gradients_text(const EffectFinding& e) {
     std::string text;
     if (e.gradient_error) {
         const bool appears = e.gradient_error->standing == Standing::worse;
-        text = fmt::format(" (first gradients, of equal weights: {}, farther from FP32's by {})",
+        std::vector<double> errors;
+        for (const RecordedRun* run : e.recovers->runs)
+            if (const auto error = number_at(run->result, "/gradient_error")) errors.push_back(*error);
+        text = fmt::format(" (first gradients, which are {:.2g} from FP32's: {}, {})", spread_of(errors).mean,
                            appears ? "appears" : "not seen", difference_text(*e.gradient_error));
     }
     if (e.longest_sum)
