@@ -86,6 +86,15 @@ TEST_CASE("columns are sorted by what JavaScript reads as numbers") {
         CHECK(contains(page, std::string("data-v=") + key));
 }
 
+TEST_CASE("names in tables may be broken behind their commas, numbers may not") {
+    const std::string page = html_of(
+        {.title = "t",
+         .subtitle = "",
+         .blocks = {TableBlock{.caption = {}, .header = {"h", "n"}, .rows = {{{"fp8,a=b,1,234"}, {"1,234,x"}}}}}});
+    CHECK(contains(page, ">fp8,<wbr>a=b,1,234</td>"));
+    CHECK(contains(page, ">1,234,x</td>"));
+}
+
 TEST_CASE("powers of two are superscripts in HTML") {
     const std::string page =
         html_of({.title = "t", .subtitle = "", .blocks = {Paragraph{"2^-24, 2^17, 2^-27.7; 2^k, x^2."}}});

@@ -27,7 +27,7 @@ constexpr KnownEffect effect_table[] = {
     {"weights kept in BF16 lose updates, and stochastic rounding recovers them", "pure-bf16", "pure-bf16-stochastic",
      KnownEffect::weights},
     {"FP8 under one static scale loses small numbers, and delayed scaling recovers them",
-     "fp8-current,scaling-rule=one", "fp8-delayed"},
+     "fp8-current,scaling-rule=one", "fp8-delayed", KnownEffect::weights}, // its first scale is 1, too
     {"FP8 under one static scale loses small numbers, and scales for blocks recover them",
      "fp8-current,scaling-rule=one", "mxfp8"},
     {"sums of FP8 products in Hopper's 14 bits lose, and promotion to FP32 every 128 products recovers it",

@@ -294,8 +294,8 @@ std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const S
              .note = fmt::format("at most {:.3g} times, in step {}", of.largest.value_or(0), of.largest_in),
              .series = {std::move(line), std::move(bound)}});
     }
-    return FigureBlock{figure, "Band: from the least to the largest of all runs. What lies below 1 is smaller than "
-                               "FP32's: small gradients are lost."};
+    return FigureBlock{figure, "Band: from the least to the largest of all runs. All lie below 1 where FP32's norms "
+                               "fall below their median of the steps before."};
 }
 
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group) {

@@ -26,11 +26,15 @@ Cell seeds(const ComparisonRow& row) {
     return {fmt::format("{} of {} diverged", row.diverged, row.seeds), n - static_cast<double>(row.diverged)};
 }
 
+/// Two digits, or all before the point.
+std::string short_number(double x) { return std::abs(x) < 100 ? fmt::format("{:.2g}", x) : fmt::format("{:.0f}", x); }
+
 Cell difference(const std::optional<Difference>& d, double unit = 1) {
     if (!d) return no_value();
     const MeanInterval& x = d->interval;
-    std::string text = fmt::format("{:+.2g}", unit * x.mean);
-    if (std::isfinite(x.low)) text += fmt::format(" ({:.2g} to {:.2g})", unit * x.low, unit * x.high);
+    std::string text = (x.mean < 0 ? "" : "+") + short_number(unit * x.mean);
+    if (std::isfinite(x.low))
+        text += fmt::format(" ({} to {})", short_number(unit * x.low), short_number(unit * x.high));
     return {text, x.mean};
 }
 
