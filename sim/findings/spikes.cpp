@@ -115,7 +115,7 @@ class SpikeFinder {
 };
 
 std::string growth_text(const TensorGrowth& g) {
-    if (g.tensor.empty()) return "which tensor grew is not recorded";
+    if (g.tensor.empty()) return "no tensor that grew is recorded";
     if (!std::isfinite(g.factor)) return fmt::format("first in {}, step {} ({})", g.tensor, g.step, g.evidence);
     return fmt::format("{} grew most, {:.3g} times from step {} to {} ({})", g.tensor, g.factor, g.since, g.step,
                        g.evidence);

@@ -20,6 +20,7 @@ namespace layout = run_layout;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t most_explained = 32; // spikes of one run
+constexpr double least_growth = 2;         // what less than doubles does not stand out among batches
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 /// Compares the largest magnitude of each tensor in the first recorded step of a spike with that in the last step
@@ -41,7 +42,7 @@ class Growths {
             if (step < spike->first || step > spike->last || step != recorded.value_or(step)) continue;
             recorded = step;
             const double factor = std::isfinite(largest) ? before > 0 ? largest / before : 0 : infinite;
-            if (factor <= spike->growth.factor) continue;
+            if (factor < least_growth || factor <= spike->growth.factor) continue;
             spike->growth = {.tensor = tensor, .evidence = evidence_, .step = step, .since = since, .factor = factor};
         }
         if (!std::isfinite(largest)) return;
