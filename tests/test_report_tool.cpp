@@ -188,7 +188,7 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     CHECK(contains(report(runs.string() + " --markdown -").out,
                    "run.json metrics.jsonl histograms.jsonl result.json | " + of_run + " |"));
     CHECK(json_file(runs / "0/fp8-delayed/result.json")["longest_sum"] ==
-          64 * 16); // gradients of c2's weights: images, places
+          64 * 8 * 8); // the gradient of c1's weights: images, places
 }
 
 TEST_CASE("steps fall into columns that begin where they say") {
