@@ -31,7 +31,7 @@ std::string_view name_of(SpikeKind kind);
 
 /// The tensor whose largest magnitude grew most before a spike.
 struct TensorGrowth {
-    std::string tensor{};   ///< empty: not recorded
+    std::string tensor{};   ///< empty: none that grew is recorded
     std::string evidence{}; ///< what tells: "histograms.jsonl", "result.json (departures)"
     std::int64_t step = 0;  ///< the first step of the spike that is recorded there
     std::int64_t since = 0; ///< the recorded step before it
