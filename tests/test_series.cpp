@@ -42,6 +42,9 @@ TEST_CASE("how many independent values a series is worth") {
     CHECK(effective_count(longer) == doctest::Approx(1000).epsilon(0.1));
     CHECK(effective_count(std::vector{3.0, 3.0, 3.0}) == 3);
     CHECK(effective_count(std::vector{3.0}) == 1);
+    const std::vector huge = {1e308, -1e308, 1e308, 1e307};
+    CHECK(effective_count(huge) == 1);
+    CHECK(std::isinf(mean_of_last(huge, 2, 0.05).high));
     std::vector<double> alternating;
     for (int i = 0; i < 40; ++i) alternating.push_back(i % 2 == 0 ? 1 : -1);
     CHECK(effective_count(alternating) == 40); // never more than there are

@@ -38,7 +38,8 @@ double effective_count(std::span<const double> series) {
         return sum;
     };
     const double variance = covariance(0);
-    if (!(variance > 0)) return n;
+    if (!std::isfinite(variance)) return 1; // of values near the largest double
+    if (variance == 0) return n;
     double inflation = -1; // the autocorrelation at distance 0, which is 1, counts once
     for (std::size_t lag = 0; lag + 1 < values.size(); lag += 2) {
         const double pair = (covariance(lag) + covariance(lag + 1)) / variance;

@@ -12,7 +12,8 @@ namespace amp {
 /// How many independent values would tell as much of the mean as these, of which neighbours are correlated: their
 /// number divided by 1 + 2 * the sum of their autocorrelations. That sum ends where two in a row are negative together
 /// (the initial positive sequence of Geyer, Statistical Science 7, 1992). Between 1 and the number of values; series of
-/// more than 1,000 values are divided into so many stretches. Equal values are all independent. At least one value.
+/// more than 1,000 values are divided into so many stretches. Equal values are all independent; 1 if their variance is
+/// not finite. At least one value.
 double effective_count(std::span<const double> series);
 
 /// The mean of the last `last` values of a series, and how much such a mean varies along the whole series: the interval
