@@ -3,10 +3,13 @@
 #include "report_runs.h"
 
 #include <ampscope/sim/analysis/student.h>
+#include <ampscope/sim/findings/comparison.h>
 
 #include <fmt/format.h>
 
+#include <array>
 #include <map>
+#include <random>
 
 using namespace amp;
 using namespace amp::test;
@@ -110,14 +113,100 @@ TEST_CASE("one seed: what its own steps can tell, and what it cannot") {
     CHECK(row_of(group, "quiet")["standing"] == "unclear"); // one seed never shows that a format holds
     CHECK(row_of(group, "noisy")["standing"] == "unclear");
     CHECK(row_of(group, "far")["standing"] == "worse");
-    // Ten stretches of ten steps: means are excess +- noise, five of each.
+    // A square wave of 20 steps has autocorrelations 0.8, 0.6, 0.4, 0.2, 0, -0.2 ...: five steps tell as much as one.
     const Json noisy = row_of(group, "noisy")["over"];
-    const double deviation = 0.05 * std::sqrt(10.0 / 9);
+    const double deviation = 0.05 * std::sqrt(100.0 / 99);
     CHECK(noisy["basis"] == "steps");
     CHECK(noisy["deviation"].get<double>() == doctest::Approx(deviation));
+    const double independent = noisy["independent_steps"];
+    CHECK(independent == doctest::Approx(100.0 / 5).epsilon(0.1));
     CHECK(noisy["high"].get<double>() - noisy["mean"].get<double>() ==
-          doctest::Approx(student_bound(1 - 0.05 / 3, 9) * deviation));
-    CHECK(contains(json["precisions"].dump(), "one seed: differences below 0.15 cannot be told from noise"));
+          doctest::Approx(student_bound(1 - 0.05 / 3, static_cast<std::size_t>(independent) - 1) * deviation /
+                          std::sqrt(independent * 20 / 100))); // the last tenth is 20 of 100 steps
+    const std::string least =
+        fmt::format("differences below {:.2g}", noisy["high"].get<double>() - noisy["mean"].get<double>());
+    CHECK(contains(json["precisions"].dump(), "one seed: " + least + " cannot be told from noise"));
+    // The verdict itself says so, with the least difference of each format that is not known to hold.
+    const std::string verdict = json["verdict"][0];
+    CHECK(verdict.starts_with("Format: one seed: differences below "));
+    CHECK(contains(verdict, " (noisy) and "));
+    CHECK(contains(verdict, " (quiet) cannot be told from noise, and that a format holds only more seeds can show; not "
+                            "far."));
+}
+
+TEST_CASE("validation loss and accuracy have answers of their own, and how many seeds would tell") {
+    const Scratch scratch;
+    for (int seed = 0; seed < 4; ++seed)
+        for (const bool fp32 : {true, false}) {
+            const fs::path folder = scratch / "runs" / ((fp32 ? "fp32-" : "amp-fp16-") + std::to_string(seed));
+            write_run(folder, configuration(fp32 ? "fp32" : "amp-fp16", "net", seed), 20, 0, 0, "", 2 + 0.1 * seed);
+            const double loss = 1 + 0.1 * seed, accuracy = 0.9 + 0.01 * seed;
+            write_file(folder / "result.json", Json{{"validation_loss", fp32 ? loss : loss + 0.5 + 0.001 * seed},
+                                                    {"accuracy", fp32 ? accuracy : accuracy - 0.005 * seed}}
+                                                   .dump());
+        }
+    const std::string arguments = (scratch / "runs").string() + " --loss-margin 0.2 --markdown -";
+    const Json json = report.json((scratch / "runs").string() + " --loss-margin 0.2");
+    const Json row = row_of(json["groups"][0], "amp-fp16"), accuracy = row["accuracy_lost"];
+    CHECK(row["standing"] == "holds");
+    CHECK(row["validation_over"]["standing"] == "worse");
+    CHECK(accuracy["mean"].get<double>() == doctest::Approx(0.0075));
+    CHECK(accuracy["standing"] == "unclear");
+    const std::string seeds = fmt::format("{} seeds would", accuracy["seeds_needed"].get<int>());
+    CHECK(contains(json["precisions"][0].get<std::string>(),
+                   "margin 0.2; but validation loss does not hold; accuracy cannot be told: " + seeds + " tell."));
+    CHECK(contains(report(arguments).out, "| cannot tell; " + seeds + " |"));
+}
+
+TEST_CASE("the intervals of a group hold all true differences at once as often as they say") {
+    constexpr int trials = 1500;
+    constexpr std::array<double, 5> truths = {0, 0.1, -0.05, 0.3, 0.02};
+    std::mt19937_64 random(1);
+    std::normal_distribution<double> normal;
+    const auto run_of = [](std::size_t precision, int seed, double loss) {
+        RecordedRun run;
+        run.label = precision == 0 ? "fp32" : fmt::format("p{}", precision);
+        run.name = fmt::format("{}-{}", run.label, seed);
+        run.configuration = nlohmann::ordered_json::parse(configuration(run.label, "net", seed));
+        run.facts = run_facts(run.configuration);
+        for (int step = 0; step < 10; ++step) {
+            run.steps.emplace_back();
+            run.steps.back().step = step;
+            run.steps.back().loss = loss;
+        }
+        return run;
+    };
+    ComparisonOptions options;
+    options.limits.alpha = 0.1;
+    options.limits.loss_margin = 0.2;
+    int held = 0, wrong = 0;
+    for (int trial = 0; trial < trials; ++trial) {
+        ComparisonFindings findings;
+        for (int seed = 0; seed < 4; ++seed) {
+            const double of_seed = 2 + normal(random); // seeds differ by more than formats do
+            for (std::size_t p = 0; p <= truths.size(); ++p) {
+                const double noise = (p == 0 ? 0.02 : 0.05) * normal(random); // FP32's is in all differences
+                findings.runs.push_back(run_of(p, seed, of_seed + (p == 0 ? 0 : truths[p - 1]) + noise));
+            }
+        }
+        compare(findings, options);
+        bool all = true;
+        for (std::size_t p = 1; p <= truths.size(); ++p) {
+            const ComparisonRow& row = findings.groups[0].rows[p];
+            const MeanInterval& of = row.over.value().interval;
+            all = all && of.low <= truths[p - 1] && truths[p - 1] <= of.high;
+            const bool holds = truths[p - 1] < 0.2;
+            wrong += row.standing == (holds ? Standing::worse : Standing::holds) ? 1 : 0;
+        }
+        held += all ? 1 : 0;
+    }
+    fmt::print(
+        "five intervals of 90 % at once hold all true differences in {:.1f} % of {} comparisons of four seeds; {} "
+        "of {} answers are wrong\n",
+        100.0 * held / trials, trials, wrong, trials * truths.size());
+    CHECK(held > 0.9 * trials - 4 * std::sqrt(0.09 * trials));
+    CHECK(held < 0.96 * trials); // Bonferroni wastes little
+    CHECK(wrong < 0.1 * trials);
 }
 
 TEST_CASE("known effects are reported whether they appear or not") {
@@ -136,4 +225,30 @@ TEST_CASE("known effects are reported whether they appear or not") {
     CHECK(effects[0]["difference"]["mean"].get<double>() == doctest::Approx(0.399).epsilon(0.01));
     CHECK(effects[1]["appears"] == false);
     CHECK(contains(json["effects"][1].get<std::string>(), "not seen, -0.01 ("));
+}
+
+TEST_CASE("what acts on gradients is looked for in those of the first step, and sums say how long they are") {
+    const Scratch scratch;
+    const std::string sums = "fp8-current,accumulate=hopper-wgmma-fp8";
+    for (int seed = 0; seed < 3; ++seed)
+        for (const auto& [precision, error] : std::map<std::string, double>{{"fp32", 0},
+                                                                            {sums, 0.26},
+                                                                            {sums + "-promote128", 0.25},
+                                                                            {"pure-bf16", 0.1},
+                                                                            {"pure-bf16-kahan", 0.1}}) {
+            const fs::path folder = scratch / "runs" / (precision + std::to_string(seed));
+            write_run(folder, configuration(precision, "net", seed), 20, 0, 0, "", 2 + 0.1 * seed);
+            write_file(folder / "result.json",
+                       Json{{"gradient_error", error + 0.001 * seed * error}, {"longest_sum", 4096}}.dump());
+        }
+    const Json json = report.json((scratch / "runs").string()), effects = json["groups"][0]["effects"];
+    REQUIRE(effects.size() == 2);
+    CHECK(effects[0]["gradient_error"].is_null()); // BF16 weights: gradients of equal weights tell nothing
+    CHECK(effects[1]["appears"] == false);
+    CHECK(effects[1]["longest_sum"] == 4096);
+    CHECK(effects[1]["gradient_error"]["mean"].get<double>() == doctest::Approx(0.01 * 1.001));
+    CHECK(contains(json["effects"][1].get<std::string>(), "net on data: not seen, +0 ("));
+    CHECK(contains(json["effects"][1].get<std::string>(),
+                   "(first gradients, which are 0.25 from FP32's: appears, +0.01 ("));
+    CHECK(contains(json["effects"][1].get<std::string>(), "(sums of at most 4,096 products)"));
 }

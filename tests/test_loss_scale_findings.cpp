@@ -188,6 +188,14 @@ TEST_CASE("alarms in words") {
     CHECK(contains(text_of(0, AlarmKind::below_one), "falls below 1 in step 4:")); // 16, 8, 4, 2, 1, a half
     CHECK(contains(text_of(1, AlarmKind::stuck_at_minimum), "overflows at its minimum of 2^2 from step 2 on"));
     CHECK(contains(text_of(0, AlarmKind::shorter_than_interval), "growth interval of 2,000"));
+    // What is true of both is said once, of both; what is true of one of them by its name.
+    const auto line_with = [&](std::string_view part) {
+        const auto found = std::ranges::find_if(f.alarms, [&](const std::string& s) { return contains(s, part); });
+        return found == f.alarms.end() ? std::string() : *found;
+    };
+    CHECK(line_with("growth interval").starts_with("torch,init=2^4, torch,init=2^4,min=4: no growth within"));
+    CHECK(line_with("falls below 1").starts_with("torch,init=2^4: falls"));
+    CHECK(f.alarms.size() < f.replays[0].replay.alarms.size() + f.replays[1].replay.alarms.size());
 }
 
 TEST_CASE("what cannot be said is thrown, what is left out is told") {

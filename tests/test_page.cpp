@@ -86,6 +86,15 @@ TEST_CASE("columns are sorted by what JavaScript reads as numbers") {
         CHECK(contains(page, std::string("data-v=") + key));
 }
 
+TEST_CASE("names in tables may be broken behind their commas, numbers may not") {
+    const std::string page = html_of(
+        {.title = "t",
+         .subtitle = "",
+         .blocks = {TableBlock{.caption = {}, .header = {"h", "n"}, .rows = {{{"fp8,a=b,1,234"}, {"1,234,x"}}}}}});
+    CHECK(contains(page, ">fp8,<wbr>a=b,1,234</td>"));
+    CHECK(contains(page, ">1,234,x</td>"));
+}
+
 TEST_CASE("powers of two are superscripts in HTML") {
     const std::string page =
         html_of({.title = "t", .subtitle = "", .blocks = {Paragraph{"2^-24, 2^17, 2^-27.7; 2^k, x^2."}}});
@@ -114,6 +123,26 @@ s
 under
 
 Figure: Heat. a: first. b. Look.
+)");
+}
+
+TEST_CASE("long lists are folded in Markdown as on the page") {
+    const Document document{
+        .title = "t",
+        .subtitle = "",
+        .blocks = {TableBlock{.caption = "c", .header = {"h"}, .rows = {{{"x"}}, {{"y"}}}, .folded = true}}};
+    CHECK(markdown_of(document) == R"(# t
+
+<details><summary>2 rows</summary>
+
+| h |
+| :-- |
+| x |
+| y |
+
+c
+
+</details>
 )");
 }
 
@@ -227,6 +256,8 @@ TEST_CASE("files are hashed as FIPS 180-4 has it") {
     CHECK(hashed(scratch / "million", "x").sha256 ==
           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     CHECK(hashed(scratch / "million", "x").bytes == 1'000'000);
+    CHECK(sha256_of("abc") == hashed(scratch / "abc", "x").sha256);
+    CHECK(sha256_of("") == hashed(scratch / "empty", "x").sha256);
     CHECK(hashed(scratch / "empty", "x").sha256 == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     CHECK_THROWS_AS(hashed(scratch / "none", "x"), FileError);
 }

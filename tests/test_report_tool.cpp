@@ -181,6 +181,14 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     CHECK(report(runs.string() + " --html - --threads 3").out.size() > 10'000);
     const Json& file = json["files"][0];
     CHECK(run_command("sha256sum '" + file["file"].get<std::string>() + "'").out.substr(0, 64) == file["sha256"]);
+    const std::string of_run =
+        run_command("cd '" + (runs / "0/fp32").string() +
+                    "' && sha256sum run.json metrics.jsonl histograms.jsonl result.json | sha256sum")
+            .out.substr(0, 64);
+    CHECK(contains(report(runs.string() + " --markdown -").out,
+                   "run.json metrics.jsonl histograms.jsonl result.json | " + of_run + " |"));
+    CHECK(json_file(runs / "0/fp8-delayed/result.json")["longest_sum"] ==
+          64 * 8 * 8); // the gradient of c1's weights: images, places
 }
 
 TEST_CASE("steps fall into columns that begin where they say") {

@@ -193,10 +193,14 @@ void attempt(const std::filesystem::path& path, std::vector<std::string>& errors
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch) {
     findings.limits = options.limits;
     findings.groups = groups_of(findings.runs, options.limits);
-    for (ComparisonGroup& group : findings.groups) ask_adam(group, options, watch);
-    findings.verdict = detail::verdict(findings.groups, options.recommendation);
+    for (ComparisonGroup& group : findings.groups) {
+        detail::find_instabilities(group, options.limits.spikes, options.threads);
+        ask_adam(group, options, watch);
+    }
+    findings.verdict = detail::verdict(findings.groups, options);
     findings.precisions = detail::precision_sentences(findings.groups);
     findings.effects = detail::effect_sentences(findings.groups);
+    findings.alarms = detail::alarms_of(findings.groups, options.limits.spikes);
 }
 
 ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>& paths,

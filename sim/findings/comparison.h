@@ -4,7 +4,7 @@
 
 #include <ampscope/sim/analysis/student.h>
 #include <ampscope/sim/findings/adam.h>
-#include <ampscope/sim/findings/recorded_run.h>
+#include <ampscope/sim/findings/spikes.h>
 
 namespace amp {
 
@@ -30,7 +30,7 @@ Spread spread_of(const std::vector<double>& values);
 enum class IntervalBasis : std::uint8_t {
     seeds, ///< pairs of runs with the same seed
     means, ///< runs whose seeds differ from the reference's: two independent samples
-    steps, ///< one pair: how much the difference varies along the second half of its steps
+    steps, ///< one pair: how much the difference varies along the second half of its steps, see mean_of_last()
     none   ///< one pair without logs of both losses: the interval is infinite
 };
 
@@ -40,6 +40,7 @@ struct Difference {
     IntervalBasis basis = IntervalBasis::none;
     Standing standing = Standing::unclear;     ///< holds, worse or unclear
     std::optional<std::size_t> seeds_needed{}; ///< if unclear: seeds that would tell; none: no number up to 1,000
+    double independent_steps = 0; ///< one pair: as many independent steps would tell as much, see effective_count()
 };
 
 struct ComparisonRow {
@@ -57,12 +58,16 @@ struct ComparisonRow {
     int operand_bits = 0;           ///< bits of the operands of matrix products; 0: unknown
     bool scales_loss = false;
     Standing standing = Standing::unknown;
+    std::vector<RunSpikes> stability; ///< of each of `runs`
 };
 
 /// A mistake of low precision that is known in the field, and its remedy: a row of known_effects().
 struct KnownEffect {
+    /// What the mistake acts on. That on gradients or sums shows in the gradients of the first step, too.
+    enum Place : std::uint8_t { weights, gradients, sums };
     std::string_view claim;           ///< a sentence
     std::string_view loses, recovers; ///< precisions
+    Place place = gradients;
 };
 std::span<const KnownEffect> known_effects();
 
@@ -72,6 +77,10 @@ struct EffectFinding {
     const ComparisonRow *loses = nullptr, *recovers = nullptr;
     std::optional<Difference> difference; ///< by which `loses` ends above `recovers`, against 0; none if it diverged
     bool appears = false;                 ///< the interval lies above 0, or only `loses` diverged
+    /// By which the gradients of the first step, where weights are still equal, are farther from FP32's in `loses`:
+    /// |g - g0| / |g0|, against 0. None if the mistake acts on weights, or if it was not recorded.
+    std::optional<Difference> gradient_error{};
+    std::optional<std::int64_t> longest_sum{}; ///< of sums: products in the longest one of `loses`
 };
 
 struct ComparisonGroup {
@@ -88,13 +97,14 @@ struct ComparisonGroup {
     std::vector<std::string> notes;           ///< differences between its runs other than precision and seed
 };
 
-/// What a difference is judged by.
+/// What runs are judged by.
 struct ComparisonLimits {
     /// The intervals of one quantity for all rows of a group hold the true differences at once with probability
     /// 1 - alpha or more: each has the level 1 - alpha / rows (Bonferroni).
     double alpha = 0.05;
     std::optional<double> loss_margin; ///< none: what the reference itself gains in its last tenth, see margin_basis
     double accuracy_margin = 0.01;
+    SpikeLimits spikes;
 };
 
 /// How runs are compared.
@@ -110,11 +120,13 @@ struct ComparisonFindings {
     ComparisonLimits limits;             ///< what differences were judged by
     std::vector<RecordedRun> runs;       ///< each run once
     std::vector<ComparisonGroup> groups; ///< groups of these runs, in order of appearance
-    /// Sentences on which format, loss scale, eps and Adam state to use, and why.
+    /// Sentences on which format, loss scale, eps and Adam state to use, and why, and on whether training was stable.
     std::vector<std::string> verdict;
     std::vector<std::string> precisions; ///< one sentence for each precision that was compared: how it stands, and why
     std::vector<std::string> effects;    ///< one sentence for each known effect: whether and how it appears
-    std::vector<std::string> errors;     ///< inputs and files that cannot be read and were left out
+    std::vector<std::string>
+        alarms; ///< one line for the spikes of a kind of each row: where, by how much, which tensor
+    std::vector<std::string> errors; ///< inputs and files that cannot be read and were left out
     std::vector<std::string> warnings;
 
     ComparisonFindings() = default;
@@ -142,6 +154,22 @@ struct StretchDifference {
 /// The differences to the reference over the steps; each interval has the level 1 - alpha.
 std::vector<StretchDifference> difference_curve(const ComparisonRow& row, const ComparisonRow& reference,
                                                 std::int64_t stretch, double alpha);
+
+/// How stable the runs of a row were, together.
+struct RowStability {
+    std::size_t alarmed = 0;                     ///< runs with a spike
+    std::optional<std::int64_t> not_finite_from; ///< the first step that is not finite in one of them
+    std::optional<double> usual, largest;        ///< median and largest size of gradients over their level
+    std::int64_t largest_in = 0;                 ///< the step of the largest
+};
+RowStability stability_of(const ComparisonRow& row);
+
+/// The sizes of gradients over their level in `stretch` steps from `step` on, over all runs of a row.
+struct StretchSizes {
+    std::int64_t step = 0;
+    double least = 0, median = 0, largest = 0;
+};
+std::vector<StretchSizes> gradient_curve(const ComparisonRow& row, std::int64_t stretch);
 
 /// Computes groups and verdict from `findings.runs`, which may have been read one by one with read_run().
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch = {});

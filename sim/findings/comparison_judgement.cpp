@@ -1,6 +1,8 @@
 // Whether a row holds: differences to FP32 of runs with the same seed, their intervals, and the margin.
 #include <ampscope/sim/findings/detail/seeds.h>
 
+#include <ampscope/sim/analysis/series.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,23 +17,27 @@ using detail::Seed, detail::Quantity, detail::seeds_of, detail::pairs_of;
 
 // The margin is what FP32 gains in its last tenth, but at least this share of its final loss.
 constexpr double least_share = 0.01;
-constexpr std::size_t stretches = 10; // of the second half of one pair's steps
+constexpr std::size_t least_steps = 20; // that two runs must share in their second halves, or one pair tells nothing
 
 constexpr KnownEffect effect_table[] = {
     {"FP16 without a loss scaler loses small gradients, and a dynamic one recovers them", "amp-fp16,scaler=none",
      "amp-fp16"},
-    {"weights kept in BF16 lose updates, and Kahan's compensation recovers them", "pure-bf16", "pure-bf16-kahan"},
-    {"weights kept in BF16 lose updates, and stochastic rounding recovers them", "pure-bf16", "pure-bf16-stochastic"},
+    {"weights kept in BF16 lose updates, and Kahan's compensation recovers them", "pure-bf16", "pure-bf16-kahan",
+     KnownEffect::weights},
+    {"weights kept in BF16 lose updates, and stochastic rounding recovers them", "pure-bf16", "pure-bf16-stochastic",
+     KnownEffect::weights},
     {"FP8 under one static scale loses small numbers, and delayed scaling recovers them",
-     "fp8-current,scaling-rule=one", "fp8-delayed"},
+     "fp8-current,scaling-rule=one", "fp8-delayed", KnownEffect::weights}, // its first scale is 1, too
     {"FP8 under one static scale loses small numbers, and scales for blocks recover them",
      "fp8-current,scaling-rule=one", "mxfp8"},
     {"sums of FP8 products in Hopper's 14 bits lose, and promotion to FP32 every 128 products recovers it",
-     "fp8-current,accumulate=hopper-wgmma-fp8", "fp8-current,accumulate=hopper-wgmma-fp8-promote128"},
+     "fp8-current,accumulate=hopper-wgmma-fp8", "fp8-current,accumulate=hopper-wgmma-fp8-promote128",
+     KnownEffect::sums},
 };
 
 std::optional<double> final_loss(const RecordedRun& r) { return r.final_loss(); }
 std::optional<double> validation_loss(const RecordedRun& r) { return number_at(r.result, "/validation_loss"); }
+std::optional<double> gradient_error(const RecordedRun& r) { return number_at(r.result, "/gradient_error"); }
 std::optional<double> accuracy(const RecordedRun& r) { return number_at(r.result, "/accuracy"); }
 std::optional<double> error_rate(const RecordedRun& r) {
     const std::optional<double> a = accuracy(r);
@@ -50,25 +56,21 @@ std::optional<Spread> spread_over(const ComparisonRow& row, const Quantity& of) 
     return values.empty() ? std::nullopt : std::optional(spread_of(values));
 }
 
-/// What one pair of runs tells: its difference, give or take what the difference varies by between stretches of steps.
-std::optional<MeanInterval> interval_of_steps(double difference, const RecordedRun& run, const RecordedRun& other,
-                                              double alpha) {
-    const auto steps = step_differences(run, other);
-    const std::size_t first = steps.size() / 2, half = steps.size() - first;
-    if (half < 2 * stretches) return std::nullopt;
-    std::vector<double> means;
-    for (std::size_t k = 0; k < stretches; ++k) {
-        std::vector<double> values;
-        for (std::size_t i = k * half / stretches; i < (k + 1) * half / stretches; ++i)
-            values.push_back(steps[first + i].second);
-        means.push_back(spread_of(values).mean);
-    }
-    const double noise = student_bound(1 - alpha, stretches - 1) * spread_of(means).deviation;
-    return MeanInterval{.mean = difference,
-                        .low = difference - noise,
-                        .high = difference + noise,
-                        .deviation = spread_of(means).deviation,
-                        .count = 1};
+/// What one pair of runs tells of the difference of their final losses: it, give or take the noise of such means along
+/// the second half of the steps, where the differences of neighbouring steps are correlated.
+void judge_by_steps(Difference& d, const RecordedRun& run, const RecordedRun& other, double alpha) {
+    std::vector<double> differences;
+    for (const auto& [step, difference] : step_differences(run, other)) differences.push_back(difference);
+    const std::size_t half = differences.size() - differences.size() / 2;
+    if (half < least_steps) return;
+    const std::span<const double> second = std::span(differences).last(half);
+    const double difference = d.interval.mean;
+    d.interval = mean_of_last(second, std::min(half, RecordedRun::final_losses(differences.size())), alpha);
+    d.independent_steps = effective_count(second);
+    d.basis = std::isfinite(d.interval.low) ? IntervalBasis::steps : IntervalBasis::none;
+    d.interval.low += difference - d.interval.mean; // the two may log other steps, too
+    d.interval.high += difference - d.interval.mean;
+    d.interval.mean = difference;
 }
 
 /// By how much `row` is worse than `other`, judged against a margin; none if one of them does not have the quantity.
@@ -92,11 +94,7 @@ std::optional<Difference> difference_of(const ComparisonRow& row, const Comparis
         d.basis = d.interval.count > 1 ? IntervalBasis::means : IntervalBasis::none;
     } else {
         d.interval = mean_interval(differences, alpha);
-        if (has_steps)
-            if (const auto known = interval_of_steps(differences[0], *row.runs.front(), *other.runs.front(), alpha)) {
-                d.interval = *known;
-                d.basis = IntervalBasis::steps;
-            }
+        if (has_steps) judge_by_steps(d, *row.runs.front(), *other.runs.front(), alpha);
     }
     // Of one seed its own steps can show that it is worse, not that others would be as good.
     if (d.interval.low > margin) d.standing = Standing::worse;
@@ -166,10 +164,18 @@ void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
         if (const ComparisonRow* loses = row_of(effect.loses), *recovers = row_of(effect.recovers);
             loses != nullptr && recovers != nullptr)
             group.effects.push_back({.effect = &effect, .loses = loses, .recovers = recovers, .difference = {}});
-    const double alpha = limits.alpha / static_cast<double>(std::max<std::size_t>(group.effects.size(), 1));
+    const auto in_gradients = [](const EffectFinding& e) { return e.effect->place != KnownEffect::weights; };
+    const std::ptrdiff_t intervals =
+        std::ssize(group.effects) + std::ranges::count_if(group.effects, in_gradients); // all of them hold at once
+    const double alpha = limits.alpha / static_cast<double>(std::max<std::ptrdiff_t>(intervals, 1));
     for (EffectFinding& e : group.effects) {
         e.difference = difference_of(*e.loses, *e.recovers, final_loss, 0, alpha, true);
         e.appears = is_broken(*e.loses, e.recovers) || (e.difference && e.difference->standing == Standing::worse);
+        if (in_gradients(e)) e.gradient_error = difference_of(*e.loses, *e.recovers, gradient_error, 0, alpha, false);
+        if (e.effect->place == KnownEffect::sums)
+            if (const auto products = number_at(e.loses->runs.front()->result, "/longest_sum");
+                products && *products >= 1 && *products < 0x1p53)
+                e.longest_sum = static_cast<std::int64_t>(*products);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 namespace amp {
 
@@ -54,7 +55,10 @@ std::string interval_text(const MeanInterval& x) {
                                 : fmt::format("{:+.2g}", x.mean);
 }
 
-/// What the final losses of a row say, against a margin.
+/// The least difference that can be told from noise.
+double noise_of(const Difference& d) { return d.interval.high - d.interval.mean; }
+
+/// A difference, and what it is known by.
 std::string difference_text(const Difference& d) {
     std::string text = interval_text(d.interval);
     switch (d.basis) {
@@ -62,17 +66,27 @@ std::string difference_text(const Difference& d) {
     case IntervalBasis::means: return text + fmt::format(", other seeds than FP32's, {} at least", d.interval.count);
     case IntervalBasis::steps:
         return fmt::format("{:+.2g}, one seed: differences below {:.2g} cannot be told from noise", d.interval.mean,
-                           d.interval.high - d.interval.mean);
+                           noise_of(d));
     case IntervalBasis::none: return text + ", one seed: how much of it is noise cannot be told";
     }
     return text;
 }
 
-/// What would decide an open question.
+/// How one could know, if these runs cannot tell.
 std::string way_out(const Difference& d) {
     if (d.standing != Standing::unclear || d.interval.count < 2) return "";
     return d.seeds_needed ? fmt::format(": {} seeds would tell", *d.seeds_needed)
                           : ": no number of seeds up to 1,000 would tell, the difference sits at the margin";
+}
+
+/// The answer for another quantity than the final loss: "; accuracy cannot be told: 14 seeds would tell".
+std::string answer_text(std::string_view quantity, const std::optional<Difference>& d) {
+    if (!d) return "";
+    switch (d->standing) {
+    case Standing::holds: return fmt::format("; {} holds", quantity);
+    case Standing::worse: return fmt::format("; but {} does not hold", quantity);
+    default: return fmt::format("; {} cannot be told{}", quantity, way_out(*d));
+    }
 }
 
 std::string divergence_text(const ComparisonRow& row) {
@@ -93,12 +107,7 @@ std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row
     if (!row.over) return group.name + ": not compared";
     std::string text = fmt::format("{}: {}; margin {:.2g}{}", group.name, difference_text(*row.over), group.margin,
                                    way_out(*row.over));
-    if (row.standing != Standing::worse && row.validation_over && row.validation_over->standing == Standing::worse)
-        text +=
-            fmt::format("; but its validation loss is above it by {}", interval_text(row.validation_over->interval));
-    if (row.standing != Standing::worse && row.accuracy_lost && row.accuracy_lost->standing == Standing::worse)
-        text += fmt::format("; but it loses {} of accuracy", percent(row.accuracy_lost->interval.mean));
-    return text;
+    return text + answer_text("validation loss", row.validation_over) + answer_text("accuracy", row.accuracy_lost);
 }
 
 std::string_view answer_of(const Candidate& c) {
@@ -117,6 +126,39 @@ std::string names_of(const std::vector<const Candidate*>& candidates) {
     std::vector<std::string> names;
     for (const Candidate* c : candidates) names.push_back(c->label);
     return detail::listed(names);
+}
+
+/// What one seed tells of precisions that its own steps do not decide; empty if there are more seeds, or no logs.
+std::string about_one_seed(const std::vector<const Candidate*>& open) {
+    std::vector<std::string> limits;
+    for (const Candidate* c : open) {
+        double noise = 0;
+        for (const auto& [group, row] : c->rows) {
+            if (!row->over || row->over->basis != IntervalBasis::steps) return "";
+            noise = std::max(noise, noise_of(*row->over));
+        }
+        limits.push_back(fmt::format("{:.2g} ({})", noise, c->label));
+    }
+    if (limits.empty()) return "";
+    return fmt::format("one seed: differences below {} cannot be told from noise, and that a format holds only more "
+                       "seeds can show",
+                       detail::listed(limits));
+}
+
+/// What an effect does to the gradients of the first step, and how long the sums are in which it arises.
+std::string gradients_text(const EffectFinding& e) {
+    std::string text;
+    if (e.gradient_error) {
+        const bool appears = e.gradient_error->standing == Standing::worse;
+        std::vector<double> errors;
+        for (const RecordedRun* run : e.recovers->runs)
+            if (const auto error = number_at(run->result, "/gradient_error")) errors.push_back(*error);
+        text = fmt::format(" (first gradients, which are {:.2g} from FP32's: {}, {})", spread_of(errors).mean,
+                           appears ? "appears" : "not seen", difference_text(*e.gradient_error));
+    }
+    if (e.longest_sum)
+        text += fmt::format(" (sums of at most {} products)", grouped(static_cast<std::uint64_t>(*e.longest_sum)));
+    return text;
 }
 
 /// Why there is nothing to compare with.
@@ -147,6 +189,10 @@ std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
         else if (c.any(Standing::unclear)) open.push_back(&c);
     }
     std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
+    const std::string one_seed = about_one_seed(open);
+    std::string about_open = open.empty()       ? ""
+                             : one_seed.empty() ? "these runs cannot tell of " + names_of(open)
+                                                : one_seed;
     std::string text = "Format: stay in FP32, as no other format is known to hold";
     if (!holding.empty()) {
         const Candidate& best = *holding.front();
@@ -154,9 +200,11 @@ std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
                            best.first().scales_loss ? "" : " and needs no loss scale");
         holding.erase(holding.begin());
         if (!holding.empty()) text += fmt::format("; so do{} {}", holding.size() == 1 ? "es" : "", names_of(holding));
+    } else if (!one_seed.empty()) {
+        text = "Format: " + std::exchange(about_open, "");
     }
     if (!failing.empty()) text += fmt::format("; not {}", names_of(failing));
-    if (!open.empty()) text += fmt::format("; these runs cannot tell of {}", names_of(open));
+    if (!about_open.empty()) text += "; " + about_open;
     return text + ".";
 }
 
@@ -179,7 +227,7 @@ std::vector<std::string> detail::effect_sentences(const std::vector<ComparisonGr
                 if (e.loses->diverged > e.recovers->diverged)
                     text += fmt::format(", {} diverged of {}", e.loses->diverged, plural(e.loses->seeds, "seed"));
                 if (e.difference) text += fmt::format(", {}", difference_text(*e.difference));
-                parts.push_back(text);
+                parts.push_back(text + gradients_text(e));
             }
         if (parts.empty()) continue;
         sentences.push_back(fmt::format("It is known that {}. By how much {} ends above {}: {}.", effect.claim,

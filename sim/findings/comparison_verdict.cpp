@@ -120,13 +120,16 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
 
 } // namespace
 
-std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups,
-                                         const RecommendationOptions& options) {
+std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups, const ComparisonOptions& options) {
     const bool trained = std::ranges::any_of(groups, [](const ComparisonGroup& g) {
         return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
     });
-    return {trained ? about_format(groups) : about_range(evidence(groups), options), about_scale(groups, options),
-            about_adam(groups)};
+    std::vector<std::string> sentences = {trained ? about_format(groups)
+                                                  : about_range(evidence(groups), options.recommendation),
+                                          about_scale(groups, options.recommendation), about_adam(groups)};
+    if (std::string stable = about_stability(groups, options.limits.spikes); !stable.empty())
+        sentences.push_back(std::move(stable));
+    return sentences;
 }
 
 } // namespace amp

@@ -86,7 +86,8 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
     const FloatEnvironment environment;
     if (options.scalers.empty() || log.steps.empty())
         throw std::invalid_argument("[loss scale] expected a scaler and a step at least");
-    LossScaleFindings result{.log = std::move(log), .replays = {}, .swept = {}, .recommendation = {}, .advice = {}};
+    LossScaleFindings result{
+        .log = std::move(log), .replays = {}, .swept = {}, .recommendation = {}, .advice = {}, .alarms = {}};
     const std::span<const GradientStep> steps = result.log.steps;
     if (steps.back().step - steps.front().step >= longest_run)
         throw FileError(result.log.name,
@@ -105,6 +106,11 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
     }
     result.recommendation = recommend(all, options.format, options.recommendation);
     result.advice = advice_of(result, options);
+    std::vector<NamedAlarm> alarms;
+    for (const ScalerReplay& scaler : result.replays)
+        for (const Alarm& alarm : scaler.replay.alarms)
+            alarms.push_back({scaler.name, alarm_text(alarm, scaler.options)});
+    result.alarms = alarm_lines(alarms);
     return result;
 }
 

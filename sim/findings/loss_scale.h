@@ -1,6 +1,7 @@
 // What other loss scalers would have done in a recorded run: reads its files, replays scalers, recommends a scale.
 #pragma once
 
+#include <ampscope/sim/findings/alarms.h>
 #include <ampscope/sim/findings/gradient_log.h>
 
 #include <utility>
@@ -24,6 +25,7 @@ struct LossScaleFindings {
     std::vector<ScalerReplay> swept;   ///< sorted by their losses, smallest first; empty unless options.sweep
     Recommendation recommendation;     ///< from all recorded magnitudes or, without any, from each step's largest
     std::string advice;                ///< a few sentences: the scale to start with, and what the scalers cost
+    std::vector<std::string> alarms;   ///< those of all replays; scalers of which the same is true share a line
 };
 
 /// Reads the run and replays it. Progress is reported in bytes, then in replays. Throws what read_gradient_log() and

@@ -11,28 +11,59 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace amp {
 
+namespace {
+
+/// Adds up bytes to their SHA-256; whether that worked is known at the end.
+class Sha256 {
+  public:
+    Sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+        good_ = EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1;
+    }
+    void add(std::span<const std::byte> bytes) {
+        good_ = good_ && EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1;
+    }
+    /// In hex; empty if it cannot be computed.
+    std::string hex() {
+        std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+        unsigned int length = 0;
+        std::string text;
+        if (!good_ || EVP_DigestFinal_ex(context_.get(), digest.data(), &length) != 1) return text;
+        for (unsigned int i = 0; i < length; ++i) text += fmt::format("{:02x}", digest[i]);
+        return text;
+    }
+
+  private:
+    std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+    bool good_ = false;
+};
+
+} // namespace
+
+std::string sha256_of(std::string_view text) {
+    Sha256 sum;
+    sum.add(std::as_bytes(std::span(text)));
+    return sum.hex();
+}
+
 SourceFile hashed(const std::filesystem::path& file, const std::string& name) {
     constexpr std::size_t block = 1 << 20;
     const ByteFile in(file);
-    const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+    Sha256 sum;
     std::vector<std::byte> buffer(block);
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int length = 0;
     SourceFile source{.name = name, .bytes = 0, .sha256 = {}};
-    bool good = EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-    while (good && source.bytes < in.size()) {
+    while (source.bytes < in.size()) {
         const auto part = std::span(buffer).first(std::min<std::uint64_t>(block, in.size() - source.bytes));
         in.read_at(source.bytes, part);
-        good = EVP_DigestUpdate(context.get(), part.data(), part.size()) == 1;
+        sum.add(part);
         source.bytes += part.size();
     }
-    if (!good || EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1)
-        throw FileError(file, "cannot be hashed");
-    for (unsigned int i = 0; i < length; ++i) source.sha256 += fmt::format("{:02x}", digest[i]);
+    source.sha256 = sum.hex();
+    if (source.sha256.empty()) throw FileError(file, "cannot be hashed");
     return source;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace amp {
@@ -14,6 +15,9 @@ struct SourceFile {
     std::uint64_t bytes = 0;
     std::string sha256; ///< in hex, as sha256sum prints it
 };
+
+/// The SHA-256 of a text, in hex.
+std::string sha256_of(std::string_view text);
 
 /// Throws FileError.
 SourceFile hashed(const std::filesystem::path& file, const std::string& name);

@@ -137,7 +137,8 @@ class Reader {
               ColumnNames{columns.amax, {"amax", "grad_amax", "max_abs_grad", "max_grad", "grad_max"}}.in(first, path)),
           found_inf_(ColumnNames{columns.found_inf, {"found_inf", "overflow", "is_overflow", "skipped", "skip"}}.in(
               first, path)),
-          scale_(ColumnNames{columns.scale, {"scale", "loss_scale", "grad_scale"}}.in(first, path)) {
+          scale_(ColumnNames{columns.scale, {"scale", "loss_scale", "grad_scale"}}.in(first, path)),
+          norm_(ColumnNames{{}, {"grad_norm", "gradient_norm", "total_norm"}}.in(first, path)) {
         if (amax_.empty() && found_inf_.empty() && !columns.losses_suffice)
             throw FileError(path, "has neither a column of largest gradients (amax) nor of overflows (found_inf): name "
                                   "it by --amax or --found-inf");
@@ -155,6 +156,8 @@ class Reader {
         m.loss = number_in(line, "loss");
         if (const auto what = line.find("loss_class"); !m.loss && what != line.end())
             m.loss = *what == "inf" ? HUGE_VAL : std::nan(""); // JSON has no numbers for them
+        m.gradient_norm = number_in(line, norm_);
+        if (m.gradient_norm && !(*m.gradient_norm >= 0 && std::isfinite(*m.gradient_norm))) m.gradient_norm.reset();
         m.scale = number_in(line, scale_);
         if (m.scale && !(*m.scale >= 0 && std::isfinite(*m.scale))) m.scale.reset();
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
@@ -180,7 +183,7 @@ class Reader {
 
   private:
     bool scaled_;
-    std::string step_, amax_, found_inf_, scale_;
+    std::string step_, amax_, found_inf_, scale_, norm_;
 };
 
 /// Reads the lines of one log into steps; finds out which of them count and what is hidden between them.

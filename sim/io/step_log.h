@@ -16,6 +16,7 @@ struct StepMetrics {
     std::int64_t step = 0;
     std::optional<double> loss, scale, amax_weight, amax_activation;
     std::optional<bool> found_inf;
+    std::optional<double> gradient_norm; ///< finite; as logged: without the loss scale, and before clipping, as a rule
 };
 
 /// Names of a log's columns, if they are not the usual ones.

@@ -51,6 +51,7 @@ Json result_of(const Outcome& outcome, const ExperimentOptions& options) {
     json["reference"] = outcome.run->departures ? Json(reference_of(options)) : Json(nullptr);
     json.update(outcome_of(outcome));
     const MemoryAccount memory = memory_of(outcome.run->trainer->training());
+    json["longest_sum"] = longest_sum(outcome.run->trainer->training());
     json["memory"] = {{"parameters", memory.parameters}, {"bytes_per_parameter", memory.bytes_per_parameter()}};
     return json;
 }

@@ -1,5 +1,7 @@
 #include <ampscope/sim/train/plan.h>
 
+#include <ampscope/sim/backend/kernels/matmul.h>
+
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
@@ -103,6 +105,18 @@ std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const For
     if (off.empty()) return text + fmt::format("; m, n, k are multiples of {} (16 bytes)", multiple);
     return text + fmt::format("; {} no multiple of {}: cuBLAS before 11 would not, later pads", fmt::join(off, ", "),
                               multiple);
+}
+
+std::int64_t longest_sum(const TrainingProgram& t) {
+    std::int64_t chosen = 0, any = 0;
+    for (const Tape* tape : {&t.program.forward, &t.program.backward})
+        for (const Instruction& i : *tape)
+            if (const auto* m = std::get_if<op::Matmul>(&i.op)) {
+                const std::int64_t products = m->a_scale.scale ? std::min(m->k, kernels::scaled_block(*m)) : m->k;
+                any = std::max(any, products);
+                if (m->arithmetic.accumulate != Accumulator{}) chosen = std::max(chosen, products);
+            }
+    return chosen > 0 ? chosen : any;
 }
 
 namespace {

@@ -22,6 +22,10 @@ std::vector<PlannedOp> plan_of(const TrainingProgram& training);
 /// which generations, by the table of matrix hardware (accumulator.h).
 std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const FormatSpec& b);
 
+/// The number of products in the longest sum of a step: of those in chosen accumulators, or of all if none was chosen.
+/// With scales of blocks along k each block has a sum of its own.
+std::int64_t longest_sum(const TrainingProgram& training);
+
 /// Bits that a run keeps in memory, by purpose, for all parameters together.
 struct MemoryAccount {
     std::int64_t parameters = 0; ///< number of parameters

@@ -65,7 +65,7 @@ def test_loss_scale(runs):
         assert [(s.step, s.scale) for s in r.scales] == [(s["step"], s["scale"]) for s in theirs["scales"]]
         assert [(s.step, s.known) for s in r.skipped] == [(s["step"], s["known"]) for s in theirs["skipped_steps"]]
         assert [a.kind for a in r.alarms] == [a["kind"] for a in theirs["alarms"]]
-    assert [s.lost for s in f.swept] == [s["lost"] for s in said["sweep"]]
+    assert [s.lost for s in f.swept] == [s["lost"] for s in said["sweep"]] and f.alarms == said["alarms"]
     whole = sum((step.magnitudes for step in f.log.steps), ampscope.Histogram())
     assert whole.count > 0 and len(f.frame()) == len(f.replays) + len(f.swept)
 
@@ -133,6 +133,22 @@ def test_comparison(runs):
         assert (row.over and row.over.interval.mean) == (told["over"] and told["over"]["mean"])
         assert (row.loss.mean, row.loss.count) == (told["final_loss"]["mean"], told["final_loss"]["runs"])
         assert [run.final_loss for run in row.runs] == [run["final_loss"] for run in told["runs"]]
+        assert [[(s.kind, s.first, s.last, s.steps) for s in of.spikes] for of in row.stability] == [
+            [(s["kind"], s["first"], s["last"], s["steps"]) for s in run["spikes"]] for run in told["runs"]]
+        assert max(size for _, size in row.stability[0].sizes) == told["stability"]["largest_gradient"]
+    assert f.alarms == said["alarms"] == []
+    (row,) = [row for row in group.rows if row.label == "amp-fp16"]
+    assert row.stability[0].reference.label == "fp32" and row.stability[0].norms
+    assert f.runs[0].steps[0].gradient_norm > 0
+    log = [json.loads(line) for line in (runs / "amp-fp16/metrics.jsonl").read_text().splitlines()]
+    log[20]["grad_norm"] *= 1000
+    log[20]["amax"]["activation"] *= 1000
+    spiked = runs.parent / "spiked/run"
+    spiked.mkdir(parents=True)
+    (spiked / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    (spike,) = ampscope.comparison_findings(spiked).groups[0].rows[0].stability[0].spikes
+    assert (spike.kind, spike.peak, spike.growth.tensor) == ("gradient", 20, "the gradients of activations")
+    assert spike.value > 10 * spike.level and (spike.growth.step, spike.growth.since) == (20, 19)
     run = f.runs[0]
     assert run.configuration["precision"]["name"] == run.label and len(run.steps) == 30 and run.result["steps"] == 30
     del f, row

@@ -108,21 +108,6 @@ std::string span_of(const GradientLog& log) {
     return fmt::format("{} ({}{} to {})", steps, gaps ? "from " : "", first, last);
 }
 
-/// Alarms of all scalers, those that say the same in one line.
-Bullets alarms_of(const LossScaleFindings& log) {
-    std::vector<std::pair<std::string, std::vector<std::string>>> lines;
-    for (const ScalerReplay& scaler : log.replays)
-        for (const Alarm& alarm : scaler.replay.alarms) {
-            const std::string text = alarm_text(alarm, scaler.options);
-            auto found = std::ranges::find(lines, text, &std::pair<std::string, std::vector<std::string>>::first);
-            if (found == lines.end()) found = lines.insert(lines.end(), {text, {}});
-            found->second.push_back(scaler.name);
-        }
-    Bullets alarms;
-    for (const auto& [text, names] : lines) alarms.items.push_back(fmt::format("{}: {}", fmt::join(names, ", "), text));
-    return alarms;
-}
-
 TableBlock sweep_table(const LossScaleFindings& log) {
     TableBlock table{.caption = fmt::format("The best of {} settings. lost: the share of steps skipped and that of "
                                             "gradients that underflow.",
@@ -140,7 +125,7 @@ TableBlock sweep_table(const LossScaleFindings& log) {
 void add_findings(Document& document, const LossScaleFindings& log, const LossScaleToolOptions& options) {
     document.add(Heading{clipped(printable(log.log.name), 44) + ": " + span_of(log.log)});
     document.add(Paragraph{log.advice, true});
-    document.add(alarms_of(log));
+    document.add(Bullets{log.alarms});
     const std::size_t measured = log.log.measured_steps();
     document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
                                        log.log.recorded.empty() ? "a log" : log.log.recorded, options.format.name,
@@ -201,7 +186,8 @@ Json json_of(const LossScaleFindings& log) {
         {"warnings", log.log.warnings},
         {"highest_safe_log2", log.recommendation.highest_safe},
         {"recommended_log2", log.recommendation.log2_scale ? Json(*log.recommendation.log2_scale) : Json(nullptr)},
-        {"advice", log.advice}};
+        {"advice", log.advice},
+        {"alarms", log.alarms}};
     json["replays"] = Json::array();
     for (const ScalerReplay& scaler : log.replays) {
         Json replay = {{"scaler", scaler.name}};

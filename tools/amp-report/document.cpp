@@ -15,6 +15,29 @@ namespace amp::report_tool {
 
 namespace {
 
+constexpr std::size_t shown_runs = 12, named_files = 6;
+
+/// The file's name in the run's folder.
+std::string name_in(const RecordedRun& run, const SourceFile& file) {
+    const std::filesystem::path below = std::filesystem::path(file.name).lexically_relative(run.name);
+    return below.empty() || below == "." ? std::filesystem::path(file.name).filename() : below;
+}
+
+std::string files_text(const RecordedRun& run) {
+    if (run.files.size() > named_files) return fmt::format("{} files", run.files.size());
+    std::vector<std::string> names;
+    for (const SourceFile& f : run.files) names.push_back(name_in(run, f));
+    return fmt::format("{}", fmt::join(names, " "));
+}
+
+/// The hash of a run's only file, or of the lines that sha256sum prints of its files.
+std::string hash_of(const RecordedRun& run) {
+    if (run.files.size() == 1) return run.files.front().sha256;
+    std::string lines;
+    for (const SourceFile& f : run.files) lines += fmt::format("{}  {}\n", f.sha256, name_in(run, f));
+    return run.files.empty() ? "-" : sha256_of(lines);
+}
+
 /// Writes the sections of a report.
 class Writer {
   public:
@@ -31,6 +54,7 @@ class Writer {
         for (const std::string& sentence : report_.findings.verdict) document_.add(Paragraph{sentence, true});
         section("Each precision against FP32", {report_.findings.precisions});
         section("What is known in the field", {report_.findings.effects});
+        section("Alarms", {report_.findings.alarms});
         trouble();
         for (const ComparisonGroup& group : report_.findings.groups) write(group);
         std::vector<Block> findings = std::exchange(document_.blocks, {});
@@ -81,6 +105,9 @@ class Writer {
             document_.add(loss_figure(group));
             document_.add(difference_figure(group, report_.findings.limits));
             document_.add(scale_figure(group));
+            heading("Divergence", 3);
+            document_.add(stability_table(group, report_.findings.limits));
+            document_.add(gradient_figure(group, report_.findings.limits.spikes));
             if (const auto table = departure_table(group)) {
                 heading("Where each run first left FP32", 3);
                 document_.add(*table);
@@ -173,12 +200,18 @@ class Writer {
              "v cannot decay: v is not zero, and v times beta2 rounds to v.",
              "Skipped: steps in which a gradient overflowed, so that the loss scaler left the weights alone.",
              "One seed: how much a difference would vary between seeds is not known. Noise is then estimated by the "
-             "run "
-             "itself: the second half of its steps is divided into ten stretches, and Student's t times the deviation "
-             "of "
-             "their mean differences to FP32 is the least difference that can be told from noise. Other seeds can "
-             "differ by more, so that one seed can show that a format does not hold, never that it holds.",
-             "Seeds that would tell: so many, if mean and deviation of the differences stay as they are."}});
+             "run itself, from the deviation of its differences to FP32 along the second half of its steps. Those of "
+             "neighbouring steps are correlated: n of them tell as much as n / (1 + 2 sum of autocorrelations) "
+             "independent ones, the sum up to where two in a row are negative together (Geyer 1992). Student's t with "
+             "the degrees of freedom of so many, times the deviation of a mean of those in the last tenth, is the "
+             "least difference that can be told from noise; what drifts counts as noise. Other seeds can differ by "
+             "more, so that one seed can show that a format does not hold, never that it holds.",
+             "The tensor that grew most: its largest magnitude in the first step of a spike that is recorded, over "
+             "that in the recorded step before; the words in parentheses say where. Histograms tell it to a power of "
+             "two.",
+             "A gradient ten times its level: norms of batches vary about their median by a factor below two (the "
+             "deviation of their logarithm is 0.3 to 0.5), so that ten times is five deviations and a false alarm one "
+             "step in millions. Ten deviations of a loss leave room for skewed losses of small batches."}});
     }
 
     void provenance() {
@@ -188,11 +221,14 @@ class Writer {
             paragraph("The runs, by these commands in the folder that the names below start from:");
             document_.add(Bullets{report_.commands});
         }
-        TableBlock runs{.caption = "As run.json says; steps as logged.",
-                        .header = {"run", "written by", "optimizer", "seed", "steps"},
+        TableBlock runs{.caption =
+                            "As run.json says; steps as logged. The SHA-256 is that of the run's only file, or of "
+                            "what sha256sum prints of its files, in this order, in its folder. Those of single "
+                            "files are in the JSON report.",
+                        .header = {"run", "written by", "optimizer", "files", "SHA-256", "seed", "steps"},
                         .rows = {},
-                        .text_columns = 3};
-        std::vector<SourceFile> files;
+                        .text_columns = 5,
+                        .folded = report_.findings.runs.size() > shown_runs};
         for (const RecordedRun& run : report_.findings.runs) {
             const RunFacts& facts = run.facts;
             std::string optimizer = facts.optimizer;
@@ -202,13 +238,12 @@ class Writer {
             runs.rows.push_back({{run.name},
                                  {tool == " " ? "-" : tool},
                                  {optimizer.empty() ? "-" : optimizer},
+                                 {files_text(run)},
+                                 {hash_of(run)},
                                  facts.seed ? number_cell(*facts.seed, 17) : no_value(),
                                  number_cell(static_cast<double>(run.steps.size()), 17)});
-            for (const SourceFile& f : run.files)
-                if (f.bytes > 0) files.push_back(f);
         }
         document_.add(std::move(runs));
-        document_.add(file_table(files));
     }
 
     const Report& report_;

@@ -14,9 +14,7 @@ namespace amp::report_tool {
 
 namespace {
 
-constexpr std::size_t most_rows = 48;   // of a heat map
-constexpr std::size_t loss_points = 80; // of a loss curve
-constexpr std::int64_t difference_points = 30;
+constexpr std::size_t most_rows = 48; // of a heat map
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
@@ -142,141 +140,7 @@ HeatFigure zeroed_figure(const RecordedRun& run, std::vector<LayerRow> rows, std
     return figure;
 }
 
-/// Means of stretches of steps, so that curves can be told apart.
-LineSeries loss_series(const ComparisonRow& row, std::int64_t stretch) {
-    LineSeries series{.name = row.label, .points = {}};
-    const RecordedRun& run = *row.runs.front();
-    for (std::size_t i = 0; i < run.steps.size();) {
-        const std::int64_t begin = run.steps[i].step;
-        double sum = 0, count = 0;
-        for (; i < run.steps.size() && run.steps[i].step < begin + stretch; ++i)
-            if (run.steps[i].loss) {
-                sum += *run.steps[i].loss;
-                ++count;
-            }
-        if (count > 0)
-            series.points.emplace_back(static_cast<double>(begin) + static_cast<double>(stretch - 1) / 2, sum / count);
-    }
-    if (const auto broken = run.broken_at()) series.marks.push_back(static_cast<double>(*broken));
-    return series;
-}
-
-/// Losses that differ by orders of magnitude are shown by their binary logarithm.
-void use_log_axis(LineFigure& figure) {
-    constexpr double orders = 30;
-    double low = std::numeric_limits<double>::infinity(), high = 0;
-    for (const LineSeries& series : figure.panels.front().series)
-        for (const auto& [x, y] : series.points)
-            if (std::isfinite(y)) {
-                low = std::min(low, y);
-                high = std::max(high, y);
-            }
-    if (!(low > 0) || high < orders * low) return;
-    figure.log2_y = true;
-    for (LineSeries& series : figure.panels.front().series)
-        for (auto& [x, y] : series.points) y = std::isfinite(y) ? std::log2(y) : y;
-}
-
 } // namespace
-
-std::optional<FigureBlock> loss_figure(const ComparisonGroup& group) {
-    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
-    for (const ComparisonRow& row : group.rows) {
-        if (row.runs.front()->steps.empty()) continue;
-        first = std::min(first, row.runs.front()->steps.front().step);
-        last = std::max(last, row.runs.front()->steps.back().step);
-    }
-    if (first > last) return std::nullopt;
-    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / static_cast<std::int64_t>(loss_points));
-    LineFigure figure{.title = "Loss: " + group.name,
-                      .subtitle = fmt::format("of the first seed of each run{}",
-                                              stretch > 1 ? fmt::format(", means of {} steps", stretch) : ""),
-                      .x_label = "step",
-                      .marks = {},
-                      .first = static_cast<double>(first),
-                      .last = static_cast<double>(last),
-                      .panel_height = 230,
-                      .panels = {{.name = "loss", .note = {}, .series = {}}}};
-    for (const ComparisonRow& row : group.rows)
-        if (LineSeries series = loss_series(row, stretch); !series.points.empty()) {
-            if (!series.marks.empty()) figure.marks = "not finite from here on";
-            figure.panels.front().series.push_back(std::move(series));
-        }
-    if (figure.panels.front().series.empty()) return std::nullopt;
-    use_log_axis(figure);
-    return FigureBlock{figure, "Curves that lie on each other train alike; a curve that ends lost its loss to NaN."};
-}
-
-std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const ComparisonLimits& limits) {
-    if (group.reference == nullptr || group.comparisons == 0) return std::nullopt;
-    constexpr double margins = 3; // shown above and below FP32
-    const std::vector<StepMetrics>& steps = group.reference->runs.front()->steps;
-    const std::int64_t first = steps.front().step, last = steps.back().step;
-    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / difference_points);
-    const double reach = margins * group.margin;
-    LineFigure figure{.title = "Loss over FP32: " + group.name,
-                      .subtitle =
-                          fmt::format("loss minus FP32's of the same seed, mean of {}; drawn from {:.2g} to {:.2g}",
-                                      plural(static_cast<std::uint64_t>(stretch), "step"), -reach, reach),
-                      .x_label = "step",
-                      .marks = {},
-                      .first = static_cast<double>(first),
-                      .last = static_cast<double>(last),
-                      .range = {{-reach, reach}},
-                      .panels = {}};
-    for (const ComparisonRow& row : group.rows) {
-        if (!row.over) continue;
-        LineSeries line{.name = "difference", .points = {}, .band = {}};
-        LineSeries margin{.name = fmt::format("the margin, {:.2g}", group.margin), .points = {}, .quiet = true};
-        const double alpha = limits.alpha / static_cast<double>(group.comparisons);
-        for (const auto& [step, interval] : difference_curve(row, *group.reference, stretch, alpha)) {
-            line.points.emplace_back(static_cast<double>(step) + static_cast<double>(stretch - 1) / 2, interval.mean);
-            line.band.emplace_back(interval.low, interval.high);
-        }
-        if (line.points.empty()) continue;
-        for (const double x : {figure.first, figure.last}) margin.points.emplace_back(x, group.margin);
-        const MeanInterval& end = row.over->interval;
-        figure.panels.push_back({.name = row.label,
-                                 .note = fmt::format("ends at {:+.2g}", end.mean),
-                                 .series = {std::move(line), std::move(margin)}});
-    }
-    if (figure.panels.empty()) return std::nullopt;
-    return FigureBlock{figure, fmt::format("Band: the interval of the mean over seeds, of the level that the verdict "
-                                           "uses, {:.3g} %; with one seed there is none.",
-                                           100 * (1 - limits.alpha / static_cast<double>(group.comparisons)))};
-}
-
-std::optional<FigureBlock> scale_figure(const ComparisonGroup& group) {
-    LineFigure figure{.title = "Loss scale: " + group.name,
-                      .subtitle = "as recorded, of the first seed of each run that scales its loss",
-                      .x_label = "step",
-                      .marks = "skipped step",
-                      .log2_y = true,
-                      .panels = {}};
-    bool first = true;
-    for (const ComparisonRow& row : group.rows) {
-        const RecordedRun& run = *row.runs.front();
-        LineSeries series{.name = "scale", .points = {}, .marks = {}, .holds = true};
-        for (const StepMetrics& m : run.steps) {
-            const double log2 = m.scale && *m.scale > 0 ? std::log2(*m.scale) : std::nan("");
-            if (m.scale && (series.points.empty() || series.points.back().second != log2))
-                series.points.emplace_back(static_cast<double>(m.step), log2);
-        }
-        series.marks.assign(run.skipped.begin(), run.skipped.end());
-        if (series.points.empty() || (!row.scales_loss && series.points.size() == 1)) continue;
-        const auto begin = static_cast<double>(run.steps.front().step),
-                   end = static_cast<double>(run.steps.back().step);
-        figure.first = first ? begin : std::min(figure.first, begin);
-        figure.last = first ? end : std::max(figure.last, end);
-        first = false;
-        figure.panels.push_back({.name = row.label,
-                                 .note = fmt::format("{} skipped, ends at 2^{:g}", plural(run.skipped.size(), "step"),
-                                                     series.points.back().second),
-                                 .series = {std::move(series)}});
-    }
-    if (figure.panels.empty()) return std::nullopt;
-    return FigureBlock{figure, "amp-loss-scale replays these runs under any other scaler."};
-}
 
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run) {
     std::vector<FigureBlock> figures;

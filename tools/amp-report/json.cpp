@@ -23,6 +23,7 @@ Json json_of(const std::optional<Difference>& d) {
             {"deviation", d->interval.deviation},
             {"count", d->interval.count},
             {"basis", bases[static_cast<std::size_t>(d->basis)]},
+            {"independent_steps", d->basis == IntervalBasis::steps ? Json(d->independent_steps) : Json(nullptr)},
             {"standing", name_of(d->standing)},
             {"seeds_needed", d->seeds_needed ? Json(*d->seeds_needed) : Json(nullptr)}};
 }
@@ -40,6 +41,36 @@ Json json_of(const RecordedRun& run) {
                  {"warnings", run.warnings},
                  {"remarks", run.remarks}};
     return json;
+}
+
+Json json_of(const Spike& s) {
+    const TensorGrowth& g = s.growth;
+    Json json = {{"kind", name_of(s.kind)}, {"first", s.first}, {"last", s.last}, {"steps", s.steps}};
+    if (s.kind != SpikeKind::not_finite) json.update({{"peak", s.peak}, {"value", s.value}, {"level", s.level}});
+    json["tensor"] = g.tensor.empty() ? Json(nullptr)
+                                      : Json{{"name", printable(g.tensor)},
+                                             {"evidence", g.evidence},
+                                             {"step", g.step},
+                                             {"since", g.since},
+                                             {"factor", finite_or_null(g.factor)}};
+    return json;
+}
+
+/// Adds what a run's gradients and loss did over the steps.
+void add_stability(const RunSpikes& of, Json& json) {
+    json["gradients"] = of.sizes.empty() ? Json(nullptr)
+                                         : Json{{"of", of.norms ? "norm" : "largest"},
+                                                {"level", of.reference != nullptr ? "fp32" : "own median"}};
+    json["spikes"] = Json::array();
+    for (const Spike& s : of.spikes) json["spikes"].push_back(json_of(s));
+}
+
+Json json_of(const RowStability& s) {
+    return {{"runs_with_alarms", s.alarmed},
+            {"not_finite_from", or_null(s.not_finite_from)},
+            {"median_gradient", or_null(s.usual)},
+            {"largest_gradient", or_null(s.largest)},
+            {"largest_gradient_in", s.largest ? Json(s.largest_in) : Json(nullptr)}};
 }
 
 /// Adds the casts under a scale, by format and column of steps, and by tensor.
@@ -77,8 +108,12 @@ Json json_of(const ComparisonRow& row) {
                  {"lost_updates", json_of(row.lost_updates)},
                  {"bytes_per_parameter", or_null(row.bytes_per_parameter)},
                  {"distance_from_reference", or_null(row.distance)},
+                 {"stability", json_of(stability_of(row))},
                  {"runs", Json::array()}};
-    for (const RecordedRun* run : row.runs) json["runs"].push_back(json_of(*run));
+    for (std::size_t i = 0; i < row.runs.size(); ++i) {
+        json["runs"].push_back(json_of(*row.runs[i]));
+        add_stability(row.stability[i], json["runs"].back());
+    }
     add_scaled_casts(*row.runs.front(), json["runs"].front()); // as the page: of the first seed
     return json;
 }
@@ -128,8 +163,13 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                  {"verdict", report.findings.verdict},
                  {"precisions", report.findings.precisions},
                  {"effects", report.findings.effects},
+                 {"alarms", report.findings.alarms},
                  {"alpha", report.findings.limits.alpha},
                  {"accuracy_margin", report.findings.limits.accuracy_margin},
+                 {"spikes",
+                  {{"gradient", report.findings.limits.spikes.gradient},
+                   {"loss", report.findings.limits.spikes.loss},
+                   {"window", report.findings.limits.spikes.window}}},
                  {"errors", report.findings.errors},
                  {"groups", Json::array()},
                  {"trained_by", report.commands},
@@ -146,7 +186,9 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                                     {"loses", e.effect->loses},
                                     {"recovers", e.effect->recovers},
                                     {"appears", e.appears},
-                                    {"difference", json_of(e.difference)}});
+                                    {"difference", json_of(e.difference)},
+                                    {"gradient_error", json_of(e.gradient_error)},
+                                    {"longest_sum", or_null(e.longest_sum)}});
         for (const ComparisonRow& row : group.rows) g["rows"].push_back(json_of(row));
         g["gradients"] =
             group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);

@@ -60,6 +60,14 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.add_option("--accuracy-margin", options.limits.accuracy_margin,
                    "How far below FP32's accuracy another may end and still hold; default 0.01")
         ->transform(real_number(0, 1, Ends::both));
+    app.add_option("--spike-gradient", options.limits.spikes.gradient,
+                   "A gradient norm so many times FP32's, or its own median, is an alarm; default 10")
+        ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::low));
+    app.add_option("--spike-loss", options.limits.spikes.loss,
+                   "A loss so many deviations above its median is an alarm; default 10")
+        ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::low));
+    app.add_option("--spike-window", options.limits.spikes.window, "Steps that these medians are taken of; default 50")
+        ->transform(whole_number(10, 1000));
     app.add_recommendation(options.recommendation, "advised");
     app.add_worst(options.worst);
     app.add_threads(options.threads);

@@ -20,6 +20,7 @@ std::string json_report(const Report& report, const ReportOptions& options);
 /// The tables of a group's section; those of which nothing is known are left out.
 std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const ReportOptions& options);
 std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportOptions& options);
+std::optional<TableBlock> stability_table(const ComparisonGroup& group, const ComparisonLimits& limits);
 std::optional<TableBlock> departure_table(const ComparisonGroup& group);
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);
@@ -27,6 +28,7 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
 /// The figures of a group's section; empty if nothing is known.
 std::optional<FigureBlock> loss_figure(const ComparisonGroup& group);
 std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const ComparisonLimits& limits);
+std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const SpikeLimits& limits);
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group);
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run);

@@ -26,11 +26,15 @@ Cell seeds(const ComparisonRow& row) {
     return {fmt::format("{} of {} diverged", row.diverged, row.seeds), n - static_cast<double>(row.diverged)};
 }
 
+/// Two digits, or all before the point.
+std::string short_number(double x) { return std::abs(x) < 100 ? fmt::format("{:.2g}", x) : fmt::format("{:.0f}", x); }
+
 Cell difference(const std::optional<Difference>& d, double unit = 1) {
     if (!d) return no_value();
     const MeanInterval& x = d->interval;
-    std::string text = fmt::format("{:+.2g}", unit * x.mean);
-    if (std::isfinite(x.low)) text += fmt::format(" ({:.2g} to {:.2g})", unit * x.low, unit * x.high);
+    std::string text = (x.mean < 0 ? "" : "+") + short_number(unit * x.mean);
+    if (std::isfinite(x.low))
+        text += fmt::format(" ({} to {})", short_number(unit * x.low), short_number(unit * x.high));
     return {text, x.mean};
 }
 
@@ -44,7 +48,14 @@ Cell answer(Standing standing) {
     }
 }
 
-Cell answer(const std::optional<Difference>& d) { return d ? answer(d->standing) : no_value(); }
+/// The answer, and if these runs cannot tell how many seeds would.
+Cell answer(const std::optional<Difference>& d) {
+    if (!d) return no_value();
+    Cell cell = answer(d->standing);
+    if (d->standing == Standing::unclear && d->interval.count > 1)
+        cell.text += d->seeds_needed ? fmt::format("; {} seeds would", *d->seeds_needed) : "; no number would";
+    return cell;
+}
 
 /// Which columns the rows of a group have something for.
 struct Columns {
@@ -79,7 +90,8 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
         "intervals of a column hold the true differences at once with probability {:g} (Bonferroni). A format holds if "
         "its interval lies below the margin, does not hold if above it. The margin of losses is {:.2g}: {}.",
         group.comparisons, 1 - limits.alpha, group.margin, group.margin_basis);
-    text += " The verdict is that of the final loss; others are judged in the same way.";
+    text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: if mean "
+            "and deviation of the differences stay as they are.";
     if (is_known(group, &ComparisonRow::accuracy))
         text +=
             fmt::format(" The margin of accuracy is {:g} points (--accuracy-margin).", 100 * limits.accuracy_margin);
@@ -115,7 +127,8 @@ std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const Re
             cells.push_back(spread(value));
             if (!has_reference(group)) continue;
             cells.push_back(difference(row.*q.difference, q.unit));
-            cells.push_back(decides ? answer(row.standing) : answer(row.*q.difference));
+            const bool by_interval = !decides || (row.over && row.standing == row.over->standing);
+            cells.push_back(by_interval ? answer(row.*q.difference) : answer(row.standing));
         }
         if (decides) table.caption = caption_of(group, options.limits);
     }
@@ -156,6 +169,42 @@ std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportO
     if (columns.memory) table.caption += "Bytes: weights, gradients and optimizer, without activations. ";
     if (columns.distance) table.caption += "Off FP32: |w - w0| / |w0| at the end, of the first seed. ";
     if (!table.caption.empty()) table.caption.pop_back();
+    return table;
+}
+
+std::optional<TableBlock> stability_table(const ComparisonGroup& group, const ComparisonLimits& limits) {
+    TableBlock table{.caption = {},
+                     .header = {"precision", "runs with alarms", "not finite from step", "median gradient",
+                                "largest gradient", "in step"},
+                     .rows = {}};
+    const auto times = [](double size) { return Cell{fmt::format("{:.3g} x", size), size}; };
+    const auto step = [](std::int64_t s) { return Cell{fmt::format("{}", s), static_cast<double>(s)}; };
+    for (const ComparisonRow& row : group.rows) {
+        const RowStability of = stability_of(row);
+        if (!of.largest && of.alarmed == 0 && row.runs.front()->steps.empty()) continue;
+        table.rows.push_back({{row.label},
+                              {fmt::format("{} of {}", of.alarmed, row.runs.size()), static_cast<double>(of.alarmed)},
+                              of.not_finite_from ? step(*of.not_finite_from) : no_value(),
+                              of.usual ? times(*of.usual) : no_value(),
+                              of.largest ? times(*of.largest) : no_value(),
+                              of.largest ? step(of.largest_in) : no_value()});
+        std::vector<Cell>& cells = table.rows.back();
+        if (of.alarmed > 0) cells[1].tone = Tone::fair;
+        if (of.not_finite_from) cells[2].tone = Tone::bad;
+        if (of.largest.value_or(0) > limits.spikes.gradient) cells[4].tone = Tone::bad;
+    }
+    if (table.rows.empty()) return std::nullopt;
+    table.caption = fmt::format(
+        "Gradients: their norm over its level (the largest gradient, where no norm is logged). The level is {}; FP32 "
+        "itself, and runs that have none of their seed, are compared with their own median of the {} steps before. "
+        "Alarms: a gradient above {:g} times its level (--spike-gradient), a loss above its median of the steps before "
+        "by {:g} of their deviations and a tenth of it where FP32's in the same step is not (--spike-loss), and what "
+        "is NaN or infinite in a step that no loss scaler skips.",
+        has_reference(group) ? fmt::format("FP32's in the same step of the same seed, but at least FP32's median of "
+                                           "the {} steps before (--spike-window)",
+                                           limits.spikes.window)
+                             : "FP32's of the same seed, which is not among these runs",
+        limits.spikes.window, limits.spikes.gradient, limits.spikes.loss);
     return table;
 }
 

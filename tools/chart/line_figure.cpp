@@ -182,7 +182,7 @@ int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std:
         x += 30 + text_width + 18;
     };
     if (names.size() > 1)
-        for (std::size_t i = 0; i < names.size(); ++i) entry(style_of(i), clipped(printable(names[i]), 40));
+        for (std::size_t i = 0; i < names.size(); ++i) entry(style_of(i), clipped(printable(names[i]), 60));
     if (const std::string compared = quiet_name(figure); !compared.empty()) entry("compare", compared);
     if (!figure.marks.empty()) entry("mark", figure.marks);
     return rows;

@@ -98,6 +98,12 @@ std::string marked(std::string_view text) {
     return std::regex_replace(plain, positive, "2<sup>$1</sup>");
 }
 
+/// A name that may be broken behind its commas: "fp8-current,accumulate=..." on a phone.
+std::string breakable(const std::string& html) {
+    static const std::regex comma(",([A-Za-z])");
+    return std::regex_replace(html, comma, ",<wbr>$1");
+}
+
 /// What a column is sorted by, as JavaScript reads it.
 std::string sort_key(double value) {
     return std::isinf(value) ? value < 0 ? "-Infinity" : "Infinity" : fmt::format("{}", value);
@@ -158,7 +164,8 @@ class PageWriter {
             put("<tr>");
             for (std::size_t i = 0; i < row.size(); ++i)
                 put("<td{}{}>{}</td>", attribute_class(i < table.text_columns, row[i].tone),
-                    row[i].value ? fmt::format(" data-v=\"{}\"", sort_key(*row[i].value)) : "", marked(row[i].text));
+                    row[i].value ? fmt::format(" data-v=\"{}\"", sort_key(*row[i].value)) : "",
+                    i < table.text_columns ? breakable(marked(row[i].text)) : marked(row[i].text));
             put("</tr>\n");
         }
         put("</tbody></table></div></figure>\n");

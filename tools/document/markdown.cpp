@@ -36,7 +36,9 @@ std::string text_of(const Bullets& list) {
 }
 
 std::string text_of(const TableBlock& table) {
-    std::string text = "|", rule = "|";
+    std::string text =
+        table.folded ? fmt::format("<details><summary>{}</summary>\n\n|", plural(table.rows.size(), "row")) : "|";
+    std::string rule = "|";
     for (std::size_t i = 0; i < table.header.size(); ++i) {
         text += " " + plain(table.header[i]) + " |";
         rule += i < table.text_columns ? " :-- |" : " --: |";
@@ -48,7 +50,8 @@ std::string text_of(const TableBlock& table) {
             text += cell.tone == Tone::bad ? " **" + plain(cell.text) + "** |" : " " + plain(cell.text) + " |";
         text += "\n";
     }
-    return text + "\n" + (table.caption.empty() ? "" : plain(table.caption) + "\n\n");
+    text += "\n" + (table.caption.empty() ? "" : plain(table.caption) + "\n\n");
+    return text + (table.folded ? "</details>\n\n" : "");
 }
 
 std::string text_of(const FigureBlock& block) {

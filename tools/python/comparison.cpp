@@ -3,6 +3,7 @@
 #include <ampscope/tools/amp-report/answer.h>
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
@@ -59,7 +60,8 @@ void bind_facts(nb::module_& m) {
         .def_ro("scale", &StepMetrics::scale)
         .def_ro("amax_weight", &StepMetrics::amax_weight)
         .def_ro("amax_activation", &StepMetrics::amax_activation)
-        .def_ro("found_inf", &StepMetrics::found_inf);
+        .def_ro("found_inf", &StepMetrics::found_inf)
+        .def_ro("gradient_norm", &StepMetrics::gradient_norm);
     nb::class_<RunFacts>(m, "RunFacts", "What run.json says; empty and None where it does not.")
         .def_ro("tool", &RunFacts::tool)
         .def_ro("version", &RunFacts::version)
@@ -132,6 +134,31 @@ void bind_run(nb::module_& m) {
                      InEnvironment());
 }
 
+void bind_stability(nb::module_& m) {
+    nb::class_<TensorGrowth>(m, "TensorGrowth", "The tensor whose largest magnitude grew most before a spike.")
+        .def_prop_ro("tensor", text_of(&TensorGrowth::tensor), "Empty: not recorded.", InEnvironment())
+        .def_ro("evidence", &TensorGrowth::evidence, "What tells, such as 'histograms.jsonl'.")
+        .def_ro("step", &TensorGrowth::step, "The first step of the spike that is recorded there.")
+        .def_ro("since", &TensorGrowth::since, "The recorded step before it.")
+        .def_ro("factor", &TensorGrowth::factor, "By how much it grew; inf: it became infinite or NaN.");
+    nb::class_<Spike>(m, "Spike", "Steps whose gradients or loss leap, or are not finite.")
+        .def_prop_ro(
+            "kind", [](const Spike& s) { return name_of(s.kind); }, "not finite, gradient or loss.", InEnvironment())
+        .def_ro("first", &Spike::first)
+        .def_ro("last", &Spike::last)
+        .def_ro("peak", &Spike::peak, "The step with the largest value.")
+        .def_ro("steps", &Spike::steps, "Number of steps above the limit.")
+        .def_ro("value", &Spike::value, "The gradient norm or the loss, at the peak.")
+        .def_ro("level", &Spike::level, "What it is compared with: FP32's, or its median before.")
+        .def_ro("growth", &Spike::growth);
+    nb::class_<RunSpikes>(m, "RunSpikes", "How stable a run was.")
+        .def_ro("run", &RunSpikes::run)
+        .def_ro("reference", &RunSpikes::reference, "FP32's run whose gradients are its level; None: its own median.")
+        .def_ro("norms", &RunSpikes::norms, "Sizes are of gradient norms; else of the largest gradient.")
+        .def_ro("sizes", &RunSpikes::sizes, "(step, size of the gradients over their level).")
+        .def_ro("spikes", &RunSpikes::spikes);
+}
+
 } // namespace
 
 void bind_comparison(nb::module_& m) {
@@ -148,7 +175,10 @@ void bind_comparison(nb::module_& m) {
         .def_prop_ro(
             "standing", [](const Difference& d) { return name_of(d.standing); }, "holds, worse or unclear.",
             InEnvironment())
-        .def_ro("seeds_needed", &Difference::seeds_needed, "If unclear: seeds that would tell; None: too many.");
+        .def_ro("seeds_needed", &Difference::seeds_needed, "If unclear: seeds that would tell; None: too many.")
+        .def_ro("independent_steps", &Difference::independent_steps,
+                "One pair: as many independent steps would tell as much as its own.");
+    bind_stability(m);
     nb::class_<ComparisonRow>(m, "ComparisonRow", "Runs that differ in the seed only.")
         .def_prop_ro("label", text_of(&ComparisonRow::label), InEnvironment())
         .def_ro("runs", &ComparisonRow::runs)
@@ -167,6 +197,7 @@ void bind_comparison(nb::module_& m) {
         .def_ro("distance", &ComparisonRow::distance, "Of the weights from FP32's, relative.")
         .def_ro("operand_bits", &ComparisonRow::operand_bits)
         .def_ro("scales_loss", &ComparisonRow::scales_loss)
+        .def_ro("stability", &ComparisonRow::stability, "RunSpikes of each of its runs.")
         .def_prop_ro(
             "standing", [](const ComparisonRow& r) { return name_of(r.standing); },
             "reference, holds, worse, unclear, broken or unknown.", InEnvironment());
@@ -188,6 +219,8 @@ void bind_comparison(nb::module_& m) {
         .def_prop_ro("precisions", text_of(&ComparisonFindings::precisions), "A sentence on each precision.",
                      InEnvironment())
         .def_prop_ro("effects", text_of(&ComparisonFindings::effects), "A sentence on each known effect.",
+                     InEnvironment())
+        .def_prop_ro("alarms", text_of(&ComparisonFindings::alarms), "Where training became unstable, in words.",
                      InEnvironment())
         .def_prop_ro("errors", text_of(&ComparisonFindings::errors), InEnvironment())
         .def_prop_ro("warnings", text_of(&ComparisonFindings::warnings), InEnvironment());

@@ -121,7 +121,9 @@ void bind_loss_scale(nb::module_& m) {
         .def_prop_ro(
             "recommendation", [](const LossScaleFindings& f) { return recommendation_dict(f.recommendation); },
             "As Histogram.recommend() gives it.", InEnvironment())
-        .def_prop_ro("advice", text_of(&LossScaleFindings::advice), InEnvironment());
+        .def_prop_ro("advice", text_of(&LossScaleFindings::advice), InEnvironment())
+        .def_prop_ro("alarms", text_of(&LossScaleFindings::alarms),
+                     "Those of all replays; scalers of which the same is true share a line.", InEnvironment());
     m.def("amp_loss_scale", &amp_loss_scale, nb::arg("words"), InEnvironment());
     m.def("loss_scale_findings", &findings, nb::arg("words"), InEnvironment());
 }

@@ -24,6 +24,13 @@ nlohmann::ordered_json without(nlohmann::ordered_json configuration, std::initia
 /// Chooses a group's reference and margin, and judges every row and known effect.
 void judge(ComparisonGroup& group, const ComparisonLimits& limits);
 
+/// Finds the spikes of all runs of a group, and the tensors that grew.
+void find_instabilities(ComparisonGroup& group, const SpikeLimits& limits, int threads);
+
+/// Whether training was stable, in a sentence; empty if no run tells. And the alarms of each row.
+std::string about_stability(const std::vector<ComparisonGroup>& groups, const SpikeLimits& limits);
+std::vector<std::string> alarms_of(const std::vector<ComparisonGroup>& groups, const SpikeLimits& limits);
+
 /// Joins words: "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& words);
 
@@ -31,7 +38,7 @@ std::string listed(const std::vector<std::string>& words);
 std::string about_format(const std::vector<ComparisonGroup>& groups);
 
 /// Write ComparisonFindings::verdict, precisions and effects.
-std::vector<std::string> verdict(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options);
+std::vector<std::string> verdict(const std::vector<ComparisonGroup>& groups, const ComparisonOptions& options);
 std::vector<std::string> precision_sentences(const std::vector<ComparisonGroup>& groups);
 std::vector<std::string> effect_sentences(const std::vector<ComparisonGroup>& groups);
 

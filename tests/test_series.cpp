@@ -1,0 +1,115 @@
+// Means of correlated values: their effective number against processes whose autocorrelation is known in closed form,
+// and how often intervals hold the true mean.
+#include <ampscope/sim/analysis/series.h>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+using namespace amp;
+
+namespace {
+
+/// x[i] = r x[i - 1] + noise, of mean 0 and variance 1: n of them tell as much as n (1 - r) / (1 + r) independent ones.
+std::vector<double> autoregressive(double r, std::size_t n, std::mt19937_64& random) {
+    std::normal_distribution<double> normal;
+    std::vector<double> x = {normal(random)};
+    while (x.size() < n) x.push_back(r * x.back() + std::sqrt(1 - r * r) * normal(random));
+    return x;
+}
+
+} // namespace
+
+TEST_CASE("how many independent values a series is worth") {
+    std::mt19937_64 random(1);
+    for (const double r : {0.0, 0.5, 0.9}) {
+        double sum = 0;
+        constexpr int trials = 50;
+        for (int i = 0; i < trials; ++i) sum += effective_count(autoregressive(r, 1000, random));
+        CAPTURE(r);
+        CHECK(sum / trials == doctest::Approx(1000 * (1 - r) / (1 + r)).epsilon(0.2));
+    }
+    // Stretches of ten equal values are ten times fewer; longer series count by stretches.
+    std::vector<double> steps, longer;
+    std::normal_distribution<double> normal;
+    for (int i = 0; i < 100; ++i) steps.insert(steps.end(), 10, normal(random));
+    CHECK(effective_count(steps) == doctest::Approx(100).epsilon(0.5));
+    for (int i = 0; i < 50'000; ++i) longer.push_back(normal(random));
+    CHECK(effective_count(longer) == doctest::Approx(1000).epsilon(0.1));
+    CHECK(effective_count(std::vector{3.0, 3.0, 3.0}) == 3);
+    CHECK(effective_count(std::vector{3.0}) == 1);
+    const std::vector huge = {1e308, -1e308, 1e308, 1e307};
+    CHECK(effective_count(huge) == 1);
+    CHECK(std::isinf(mean_of_last(huge, 2, 0.05).high));
+    std::vector<double> alternating;
+    for (int i = 0; i < 40; ++i) alternating.push_back(i % 2 == 0 ? 1 : -1);
+    CHECK(effective_count(alternating) == 40); // never more than there are
+    std::vector<double> drift;
+    for (int i = 0; i < 200; ++i) drift.push_back(i);
+    CHECK(effective_count(drift) < 4);
+}
+
+TEST_CASE("intervals of correlated means hold the true one as often as they say") {
+    std::mt19937_64 random(2);
+    constexpr double alpha = 0.05;
+    constexpr int trials = 4000;
+    constexpr std::size_t n = 300, last = 60; // the second half of 600 steps, and their last tenth
+    for (const double r : {0.0, 0.5, 0.8, 0.9, 0.95}) {
+        int held = 0, held_if_independent = 0;
+        std::vector<double> widths;
+        for (int i = 0; i < trials; ++i) {
+            const std::vector<double> x = autoregressive(r, n, random);
+            const MeanInterval of = mean_of_last(x, last, alpha);
+            held += of.low < 0 && 0 < of.high ? 1 : 0;
+            const MeanInterval wrong = mean_interval(std::span(x).last(last), alpha);
+            held_if_independent += wrong.low < 0 && 0 < wrong.high ? 1 : 0;
+            widths.push_back(of.high - of.mean);
+        }
+        std::ranges::nth_element(widths, widths.begin() + trials / 2);
+        fmt::print("autocorrelation {}: the interval of 95 % holds the true mean in {:.1f} %, taken for independent in "
+                   "{:.1f} %; median half width {:.2f} deviations\n",
+                   r, 100.0 * held / trials, 100.0 * held_if_independent / trials, widths[trials / 2]);
+        CAPTURE(r);
+        CHECK(held > 0.93 * trials);
+        if (r == 0) CHECK(held < 0.97 * trials); // not because they are wide
+        if (r > 0.4) CHECK(held_if_independent < 0.80 * trials);
+    }
+}
+
+TEST_CASE("the mean of the last values is theirs, and a drift is noise") {
+    std::vector<double> x(100, 1.0);
+    std::fill(x.end() - 20, x.end(), 2.0);
+    const MeanInterval of = mean_of_last(x, 20, 0.05);
+    CHECK(of.mean == 2);
+    CHECK(of.count == 1);
+    CHECK(of.high - of.mean > 1); // it was 1 for most of the time
+    CHECK(mean_of_last(std::vector(30, 0.5), 10, 0.05).high == 0.5);
+    std::vector<double> drift;
+    for (int i = 0; i < 40; ++i) drift.push_back(i);
+    CHECK(mean_of_last(drift, 8, 0.05).high - 35.5 > 20);
+}
+
+TEST_CASE("running medians are those of the last values") {
+    std::mt19937_64 random(3);
+    for (const std::size_t window : {1UL, 2UL, 7UL, 50UL}) {
+        RunningMedian running(window);
+        std::vector<double> all;
+        for (int i = 0; i < 300; ++i) {
+            const double x = static_cast<double>(random() % 40); // with many equal ones
+            all.push_back(x);
+            running.add(x);
+            std::vector<double> last(all.end() - static_cast<std::ptrdiff_t>(std::min(all.size(), window)), all.end());
+            std::ranges::sort(last);
+            const double median = last[(last.size() - 1) / 2];
+            REQUIRE(running.count() == last.size());
+            REQUIRE(running.median() == median);
+            for (double& y : last) y = std::abs(y - median);
+            std::ranges::sort(last);
+            REQUIRE(running.deviation() == 1.4826 * last[(last.size() - 1) / 2]);
+        }
+    }
+}
