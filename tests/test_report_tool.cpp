@@ -244,7 +244,7 @@ TEST_CASE("gradients without a run") {
     CHECK(json["groups"][0]["rows"][0]["final_loss"].is_null());
     CHECK(contains(json["verdict"][0].get<std::string>(), "no run is among these"));
     CHECK(contains(json["verdict"][0].get<std::string>(),
-                   "bf16 as they are, under a loss scale fp16 at 2^17, at no single scale e5m2 and e4m3."));
+                   "bf16 unscaled, fp16 at loss scale 2^17, e5m2 and e4m3 at no single loss scale."));
     CHECK(contains(json["verdict"][1].get<std::string>(), "start FP16 at 2^17: nothing recorded overflows up to 2^19"));
     CHECK(json["groups"][0]["adam"]["basis"] == "held");
     CHECK(json["groups"][0]["gradients"]["tensors"].size() == 49);

@@ -126,8 +126,8 @@ void set_margin(ComparisonGroup& group, const ComparisonLimits& limits) {
     const double least = least_share * std::abs(fp32.loss->mean);
     if (gain && gain->mean > least) {
         group.margin = gain->mean;
-        group.margin_basis = "what FP32 itself gains in its last tenth: who ends less than that above it is less than "
-                             "a tenth of the training behind";
+        group.margin_basis = "what FP32 itself gains in the last tenth of its steps: a run that ends less than that "
+                             "above FP32 is less than a tenth of the training behind it";
         return;
     }
     group.margin = least;

@@ -199,7 +199,8 @@ std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
         text = fmt::format("Format: {}, which ends as FP32 does{}", best.label,
                            best.first().scales_loss ? "" : " and needs no loss scale");
         holding.erase(holding.begin());
-        if (!holding.empty()) text += fmt::format("; so do{} {}", holding.size() == 1 ? "es" : "", names_of(holding));
+        if (!holding.empty())
+            text += fmt::format("; {} end{} as FP32 does, too", names_of(holding), holding.size() == 1 ? "s" : "");
     } else if (!one_seed.empty()) {
         text = "Format: " + std::exchange(about_open, "");
     }
@@ -223,14 +224,14 @@ std::vector<std::string> detail::effect_sentences(const std::vector<ComparisonGr
         for (const ComparisonGroup& group : groups)
             for (const EffectFinding& e : group.effects) {
                 if (e.effect != &effect) continue;
-                std::string text = fmt::format("{}: {}", group.name, e.appears ? "appears" : "not seen");
+                std::string text = fmt::format("{}: {}", group.name, e.appears ? "it appears" : "not seen");
                 if (e.loses->diverged > e.recovers->diverged)
                     text += fmt::format(", {} diverged of {}", e.loses->diverged, plural(e.loses->seeds, "seed"));
                 if (e.difference) text += fmt::format(", {}", difference_text(*e.difference));
                 parts.push_back(text + gradients_text(e));
             }
         if (parts.empty()) continue;
-        sentences.push_back(fmt::format("It is known that {}. By how much {} ends above {}: {}.", effect.claim,
+        sentences.push_back(fmt::format("It is known that {}. Final loss of {} above that of {}: {}.", effect.claim,
                                         effect.loses, effect.recovers, fmt::join(parts, "; ")));
     }
     return sentences;

@@ -29,13 +29,13 @@ std::string about_range(const MagnitudeHistogram& all, const RecommendationOptio
         const Recommendation r = recommend(all, f, options);
         if (!r.log2_scale) none.push_back(f.name);
         else if (*r.log2_scale == 0) plain.push_back(f.name);
-        else scaled.push_back(fmt::format("{} at {}", f.name, power_of_two(*r.log2_scale)));
+        else scaled.push_back(fmt::format("{} at loss scale {}", f.name, power_of_two(*r.log2_scale)));
     }
     std::vector<std::string> parts;
-    if (!plain.empty()) parts.push_back(detail::listed(plain) + " as they are");
-    if (!scaled.empty()) parts.push_back("under a loss scale " + detail::listed(scaled));
-    if (!none.empty()) parts.push_back("at no single scale " + detail::listed(none));
-    return fmt::format("Format: no run is among these, so only their range tells what holds these gradients: {}.",
+    if (!plain.empty()) parts.push_back(detail::listed(plain) + " unscaled");
+    if (!scaled.empty()) parts.push_back(detail::listed(scaled));
+    if (!none.empty()) parts.push_back(detail::listed(none) + " at no single loss scale");
+    return fmt::format("Format: no run is among these, so only their range tells which formats hold these gradients: {}.",
                        fmt::join(parts, ", "));
 }
 
@@ -63,7 +63,7 @@ std::string about_scale(const std::vector<ComparisonGroup>& groups, const Recomm
                            at_least, unscaled);
     else
         text = fmt::format("start FP16 at {}: nothing recorded overflows up to {}, and from {} on less than {} of the "
-                           "non-zero gradients become zero, of which unscaled {}{} would",
+                           "non-zero gradients become zero (unscaled: {}{})",
                            power_of_two(*r.log2_scale), power_of_two(r.highest_safe), power_of_two(r.lowest_enough),
                            limit, at_least, unscaled);
     const ClassCounts wide = all.classify(bf16, 0);
@@ -115,7 +115,7 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
         else if (stuck.rate() > few)
             text += fmt::format("; v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole));
     }
-    return "Adam: " + text + (faults ? ": keep m and v in FP32." : ".");
+    return "Adam: " + text + (faults ? ": keep m and v in FP32, unless a run above shows that training holds without." : ".");
 }
 
 } // namespace
