@@ -52,7 +52,7 @@ struct HistogramOptions {
 struct HistogramEntry {
     std::string file, name, layer;
     std::optional<std::int64_t> step; ///< none if the file names no step
-    GradientKind kind = GradientKind::weight;
+    TensorKind kind = TensorKind::weight_gradient;
     std::string dtype; ///< name of the element type; empty if the merged tensors differ in it
     std::vector<std::uint64_t> shape;
     std::optional<double> recorded_scale; ///< none if the merged tensors differ in it

@@ -188,7 +188,9 @@ class RunReader {
     }
 
     MagnitudesSink sink() {
-        return [this](const RecordedMagnitudes& m) { add(m); };
+        return [this](const RecordedMagnitudes& m) {
+            if (is_gradient(m.kind)) add(m);
+        };
     }
 
     void add(const RecordedMagnitudes& m) {

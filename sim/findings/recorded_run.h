@@ -56,7 +56,7 @@ struct GradientCounts {
 
 struct TensorRecord {
     std::string name, layer;
-    GradientKind kind = GradientKind::weight;
+    TensorKind kind = TensorKind::weight_gradient;
     bool flushed = false;  ///< recorded in a format of smaller range than FP32: small gradients are lost already
     GradientCounts counts; ///< over all steps
     /// By followed format and column: the share of non-zero elements that become zero at scale 1.

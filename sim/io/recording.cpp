@@ -1,6 +1,7 @@
 #include <ampscope/sim/io/recording.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/formats/names.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
@@ -39,16 +40,25 @@ T parse_metadata(const TensorFile& file, const std::string& key, const std::stri
     return value;
 }
 
-std::map<std::string, GradientKind> parse_kinds(const TensorFile& file, const std::string& text) {
-    const auto json = parse_json(text, file.path(), "metadata: kinds: ", Nonfinite::refused);
-    std::map<std::string, GradientKind> kinds;
+/// The kinds that a file states, by tensor.
+std::map<std::string, TensorKind> stated_kinds(const TensorFile& file) {
+    std::map<std::string, TensorKind> kinds;
+    const auto& metadata = file.metadata();
+    const auto text = metadata.find("kinds"), version = metadata.find("schema_version");
+    if (text == metadata.end()) return kinds;
+    const auto schema = version == metadata.end()
+                            ? std::int64_t{1}
+                            : parse_metadata<std::int64_t>(file, "schema_version", version->second);
+    const auto json = parse_json(text->second, file.path(), "metadata: kinds: ", Nonfinite::refused);
     if (!json.is_object()) throw FileError(file.path(), "metadata: kinds must be a JSON object");
-    for (const auto& [tensor, kind] : json.items()) {
-        if (kind != "weight" && kind != "activation")
-            throw FileError(file.path(), "metadata: kind of '" + tensor + "' must be weight or activation");
-        kinds[tensor] = kind == "weight" ? GradientKind::weight : GradientKind::activation;
-    }
+    for (const auto& [tensor, kind] : json.items())
+        kinds[tensor] = taken(file.path(), "metadata: kind of '" + tensor + "'",
+                              [&] { return parse_kind(kind.get<std::string>(), schema); });
     return kinds;
+}
+
+TensorKind usual_kind(std::string_view tensor) {
+    return tensor.ends_with(".out.grad") ? TensorKind::activation_gradient : TensorKind::weight_gradient;
 }
 
 /// The tensor files of a folder, with links to nothing and pipes of such names: the user should learn why they cannot
@@ -136,22 +146,19 @@ class Finder {
             scale = parse_metadata<double>(file, "loss_scale", it->second);
         if (!(scale > 0) || !std::isfinite(scale))
             throw FileError(file.path(), "metadata: loss_scale must be positive and finite");
-        std::map<std::string, GradientKind> kinds;
-        if (const auto it = metadata.find("kinds"); it != metadata.end()) kinds = parse_kinds(file, it->second);
-
+        const std::map<std::string, TensorKind> kinds = stated_kinds(file);
         std::vector<RecordedTensor> tensors;
         for (std::size_t i = 0; i < file.tensors().size(); ++i) {
             const TensorEntry& entry = file.tensors()[i];
-            const auto kind = kinds.find(entry.name);
+            const auto stated = kinds.find(entry.name);
+            const TensorKind kind = stated == kinds.end() ? usual_kind(entry.name) : stated->second;
             tensors.push_back({.file = file.path(),
                                .index = i,
                                .entry = entry,
                                .layer = layer_of(entry.name),
                                .step = step,
-                               .kind = kind != kinds.end()                 ? kind->second
-                                       : entry.name.ends_with(".out.grad") ? GradientKind::activation
-                                                                           : GradientKind::weight,
-                               .recorded_scale = scale});
+                               .kind = kind,
+                               .recorded_scale = is_gradient(kind) ? scale : 1});
         }
         return tensors;
     }
@@ -200,7 +207,14 @@ class Finder {
 
 } // namespace
 
-std::string_view name_of(GradientKind kind) { return kind == GradientKind::weight ? "weight" : "activation"; }
+std::string_view name_of(TensorKind kind) { return tensor_kind_names[static_cast<std::size_t>(kind)]; }
+
+TensorKind parse_kind(std::string_view name, std::int64_t schema_version) {
+    const auto kind = parse_name<TensorKind>("kind of tensor", tensor_kind_names, name);
+    if (schema_version > 1) return kind;
+    if (kind == TensorKind::weight) return TensorKind::weight_gradient;
+    return kind == TensorKind::activation ? TensorKind::activation_gradient : kind;
+}
 
 std::string layer_of(std::string_view tensor) {
     if (tensor.ends_with(".grad")) tensor.remove_suffix(5);

@@ -3,11 +3,25 @@
 
 #include <ampscope/sim/io/tensor_file.h>
 
+#include <array>
+#include <string_view>
+
 namespace amp {
 
-/// What a tensor is the gradient of. Weight gradients and activation gradients differ in range by orders of magnitude.
-enum class GradientKind : std::uint8_t { weight, activation };
-std::string_view name_of(GradientKind kind);
+/// What a recorded tensor is. They differ in range by orders of magnitude, and only gradients contain a loss scale.
+/// `state` is what an optimizer keeps beside the weights, such as Adam's moments.
+enum class TensorKind : std::uint8_t { weight, weight_gradient, activation, activation_gradient, state };
+inline constexpr std::array<std::string_view, 5> tensor_kind_names = {"weight", "weight_gradient", "activation",
+                                                                      "activation_gradient", "state"};
+std::string_view name_of(TensorKind kind);
+
+constexpr bool is_gradient(TensorKind kind) {
+    return kind == TensorKind::weight_gradient || kind == TensorKind::activation_gradient;
+}
+
+/// The kind that a file of a schema version calls `name`. In version 1, which recorded only gradients, "weight" and
+/// "activation" are the gradients of these. Throws std::invalid_argument for a name that is not in the table.
+TensorKind parse_kind(std::string_view name, std::int64_t schema_version);
 
 struct RecordedTensor {
     std::filesystem::path file{};
@@ -15,8 +29,8 @@ struct RecordedTensor {
     TensorEntry entry{};
     std::string layer{}; ///< name without its parameter suffix: "h.0" for "h.0.weight.grad"
     std::optional<std::int64_t> step{};
-    GradientKind kind = GradientKind::weight;
-    double recorded_scale = 1; ///< loss scale by which the stored values are still multiplied
+    TensorKind kind = TensorKind::weight_gradient;
+    double recorded_scale = 1; ///< loss scale by which the stored values are still multiplied; 1 unless a gradient
 };
 
 struct Recording {
@@ -29,8 +43,9 @@ struct Recording {
 /// so that sums over them do not depend on that. Of a run folder (one with run.json) only gradients/ is read; raw files
 /// (.bin, .raw) in folders are read only if options.dtype is given.
 /// Step: metadata "step", else the number that ends the file's name (step_000100, grads-7). Kind: metadata "kinds" (a
-/// JSON object: tensor -> weight | activation), else activation for names ending in ".out.grad". Scale: metadata
-/// "loss_scale", else 1.
+/// JSON object: tensor -> a name of tensor_kind_names), which is read as of the version in metadata "schema_version",
+/// or of version 1 without it; a tensor that it does not name is an activation gradient if its name ends in ".out.grad",
+/// else a weight gradient. Scale of gradients: metadata "loss_scale", else 1.
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one; under two different stated scales both are listed. Files that cannot be read become errors; the rest is
 /// still listed.

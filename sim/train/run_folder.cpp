@@ -190,7 +190,8 @@ RunFolder::RunFolder(fs::path path, const Json& configuration, bool resume)
     if (const std::string where = difference(read_json_object(path_ / layout::configuration), configuration);
         !where.empty())
         throw FileError(path_ / layout::configuration,
-                        where + " differs from this run's: resume with the options it began with");
+                        fmt::format("{} differs from this run's: resume with the {} it began with", where,
+                                    where.ends_with("version") ? "program" : "options"));
 }
 
 bool RunFolder::ended() const {
@@ -249,15 +250,18 @@ void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step)
     Json kinds = Json::object();
     for (const ParameterTensors& p : trainer.training().parameters) {
         tensors.emplace_back(trainer.backend().info(p.weight).name + ".grad", p.gradient);
-        kinds[tensors.back().first] = "weight";
+        kinds[tensors.back().first] = name_of(TensorKind::weight_gradient);
     }
     for (const auto& [name, id] : trainer.training().watched_gradients) {
         tensors.emplace_back(name, id);
-        kinds[name] = "activation";
+        kinds[name] = name_of(TensorKind::activation_gradient);
     }
     const std::string scale = fmt::format("{}", step.scale);
     write_tensors(path_ / layout::gradients / step_file(step.step), trainer, tensors,
-                  {{"step", std::to_string(step.step)}, {"loss_scale", scale}, {"kinds", kinds.dump()}});
+                  {{"schema_version", std::to_string(layout::schema_version)},
+                   {"step", std::to_string(step.step)},
+                   {"loss_scale", scale},
+                   {"kinds", kinds.dump()}});
     for (const auto& [name, id] : tensors) {
         MagnitudeCounter counter(DType::f32);
         const auto bytes = std::as_bytes(trainer.backend()[id]);
@@ -266,7 +270,7 @@ void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step)
         histograms_->append(
             histogram_line({.step = step.step,
                             .tensor = name,
-                            .kind = kinds[name] == "weight" ? GradientKind::weight : GradientKind::activation,
+                            .kind = parse_kind(kinds[name].get<std::string>(), layout::schema_version),
                             .format = std::string(trainer.backend().info(id).format.name),
                             .scale = step.scale,
                             .magnitudes = counter.statistics().histogram}));
@@ -386,7 +390,9 @@ Json metrics_of(const StepResult& s) {
          {"skipped", s.verdict != ScalerVerdict::step},
          {"grad_norm", finite_or_null(s.gradient_norm)},
          {"lr", s.learning_rate},
-         {"amax", {{"weight", s.amax_weight}, {"activation", s.amax_activation}}},
+         {"amax",
+          {{name_of(TensorKind::weight_gradient), s.amax_weight},
+           {name_of(TensorKind::activation_gradient), s.amax_activation}}},
          {"updates", {{"lost", s.updates.lost}, {"changed", s.updates.changed}, {"nonfinite", s.updates.nonfinite}}}});
     return line;
 }

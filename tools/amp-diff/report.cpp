@@ -285,7 +285,7 @@ std::string html_report(const DiffFindings& findings, const DiffToolOptions& opt
 }
 
 std::string json_report(const DiffFindings& findings, const DiffToolOptions& options) {
-    Json json = {{"schema_version", 1},
+    Json json = {{"schema_version", 2},
                  {"tool", "amp-diff"},
                  {"version", AMPSCOPE_VERSION},
                  {"a", printable(options.a.string())},

@@ -121,7 +121,7 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
 } // namespace
 
 std::string json_report(const Report& report, const ReportOptions& options) {
-    Json json = {{"schema_version", 2},
+    Json json = {{"schema_version", 3},
                  {"tool", "amp-report"},
                  {"version", AMPSCOPE_VERSION},
                  {"command", options.command},
