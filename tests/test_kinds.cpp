@@ -25,8 +25,8 @@ namespace {
 /// Recorded by the last version that wrote schema version 1:
 /// amp-train --model mlp --width 4 --depth 2 --steps 3 --precision fp32,amp-fp16 --record v1 --record-every 2
 ///     --record-state --seed 1; the report by amp-histogram v1/amp-fp16 --format fp16,e5m2 --step 2 --json -
-const fs::path version_1 = fs::path(AMPSCOPE_TEST_DATA) / "run_v1", report_1 = fs::path(AMPSCOPE_TEST_DATA) /
-                                                                                 "run_v1_report.json";
+const fs::path version_1 = fs::path(AMPSCOPE_TEST_DATA) / "run_v1",
+               report_1 = fs::path(AMPSCOPE_TEST_DATA) / "run_v1_report.json";
 
 HistogramOptions asked(std::initializer_list<const char*> formats = {"fp16", "e4m3"}) {
     HistogramOptions options;
@@ -44,7 +44,8 @@ std::map<std::string, std::uint64_t> by_kind(const Tensors& tensors) {
 std::vector<RecordedMagnitudes> lines_of(const fs::path& log) {
     std::vector<RecordedMagnitudes> lines;
     std::vector<std::string> warnings;
-    read_histogram_log(log, [&](const RecordedMagnitudes& line) { lines.push_back(line); }, warnings);
+    read_histogram_log(
+        log, [&](const RecordedMagnitudes& line) { lines.push_back(line); }, warnings);
     CHECK(warnings.empty());
     return lines;
 }
@@ -56,8 +57,9 @@ std::map<std::string, std::string> stating(const std::string& kinds, const std::
     return metadata;
 }
 
-constexpr const char* five = R"({"w":"weight","w.grad":"weight_gradient","a":"activation","a.grad":"activation_gradient",)"
-                             R"("w.m":"state"})";
+constexpr const char* five =
+    R"({"w":"weight","w.grad":"weight_gradient","a":"activation","a.grad":"activation_gradient",)"
+    R"("w.m":"state"})";
 
 /// Numbers over `binades` binades below 2^top, zeros among them.
 std::vector<float> numbers(int top, int binades, int seed) {
@@ -71,8 +73,11 @@ std::vector<float> numbers(int top, int binades, int seed) {
 /// Tensors of all kinds in one file, gradients under a loss scale of 2^10.
 struct AllKinds {
     Scratch scratch;
-    NamedValues tensors = {{"w", numbers(-1, 6, 1)},        {"w.grad", numbers(5, 40, 2)}, {"a", numbers(18, 20, 3)},
-                           {"a.grad", numbers(-3, 30, 4)}, {"w.m", numbers(-20, 10, 5)}};
+    NamedValues tensors = {{"w", numbers(-1, 6, 1)},
+                           {"w.grad", numbers(5, 40, 2)},
+                           {"a", numbers(18, 20, 3)},
+                           {"a.grad", numbers(-3, 30, 4)},
+                           {"w.m", numbers(-20, 10, 5)}};
     fs::path file = save(scratch / "all/x.safetensors", tensors, stating(five, "2", "1024"));
 
     [[nodiscard]] const std::vector<float>& values(const std::string& name) const {
@@ -82,8 +87,8 @@ struct AllKinds {
 
 /// The fit of one tensor, by a search over scales in which every element is counted.
 FormatFit searched(const std::vector<float>& values, const std::string& format, double limit) {
-    const auto nonzero = static_cast<double>(
-        std::ranges::count_if(values, [](float x) { return x != 0 && std::isfinite(x); }));
+    const auto nonzero =
+        static_cast<double>(std::ranges::count_if(values, [](float x) { return x != 0 && std::isfinite(x); }));
     if (nonzero == 0) return {};
     int own = 200;
     while (count(values, format, std::ldexp(1.0, own)).overflow > 0) --own;
@@ -95,7 +100,7 @@ FormatFit searched(const std::vector<float>& values, const std::string& format, 
     const auto holds = [&](int k) {
         return counts(k).overflow == 0 && static_cast<double>(counts(k).underflow) < limit * nonzero;
     };
-    return {1, counts(0).overflow > 0 ? 1U : 0U, holds(0) ? 1U : 0U, holds(own) ? 1U : 0U, counts(0), counts(own), own,
+    return {1,  counts(0).overflow > 0 ? 1U : 0U, holds(0) ? 1U : 0U, holds(own) ? 1U : 0U, counts(0), counts(own), own,
             own};
 }
 
@@ -105,8 +110,9 @@ TEST_CASE("in a run of schema version 1 weight and activation mean their gradien
     CHECK(read_file(version_1 / "run.json").find("\"schema_version\": 1,") != std::string::npos);
     const Recording found = find_tensors({version_1}, {}, {.state = true});
     CHECK(found.errors.empty());
-    CHECK(by_kind(found.tensors) == std::map<std::string, std::uint64_t>{
-                                        {"weight_gradient", 12}, {"activation_gradient", 6}, {"weight", 12}, {"state", 24}});
+    CHECK(by_kind(found.tensors) ==
+          std::map<std::string, std::uint64_t>{
+              {"weight_gradient", 12}, {"activation_gradient", 6}, {"weight", 12}, {"state", 24}});
     for (const RecordedTensor& t : found.tensors) {
         CHECK(is_gradient(t.kind) == t.entry.name.ends_with(".grad"));
         CHECK((t.kind == TensorKind::activation_gradient) == t.entry.name.ends_with(".out.grad"));
@@ -166,15 +172,15 @@ TEST_CASE("files and lines state their kinds and the version that these names ar
     }
     std::string log;
     for (const auto& [name, kind] : kinds)
-        log += histogram_line({.tensor = name, .kind = kind, .format = "fp32", .magnitudes = {.zero = 1}}).dump() + "\n";
+        log +=
+            histogram_line({.tensor = name, .kind = kind, .format = "fp32", .magnitudes = {.zero = 1}}).dump() + "\n";
     const auto lines = lines_of(write_file(all.scratch / "log.jsonl", log));
     REQUIRE(lines.size() == 5);
     for (const RecordedMagnitudes& line : lines) CHECK(line.kind == kinds.at(line.tensor));
     // The same names in version 1, which a file or line without a version is of.
     for (const std::string version : {"", "1"}) {
-        const Recording old = find_tensors(
-            {save(all.scratch / "old.safetensors", {{"w", {1}}, {"a", {1}}},
-                  stating(R"({"w":"weight","a":"activation"})", version, "8"))});
+        const Recording old = find_tensors({save(all.scratch / "old.safetensors", {{"w", {1}}, {"a", {1}}},
+                                                 stating(R"({"w":"weight","a":"activation"})", version, "8"))});
         CHECK(by_kind(old.tensors) ==
               std::map<std::string, std::uint64_t>{{"weight_gradient", 1}, {"activation_gradient", 1}});
         for (const RecordedTensor& t : old.tensors) CHECK(t.recorded_scale == 8);
@@ -234,10 +240,10 @@ TEST_CASE("kinds are selected, counted and grouped apart, and only gradients are
 
 TEST_CASE("how formats hold weights and activations, by a search over scales and a count of every element") {
     const Scratch scratch;
-    const NamedValues tensors = {{"narrow", numbers(3, 5, 1)},    {"high", numbers(40, 8, 2)},
-                                 {"wide", numbers(2, 60, 3)},     {"edge", {464, 448, 1, 0x1p-10F}},
-                                 {"above", {0x1.d00002p8F, 1}},   {"nothing", {0, -0.0F, std::nanf(""), HUGE_VALF}},
-                                 {"tiny", numbers(-90, 12, 4)},   {"fp16_edge", {65519, 2}},
+    const NamedValues tensors = {{"narrow", numbers(3, 5, 1)},      {"high", numbers(40, 8, 2)},
+                                 {"wide", numbers(2, 60, 3)},       {"edge", {464, 448, 1, 0x1p-10F}},
+                                 {"above", {0x1.d00002p8F, 1}},     {"nothing", {0, -0.0F, std::nanf(""), HUGE_VALF}},
+                                 {"tiny", numbers(-90, 12, 4)},     {"fp16_edge", {65519, 2}},
                                  {"fp16_above", {65520, 0x1p-24F}}, {"one", {0x1p-25F}}};
     std::string kinds;
     for (const auto& [name, values] : tensors) kinds += (kinds.empty() ? "{\"" : ",\"") + name + "\":\"activation\"";
@@ -269,27 +275,30 @@ TEST_CASE("a sentence for each format and kind") {
     const std::vector<float> residual = {120000, -70000, 3, 1}, small = {0.5F, 0x1p-12F, 0.25F, 1};
     std::vector<float> wide = {240};
     for (int i = 1; i < 20; ++i) wide.push_back(std::ldexp(1.0F, -i));
-    save(scratch / "a.safetensors", {{"h.0.out", residual}, {"h.1.out", {1, 2}}, {"s.weight", small}, {"w.weight", wide}},
+    save(scratch / "a.safetensors",
+         {{"h.0.out", residual}, {"h.1.out", {1, 2}}, {"s.weight", small}, {"w.weight", wide}},
          stating(R"({"h.0.out":"activation","h.1.out":"activation","s.weight":"weight","w.weight":"weight"})"));
     HistogramOptions options = asked();
     options.kinds = {TensorKind::weight, TensorKind::activation};
     const HistogramFindings found = histogram_findings({scratch.folder()}, options);
     REQUIRE(found.kinds.size() == 2);
-    CHECK(found.kinds[0].advice ==
-          std::vector<std::string>{
-              "FP16, weights: nothing becomes zero or overflows in a cast without a scale; no scale needed.",
-              "E4M3, weights: 45.8 % of non-zero weights become zero in a cast without a scale; with a scale for each "
-              "tensor, the largest power of two without overflow (1 ... 2^8), 41.7 % become zero, 0.1 % or more in 1 of "
-              "2 tensors, most of them in w.weight: these need a scale for each block of elements, or a format of larger "
-              "range."});
-    CHECK(found.kinds[1].advice ==
-          std::vector<std::string>{
-              "FP16, activations: 33.3 % of non-zero activations overflow in a cast without a scale (1 of 2 tensors "
-              "beyond 65504, h.0.out furthest: 1.2e+05); a loss scale cannot help activations: keep them in a format of "
-              "larger range.",
-              "E4M3, activations: 33.3 % of non-zero activations overflow in a cast without a scale (1 of 2 tensors "
-              "beyond 448, h.0.out furthest: 1.2e+05); with a scale for each tensor, the largest power of two without "
-              "overflow (2^-8 ... 2^7), 0 % become zero, under 0.1 % in every tensor: a scale per tensor suffices."});
+    CHECK(
+        found.kinds[0].advice ==
+        std::vector<std::string>{
+            "FP16, weights: nothing becomes zero or overflows in a cast without a scale; no scale needed.",
+            "E4M3, weights: 45.8 % of non-zero weights become zero in a cast without a scale; with a scale for each "
+            "tensor, the largest power of two without overflow (1 ... 2^8), 41.7 % become zero, 0.1 % or more in 1 of "
+            "2 tensors, most of them in w.weight: these need a scale for each block of elements, or a format of larger "
+            "range."});
+    CHECK(
+        found.kinds[1].advice ==
+        std::vector<std::string>{
+            "FP16, activations: 33.3 % of non-zero activations overflow in a cast without a scale (1 of 2 tensors "
+            "beyond 65504, h.0.out furthest: 1.2e+05); a loss scale cannot help activations: keep them in a format of "
+            "larger range.",
+            "E4M3, activations: 33.3 % of non-zero activations overflow in a cast without a scale (1 of 2 tensors "
+            "beyond 448, h.0.out furthest: 1.2e+05); with a scale for each tensor, the largest power of two without "
+            "overflow (2^-8 ... 2^7), 0 % become zero, under 0.1 % in every tensor: a scale per tensor suffices."});
 }
 
 TEST_CASE("a run that recorded only histograms is counted as its tensors would be") {

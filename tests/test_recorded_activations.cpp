@@ -19,8 +19,9 @@ using namespace amp::test;
 namespace {
 
 const Tool train{AMP_TRAIN}, histogram{AMP_HISTOGRAM}, report{AMP_REPORT};
-const std::string small = "--model mlp --activation relu --width 6 --depth 3 --batch 8 --threads 1 --seed 3 --record-every 2 "
-                          "--precision fp32,amp-fp16,fp8-current --steps 5 ";
+const std::string small =
+    "--model mlp --activation relu --width 6 --depth 3 --batch 8 --threads 1 --seed 3 --record-every 2 "
+    "--precision fp32,amp-fp16,fp8-current --steps 5 ";
 
 /// Runs that differ only in what they record.
 struct Runs {
@@ -58,8 +59,8 @@ Recorded tensors_of(const fs::path& path) {
                 std::uint16_t code = 0;
                 std::memcpy(&code, bytes.data() + 2 * j, 2);
                 const int e = code >> 10 & 31, m = code & 1023;
-                const float magnitude = e == 0 ? std::ldexp(static_cast<float>(m), -24)
-                                               : std::ldexp(static_cast<float>(1024 + m), e - 25);
+                const float magnitude =
+                    e == 0 ? std::ldexp(static_cast<float>(m), -24) : std::ldexp(static_cast<float>(1024 + m), e - 25);
                 values.push_back((code & 0x8000) != 0 ? -magnitude : magnitude);
             }
         }
@@ -98,7 +99,8 @@ TEST_CASE("recorded outputs are what the recorded weights make of the layer befo
         for (const char* name : {"h.0.weight", "h.1.weight", "h.1.bias", "head.weight"})
             CHECK(r.values.at(name) == state.values.at(name)); // before the step
         const auto made_of = [&](const std::string& before, const std::string& name, bool relu) {
-            return layer(r.values.at(before + ".out"), r.values.at(name + ".weight"), r.values.at(name + ".bias"), relu);
+            return layer(r.values.at(before + ".out"), r.values.at(name + ".weight"), r.values.at(name + ".bias"),
+                         relu);
         };
         CHECK(made_of("h.0", "h.1", true) == r.values.at("h.1.out"));
         CHECK(made_of("h.1", "h.2", true) == r.values.at("h.2.out"));
@@ -187,7 +189,8 @@ TEST_CASE("nothing else of a run changes, and no question about gradients has an
         }
         CHECK(p.advice == q.advice);
     }
-    const ComparisonFindings plain = comparison_findings({runs.plain}, {}), forward = comparison_findings({runs.forward}, {});
+    const ComparisonFindings plain = comparison_findings({runs.plain}, {}),
+                             forward = comparison_findings({runs.forward}, {});
     CHECK(plain.verdict == forward.verdict);
     for (std::size_t i = 0; i < plain.runs.size(); ++i) {
         CHECK(plain.runs[i].magnitudes == forward.runs[i].magnitudes);
@@ -207,7 +210,8 @@ TEST_CASE("a report judges weights, activations and gradients apart, by the fits
         {"gradients", "weight_gradient,activation_gradient"}, {"weights", "weight"}, {"activations", "activation"}};
     for (const nlohmann::json& kind : kinds) {
         const std::string name = kind["name"];
-        const nlohmann::json of_tensors = histogram.json(run.string() + " --format fp16,e4m3,e5m2 --kind " + kinds_of.at(name));
+        const nlohmann::json of_tensors =
+            histogram.json(run.string() + " --format fp16,e4m3,e5m2 --kind " + kinds_of.at(name));
         for (const auto& [format, fit] : kind["formats"].items()) {
             CHECK(format == (name == "gradients" ? "e5m2" : format == "fp16" ? "fp16" : "e4m3"));
             const nlohmann::json& at_one = of_tensors["total"]["formats"][format]["scales"][0];
@@ -242,5 +246,6 @@ TEST_CASE("a resumed run records the bytes of one that nobody interrupted") {
         ++compared;
     }
     CHECK(compared == 8); // four files of tensors, two logs, run.json and result.json
-    train.check_error(options + "--steps 12 --resume --record " + parts.string() + " --record-state", 1, {"/recording"});
+    train.check_error(options + "--steps 12 --resume --record " + parts.string() + " --record-state", 1,
+                      {"/recording"});
 }

@@ -36,9 +36,9 @@ std::string scaled_fit_text(const detail::FitFacts& f) {
     const std::string scales = fit.least_scale == fit.most_scale
                                    ? power_of_two(fit.least_scale)
                                    : power_of_two(fit.least_scale) + " ... " + power_of_two(fit.most_scale);
-    const std::string start = fmt::format(
-        "with a scale for each tensor, the largest power of two without overflow ({}), {}{} become zero", scales,
-        f.random ? "up to " : "", percent(fit.scaled.underflow, f.nonzero));
+    const std::string start =
+        fmt::format("with a scale for each tensor, the largest power of two without overflow ({}), {}{} become zero",
+                    scales, f.random ? "up to " : "", percent(fit.scaled.underflow, f.nonzero));
     const std::string limit = fmt::format("{:g} %", 100 * f.limit);
     if (fit.held_scaled == fit.tensors)
         return fmt::format("{}, under {} in every tensor: a scale per tensor suffices", start, limit);
@@ -53,10 +53,12 @@ std::string scaled_fit_text(const detail::FitFacts& f) {
 std::string detail::fit_advice(const FitFacts& f) {
     constexpr int narrow = 8; // bits of the formats that are used with scales of their own
     const std::string start = fmt::format("{}, {}: ", upper_case(f.format.name), f.group);
-    if (f.nonzero == 0) return start + fmt::format("none of the {} is finite and not zero; every format will do.", f.noun);
+    if (f.nonzero == 0)
+        return start + fmt::format("none of the {} is finite and not zero; every format will do.", f.noun);
     std::string text = start + unscaled_fit_text(f);
     if (f.fit.held == f.fit.tensors)
-        return text + (f.fit.unscaled.underflow > 0 ? fmt::format(", under {:g} % in every tensor", 100 * f.limit) : "") +
+        return text +
+               (f.fit.unscaled.underflow > 0 ? fmt::format(", under {:g} % in every tensor", 100 * f.limit) : "") +
                "; no scale needed.";
     if (f.format.bits() <= narrow) return text + "; " + scaled_fit_text(f) + ".";
     if (f.fit.unscaled.overflow == 0) text += fmt::format(", most of them in {}", clipped(f.worst, name_width));

@@ -111,9 +111,9 @@ struct RecordedRun {
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
-    std::vector<KindRecord> kinds; ///< only if weights or activations were recorded; in the order of kind_groups
-    std::vector<std::string> formats;                  ///< formats of casts under a scale, in order of appearance
-    std::vector<std::vector<ScaledCasts>> scaled;      ///< counts by index in `formats` and column
+    std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups
+    std::vector<std::string> formats; ///< formats of casts under a scale, in order of appearance
+    std::vector<std::vector<ScaledCasts>> scaled; ///< counts by index in `formats` and column
     std::vector<ScaledTensor> scaled_tensors;
     std::vector<RecordedDeparture> departures; ///< one of each kind; none where no reference ran beside it
     std::vector<SourceFile> files;
