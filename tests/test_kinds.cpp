@@ -298,7 +298,7 @@ TEST_CASE("a sentence for each format and kind") {
             "larger range.",
             "E4M3, activations: 33.3 % of non-zero activations overflow in a cast without a scale (1 of 2 tensors "
             "beyond 448, h.0.out furthest: 1.2e+05); with a scale for each tensor, the largest power of two without "
-            "overflow (2^-8 ... 2^7), 0 % become zero, under 0.1 % in every tensor: a scale per tensor suffices."});
+            "overflow (2^-9 ... 2^7), nothing becomes zero: a scale per tensor suffices."});
 }
 
 TEST_CASE("a run that recorded only histograms is counted as its tensors would be") {
