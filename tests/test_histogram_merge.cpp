@@ -69,11 +69,13 @@ TEST_CASE("lies are named, with the tensor that holds them") {
     };
     const std::vector<Change> changes{
         {"{", "", "byte 16: the JSON is broken here"},
-        {"\"tool\"", "\"fool\"", "cannot merge: it is no report of amp-histogram with schema version 1"},
-        {"\"schema_version\":1", "\"schema_version\":2", "it is no report of amp-histogram with schema version 1"},
+        {"\"tool\"", "\"fool\"", "cannot merge: it is no report of amp-histogram with a schema version from 1 to 2"},
+        {"\"schema_version\":2", "\"schema_version\":3", "it is no report of amp-histogram with a schema version from"},
         {"\"schema_version\"", "\"schema\"", "cannot merge: key 'schema_version' not found"},
         {"\"nearest_even\"", "\"down\"", "it was counted with another --rounding"},
-        {"\"kind\":\"weight\"", "\"kind\":7", "tensors[0]: cannot merge: a tensor's kind is neither"},
+        {"\"kind\":\"weight_gradient\"", "\"kind\":7", "tensors[0]: cannot merge: type must be string"},
+        {"\"kind\":\"weight_gradient\"", "\"kind\":\"bias\"",
+         "tensors[0]: cannot merge: unknown kind of tensor 'bias'"},
         {"\"zero\":", "\"zero\":-", "tensors[0]: cannot merge: expected a whole number, got -1"},
         {"\"zero\":", "\"zero\":0.5e", "tensors[0]: cannot merge: expected a whole number, got 5.0"},
         {"\"nan\":", "\"nan\":1", "its state and its count differ"},

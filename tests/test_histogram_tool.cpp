@@ -112,7 +112,7 @@ TEST_CASE("counts equal a brute-force cast of every element") {
         const Outcome outcome = run(sample(file) + " --json - --scale 2^10,3.5,2^24");
         REQUIRE(outcome.code == 0);
         const json report = json::parse(outcome.out);
-        CHECK(report["schema_version"] == 1);
+        CHECK(report["schema_version"] == 2);
         CHECK(report["tensors"].size() == tensors.size());
         for (const json& tensor : report["tensors"]) {
             const std::vector<float>& values = tensors.at(tensor["name"]);

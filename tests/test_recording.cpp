@@ -52,7 +52,8 @@ TEST_CASE("kind, scale and layer") {
     REQUIRE(found.tensors.size() == 3);
     for (const RecordedTensor& tensor : found.tensors) {
         CHECK(tensor.recorded_scale == 1024);
-        CHECK(tensor.kind == (tensor.entry.name == "c1.weight.grad" ? GradientKind::weight : GradientKind::activation));
+        CHECK(tensor.kind ==
+              (tensor.entry.name == "c1.weight.grad" ? TensorKind::weight_gradient : TensorKind::activation_gradient));
         CHECK(tensor.layer == (tensor.entry.name == "odd" ? "odd" : "c1"));
     }
     CHECK(find_tensors({record(scratch / "b.safetensors", {"w"})}).tensors.at(0).recorded_scale == 1);
@@ -224,7 +225,7 @@ TEST_CASE("the real recordings" * doctest::test_suite("real_recordings")) {
     std::size_t elements = 0, activations = 0;
     for (const RecordedTensor& tensor : found.tensors) {
         elements += tensor.entry.count;
-        activations += tensor.kind == GradientKind::activation ? 1u : 0u;
+        activations += tensor.kind == TensorKind::activation_gradient ? 1u : 0u;
         CHECK(tensor.step.has_value());
         CHECK(tensor.file.extension() != ".pt"); // the same tensors came first as .npz or .safetensors
     }

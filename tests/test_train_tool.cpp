@@ -40,7 +40,7 @@ TEST_CASE("a table at the end, and where each run left FP32") {
 
 TEST_CASE("JSON tells all that the table does, and how to run it again") {
     const Json json = train.json("--model cnn --steps 12 --precision fp32,amp-bf16 --seed 3");
-    CHECK(json["schema_version"] == 1);
+    CHECK(json["schema_version"] == 2);
     REQUIRE(json["runs"].size() == 2);
     const Json& run = json["runs"][1];
     CHECK(run["precision"] == "amp-bf16");
@@ -115,7 +115,7 @@ TEST_CASE("a run folder holds the run, and amp-histogram reads it") {
     const Outcome o = train("--precision fp32,amp-fp16 --steps 21 --record-every 10 --record-state --record " + folder);
     REQUIRE(o.code == 0);
     const Json run = Json::parse(read_file(folder + "/amp-fp16/run.json"));
-    CHECK(run["schema_version"] == 1);
+    CHECK(run["schema_version"] == 2);
     CHECK(run["precision"]["name"] == "amp-fp16");
     CHECK(run["loss_scaler"]["name"] == "torch");
     CHECK(run["parameters"]["wte.weight"] == Json({33, 64}));

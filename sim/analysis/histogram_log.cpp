@@ -4,6 +4,7 @@
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_layout.h>
 
 #include <fmt/format.h>
 
@@ -29,16 +30,17 @@ std::uint64_t count_of(const Json& number) {
     return number.get<std::uint64_t>();
 }
 
-/// Parses a line of histograms.jsonl; throws for any other text.
+/// Parses a line of histograms.jsonl, which states the version of the names of kinds, or is of version 1; throws for
+/// any other text.
 RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& file) {
     const Json line = parse_json(text, file);
     if (!line.at("step").is_number_integer()) throw std::runtime_error("no step");
-    RecordedMagnitudes r{.step = line["step"],
-                         .tensor = line.at("tensor"),
-                         .kind = line.value("kind", "weight") == "activation" ? GradientKind::activation
-                                                                              : GradientKind::weight,
-                         .format = line.at("format"),
-                         .scale = line.at("loss_scale")};
+    RecordedMagnitudes r{
+        .step = line["step"],
+        .tensor = line.at("tensor"),
+        .kind = parse_kind(line.value("kind", "weight_gradient"), line.value("schema_version", std::int64_t{1})),
+        .format = line.at("format"),
+        .scale = line.at("loss_scale")};
     r.magnitudes.zero = count_of(line.at("zero"));
     r.magnitudes.nan = count_of(line.at("nan"));
     r.magnitudes.inf = count_of(line.at("inf"));
@@ -107,9 +109,10 @@ class Repeats {
 
 Json histogram_line(const RecordedMagnitudes& r) {
     const FloatEnvironment environment;
-    return {{"step", r.step},
+    return {{"schema_version", run_layout::schema_version},
+            {"step", r.step},
             {"tensor", r.tensor},
-            {"kind", r.kind == GradientKind::weight ? "weight" : "activation"},
+            {"kind", name_of(r.kind)},
             {"loss_scale", r.scale},
             {"format", r.format},
             {"count", r.magnitudes.count()},

@@ -17,7 +17,7 @@ namespace amp {
 struct RecordedMagnitudes {
     std::int64_t step = 0;
     std::string tensor;
-    GradientKind kind = GradientKind::weight;
+    TensorKind kind = TensorKind::weight_gradient;
     std::string format; ///< format that the gradient had or is stored in ("fp16"); empty if that is not a format
     double scale = 1;   ///< loss scale by which the recorded values are multiplied
     MagnitudeHistogram magnitudes{}; ///< histogram of the values as recorded

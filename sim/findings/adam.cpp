@@ -89,7 +89,7 @@ class Collector {
         std::vector<std::string> names;
         for (const RecordedTensor& t : recording.tensors) {
             const bool later = options_.step && t.step && *t.step > *options_.step;
-            if (t.kind != GradientKind::weight || later || !matches(options_.tensor, t.entry.name)) continue;
+            if (t.kind != TensorKind::weight_gradient || later || !matches(options_.tensor, t.entry.name)) continue;
             if (by_name[t.entry.name].empty()) names.push_back(t.entry.name);
             by_name[t.entry.name].push_back(&t);
         }

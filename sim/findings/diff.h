@@ -22,7 +22,7 @@ struct DiffOptions {
 struct PairedTensor {
     std::string name;                 ///< its name in A
     std::optional<std::int64_t> step; ///< its step in A; none if the file names no step
-    GradientKind kind = GradientKind::weight;
+    TensorKind kind = TensorKind::weight_gradient;
     std::string a_dtype, b_dtype;     ///< names of element types
     std::vector<std::uint64_t> shape; ///< shape in A
     TensorDiff diff;

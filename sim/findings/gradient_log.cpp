@@ -98,6 +98,7 @@ void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
 void read_histograms(const fs::path& folder, GradientLog& log, const Progress& progress) {
     std::map<std::int64_t, double> most;
     const auto add = [&](const RecordedMagnitudes& h) {
+        if (!is_gradient(h.kind)) return;
         const auto at = std::ranges::lower_bound(log.steps, h.step, {}, &GradientStep::step);
         if (at != log.steps.end() && at->step == h.step) add_histogram(*at, h, most[at->step], log);
     };
@@ -154,7 +155,8 @@ GradientLog read_recording(const fs::path& path, const GradientLogOptions& optio
     GradientLog log;
     log.name = path.string();
     log.recorded = "gradients in files";
-    const Recording recording = find_tensors({path});
+    Recording recording = find_tensors({path});
+    std::erase_if(recording.tensors, [](const RecordedTensor& t) { return !is_gradient(t.kind); });
     log.warnings = recording.warnings;
     log.errors = recording.errors;
     std::uint64_t bytes = 0;

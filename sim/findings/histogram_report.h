@@ -7,7 +7,8 @@
 
 namespace amp {
 
-inline constexpr int histogram_report_version = 1; ///< the reports' "schema_version"
+/// The reports' "schema_version". In version 1 the kinds "weight" and "activation" meant gradients of these.
+inline constexpr int histogram_report_version = 2;
 
 /// Adds to `json` what a report says about any entry (a tensor, a group or the total): counts, extremes, sums, its
 /// exact histogram and the counts of each format.

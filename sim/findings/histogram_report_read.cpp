@@ -125,9 +125,7 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
         if (!step.is_number_integer()) throw std::invalid_argument("its step is no whole number");
         entry.step = step.get<std::int64_t>();
     }
-    if (json.at("kind") != "activation" && json.at("kind") != "weight")
-        throw std::invalid_argument("a tensor's kind is neither weight nor activation");
-    entry.kind = json.at("kind") == "activation" ? GradientKind::activation : GradientKind::weight;
+    entry.kinds = {parse_kind(json.at("kind").get<std::string>(), histogram_report_version)};
     entry.dtype = json.at("dtype").get<std::string>();
     entry.shape = wholes(json.at("shape"));
     entry.recorded_scale = json.at("recorded_scale").get<double>();
@@ -142,7 +140,8 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
     const bool any = !m.histogram.rows.empty();
     if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
         throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
-    if (any ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
+    entry.measured = !any || !json.at("max").is_null();
+    if (any && entry.measured ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
         throw std::invalid_argument("a tensor's min_nonzero and max contradict its state");
     if (m.sums.absolute < 0 || m.sums.squares < 0) throw std::invalid_argument("a tensor's sums are negative");
     for (const auto& [format, result] : json.at("formats").items())
@@ -169,10 +168,15 @@ void check_counting(const Json& report, const HistogramOptions& options) {
             "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
 }
 
-void check_kind(const Json& report) {
-    if (!report.is_object() || !report.contains("tool") || report.at("tool") != "amp-histogram" ||
-        report.at("schema_version") != histogram_report_version)
-        throw std::invalid_argument("it is no report of amp-histogram with schema version 1");
+/// The version of a report's schema.
+std::int64_t version_of(const Json& report) {
+    if (report.is_object() && report.contains("tool") && report.at("tool") == "amp-histogram") {
+        const Json& version = report.at("schema_version");
+        for (std::int64_t known = 1; known <= histogram_report_version; ++known)
+            if (version == known) return known;
+    }
+    throw std::invalid_argument(
+        fmt::format("it is no report of amp-histogram with a schema version from 1 to {}", histogram_report_version));
 }
 
 } // namespace
@@ -193,9 +197,10 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
     };
     try {
         const Json report = read_json_elements(path, take);
-        check_kind(report);
+        const std::int64_t version = version_of(report);
         check_counting(report, options);
         if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
+        for (HistogramEntry& entry : entries) entry.kinds = {parse_kind(names_of(entry.kinds), version)};
         return entries;
     } catch (const FileError&) {
         throw;

@@ -9,7 +9,11 @@
 
 namespace amp::run_layout {
 
-inline constexpr std::int64_t schema_version = 1; ///< version of the layout of run.json and metrics.jsonl
+/// Version of what these files hold. In version 1 the kinds "weight" and "activation" meant gradients; version 2 names
+/// all kinds of io/recording.h. It is the first key of run.json, stands in every line of histograms.jsonl and in the
+/// metadata of files of tensors, so that each of them can be read on its own; where it is missing, it is 1. In
+/// metrics.jsonl the keys of "amax" tell the versions apart.
+inline constexpr std::int64_t schema_version = 2;
 
 inline constexpr const char *configuration = "run.json", *result = "result.json";
 inline constexpr const char *metrics = "metrics.jsonl", *histograms = "histograms.jsonl";

@@ -163,8 +163,10 @@ class Reader {
         if (const auto inf = number_in(line, found_inf_)) m.found_inf = *inf != 0;
         const auto nested = line.find(amax_);
         if (nested != line.end() && nested->is_object()) {
-            m.amax_weight = number_in(*nested, "weight");
-            m.amax_activation = number_in(*nested, "activation");
+            // In schema version 1 of run folders the gradients' kinds were called weight and activation.
+            const bool named = nested->contains("weight_gradient") || nested->contains("activation_gradient");
+            m.amax_weight = number_in(*nested, named ? "weight_gradient" : "weight");
+            m.amax_activation = number_in(*nested, named ? "activation_gradient" : "activation");
         } else {
             m.amax_weight = number_in(line, amax_);
         }

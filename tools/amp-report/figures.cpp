@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <unordered_map>
 
 namespace amp::report_tool {
@@ -29,7 +30,7 @@ std::vector<LayerRow> layers_of(const RecordedRun& run) {
     std::vector<LayerRow> rows;
     std::unordered_map<std::string, std::size_t> index;
     for (const TensorRecord& t : run.tensors) {
-        const std::string name = t.layer + (t.kind == GradientKind::activation ? ", activations" : ", weights");
+        const std::string name = t.layer + (t.kind == TensorKind::activation_gradient ? ", activations" : ", weights");
         const auto [found, is_new] = index.try_emplace(name, rows.size());
         if (is_new) rows.push_back({.name = name, .counts = {}, .zeroed = {}});
         LayerRow& row = rows[found->second];
@@ -63,8 +64,9 @@ std::string keep_worst(std::vector<LayerRow>& rows) {
     return fmt::format("; {} of {} rows, those with most", most_rows, all);
 }
 
-MagnitudeFigure magnitude_figure(const RecordedRun& run, GradientKind kind) {
-    MagnitudeFigure figure{.title = kind == GradientKind::weight ? "Gradients of weights" : "Gradients of activations",
+MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
+    MagnitudeFigure figure{.title = kind == TensorKind::weight_gradient ? "Gradients of weights"
+                                                                        : "Gradients of activations",
                            .exponents = {},
                            .formats = {}};
     for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
@@ -144,7 +146,7 @@ HeatFigure zeroed_figure(const RecordedRun& run, std::vector<LayerRow> rows, std
 
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run) {
     std::vector<FigureBlock> figures;
-    for (const GradientKind kind : {GradientKind::weight, GradientKind::activation})
+    for (const TensorKind kind : {TensorKind::weight_gradient, TensorKind::activation_gradient})
         if (MagnitudeFigure figure = magnitude_figure(run, kind); figure.count() > 0)
             figures.push_back({std::move(figure), ""});
     if (!figures.empty())
@@ -153,6 +155,25 @@ std::vector<FigureBlock> magnitude_figures(const RecordedRun& run) {
             "histogram k binades to the right.";
     figures.push_back({layer_figure(run), "Layers whose gradients lie left of a format's line need a loss scale there, "
                                           "or a scale of their own."});
+    return figures;
+}
+
+std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
+    std::vector<FigureBlock> figures;
+    for (const KindRecord& kind : run.kinds) {
+        if (kind.group->kinds == gradient_kinds) continue; // they have their own figures
+        const MagnitudeHistogram& all = kind.magnitudes;
+        MagnitudeFigure figure{.title = fmt::format("Magnitudes of {}", kind.group->name),
+                               .exponents = {},
+                               .zero = all.zero,
+                               .nan = all.nan,
+                               .inf = all.inf,
+                               .formats = {}};
+        for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
+        for (const auto& [exponent, row] : all.rows)
+            figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
+        figures.push_back({std::move(figure), ""});
+    }
     return figures;
 }
 

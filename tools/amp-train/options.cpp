@@ -317,6 +317,10 @@ void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
         ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);
+    app.add_flag("--record-activations", e.record_activations,
+                 "Record outputs of layers, and the weights, with the gradients")
+        ->needs(record)
+        ->group(group);
     app.add_flag("--record-state", e.record_state, "Record weights and optimizer state with the gradients")
         ->needs(record)
         ->group(group);

@@ -74,7 +74,7 @@ std::string line_of(const MagnitudeHistogram& h, std::int64_t step, const std::s
                     double loss_scale, const std::string& format) {
     return histogram_line({.step = step,
                            .tensor = tensor,
-                           .kind = kind == "weight" ? GradientKind::weight : GradientKind::activation,
+                           .kind = parse_kind(kind, run_layout::schema_version),
                            .format = format,
                            .scale = loss_scale,
                            .magnitudes = h})
@@ -91,7 +91,7 @@ nb::tuple read_lines(const std::string& path) {
             nb::dict line;
             line["step"] = r.step;
             line["tensor"] = r.tensor;
-            line["kind"] = r.kind == GradientKind::weight ? "weight" : "activation";
+            line["kind"] = std::string(name_of(r.kind));
             line["loss_scale"] = r.scale;
             line["format"] = r.format;
             line["histogram"] = r.magnitudes;
@@ -144,6 +144,8 @@ void bind_recording(nb::module_& m) {
     m.attr("dtypes") = types;
     const nb::object layout = nb::module_::import_("types").attr("SimpleNamespace")();
     layout.attr("schema_version") = run_layout::schema_version;
+    layout.attr("kinds") =
+        nb::tuple(nb::cast(std::vector<std::string>(tensor_kind_names.begin(), tensor_kind_names.end())));
     layout.attr("configuration") = run_layout::configuration;
     layout.attr("result") = run_layout::result;
     layout.attr("metrics") = run_layout::metrics;
