@@ -13,8 +13,8 @@ class KindRecords {
     explicit KindRecords(double limit) : limit_(limit) {}
     /// Adds a tensor of one step, without its loss scale.
     void add(TensorKind kind, const std::string& tensor, const MagnitudeHistogram& magnitudes);
-    /// What was added, with advice; nothing if it is only gradients.
-    [[nodiscard]] std::vector<KindRecord> records() const;
+    /// What was added, with advice; nothing if it is only gradients, whose magnitudes are these in all.
+    [[nodiscard]] std::vector<KindRecord> records(const MagnitudeHistogram& gradients) const;
 
   private:
     /// One tensor over its steps: a fit for each format of its kind, and the binade of its largest magnitude.
@@ -23,7 +23,7 @@ class KindRecords {
         int largest = -20'000;
     };
     struct Kind {
-        MagnitudeHistogram magnitudes;
+        MagnitudeHistogram magnitudes; ///< not of gradients
         std::map<std::string, Tensor> tensors;
     };
 
