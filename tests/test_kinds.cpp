@@ -246,8 +246,8 @@ TEST_CASE("kinds are selected, counted and grouped apart, and only gradients are
     save(all.scratch / "weights/x.safetensors", {{"w", {1}}}, stating(R"({"w":"weight"})"));
     const HistogramFindings nothing = histogram_findings({all.scratch / "weights"}, asked());
     REQUIRE(nothing.errors.size() == 1);
-    CHECK(nothing.errors[0].ends_with("weights: no tensor that --kind, --tensor and --step select (of other kinds it "
-                                      "holds weight)"));
+    CHECK(nothing.errors[0].ends_with(
+        "weights: no tensor that --kind, --tensor and --step select; of other kinds it holds weight"));
 
     options.by = Grouping::all;
     const HistogramFindings groups = histogram_findings({all.scratch / "all"}, options);
