@@ -6,6 +6,7 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/findings/adam.h>
 #include <ampscope/sim/findings/comparison.h>
+#include <ampscope/sim/findings/histogram.h>
 #include <ampscope/sim/findings/loss_scale.h>
 #include <ampscope/sim/io/recording.h>
 
@@ -110,8 +111,8 @@ TEST_CASE("recorded outputs are what the recorded weights make of the layer befo
     }
     // Under autocast in the format in which the output is kept: that of the product.
     const Recorded half = tensors_of(runs.forward / "amp-fp16/gradients/step_000002.safetensors");
-    CHECK(half.dtypes.at("h.1.out") == "fp16");
-    CHECK(half.dtypes.at("h.1.weight") == "fp32"); // the master weight
+    CHECK(half.dtypes.at("h.1.out") == "F16");
+    CHECK(half.dtypes.at("h.1.weight") == "F32"); // the master weight
 }
 
 TEST_CASE("metadata and histograms state the kinds; only gradients contain the loss scale") {
@@ -248,4 +249,10 @@ TEST_CASE("a resumed run records the bytes of one that nobody interrupted") {
     CHECK(compared == 8); // four files of tensors, two logs, run.json and result.json
     train.check_error(options + "--steps 12 --resume --record " + parts.string() + " --record-state", 1,
                       {"/recording"});
+    fs::create_directories(scratch / "old");
+    fs::copy(fs::path(AMPSCOPE_TEST_DATA) / "run_v1", scratch / "old/amp-fp16", fs::copy_options::recursive);
+    train.check_error("--model mlp --width 4 --depth 2 --steps 5 --precision amp-fp16 --record-every 2 --record-state "
+                      "--seed 1 --resume --record " +
+                          (scratch / "old").string(),
+                      1, {"/schema_version differs from this run's: resume with the program it began with"});
 }
