@@ -199,28 +199,40 @@ def record_deepgemm():
         line(rule, "e4m3", (800, 130), (1, 32), 7, scales, data)
 
 
-def record_deepseek():
-    """DeepSeek-V3's kernel. The interpreter divides as IEEE 754 does, which GPUs need not; its own cast to FP8 loses
-    carries, so that the kernel stores quotients in FP32, and torch casts them."""
+def deepseek_kernel(folder):
+    """The kernel, from a file of its own, since triton reads a kernel's source."""
     text = (DEEPSEEK / "inference/kernel.py").read_text()
     kernel = next(ast.get_source_segment(text, node) for node in ast.parse(text).body
                   if getattr(node, "name", "") == "act_quant_kernel")
-    with tempfile.TemporaryDirectory() as folder:  # triton reads a kernel's source
-        (pathlib.Path(folder) / "act_quant.py").write_text(
-            f"import triton\nimport triton.language as tl\n\n\n@triton.jit\n{kernel}\n")
-        sys.path.insert(0, folder)
-        act_quant_kernel = __import__("act_quant").act_quant_kernel
-        shape, seed = (160, 640), 8
-        for rule, scale_format in (("deepseek", None), ("deepseek-pow2", "ue8m0")):
-            quotients, scales = torch.empty(shape), torch.empty(shape[0], shape[1] // 128)
-            act_quant_kernel[(scales.numel(),)](numbers(*shape, 1, 128, seed), quotients, scales, BLOCK_SIZE=128,
-                                                scale_fmt=scale_format)
-            line(rule, "e4m3", shape, (1, 128), seed, scales, quotients.to(ELEMENTS["e4m3"]))
+    (pathlib.Path(folder) / "act_quant.py").write_text(
+        f"import triton\nimport triton.language as tl\n\n\n@triton.jit\n{kernel}\n")
+    sys.path.insert(0, folder)
+    return __import__("act_quant").act_quant_kernel
+
+
+FOLDER = tempfile.TemporaryDirectory()
+act_quant_kernel = deepseek_kernel(FOLDER.name)
+
+
+def deepseek(x, scale_format):
+    """DeepSeek-V3's cast. The interpreter divides as IEEE 754 does, which GPUs need not; its own cast to FP8 loses
+    carries, so that the kernel stores quotients in FP32, and torch casts them."""
+    quotients, scales = torch.empty(x.shape), torch.empty(x.shape[0], x.shape[1] // 128)
+    act_quant_kernel[(scales.numel(),)](x, quotients, scales, BLOCK_SIZE=128, scale_fmt=scale_format)
+    return quotients.to(ELEMENTS["e4m3"]), scales
+
+
+def record_deepseek():
+    shape, seed = (160, 640), 8
+    for rule, scale_format in (("deepseek", None), ("deepseek-pow2", "ue8m0")):
+        data, scales = deepseek(numbers(*shape, 1, 128, seed), scale_format)
+        line(rule, "e4m3", shape, (1, 128), seed, scales, data)
 
 
 SPECIAL = [[1, -3, 0.5, 0], [0, -0.0, 0, 0], [torch.inf, 1, -3, 0], [torch.nan, 1, -3, 0], [-torch.inf, torch.nan, 1, 0],
            [2**-149, 0, 0, 0], [2**-126, -(2**-127), 2**-149, 0], [1e-36, 1e-37, 0, 0], [3.4028234e38, 1, -1e38, 0],
-           [1e-4, 1e-5, -1e-7, 0]]
+           [1e-4, 1e-5, -1e-7, 0],
+           [3, *(float.fromhex(x) for x in ("0x1.724924p-13", "0x1.a92492p-13", "0x1.724924p-12"))]]  # x / d is no x * (1 / d)
 
 
 def record_special():
@@ -236,7 +248,8 @@ def record_special():
 
     casts = {"te": lambda x: per_tensor.ref_per_tensor_cs_cast(x, ELEMENTS["e4m3"]), "te-pow2": te_pow2, "mx-te": te_mx,
              "deepgemm": lambda x: deepgemm.per_token_cast_to_fp8(x, False),
-             "deepgemm-pow2": lambda x: deepgemm.per_token_cast_to_fp8(x, True)}
+             "deepgemm-pow2": lambda x: deepgemm.per_token_cast_to_fp8(x, True),
+             "deepseek": lambda x: deepseek(x, None), "deepseek-pow2": lambda x: deepseek(x, "ue8m0")}
     for rule, cast in casts.items():
         for row in SPECIAL:
             x = torch.zeros(1, 128)
