@@ -246,8 +246,8 @@ TEST_CASE("the order of a scaled product: cuBLAS' is ours where scales are power
 
 TEST_CASE("zeros, infinities, NaN, the smallest and the largest numbers: what the references give, and where kernels "
           "differ") {
-    // In blocks with an infinity or NaN, TE's Python is not its kernels, which are what we follow: a scale of 1 where amax
-    // is infinite or NaN, and amax without NaN (recipe_common.cuh); 2^127 for E8M0 where amax is infinite (ptx.cuh).
+    // In blocks with an infinity or NaN, TE's Python is not its kernels, which are what we follow: a scale of 1 where
+    // amax is infinite or NaN, and amax without NaN (recipe_common.cuh); 2^127 for E8M0 where it is infinite (ptx.cuh).
     const std::set<std::string> follows_kernels = {"te", "te-pow2", "mx-te"};
     std::ifstream file(AMPSCOPE_TEST_DATA "/fp8_references/recordings.txt");
     Tally tally;
