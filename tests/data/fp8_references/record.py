@@ -6,12 +6,14 @@ The arguments are work trees of those repositories (git checkouts, whose commits
 jax and triton from PyPI. Nothing of theirs is needed but the files that are read: functions are taken out of them and
 run by themselves, so that no compiled extension is loaded. Triton's kernels run in its interpreter.
 
-A line is a rule, its element format, the tensor's shape, that of a block (0: all of it), the seed of the numbers, a hash
-of the decode scales (FP32 words; E8M0 as powers of two) and one of the codes. tests/test_block_references.cpp makes the
-same numbers. Lines of special numbers have the numbers, the scale and the codes themselves.
+A line is a rule, its element format, the tensor's shape, that of a block (0: all of it), the seed of the numbers, a
+hash of the decode scales (FP32 words; E8M0 as powers of two) and one of the codes. tests/test_block_references.cpp
+makes the same numbers. Lines of special numbers have the numbers, the scale and the codes themselves.
 """
 import ast
 import ctypes
+import dataclasses
+import math
 import os
 import pathlib
 import subprocess
@@ -34,7 +36,7 @@ ELEMENTS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 def functions(path, *names, **known):
     """The functions, classes and constants of a file that have these names, run in a namespace with torch in it."""
-    scope = {"torch": torch, "math": __import__("math"), "dataclasses": __import__("dataclasses"), **vars(typing), **known}
+    scope = {"torch": torch, "math": math, "dataclasses": dataclasses, **vars(typing), **known}
     for node in ast.parse(path.read_text()).body:
         defined = [t.id for t in node.targets] if isinstance(node, ast.Assign) and hasattr(node.targets[0], "id") else [
             getattr(node, "name", None)]
@@ -98,7 +100,8 @@ scale_calc = functions(references / "quantize_scale_calc.py", "scale_from_amax_t
 blockwise = functions(references / "blockwise_quantizer_reference.py", "QuantizeResult", "CuBLASScaleMunger",
                       "BlockwiseQuantizerReference", scale_from_amax_tensor=scale_calc.scale_from_amax_tensor)
 per_tensor = functions(references / "ref_per_tensor_cs.py", "_ref_compute_amax_scale", "ref_per_tensor_cs_cast",
-                       DType=types.SimpleNamespace(kFloat8E4M3=None), TE_DType_To_Torch={e: e for e in ELEMENTS.values()},
+                       DType=types.SimpleNamespace(kFloat8E4M3=None),
+                       TE_DType_To_Torch={e: e for e in ELEMENTS.values()},
                        scale_from_amax_tensor=scale_calc.scale_from_amax_tensor)
 mx = functions(TE / "tests/pytorch/test_mxfp8_2d_quantize.py", "MXFP8_BLOCK_SIZE", "FP8_E4M3_MAX", "_float_to_e8m0",
                "_e8m0_to_scale_inv", "_mxfp8_2d_quantize_reference")
@@ -111,12 +114,12 @@ def record_te_blocks():
             for rule in ("te", "te-pow2"):
                 seed = 1
                 x = numbers(*shape, *tile, seed)
-                q = quantizer.quantize(x, dtype, pow_2_scales=rule == "te-pow2", quant_tile_shape=tile,
-                                       munge_scale_shapes=False)
+                options = {"pow_2_scales": rule == "te-pow2", "quant_tile_shape": tile, "munge_scale_shapes": False}
+                q = quantizer.quantize(x, dtype, **options)
                 line(rule, element, shape, tile, seed, q.scale, q.data)
                 if tile[0] == 1:  # the transpose is scaled by itself
-                    q = quantizer.quantize(numbers(*shape, *tile[::-1], seed), dtype, return_transpose=True,
-                                           pow_2_scales=rule == "te-pow2", quant_tile_shape=tile, munge_scale_shapes=False)
+                    x_t = numbers(*shape, *tile[::-1], seed)
+                    q = quantizer.quantize(x_t, dtype, return_transpose=True, **options)
                     line(rule, element, shape, tile[::-1], seed, q.scale_t.t(), q.data_t.t())
 
 
@@ -127,7 +130,8 @@ def record_te_tensors():
     for element, dtype in ELEMENTS.items():
         for rule in ("te", "te-pow2"):
             rows = [per_tensor.ref_per_tensor_cs_cast(row, dtype, force_pow_2_scales=rule == "te-pow2") for row in x]
-            line(rule, element, shape, (1, 0), seed, torch.stack([r[1] for r in rows]), torch.stack([r[0] for r in rows]))
+            data, scales = (torch.stack([r[i] for r in rows]) for i in (0, 1))
+            line(rule, element, shape, (1, 0), seed, scales, data)
 
 
 def record_te_mx():
@@ -157,16 +161,17 @@ def record_jax_mx():
 
 def divided(amax, scale, fp8_max, recipe):
     """A recipe's own scaling_factor_compute_algo: TE's default rule, with one division, as its fused kernel has it."""
-    known = torch.isfinite(amax) & (amax > 0)
-    return torch.where(known, torch.div(torch.full_like(amax, fp8_max), amax).clamp(max=torch.finfo(torch.float32).max), scale)
+    quotient = torch.div(torch.full_like(amax, fp8_max), amax).clamp(max=torch.finfo(torch.float32).max)
+    return torch.where(torch.isfinite(amax) & (amax > 0), quotient, scale)
 
 
 def record_te_delayed():
     """The scales of 2,600 tensors over 40 steps, from the amax of each step. TE's Python divides a number by a tensor,
     which torch does by a reciprocal and a product; "unfused" is that, "delayed" takes the quotient."""
     delayed = functions(TE / "transformer_engine/pytorch/quantization.py", "_update_amax_history",
-                        "_default_get_amax_and_update_history", "_default_sf_compute", "_compute_amax_and_update_history",
-                        "_compute_scaling_factor", "_amax_and_scale_update", DelayedScaling=None)
+                        "_default_get_amax_and_update_history", "_default_sf_compute",
+                        "_compute_amax_and_update_history", "_compute_scaling_factor", "_amax_and_scale_update",
+                        DelayedScaling=None)
     tensors, steps, length = 2600, 40, 16
     amax = numbers(steps, tensors, 1, 1, 5).abs()
     amax[amax == 0] = 1
@@ -229,10 +234,11 @@ def record_deepseek():
         line(rule, "e4m3", shape, (1, 128), seed, scales, data)
 
 
-SPECIAL = [[1, -3, 0.5, 0], [0, -0.0, 0, 0], [torch.inf, 1, -3, 0], [torch.nan, 1, -3, 0], [-torch.inf, torch.nan, 1, 0],
-           [2**-149, 0, 0, 0], [2**-126, -(2**-127), 2**-149, 0], [1e-36, 1e-37, 0, 0], [3.4028234e38, 1, -1e38, 0],
-           [1e-4, 1e-5, -1e-7, 0],
-           [3, *(float.fromhex(x) for x in ("0x1.724924p-13", "0x1.a92492p-13", "0x1.724924p-12"))]]  # x / d is no x * (1 / d)
+SPECIAL = [[1, -3, 0.5, 0], [0, -0.0, 0, 0], [torch.inf, 1, -3, 0], [torch.nan, 1, -3, 0],
+           [-torch.inf, torch.nan, 1, 0], [2**-149, 0, 0, 0], [2**-126, -(2**-127), 2**-149, 0], [1e-36, 1e-37, 0, 0],
+           [3.4028234e38, 1, -1e38, 0], [1e-4, 1e-5, -1e-7, 0],
+           # Here x / d and x * (1 / d) lie on two sides of a tie.
+           [3, *(float.fromhex(x) for x in ("0x1.724924p-13", "0x1.a92492p-13", "0x1.724924p-12"))]]
 
 
 def record_special():
@@ -276,9 +282,9 @@ def record_product():
         assert (exact.to(torch.float32).to(torch.float64) == exact).all()
         return exact.to(torch.float32)
 
+    used = {name: getattr(torch, name) for name in ("zeros", "tensor", "float32", "dtype", "Tensor")}
     gemm = functions(references / "blockwise_fp8_gemm_reference.py", "CuBLASRefBlockwiseGemm", fused_fma=fused_fma,
-                     torch=types.SimpleNamespace(**{n: getattr(torch, n) for n in ("zeros", "tensor", "float32", "dtype",
-                                                                                   "Tensor")}, _scaled_mm=scaled_mm))
+                     torch=types.SimpleNamespace(**used, _scaled_mm=scaled_mm))
     m, n, k = 96, 64, 549
     blocks = (k + 127) // 128
     for rule in ("te-pow2", "te"):
@@ -292,7 +298,8 @@ def record_product():
             word = mixed(mixed(numpy.arange(rows, dtype=numpy.uint32)[:, None] + numpy.uint32(seed)) +
                          numpy.arange(blocks, dtype=numpy.uint32))
             fraction = 0 if rule == "te-pow2" else word & 0x7FFFFF
-            return torch.from_numpy((fraction | ((117 + (word >> 24) % 20) << 23)).astype(numpy.uint32).view(numpy.float32))
+            bits = (fraction | ((117 + (word >> 24) % 20) << 23)).astype(numpy.uint32)
+            return torch.from_numpy(bits.view(numpy.float32))
 
         for w_tile, w_rows in (((1, 128), n), ((128, 128), 1)):
             y = gemm.CuBLASRefBlockwiseGemm().qgemm(operand(m, 11), operand(n, 12), torch.float32, scale(m, 13),
@@ -300,8 +307,8 @@ def record_product():
             print("product:" + rule, "e4m3", m, n, k, w_tile[0], 11, fnv(bytes_of(y)), "-")
 
 
-print(f"# torch {torch.__version__}, jax {jax.__version__}, triton {triton.__version__}, TransformerEngine {commit(TE)}, "
-      f"DeepGEMM {commit(DEEPGEMM)}, DeepSeek-V3 {commit(DEEPSEEK)}")
+print(f"# torch {torch.__version__}, jax {jax.__version__}, triton {triton.__version__}, "
+      f"TransformerEngine {commit(TE)}, DeepGEMM {commit(DEEPGEMM)}, DeepSeek-V3 {commit(DEEPSEEK)}")
 record_te_blocks()
 record_te_tensors()
 record_te_mx()

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Dtypes of ops' results under torch's autocast, by hand with torch from PyPI: python3 autocast_calls.py > autocast_calls.txt
+"""Dtypes of ops' results under torch's autocast, recorded by hand with torch from PyPI:
+
+    python3 autocast_calls.py > autocast_calls.txt
 
 Every op of PyTorch's lists that can be called, and the trainer's others, with its floating operands in FP32 and the
-region's format in turn. Calls on the processor are real. On cuda, mps and xpu they are made with PyTorch's fake tensors,
-which go through the dispatcher and compute dtypes and shapes but no numbers. A line is a device ("none": on the
-processor outside a region), an op, and its calls: dtypes of the operands = dtype of the result; "error" stands for an
-exception. Left out are results that are no floating numbers, and what fails because the device is not there.
+region's format in turn. Calls on the processor are real. On cuda, mps and xpu they are made with PyTorch's fake
+tensors, which go through the dispatcher and compute dtypes and shapes but no numbers. A line is a device ("none": on
+the processor outside a region), an op, and its calls: dtypes of the operands = dtype of the result; "error" stands for
+an exception. Left out are results that are no floating numbers, and what fails because the device is not there.
 """
 import contextlib
 import itertools
@@ -46,10 +48,11 @@ def ints(*values):
 SIGNS, LABELS = ints(1, -1, 1, -1), ints(0, 1, 2, 3)
 CALLS = {  # op: a function or its name in aten, and the arguments
     name: (name, X(4, 8)) for name in
-    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan softplus prod sum trace relu gelu tanh "
-    "sigmoid mean pdist pinverse fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft fft_rfft2 "
-    "fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_svdvals linalg_qr linalg_svd "
-    "svd geqrf linalg_vector_norm linalg_matrix_norm nuclear_norm".split()
+    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan softplus prod sum trace relu gelu "
+    "tanh sigmoid mean pdist pinverse fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft "
+    "fft_rfft2 "
+    "fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_svdvals linalg_qr "
+    "linalg_svd svd geqrf linalg_vector_norm linalg_matrix_norm nuclear_norm".split()
 }
 CALLS |= {name: (name, X(4, 8), X(4, 8)) for name in
           "mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits "
@@ -78,8 +81,9 @@ CALLS |= {f"{start}{kind}{n}d{end}": (nn.interpolate, X(1, 2, *[4] * n), None, 2
 IMAGE, GRID = X(1, 2, 4, 4), X(1, 3, 3, 2)
 CALLS |= {name: (name, *arguments) for name, *arguments in [
     ("pow", X(4, 8), 2), ("layer_norm", X(4, 8), [8]), ("native_layer_norm", X(4, 8), [8], None, None, 1e-5),
-    ("rms_norm", X(4, 8), [8]), ("group_norm", X(2, 4, 3), 2), ("batch_norm", X(4, 8), None, None, None, None, True, 0.1,
-    1e-5, False), ("frobenius_norm", X(4, 8), [0, 1]), ("norm", X(4, 8), 2), ("renorm", X(4, 8), 2, 0, 1.0),
+    ("rms_norm", X(4, 8), [8]), ("group_norm", X(2, 4, 3), 2),
+    ("batch_norm", X(4, 8), None, None, None, None, True, 0.1, 1e-5, False),
+    ("frobenius_norm", X(4, 8), [0, 1]), ("norm", X(4, 8), 2), ("renorm", X(4, 8), 2, 0, 1.0),
     ("logsumexp", X(4, 8), [0]), ("softmax", X(4, 8), -1), ("log_softmax", X(4, 8), -1), ("cumsum", X(4, 8), 0),
     ("cumprod", X(4, 8), 0), ("poisson_nll_loss", X(4, 8), X(4, 8), True, False, 1e-8, 1),
     ("cosine_embedding_loss", X(4, 8), X(4, 8), SIGNS), ("nll_loss", X(4, 8), LABELS),
