@@ -9,10 +9,10 @@ def autocast(op: str, *inputs: str, format: str | None = None, policy: str = "cu
     """The format of an op's result under torch.autocast(policy), given the formats of its operands:
     autocast("matmul", "fp32", "fp32") gives "fp16". `policy` is the kind of device whose lists apply: cuda, cpu, mps or
     xpu; `format` is what the region casts to (by default that device's: BF16 on cpu, FP16 on the others); `dtype` is
-    the op's own argument of that name, as softmax has it: the result then has that format. autocast_ops are the ops
-    that a list names. Any other op is unlisted: it runs in the type of its inputs, as in torch, so that a misspelt name
-    is no error; if it is made of others, ask for these. Raises ValueError where torch raises, and for unknown formats
-    and policies."""
+    the op's own argument of that name, as softmax has it: the result then has that format. autocast_ops are the ops of
+    torch's lists, and those of the trainer. Any other op is unlisted: it runs in the type of its inputs, as in torch,
+    so that a misspelt name is no error; if it is made of others, ask for these. Raises ValueError where torch raises,
+    and for unknown formats and policies."""
     return _ampscope.autocast(op, list(inputs), format, policy, enabled, dtype)[1]
 
 
