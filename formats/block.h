@@ -2,7 +2,8 @@
 // formats, and the rules by which libraries choose the scale.
 //
 // Sources: OCP Microscaling Formats (MX) 1.0; NVIDIA TransformerEngine's recipes and kernels (TE below); torchao's
-// float8 and mx_formats; MS-AMP's ScalingMeta; DeepSeek-V3's released kernels and technical report (arXiv:2412.19437).
+// float8 and mx_formats; MS-AMP's ScalingMeta; DeepSeek-V3's released kernels and technical report (arXiv:2412.19437);
+// DeepGEMM's casts. tests/test_block_references.cpp compares with what TE's and DeepSeek's own Python computes.
 #pragma once
 
 #include <ampscope/formats/batch.h>
@@ -31,6 +32,8 @@ enum class ScaleRule : std::uint8_t {
     torchao_pow2,  ///< torchao's s, rounded down to a power of two
     deepseek,      ///< DeepSeek-V3: d = max(amax, 1e-4) / max, q = x / d
     deepseek_pow2, ///< deepseek's d, rounded up to a power of two
+    deepgemm,      ///< DeepGEMM: deepseek's d, q = x * (1 / d)
+    deepgemm_pow2, ///< deepgemm's d, rounded up to a power of two (UE8M0); 2^127 where it is infinite or NaN
     mx_floor,      ///< OCP MX 1.0 section 6.3: d = 2^(floor(log2 amax) - emax); torchao's FLOOR
     mx_even,       ///< torchao's EVEN: mx_floor of amax rounded to the precision of the element
     mx_ceil,       ///< torchao's CEIL: d = 2^(ceil(log2 amax) - emax)
@@ -41,9 +44,9 @@ enum class ScaleRule : std::uint8_t {
     one,           ///< s = 1: numbers are cast as they are
 };
 
-inline constexpr std::array<std::string_view, 14> scale_rule_names = {
-    "te",      "te-pow2", "torchao",  "torchao-pow2", "deepseek", "deepseek-pow2", "mx-floor",
-    "mx-even", "mx-ceil", "mx-rceil", "mx-te",        "nvfp4",    "ms-amp",        "one"};
+inline constexpr std::array<std::string_view, 16> scale_rule_names = {
+    "te",       "te-pow2", "torchao", "torchao-pow2", "deepseek", "deepseek-pow2", "deepgemm", "deepgemm-pow2",
+    "mx-floor", "mx-even", "mx-ceil", "mx-rceil",     "mx-te",    "nvfp4",         "ms-amp",   "one"};
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
@@ -159,6 +162,16 @@ constexpr BlockScale ms_amp_scale(float max, float amax) {
     return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(clear_significand(fp32_div(max, amax)));
 }
 
+constexpr BlockScale deepseek_scale(ScaleRule rule, float max, float amax) {
+    const float d = fp32_div(amax < 1e-4F ? 1e-4F : amax, max);
+    float scale = d;
+    if (rule == ScaleRule::deepgemm_pow2 || (rule == ScaleRule::deepseek_pow2 && is_finite(d)))
+        scale = power_of_two(is_finite(d) ? ceil_log2(d) : 127);
+    return {.encode = fp32_div(1, scale),
+            .decode = scale,
+            .divides = rule == ScaleRule::deepseek || rule == ScaleRule::deepseek_pow2};
+}
+
 constexpr BlockScale nvfp4_scale(float amax, float tensor_scale) {
     const float wanted = fp32_mul(amax, fp32_mul(tensor_scale, fp32_div(1, 6)));
     constexpr FormatSpec e4m3 = format("e4m3");
@@ -182,7 +195,8 @@ constexpr bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rul
 
 /// Whether the amax of a block with a NaN is NaN (as torch.amax has it) or the amax of its other numbers (as fmaxf).
 constexpr bool amax_keeps_nan(ScaleRule rule) {
-    return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 || (is_mx(rule) && rule != ScaleRule::mx_te);
+    return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 || rule == ScaleRule::deepgemm ||
+           rule == ScaleRule::deepgemm_pow2 || (is_mx(rule) && rule != ScaleRule::mx_te);
 }
 
 /// The scale of a block. `tensor_scale` is used by NVFP4 only, where x ~ q * d / tensor_scale.
@@ -198,12 +212,9 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
         return detail::scale_by(rule == ScaleRule::torchao ? s : detail::clear_significand(s));
     }
     case ScaleRule::deepseek:
-    case ScaleRule::deepseek_pow2: {
-        const float d = detail::fp32_div(amax > 1e-4F ? amax : 1e-4F, max);
-        const bool power = rule == ScaleRule::deepseek_pow2 && is_finite(d);
-        const float scale = power ? detail::power_of_two(detail::ceil_log2(d)) : d;
-        return {.encode = detail::fp32_div(1, scale), .decode = scale, .divides = true};
-    }
+    case ScaleRule::deepseek_pow2:
+    case ScaleRule::deepgemm:
+    case ScaleRule::deepgemm_pow2: return detail::deepseek_scale(rule, max, amax);
     case ScaleRule::mx_floor:
     case ScaleRule::mx_even:
     case ScaleRule::mx_ceil:
@@ -259,7 +270,8 @@ constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa,
 /// The dot product of two scaled operands, x ~ q * scale. If `mx` is set (all scales are E8M0) and the accumulator
 /// applies scales, they are added to the exponents of the products; a NaN scale gives NaN. Otherwise every block is
 /// summed by itself, and its sum times the product of its two scales is added to a total by an FP32 fused multiply-add,
-/// as DeepGEMM promotes it.
+/// as DeepGEMM promotes it. cuBLAS, as TE's reference of it computes, multiplies the sum by one scale and adds its
+/// product with the other: the same bits where scales are powers of two, an FP32 rounding elsewhere where they are not.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
     return scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);

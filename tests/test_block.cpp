@@ -39,8 +39,10 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     case ScaleRule::torchao: return 1 / static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12));
     case ScaleRule::torchao_pow2:
         return finite ? 1 / floor_pow2(static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12))) : 0;
-    case ScaleRule::deepseek: return std::max(amax, 1e-4F) / max;
-    case ScaleRule::deepseek_pow2: return std::ldexp(1.0F, ceil_log2(std::max(amax, 1e-4F) / max));
+    case ScaleRule::deepseek:
+    case ScaleRule::deepgemm: return std::max(amax, 1e-4F) / max;
+    case ScaleRule::deepseek_pow2:
+    case ScaleRule::deepgemm_pow2: return std::ldexp(1.0F, ceil_log2(std::max(amax, 1e-4F) / max));
     case ScaleRule::mx_floor: return amax == 0 ? power(-127) : power(std::ilogb(amax) - emax);
     case ScaleRule::mx_even: {
         // Rounded half up to the element's precision: all that matters is whether the binade changes.

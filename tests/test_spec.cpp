@@ -183,7 +183,6 @@ TEST_CASE("an unknown name of any table is answered with the names that there ar
         {"accumulator", "volta-fp16, ", [](std::string_view name) { (void)accumulator(name); }},
         {"loss scaler", "torch, torch-sharded, ", [](std::string_view name) { (void)loss_scaler(name); }},
         {"optimizer", "sgd, adam, ", [](std::string_view name) { (void)optimizer(name); }},
-        {"op of autocast", "matmul, bmm, ", [](std::string_view name) { (void)autocast_row(name); }},
         {"scaling recipe", "te-delayed, ms-amp, ", [](std::string_view name) { (void)scaling_recipe(name); }},
         {"model", "linear, mlp, ", [](std::string_view name) { (void)model(name); }},
         {"precision", "fp32, tf32, ", [](std::string_view name) { (void)precision(name); }},

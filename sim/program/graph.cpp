@@ -95,7 +95,7 @@ bool Graph::region_is_off() const {
 Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
     if (!precision_.autocast.enabled) return plan_uniform(op, std::move(operands));
     Autocast autocast = precision_.autocast;
-    std::string_view where = autocast.policy == AutocastPolicy::cuda ? "cuda policy" : "cpu policy";
+    std::string where = fmt::format("{} policy", name_of(autocast.policy));
     if (differentiating_ && !precision_.backward_under_autocast) {
         autocast.enabled = false;
         where = "formats of forward";
@@ -107,7 +107,7 @@ Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
     std::vector<FormatSpec> given;
     for (const TensorId x : operands) given.push_back(program_[x].format);
     const OpFormats decided = op_formats(autocast, op, given);
-    Plan result{.operands = {}, .output = decided.output, .rule = std::string(where)};
+    Plan result{.operands = {}, .output = decided.output, .rule = where};
     if (autocast.enabled) result.rule += fmt::format(": {}", name_of(decided.rule));
     for (std::size_t i = 0; i < operands.size(); ++i)
         result.operands.push_back(cast(operands[i], decided.inputs[i], fmt::format("{}, for {}", result.rule, op)));

@@ -150,8 +150,16 @@ def test_autocast_is_torchs(tmp_path):
     assert ampscope.autocast("softmax", "fp16", policy="cpu") == "fp16"
     assert ampscope.autocast_rule("layer_norm", "fp16")[:2] == (["fp32"], "fp32")
     assert ampscope.autocast("add", "fp16", "fp32", enabled=False) == "fp32"
+    assert [ampscope.autocast("linear", "fp32", "fp32", policy=p) for p in ("cuda", "cpu", "mps", "xpu")] == [
+        "fp16", "bf16", "fp16", "fp16"]
+    assert ampscope.autocast("softmax", "fp16", dtype="fp16") == "fp16"
+    assert ampscope.autocast_rule("no_such_op", "fp16", "fp32") == (["fp16", "fp32"], "fp32", "unlisted")
     with pytest.raises(ValueError, match="binary_cross_entropy"):
         ampscope.autocast("binary_cross_entropy", "fp16", "fp16")
+    with pytest.raises(ValueError, match="takes no dtype"):
+        ampscope.autocast("exp", "fp16", dtype="fp16")
+    with pytest.raises(ValueError, match="known: cuda, cpu, mps, xpu"):
+        ampscope.autocast("exp", "fp16", policy="tpu")
     torch = pytest.importorskip("torch")
     x = torch.ones(4, 4)
     calls = {"matmul": lambda a: a @ a, "linear": lambda a: torch.nn.functional.linear(a, a),

@@ -260,7 +260,10 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")
         ->transform(whole_number(0, INT64_MAX))
         ->group(group);
-    app.add_option("--autocast-policy", w.policy, "Whose lists: cuda (default) or cpu")->group(group);
+    app.add_option(
+           "--autocast-policy", w.policy,
+           "Whose lists: cuda (default), cpu, mps or xpu; an op on none of them runs in the formats of its operands")
+        ->group(group);
     app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
         ->group(group);
     app.add_option("--scaling-off", w.scaling_off,

@@ -4,6 +4,7 @@
 #include <ampscope/tools/chart/chart.h>
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 namespace amp::python {
@@ -11,16 +12,14 @@ namespace amp::python {
 namespace {
 
 /// The formats that the operands are read in, that of the result, and what decided.
-std::tuple<std::vector<std::string>, std::string, std::string> autocast(const std::string& op,
-                                                                        const std::vector<std::string>& inputs,
-                                                                        const std::string& low,
-                                                                        const std::string& policy, bool enabled) {
+std::tuple<std::vector<std::string>, std::string, std::string>
+autocast(const std::string& op, const std::vector<std::string>& inputs, const std::optional<std::string>& low,
+         const std::string& policy_name, bool enabled, const std::optional<std::string>& dtype) {
     std::vector<FormatSpec> formats;
     for (const std::string& name : inputs) formats.push_back(format(name));
-    const Autocast state{.enabled = enabled,
-                         .policy = parse_name<AutocastPolicy>("policy", autocast_policy_names, policy),
-                         .low = format(low)};
-    const OpFormats decided = op_formats(state, op, formats);
+    const auto policy = parse_name<AutocastPolicy>("policy", autocast_policy_names, policy_name);
+    const Autocast state{.enabled = enabled, .policy = policy, .low = low ? format(*low) : default_format(policy)};
+    const OpFormats decided = op_formats(state, op, formats, dtype ? std::optional(format(*dtype)) : std::nullopt);
     std::vector<std::string> read;
     for (const FormatSpec& f : decided.inputs) read.emplace_back(f.name);
     return {read, std::string(decided.output.name), std::string(name_of(decided.rule))};
@@ -49,7 +48,7 @@ std::string lines(const std::map<std::string, std::vector<std::pair<double, doub
 
 void bind_teaching(nb::module_& m) {
     m.def("autocast", &autocast, nb::arg("op"), nb::arg("inputs"), nb::arg("format"), nb::arg("policy"),
-          nb::arg("enabled"), InEnvironment());
+          nb::arg("enabled"), nb::arg("dtype"), InEnvironment());
     std::vector<std::string> ops;
     for (const AutocastRow& row : autocast_rows()) ops.emplace_back(row.name);
     m.attr("autocast_ops") = nb::cast(ops);
