@@ -21,7 +21,7 @@ rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method="file://{store}", rank=rank, world_size=2)
 model, optimizer = prepared()
 ddp = torch.nn.parallel.DistributedDataParallel(model)
-with ampscope.torch.record({run!r}, ddp, optimizer, every=2, activations=True, histograms_only=True):
+with ampscope.torch.record({run!r}, ddp, optimizer, every=2, activations=True, store="histograms"):
     for x, y in batches(5, seed=rank):
         optimizer.zero_grad()
         F.cross_entropy(ddp(x), y).backward()
@@ -48,7 +48,7 @@ def test_merged_is_the_sum(ranks):
     assert set(merged) == set(parts[0]) and {step for step, _ in merged} == {0, 2, 4}
     for key, line in merged.items():
         a, b = (part[key]["histogram"] for part in parts)
-        if line["kind"] == "weight":
+        if line["kind"] == "weight_gradient":
             assert line["histogram"] == a == b
         else:
             assert a != b and line["histogram"] == a + b
@@ -57,7 +57,8 @@ def test_merged_is_the_sum(ranks):
     for m, a, b in zip(*metrics, strict=True):
         assert m["loss"] == (a["loss"] + b["loss"]) / 2 and m["grad_norm"] == a["grad_norm"] == b["grad_norm"]
         if m["step"] % 2 == 0:
-            assert m["amax"]["activation"] == max(a["amax"]["activation"], b["amax"]["activation"])
+            assert m["amax"]["activation_gradient"] == max(a["amax"]["activation_gradient"],
+                                                           b["amax"]["activation_gradient"])
     report = subprocess.run(["amp-report", ranks], check=True, capture_output=True, text=True).stdout
     assert "MLP; 1 recorded run" in report
     with pytest.raises(FileExistsError):
@@ -130,11 +131,11 @@ def test_what_cannot_be_merged(ranks, tmp_path):
 def test_steps_in_which_ranks_differ():
     from ampscope.torch._ranks import _merged_step
     a = {"step": 3, "loss": 1.0, "scale": 8.0, "found_inf": False, "skipped": False, "grad_norm": 3.0, "lr": 0.1,
-         "amax": {"weight": 2.0}}
-    b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": {"weight": 5.0, "activation": 1.0}}
+         "amax": {"weight_gradient": 2.0}}
+    b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": {"weight_gradient": 5.0, "activation_gradient": 1.0}}
     merged = _merged_step([a, b], replicated=False)
     assert (merged["loss"], merged["found_inf"], merged["skipped"], merged["grad_norm"]) == (2.0, True, False, 5.0)
-    assert merged["amax"] == {"weight": 5.0, "activation": 1.0} and _merged_step([a, b], True)["grad_norm"] == 3.0
+    assert merged["amax"] == {"weight_gradient": 5.0, "activation_gradient": 1.0} and _merged_step([a, b], True)["grad_norm"] == 3.0
     broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], False)
     assert (broken["loss"], broken["loss_class"], broken["grad_norm"]) == (None, "nan", None)
     with pytest.raises(ValueError, match="step 3: ranks differ in their loss scale"):
