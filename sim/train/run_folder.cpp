@@ -100,28 +100,69 @@ std::string_view part_of_a_run(const fs::path& path) {
     return {};
 }
 
-using NamedTensors = std::vector<std::pair<std::string, TensorId>>;
+struct NamedTensor {
+    std::string name;
+    TensorId id;
+    TensorKind kind;
+};
+using NamedTensors = std::vector<NamedTensor>;
 
 NamedTensors state_of(const Trainer& trainer) {
     NamedTensors tensors;
-    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
+    for (const TensorId id : trainer.state_tensors()) {
+        const TensorInfo& t = trainer.backend().info(id);
+        tensors.push_back({t.name, id, t.role == TensorRole::parameter ? TensorKind::weight : TensorKind::state});
+    }
     return tensors;
+}
+
+NamedTensors gradients_of(const Trainer& trainer) {
+    NamedTensors tensors;
+    for (const ParameterTensors& p : trainer.training().parameters)
+        tensors.push_back(
+            {trainer.backend().info(p.weight).name + ".grad", p.gradient, TensorKind::weight_gradient});
+    for (const auto& [name, id] : trainer.training().watched_gradients)
+        tensors.push_back({name, id, TensorKind::activation_gradient});
+    return tensors;
+}
+
+NamedTensors activations_of(const Trainer& trainer) {
+    NamedTensors tensors;
+    for (const auto& [name, id] : trainer.training().watched_activations)
+        tensors.push_back({name, id, TensorKind::activation});
+    return tensors;
+}
+
+NamedTensors weights_of(const Trainer& trainer) {
+    NamedTensors tensors;
+    for (const ParameterTensors& p : trainer.training().parameters)
+        tensors.push_back({trainer.backend().info(p.weight).name, p.weight, TensorKind::weight});
+    return tensors;
+}
+
+/// What files of recorded tensors say of them.
+std::map<std::string, std::string> metadata_of(const NamedTensors& tensors, std::int64_t step) {
+    Json kinds = Json::object();
+    for (const NamedTensor& t : tensors) kinds[t.name] = name_of(t.kind);
+    return {{"schema_version", std::to_string(layout::schema_version)},
+            {"step", std::to_string(step)},
+            {"kinds", kinds.dump()}};
 }
 
 /// Writes tensors in their own formats; for a checkpoint in FP32, sealed.
 void write_tensors(const fs::path& file, const Trainer& trainer, const NamedTensors& tensors,
                    const std::map<std::string, std::string>& metadata, bool checkpoint = false) {
     std::vector<TensorEntry> entries;
-    for (const auto& [name, id] : tensors) {
-        const TensorInfo& t = trainer.backend().info(id);
-        entries.push_back({.name = name,
+    for (const NamedTensor& tensor : tensors) {
+        const TensorInfo& t = trainer.backend().info(tensor.id);
+        entries.push_back({.name = tensor.name,
                            .dtype = checkpoint ? DType::f32 : dtype_of(t.format),
                            .shape = {t.shape.begin(), t.shape.end()}});
     }
     TensorWriter writer =
         checkpoint ? create_sealed_file(file, entries, metadata) : create_tensor_file(file, entries, metadata);
     for (std::size_t i = 0; i < tensors.size(); ++i)
-        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].second]);
+        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].id]);
     writer.commit();
 }
 
@@ -245,44 +286,39 @@ std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
     return steps;
 }
 
-void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step) {
-    NamedTensors tensors;
-    Json kinds = Json::object();
-    for (const ParameterTensors& p : trainer.training().parameters) {
-        tensors.emplace_back(trainer.backend().info(p.weight).name + ".grad", p.gradient);
-        kinds[tensors.back().first] = name_of(TensorKind::weight_gradient);
-    }
-    for (const auto& [name, id] : trainer.training().watched_gradients) {
-        tensors.emplace_back(name, id);
-        kinds[name] = name_of(TensorKind::activation_gradient);
-    }
-    const std::string scale = fmt::format("{}", step.scale);
-    write_tensors(path_ / layout::gradients / step_file(step.step), trainer, tensors,
-                  {{"schema_version", std::to_string(layout::schema_version)},
-                   {"step", std::to_string(step.step)},
-                   {"loss_scale", scale},
-                   {"kinds", kinds.dump()}});
-    for (const auto& [name, id] : tensors) {
+void RunFolder::record_tensors(const Trainer& trainer, const StepResult& step, bool activations, bool state) {
+    NamedTensors tensors = gradients_of(trainer);
+    const auto add = [](NamedTensors& to, const NamedTensors& more) { to.insert(to.end(), more.begin(), more.end()); };
+    if (activations) add(tensors, activations_of(trainer));
+    NamedTensors counted = tensors;
+    if (activations) add(counted, weights_of(trainer));
+    const NamedTensors& written = state ? tensors : counted; // state/ has the weights already
+    std::map<std::string, std::string> metadata = metadata_of(written, step.step);
+    metadata["loss_scale"] = fmt::format("{}", step.scale);
+    write_tensors(path_ / layout::gradients / step_file(step.step), trainer, written, metadata);
+    for (const NamedTensor& tensor : counted) {
         MagnitudeCounter counter(DType::f32);
-        const auto bytes = std::as_bytes(trainer.backend()[id]);
+        const auto bytes = std::as_bytes(trainer.backend()[tensor.id]);
         for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
             counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
         histograms_->append(
             histogram_line({.step = step.step,
-                            .tensor = name,
-                            .kind = parse_kind(kinds[name].get<std::string>(), layout::schema_version),
-                            .format = std::string(trainer.backend().info(id).format.name),
-                            .scale = step.scale,
+                            .tensor = tensor.name,
+                            .kind = tensor.kind,
+                            .format = std::string(trainer.backend().info(tensor.id).format.name),
+                            .scale = is_gradient(tensor.kind) ? step.scale : 1,
                             .magnitudes = counter.statistics().histogram}));
     }
+    if (state) record_state(trainer);
 }
 
 void RunFolder::record_state(const Trainer& trainer) {
     std::error_code error;
     if (fs::create_directories(path_ / layout::state, error); error)
         throw FileError(path_ / layout::state, "cannot be made: " + error.message());
-    write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, state_of(trainer),
-                  {{"step", std::to_string(trainer.steps())}});
+    const NamedTensors tensors = state_of(trainer);
+    write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, tensors,
+                  metadata_of(tensors, trainer.steps()));
 }
 
 void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64_t step, std::int64_t oldest) {

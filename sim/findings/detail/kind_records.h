@@ -1,0 +1,34 @@
+// Collects, line by line, how formats hold the tensors of each kind in a run.
+#pragma once
+
+#include <ampscope/sim/findings/recorded_run.h>
+
+#include <map>
+
+namespace amp::detail {
+
+class KindRecords {
+  public:
+    /// `limit`: of underflow / nonzero in a tensor that a format holds.
+    explicit KindRecords(double limit) : limit_(limit) {}
+    /// Adds a tensor of one step, without its loss scale.
+    void add(TensorKind kind, const std::string& tensor, const MagnitudeHistogram& magnitudes);
+    /// What was added, with advice; nothing if it is only gradients.
+    [[nodiscard]] std::vector<KindRecord> records() const;
+
+  private:
+    /// One tensor over its steps: a fit for each format of its kind, and the binade of its largest magnitude.
+    struct Tensor {
+        std::vector<FormatFit> fits;
+        int largest = -20'000;
+    };
+    struct Kind {
+        MagnitudeHistogram magnitudes;
+        std::map<std::string, Tensor> tensors;
+    };
+
+    double limit_;
+    std::array<Kind, kind_groups.size()> kinds_{};
+};
+
+} // namespace amp::detail
