@@ -22,7 +22,7 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     entry.layer = tensor.layer;
     entry.step = tensor.step;
     entry.kinds = {tensor.kind};
-    entry.dtype = info(tensor.entry.dtype).name;
+    entry.dtype = tensor.entry.stored().name;
     entry.shape = tensor.entry.shape;
     entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
     return entry;

@@ -15,7 +15,7 @@ from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, finite
 from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._taps import hook, listens
-from ._tensors import Records, Seen, norms, state_of, weights_of
+from ._tensors import Records, Seen, norms, state_of
 
 _unlike = itertools.count()  # marks of gradients that cannot be told from each other
 
@@ -349,7 +349,8 @@ class Recorder:
     def _keep_weights(self):
         """Before the step, as forward and backward saw them."""
         if self._with_weights and self._weights is None and self._recorded():
-            self._weights = weights_of(self._parameters, self._keeps)
+            keep = self._keeps and not self._with_state  # state/ has them already
+            self._weights = [(name, Seen(parameter, keep)) for name, parameter in self._parameters]
 
     def _keep_state(self):
         """Before the step."""

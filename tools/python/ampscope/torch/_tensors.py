@@ -46,11 +46,6 @@ def norms(gradients):
     return torch.stack(two).norm(), torch.stack(largest).max()
 
 
-def weights_of(parameters, keep):
-    """The weights as they are now: [(name, Seen)]."""
-    return [(name, Seen(parameter, keep)) for name, parameter in parameters]
-
-
 def state_of(parameters, optimizer):
     """Weights, and what Adam knows of them as NAME.m and NAME.v: zeros before its first step. Gives the tensors and
     their kinds by name."""
@@ -135,7 +130,7 @@ class Records:
     def _keep(self, name, suffix, kind, seen, scale):
         kept = self._sums.setdefault((name + suffix, kind), _Sum(seen.format, scale))
         kept.add(seen)
-        if self._keeps:
+        if seen.raw:
             repeated = f"@{kept.count}" if kept.count > 1 else ""
             self._tensors[name + repeated + suffix] = kind, seen.raw
 
