@@ -12,7 +12,8 @@
 namespace amp::test {
 
 /// An archive as torch.save writes it, with the given pickle and one storage of 24 bytes.
-inline fs::path pt_of(const fs::path& path, std::string_view pickle, std::string_view storage = "abcdefghijklmnopqrstuvwx") {
+inline fs::path pt_of(const fs::path& path, std::string_view pickle,
+                      std::string_view storage = "abcdefghijklmnopqrstuvwx") {
     zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
     REQUIRE(archive != nullptr);
     REQUIRE(zip_file_add(archive, "t/data.pkl", zip_source_buffer(archive, pickle.data(), pickle.size(), 0), 0) == 0);
@@ -29,8 +30,9 @@ inline std::string tuple(const std::vector<std::int64_t>& items) {
     return pickle + "t";
 }
 /// A tensor over storage 0, of `size` elements.
-inline std::string tensor(std::int64_t offset, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& stride,
-                   const std::string& storage = "FloatStorage", std::int64_t size = 6, const std::string& key = "0") {
+inline std::string tensor(std::int64_t offset, const std::vector<std::int64_t>& shape,
+                          const std::vector<std::int64_t>& stride, const std::string& storage = "FloatStorage",
+                          std::int64_t size = 6, const std::string& key = "0") {
     return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" + storage + "\n" + text(key) +
            text("cpu") + number(size) + "tQ" + number(offset) + tuple(shape) + tuple(stride) + "\x89}tR";
 }

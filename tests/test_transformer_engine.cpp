@@ -25,9 +25,7 @@ std::string with_call(const std::string& function, const std::vector<std::string
     for (const std::string& arg : args) call += arg;
     return pickled("}(" + text("q") + call + "tR" + text("w") + tensor(0, {6}, {1}) + "u");
 }
-std::string float8(const std::vector<std::string>& args) {
-    return with_call("_make_float8_tensor_in_reduce_ex", args);
-}
+std::string float8(const std::vector<std::string>& args) { return with_call("_make_float8_tensor_in_reduce_ex", args); }
 std::string mxfp8(const std::vector<std::string>& args) { return with_call("_make_mxfp8_tensor_in_reduce_ex", args); }
 
 /// The file is read without "q", of which there is this note.
@@ -63,13 +61,15 @@ TEST_CASE("calls that are given something else are skipped, and said to be") {
     check_skipped(float8({bytes(2, 3), e4m3, bytes(1, 1)}), scale);
     check_skipped(float8({bytes(2, 3), e4m3, floats({1 << 30}, {0})}), scale);
     check_skipped(mxfp8({bytes(2, 3), floats({2, 1}, {1, 1}), none, none, e4m3}), scale);
+    check_skipped(mxfp8({bytes(2, 3), tensor(0, {1 << 30, 1}, {1, 1}, "ByteStorage", 24), none, none, e4m3}), scale);
     const std::string few = "a quantized tensor without a scale for each of its blocks";
     check_skipped(float8({bytes(2, 3), e4m3, floats({2}, {1})}), few);
     check_skipped(float8({bytes(2, 3), e4m3, floats({0}, {1})}), few);
     check_skipped(mxfp8({bytes(3, 2), bytes(2, 1), none, none, e4m3}), few);
     check_skipped(mxfp8({bytes(2, 3), tensor(0, {2}, {1}, "ByteStorage", 24), none, none, e4m3}), few);
     check_skipped(with_call("_make_float8_blockwise_tensor_in_reduce_ex",
-                            {none, bytes(2, 3), floats({1, 1}, {1, 1}), none, none, e4m3}), few);
+                            {none, bytes(2, 3), floats({1, 1}, {1, 1}), none, none, e4m3}),
+                  few);
     const std::vector<std::string> fp4 = {none, bytes(2, 8), bytes(2, 1), none, none};
     const auto nvfp4 = [&](std::vector<std::string> more) {
         more.insert(more.begin(), fp4.begin(), fp4.end());
@@ -93,19 +93,26 @@ TEST_CASE("codes and scales that do not lie in their storages are errors") {
     refused(float8({bytes(huge, 8), e4m3, one}), "tensor 'q': its shape has more elements than any file can hold");
     refused(float8({bytes(2, 3), e4m3, tensor(6, {1}, {1})}), "tensor 'q': reaches beyond its storage");
     refused(float8({bytes(2, 3), e4m3, tensor(0, {1}, {1}, "FloatStorage", 6, "9")}), "data/9 is not in the archive");
-    refused(mxfp8({bytes(2, 3), tensor(0, {huge, 1}, {1, 1}, "ByteStorage", 24), none, none, e4m3}), "q");
+    constexpr std::int64_t wraps = std::int64_t{1} << 32; // 2^64 scales
+    refused(mxfp8({bytes(2, 3), tensor(0, {wraps, wraps}, {wraps, 1}, "ByteStorage", 24), none, none, e4m3}),
+            "tensor 'q': reaches beyond its storage");
 }
 
 TEST_CASE("a call whose arguments contain the call is read once") {
     // A list that is the arguments, to which the result is appended: the codes' type is the call itself.
-    const std::string call = "]q\x01" "0ctransformer_engine.pytorch.tensor.x\n_make_float8_tensor_in_reduce_ex\nh\x01R";
-    check_skipped(pickled("}(" + text("q") + call + "q\x02h\x01(h\x02h\x02h\x02" "e0" + text("w") +
-                          tensor(0, {6}, {1}) + "u"),
+    const std::string call = "]q\x01"
+                             "0ctransformer_engine.pytorch.tensor.x\n_make_float8_tensor_in_reduce_ex\nh\x01R";
+    check_skipped(pickled("}(" + text("q") + call +
+                          "q\x02h\x01(h\x02h\x02h\x02"
+                          "e0" +
+                          text("w") + tensor(0, {6}, {1}) + "u"),
                   "whose codes have an unknown type");
-    const std::string pair = "]q\x01" "0ctransformer_engine.pytorch.tensor.x\n_make_hybrid_quantized_tensor_in_reduce_ex"
+    const std::string pair = "]q\x01"
+                             "0ctransformer_engine.pytorch.tensor.x\n_make_hybrid_quantized_tensor_in_reduce_ex"
                              "\nh\x01R";
     const Scratch scratch;
-    const fs::path path = pt_of(scratch / "a.pt", pickled(pair + "q\x02h\x01(h\x02h\x02" "e0"));
+    const fs::path path = pt_of(scratch / "a.pt", pickled(pair + "q\x02h\x01(h\x02h\x02"
+                                                                 "e0"));
     CHECK(error_of(path).find("containers nest too deep or too often") != std::string::npos);
 }
 
@@ -119,13 +126,11 @@ TEST_CASE("trees of DumpTensors") {
         std::string_view tensor;
         TensorKind kind;
     };
-    constexpr std::array rows = {Row{"activation", TensorKind::activation}, Row{"weight", TensorKind::weight},
-                                 Row{"output", TensorKind::activation},
-                                 Row{"gradient", TensorKind::activation_gradient},
-                                 Row{"dgrad", TensorKind::activation_gradient},
-                                 Row{"wgrad", TensorKind::weight_gradient}};
-    for (const Row& row : rows)
-        put(fmt::format("tensor_dumps/rank_1/iter_000100/h_0_fc1_{}.pt", row.tensor));
+    constexpr std::array rows = {
+        Row{"activation", TensorKind::activation},     Row{"weight", TensorKind::weight},
+        Row{"output", TensorKind::activation},         Row{"gradient", TensorKind::activation_gradient},
+        Row{"dgrad", TensorKind::activation_gradient}, Row{"wgrad", TensorKind::weight_gradient}};
+    for (const Row& row : rows) put(fmt::format("tensor_dumps/rank_1/iter_000100/h_0_fc1_{}.pt", row.tensor));
     put("tensor_dumps/rank_0/iter_000200/h_0_fc1_wgrad.pt");
     const Recording recording = find_tensors({scratch.folder()});
     CHECK(recording.errors.empty());

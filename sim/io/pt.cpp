@@ -119,8 +119,8 @@ class PtFile : public TensorFile {
     struct View {
         std::size_t member;
         const pickle::Tensor* tensor;
-        const DTypeInfo* type;     ///< of the elements in the storage
-        bool in_memory_order;      ///< too large to keep in memory, so not read in C order
+        const DTypeInfo* type;      ///< of the elements in the storage
+        bool in_memory_order;       ///< too large to keep in memory, so not read in C order
         const Quantized* quantized; ///< what the elements are codes of, if they are
     };
 
@@ -254,8 +254,8 @@ class PtFile : public TensorFile {
         finish_entry(entry, path_);
         const std::size_t member = member_of(t, *type, where);
         const Layout layout = layout_of(t);
-        const bool large = !layout.ascending &&
-                           (layout.end - layout.begin) * static_cast<std::uint64_t>(type->bits / 8) > max_held;
+        const bool large =
+            !layout.ascending && (layout.end - layout.begin) * static_cast<std::uint64_t>(type->bits / 8) > max_held;
         entry.storage_order = (layout.dense && !layout.c_order) || (large && !layout.dense);
         entry.repeats = layout.repeats;
         views_.push_back({member, &t, type, large && !layout.dense, nullptr});

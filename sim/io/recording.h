@@ -106,8 +106,8 @@ struct FindOptions {
 /// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .compensation,
 /// .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in .out.grad are of
 /// activation gradients, others in .grad of weight gradients, and all others of the kind `unstated`. Scale of
-/// gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors the path says
-/// step, kind, layer and rank; a tensor is named "rank_0.LAYER_TENSOR.high_precision" there (dump_path.h).
+/// gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors, the path
+/// says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one; under two different stated scales both are listed. Files that cannot be read become errors; the rest is
 /// still listed.

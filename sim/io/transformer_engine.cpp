@@ -55,8 +55,8 @@ class Arguments {
         return at(i) == nullptr ? nullptr : std::get_if<T>(&at(i)->data);
     }
     [[nodiscard]] bool flag(std::size_t i) const { return get<bool>(i) != nullptr && *get<bool>(i); }
-    /// A number, or a member of an enumeration: a call of Python's class with it, or an object of pybind11 whose state it
-    /// is. -1 for anything else.
+    /// A number, or a member of an enumeration: a call of Python's class with it, or an object of pybind11 whose state
+    /// it is. -1 for anything else.
     [[nodiscard]] std::int64_t number(std::size_t i) const {
         if (const auto* plain = get<std::int64_t>(i)) return *plain;
         const auto* member = get<Opaque>(i);

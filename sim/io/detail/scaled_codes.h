@@ -16,9 +16,9 @@ struct ScaledCodes {
     DType format; ///< of the codes: of 8 bits, or of 4, of which two lie in a byte, the first in its lower bits
     std::uint64_t rows, columns; ///< of the codes
     ScaleBlocks blocks;
-    std::vector<float> scales;  ///< in C order
-    std::uint64_t stride;       ///< scales in a row; there may be more rows and columns than blocks
-    bool single;                ///< products are rounded to FP32; else they are exact: 4 bits by 24 fit FP64's 53
+    std::vector<float> scales; ///< in C order
+    std::uint64_t stride;      ///< scales in a row; there may be more rows and columns than blocks
+    bool single;               ///< products are rounded to FP32; else they are exact: 4 bits by 24 fit FP64's 53
 };
 
 /// The values code * scale as FP64. `codes` gives the bytes of the codes.

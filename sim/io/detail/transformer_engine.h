@@ -18,8 +18,8 @@ struct Quantized {
     std::string suffix{}; ///< of the tensor's name: empty, or ".columnwise" where there are row-wise codes, too
     DType format = DType::f8_e4m3; ///< of the codes; two of F4 lie in a byte, the first in its lower bits
     const pickle::Tensor* codes = nullptr;
-    bool transposed = false;    ///< the codes' first dimension is the tensor's last
-    bool first_is_row = false;  ///< a row of the matrix of codes is all but the first dimension; else it is the last
+    bool transposed = false;   ///< the codes' first dimension is the tensor's last
+    bool first_is_row = false; ///< a row of the matrix of codes is all but the first dimension; else it is the last
     ScaleBlocks blocks{};
     const pickle::Tensor* scale_inv = nullptr;
     DType scale_type = DType::f32;

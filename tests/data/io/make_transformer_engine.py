@@ -1,4 +1,5 @@
-"""Makes te_*.pt beside it, with TransformerEngine's quantized tensors as it pickles them, and their part of golden.json.
+"""Makes te_*.pt and tensor_dumps beside it, with TransformerEngine's quantized tensors as it pickles them, and their
+part of golden.json.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy torch
     /tmp/venv/bin/python make_transformer_engine.py
@@ -190,7 +191,7 @@ save("te_mxfp8.pt",
       "both.columnwise": of(values(wide, E4M3) * power(tall_scales[0, :64]), E4M3)},
      ["'swizzled': is a MXFP8Tensor of TransformerEngine whose scales are in the order of matrix products"])
 
-# --- FP8 with FP32 scales for 1 x 128 or 128 x 128 elements; codes of columns lie transposed, as do scales of 1 x 128 ---
+# --- FP8 with FP32 scales for 1 x 128 or 128 x 128 elements; column-wise codes lie transposed, scales of 1 x 128 too ---
 a, line_scales, column_scales = codes(3, 130), scales(2, 4), scales(1, 132)
 a_columns = codes(130, 3)
 rows = values(a, E4M3) * line_scales[:, :3].t().double().repeat_interleave(128, 1)[:, :130]
@@ -199,7 +200,8 @@ b, b_columns, square, square_columns = codes(1, 2, 129), codes(129, 1, 2), scale
 tiles = values(b, E5M2) * square[:, :2].double().repeat_interleave(128, 1)[:, :129]
 tiles_columns = values(b_columns, E5M2) * square_columns[:, :1].double().repeat_interleave(128, 0)[:129, :, None]
 save("te_blockwise.pt",
-     {"line": Call(blockwise, a.shape, a, line_scales, a_columns, column_scales, E4M3, torch.bfloat16, None, False, None),
+     {"line": Call(blockwise, a.shape, a, line_scales, a_columns, column_scales, E4M3, torch.bfloat16, None, False,
+                   None),
       "square": Call(blockwise, b.shape, b, square, b_columns, square_columns, E5M2, torch.bfloat16, None, True, None),
       "few scales": Call(blockwise, a.shape, a, line_scales[:1], None, None, E4M3, torch.bfloat16, None, False, None)},
      {"line": of(rows, E4M3),
@@ -223,16 +225,17 @@ def of_nvfp4(amax, scale_max):
 
 
 def call_of_nvfp4(amax, columns, *more):
-    return Call(nvfp4, torch.Size([2, 32]), packed, four_scales, columns, columns, amax, None, E2M1, torch.bfloat16, None,
-                False, *more)
+    return Call(nvfp4, torch.Size([2, 32]), packed, four_scales, columns, columns, amax, None, E2M1, torch.bfloat16,
+                None, False, *more)
 
 
 save("te_nvfp4.pt",
      {"one": call_of_nvfp4(amax, None), "rows": call_of_nvfp4(amaxes, None, True, False, 448),
-      "four over six": call_of_nvfp4(amax, packed, False, True, 256), "other": call_of_nvfp4(amax, None, False, True, 100)},
+      "four over six": call_of_nvfp4(amax, packed, False, True, 256),
+      "other": call_of_nvfp4(amax, None, False, True, 100)},
      {"one": of_nvfp4(amax, 448), "rows": of_nvfp4(amaxes, 448), "four over six": of_nvfp4(amax, 256)},
      ["'four over six': is a NVFP4Tensor of TransformerEngine with column-wise codes, which are left out",
-      "'other': is a NVFP4Tensor of TransformerEngine without an amax, or with scales that end neither at 448 nor at 256"])
+      "'other': is a NVFP4Tensor of TransformerEngine without an amax, or with scales that end neither at 448 nor at "])
 
 # --- what holds other tensors ---
 x = torch.randn(3, generator=generator)
