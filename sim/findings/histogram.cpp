@@ -43,9 +43,10 @@ HistogramEntry described(const RecordedMagnitudes& line, const std::filesystem::
     entry.measured = line.magnitudes.nonzero() == 0; // there are no extremes then, and the sums are 0
     const std::optional<int> log2 = exact_log2(*entry.recorded_scale);
     if (!log2)
-        throw FileError(file, fmt::format("step {}, {}: recorded under {}, no power of two, which cannot be divided out "
-                                          "of a histogram",
-                                          line.step, line.tensor, *entry.recorded_scale));
+        throw FileError(file,
+                        fmt::format("step {}, {}: recorded under {}, no power of two, which cannot be divided out "
+                                    "of a histogram",
+                                    line.step, line.tensor, *entry.recorded_scale));
     entry.magnitudes.histogram = line.magnitudes.scaled(-*log2);
     return entry;
 }
@@ -114,7 +115,8 @@ void count_log(const std::filesystem::path& log, KindSet wanted, KindSet selecte
             throw FileError(log, fmt::format("{} needs tensors, and this run recorded only their histograms", *option));
         rows += line.magnitudes.rows.size();
         if (rows > most_rows)
-            throw FileError(log, fmt::format("more than {} rows of histograms: select by --tensor or --step", most_rows));
+            throw FileError(log,
+                            fmt::format("more than {} rows of histograms: select by --tensor or --step", most_rows));
         entries.push_back(described(line, log, options));
     };
     try {
@@ -152,11 +154,10 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
                                      const Watch& watch) {
     HistogramFindings findings;
     const KindSet selected = options.kinds.value_or(gradient_kinds);
-    Recording recording =
-        find_tensors(paths, options.open,
-                     {.state = !(selected & KindSet{TensorKind::weight, TensorKind::state}).empty(),
-                      .logs = true,
-                      .unstated = unstated_kind(selected)});
+    Recording recording = find_tensors(paths, options.open,
+                                       {.state = !(selected & KindSet{TensorKind::weight, TensorKind::state}).empty(),
+                                        .logs = true,
+                                        .unstated = unstated_kind(selected)});
     findings.warnings = unneeded_options(options.open, {&recording});
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     findings.errors = std::move(recording.errors);

@@ -58,7 +58,7 @@ struct HistogramEntry {
     std::string file, name, layer;
     std::optional<std::int64_t> step; ///< none if the file names no step
     KindSet kinds = {};               ///< one kind, or those of the merged tensors
-    std::string dtype; ///< name of the element type; empty if the merged tensors differ in it
+    std::string dtype;                ///< name of the element type; empty if the merged tensors differ in it
     std::vector<std::uint64_t> shape;
     std::optional<double> recorded_scale; ///< none if the merged tensors differ in it
     std::uint64_t tensors = 1;
@@ -119,7 +119,7 @@ struct HistogramFindings {
     HistogramEntry total;                ///< of all kinds
     KindSet unselected = {};             ///< kinds of other tensors of the recording
     std::vector<GateResult> gates;       ///< in the order of the options
-    std::vector<std::string> errors;   ///< files that cannot be read; nothing in them is counted
+    std::vector<std::string> errors;     ///< files that cannot be read; nothing in them is counted
     std::vector<std::string> warnings;
 };
 

@@ -117,8 +117,8 @@ std::vector<CastCounts> unscaled_counts(const HistogramEntry& entry, const Histo
 std::vector<FormatFit> fits_of(const HistogramEntry& entry, const HistogramOptions& options) {
     std::vector<FormatFit> fits;
     for (const FormatSpec& format : options.formats)
-        fits.push_back(fit_of(entry.magnitudes.histogram, entry.directed, format, options.rule(),
-                              options.recommendation.limit));
+        fits.push_back(
+            fit_of(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation.limit));
     return fits;
 }
 
@@ -246,13 +246,12 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
     if (!findings.tensors.empty()) {
         for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
     } else if (findings.errors.empty()) {
-        findings.errors.push_back(
-            fmt::format("{}{}: no tensor that {} select", paths.front().string(),
-                        paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1),
-                        findings.unselected.empty()
-                            ? "--tensor and --step"
-                            : fmt::format("--kind, --tensor and --step (of other kinds it holds {})",
-                                          names_of(findings.unselected))));
+        findings.errors.push_back(fmt::format(
+            "{}{}: no tensor that {} select", paths.front().string(),
+            paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1),
+            findings.unselected.empty() ? "--tensor and --step"
+                                        : fmt::format("--kind, --tensor and --step (of other kinds it holds {})",
+                                                      names_of(findings.unselected))));
     }
 }
 

@@ -38,8 +38,7 @@ void KindRecords::add(TensorKind kind, const std::string& tensor, const Magnitud
     Tensor& own = sum.tensors[tensor];
     const std::vector<FormatSpec> formats = judged_formats(group);
     own.fits.resize(formats.size());
-    for (std::size_t f = 0; f < formats.size(); ++f)
-        own.fits[f].merge(fit_of(magnitudes, {}, formats[f], {}, limit_));
+    for (std::size_t f = 0; f < formats.size(); ++f) own.fits[f].merge(fit_of(magnitudes, {}, formats[f], {}, limit_));
     if (!magnitudes.rows.empty()) own.largest = std::max(own.largest, magnitudes.rows.rbegin()->first);
 }
 

@@ -111,9 +111,9 @@ struct RecordedRun {
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
-    std::vector<KindRecord> kinds; ///< only if weights or activations were recorded; in the order of kind_groups
-    std::vector<std::string> formats;                  ///< formats of casts under a scale, in order of appearance
-    std::vector<std::vector<ScaledCasts>> scaled;      ///< counts by index in `formats` and column
+    std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups
+    std::vector<std::string> formats; ///< formats of casts under a scale, in order of appearance
+    std::vector<std::vector<ScaledCasts>> scaled; ///< counts by index in `formats` and column
     std::vector<ScaledTensor> scaled_tensors;
     std::vector<RecordedDeparture> departures; ///< one of each kind; none where no reference ran beside it
     std::vector<SourceFile> files;
@@ -138,8 +138,8 @@ struct RecordedRun {
 /// folder that cannot be listed adds a line to `errors`. Throws FileError if the path does not exist.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, std::vector<std::string>& errors);
 
-/// Reads a run folder, or gradients in files; `name` is its name in findings, and `limit` that of underflow / nonzero in
-/// a tensor that a format holds. Progress is reported in bytes. Parts that
+/// Reads a run folder, or gradients in files. `name` is its name in findings; `limit` is that of underflow / nonzero in
+/// tensors that a format holds. Progress is reported in bytes. Parts that
 /// cannot be read become errors or warnings. Throws FileError or RecordingError if nothing can be read.
 RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads, const Watch& watch = {},
                      double limit = RecommendationOptions().limit);

@@ -247,7 +247,7 @@ class Finder {
     const OpenOptions& options_;
     const FindOptions& find_;
     Recording& result_;
-    std::set<fs::path> state_files_;               ///< files in state/ of runs
+    std::set<fs::path> state_files_;                ///< files in state/ of runs
     std::map<fs::path, std::size_t> logs_, log_of_; ///< index in Recording::logs: of a log, and of a file of the run
     std::unique_ptr<TensorFile> earlier_;
     struct Seen {

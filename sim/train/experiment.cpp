@@ -285,8 +285,7 @@ void Experiment::compute(Run& run) {
 
 void Experiment::apply(Run& run) {
     const bool records = run.folder && options_.record_every > 0 && step_ % options_.record_every == 0;
-    if (records)
-        run.folder->record_tensors(*run.trainer, run.last, options_.record_activations, options_.record_state);
+    if (records) run.folder->record_tensors(*run.trainer, run.last, options_.record_activations, options_.record_state);
     try {
         run.last = run.trainer->apply(run.last);
     } catch (const std::runtime_error& error) {

@@ -7,7 +7,7 @@
 namespace amp::histogram_tool {
 
 std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramFindings& findings,
-                                                              const HistogramOptions& options) {
+                                                                const HistogramOptions& options) {
     const bool random = options.policy.rounding == Rounding::stochastic;
     std::vector<std::pair<std::string, std::string>> all = {
         {"magnitude", "|x| of the recorded value divided by the recorded scale"},
@@ -46,12 +46,13 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
                   "with their last non-zero count"},
     };
     if (!findings.total.is_gradient())
-        all.emplace_back("fit", fmt::format("how a format holds tensors that no loss scale multiplies. held: no element "
-                                            "overflows, and underflow / nonzero of the tensor is below {:g}; scaled: "
-                                            "under the tensor's own scale, the largest power of two at which no element "
-                                            "overflows; log2_scales: the smallest and the largest of these scales; "
-                                            "overflowing: tensors that overflow without one",
-                                            options.recommendation.limit));
+        all.emplace_back("fit",
+                         fmt::format("how a format holds tensors that no loss scale multiplies. held: no element "
+                                     "overflows, and underflow / nonzero of the tensor is below {:g}; scaled: "
+                                     "under the tensor's own scale, the largest power of two at which no element "
+                                     "overflows; log2_scales: the smallest and the largest of these scales; "
+                                     "overflowing: tensors that overflow without one",
+                                     options.recommendation.limit));
     if (is_directed(options.policy.rounding))
         all.emplace_back("toward, away",
                          "of the state: rows of the elements whose magnitude this rounding may move toward "

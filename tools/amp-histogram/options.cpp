@@ -168,7 +168,8 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
                    "Loss scale the values still contain; overrides the file's");
     app.add_tensor(words.tensor);
     app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
-    app.add_option("--kind", words.kinds, "Only weight, weight_gradient, activation, activation_gradient, state, or all")
+    app.add_option("--kind", words.kinds,
+                   "Only weight, weight_gradient, activation, activation_gradient, state, or all")
         ->delimiter(',');
     app.add_option("--by", words.by, "Group by tensor, layer, step, file, kind or all");
     app.add_worst(options.worst);

@@ -38,7 +38,10 @@ Cell largest_cell(const HistogramEntry& entry) {
 std::string names_of_kinds(const HistogramFindings& findings) {
     std::string names;
     for (const KindFindings& kind : findings.kinds)
-        names += (names.empty() ? "" : &kind == &findings.kinds.back() ? " and " : ", ") + std::string(kind.group->name);
+        names += (names.empty()                     ? ""
+                  : &kind == &findings.kinds.back() ? " and "
+                                                    : ", ") +
+                 std::string(kind.group->name);
     return names;
 }
 
@@ -272,9 +275,10 @@ std::string terms_of(const KindFindings& kind, const HistogramOptions& options) 
                     random ? "Counts are expectations. " : "");
     const std::string whatever = random ? ", whatever the random bits" : "";
     if (!kind.total.is_gradient())
-        return fmt::format("{}Held: no element of the tensor overflows and underflow stays under {:g} % of its non-zero "
-                           "elements{}. Its own scale: the largest power of two at which none overflows.",
-                           classes, 100 * limits.limit, whatever);
+        return fmt::format(
+            "{}Held: no element of the tensor overflows and underflow stays under {:g} % of its non-zero "
+            "elements{}. Its own scale: the largest power of two at which none overflows.",
+            classes, 100 * limits.limit, whatever);
     return fmt::format("{}Safe scales: no overflow and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, "
                        "else {} binades below overflow.",
                        classes, 100 * limits.limit, whatever, limits.margin);
@@ -295,16 +299,15 @@ void add_formats(Document& document, const KindFindings& kind, bool several, con
 } // namespace
 
 Document document_of(const HistogramFindings& findings, const HistogramToolOptions& options) {
-    Document document{
-        .title = "What number formats do to recorded " + names_of_kinds(findings),
-        .subtitle = subtitle_of(findings),
-        .blocks = {}};
+    Document document{.title = "What number formats do to recorded " + names_of_kinds(findings),
+                      .subtitle = subtitle_of(findings),
+                      .blocks = {}};
     const bool empty = findings.total.magnitudes.histogram.count() == 0;
     if (options.sample)
         document.add(Paragraph{"The sample gradients of the project; name files or folders for your own."});
     if (!findings.unselected.empty())
-        document.add(Paragraph{fmt::format("The recording also holds {}, which --kind selects.",
-                                           names_of(findings.unselected))});
+        document.add(Paragraph{
+            fmt::format("The recording also holds {}, which --kind selects.", names_of(findings.unselected))});
     document.add(Heading{"Verdict"});
     if (empty) document.add(Paragraph{"There are no elements, and so nothing to lose."});
     else

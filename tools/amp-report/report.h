@@ -14,7 +14,8 @@ struct Report {
 
 Document document_of(const Report& report, const ReportOptions& options);
 
-/// Schema version 3: in version 2 the kinds "weight" and "activation" meant gradients. No time, no host: the same inputs give the same bytes.
+/// Schema version 3: in version 2 the kinds "weight" and "activation" meant gradients. No time, no host: the same
+/// inputs give the same bytes.
 std::string json_report(const Report& report, const ReportOptions& options);
 
 /// The tables of a group's section; those of which nothing is known are left out.

@@ -101,7 +101,8 @@ void bind_kinds(nb::module_& m) {
         .def_ro("format", &KindFit::format)
         .def_ro("fit", &KindFit::fit, "A FormatFit.")
         .def_prop_ro("advice", text_of(&KindFit::advice), InEnvironment());
-    nb::class_<KindRecord>(m, "KindRecord", "Gradients, weights or activations of a run, in the formats they are used in.")
+    nb::class_<KindRecord>(m, "KindRecord",
+                           "Gradients, weights or activations of a run, in the formats they are used in.")
         .def_prop_ro(
             "name", [](const KindRecord& k) { return k.group->name; }, InEnvironment())
         .def_ro("magnitudes", &KindRecord::magnitudes)

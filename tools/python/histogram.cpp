@@ -150,7 +150,8 @@ void bind_fit(nb::module_& m) {
             "log2_scales", [](const FormatFit& f) { return std::pair(f.least_scale, f.most_scale); },
             "The smallest and the largest of these scales: largest powers of two at which nothing overflows.",
             InEnvironment());
-    nb::class_<KindFindings>(m, "KindFindings", "Tensors that are judged together: gradients, weights, activations, state.")
+    nb::class_<KindFindings>(m, "KindFindings",
+                             "Tensors that are judged together: gradients, weights, activations, state.")
         .def_prop_ro(
             "name", [](const KindFindings& k) { return k.group->name; }, InEnvironment())
         .def_ro("total", &KindFindings::total, "A HistogramEntry of them all.")
@@ -166,8 +167,8 @@ void bind_entry(nb::module_& m) {
         .def_prop_ro("layer", text_of(&HistogramEntry::layer), InEnvironment())
         .def_ro("step", &HistogramEntry::step)
         .def_prop_ro(
-            "kind", [](const HistogramEntry& e) { return names_of(e.kinds); }, "Several where merged tensors differ in it.",
-            InEnvironment())
+            "kind", [](const HistogramEntry& e) { return names_of(e.kinds); },
+            "Several where merged tensors differ in it.", InEnvironment())
         .def_ro("dtype", &HistogramEntry::dtype)
         .def_ro("shape", &HistogramEntry::shape)
         .def_ro("recorded_scale", &HistogramEntry::recorded_scale, "None where merged tensors differ in it.")
@@ -177,7 +178,8 @@ void bind_entry(nb::module_& m) {
         .def_ro("blocks", &HistogramEntry::blocks)
         .def_ro("unscaled", &HistogramEntry::unscaled, "CastCounts at scale 1, one for each format.")
         .def_ro("fits", &HistogramEntry::fits, "A FormatFit for each format; empty for gradients.")
-        .def_ro("measured", &HistogramEntry::measured, "False where only a histogram was recorded: max and min are unknown.")
+        .def_ro("measured", &HistogramEntry::measured,
+                "False where only a histogram was recorded: max and min are unknown.")
         .def_prop_ro(
             "own", [](const HistogramEntry& e) { return by_cast(e.own); },
             "(format, scale, CastCounts) of casts that took a pass of their own.", InEnvironment())
@@ -198,7 +200,8 @@ void bind_histogram(nb::module_& m) {
         .def_ro("tensors", &Asked::tensors, "A HistogramEntry for each.")
         .def_ro("groups", &Asked::groups, "As `by` asks for; empty for tensors.")
         .def_ro("total", &Asked::total)
-        .def_ro("kinds", &Asked::kinds, "A KindFindings for gradients, weights, activations, state; of those asked for.")
+        .def_ro("kinds", &Asked::kinds,
+                "A KindFindings for gradients, weights, activations, state; of those asked for.")
         .def_prop_ro(
             "other_kinds", [](const Asked& f) { return names_of(f.unselected); },
             "Kinds of tensors of the recording that were not selected.", InEnvironment())
