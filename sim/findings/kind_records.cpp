@@ -63,7 +63,7 @@ std::vector<KindRecord> KindRecords::records() const {
                     continue;
                 largest = &tensor;
                 facts.largest = printable(name);
-                facts.largest_value = "below " + power_of_two(tensor.largest + 1);
+                facts.largest_value = "below " + amp::power_of_two(tensor.largest + 1);
             }
             facts.fit = of.fit;
             facts.worst = largest_by(kind.tensors, [&](const Tensor& t) { return t.fits[f].unscaled.underflow; });
