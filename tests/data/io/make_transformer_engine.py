@@ -87,10 +87,10 @@ def function(file, name):
 
 def method(file, name):
     """The method _make_in_reduce_ex that stood for the function in earlier versions."""
-    def rebuild(cls, *args):
+    def _make_in_reduce_ex(cls, *args):
         raise NotImplementedError("only its name is needed")
 
-    cls = type(name, (), {"_make_in_reduce_ex": classmethod(rebuild)})
+    cls = type(name, (), {"_make_in_reduce_ex": classmethod(_make_in_reduce_ex)})
     return placed(f"transformer_engine.pytorch.tensor.{file}", cls)._make_in_reduce_ex
 
 
