@@ -90,7 +90,7 @@ FormatFit searched(const std::vector<float>& values, const std::string& format, 
     const auto nonzero =
         static_cast<double>(std::ranges::count_if(values, [](float x) { return x != 0 && std::isfinite(x); }));
     if (nonzero == 0) return {};
-    int own = 200;
+    int own = 300;
     while (count(values, format, std::ldexp(1.0, own)).overflow > 0) --own;
     const auto counts = [&](int k) {
         const Counted n = count(values, format, std::ldexp(1.0, k));

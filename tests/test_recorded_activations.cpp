@@ -6,6 +6,7 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/findings/adam.h>
 #include <ampscope/sim/findings/comparison.h>
+#include <ampscope/sim/findings/histogram.h>
 #include <ampscope/sim/findings/loss_scale.h>
 #include <ampscope/sim/io/recording.h>
 
@@ -110,8 +111,8 @@ TEST_CASE("recorded outputs are what the recorded weights make of the layer befo
     }
     // Under autocast in the format in which the output is kept: that of the product.
     const Recorded half = tensors_of(runs.forward / "amp-fp16/gradients/step_000002.safetensors");
-    CHECK(half.dtypes.at("h.1.out") == "fp16");
-    CHECK(half.dtypes.at("h.1.weight") == "fp32"); // the master weight
+    CHECK(half.dtypes.at("h.1.out") == "F16");
+    CHECK(half.dtypes.at("h.1.weight") == "F32"); // the master weight
 }
 
 TEST_CASE("metadata and histograms state the kinds; only gradients contain the loss scale") {
