@@ -39,7 +39,7 @@ def ranks(tmp_path_factory):
     script = folder / "train.py"
     script.write_text(WORKER.format(tests=os.path.dirname(__file__), store=folder / "store", run=str(run)))
     workers = [subprocess.Popen([sys.executable, script, str(rank)]) for rank in range(2)]
-    assert [w.wait(timeout=120) for w in workers] == [0, 0]
+    assert [w.wait(timeout=300) for w in workers] == [0, 0]
     return run
 
 
