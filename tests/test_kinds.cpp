@@ -142,6 +142,7 @@ TEST_CASE("every question is answered for a run of schema version 1 by its gradi
                             merged = merged_histogram_findings({report_1}, second);
     CHECK(merged.errors.empty());
     REQUIRE(merged.tensors.size() == 9);
+    REQUIRE(one.tensors.size() == 9);
     for (std::size_t i = 0; i < 9; ++i) {
         CHECK(merged.tensors[i].name == one.tensors[i].name);
         CHECK(merged.tensors[i].kinds == one.tensors[i].kinds);
@@ -229,6 +230,24 @@ TEST_CASE("kinds are selected, counted and grouped apart, and only gradients are
     CHECK(judged == std::vector<std::string_view>{"gradients", "weights", "activations", "state"});
     CHECK(found.kinds[0].advice == gradients.kinds[0].advice); // which weights and activations do not change
     CHECK(found.kinds[0].total.magnitudes.histogram == gradients.total.magnitudes.histogram);
+
+    // A report merges to the same, whatever the kinds in it.
+    nlohmann::ordered_json report = {{"schema_version", histogram_report_version}, {"tool", "amp-histogram"}};
+    report["counting"] = counting_json(options);
+    for (const HistogramEntry& t : found.tensors) report["tensors"].push_back(tensor_json(t, options));
+    const fs::path saved = write_file(all.scratch / "report.json", report.dump());
+    const HistogramFindings merged = merged_histogram_findings({saved}, asked());
+    REQUIRE(merged.kinds.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(merged.kinds[i].advice == found.kinds[i].advice);
+    HistogramOptions states = asked();
+    states.kinds = {TensorKind::state};
+    CHECK(merged_histogram_findings({saved}, states).tensors.size() == 1);
+
+    save(all.scratch / "weights/x.safetensors", {{"w", {1}}}, stating(R"({"w":"weight"})"));
+    const HistogramFindings nothing = histogram_findings({all.scratch / "weights"}, asked());
+    REQUIRE(nothing.errors.size() == 1);
+    CHECK(nothing.errors[0].ends_with(
+        "weights: no tensor that --kind, --tensor and --step select; of other kinds it holds weight"));
 
     options.by = Grouping::all;
     const HistogramFindings groups = histogram_findings({all.scratch / "all"}, options);

@@ -249,4 +249,10 @@ TEST_CASE("a resumed run records the bytes of one that nobody interrupted") {
     CHECK(compared == 8); // four files of tensors, two logs, run.json and result.json
     train.check_error(options + "--steps 12 --resume --record " + parts.string() + " --record-state", 1,
                       {"/recording"});
+    fs::create_directories(scratch / "old");
+    fs::copy(fs::path(AMPSCOPE_TEST_DATA) / "run_v1", scratch / "old/amp-fp16", fs::copy_options::recursive);
+    train.check_error("--model mlp --width 4 --depth 2 --steps 5 --precision amp-fp16 --record-every 2 --record-state "
+                      "--seed 1 --resume --record " +
+                          (scratch / "old").string(),
+                      1, {"/schema_version differs from this run's: resume with the program it began with"});
 }

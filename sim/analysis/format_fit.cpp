@@ -18,20 +18,18 @@ void FormatFit::merge(const FormatFit& other) {
 
 FormatFit fit_of(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
                  const CastRule& rule, double limit) {
-    const auto nonzero = static_cast<double>(all.nonzero());
-    if (nonzero == 0) return {};
-    const auto holds = [&](const ClassCounts& counts) {
-        return counts.overflow == 0 && static_cast<double>(counts.underflow) < limit * nonzero;
-    };
+    if (all.rows.empty()) return {};
+    const ClassCounts unscaled = classify(all, directed, format, 0, rule);
     // The largest scale without overflow. Scaled to the binade of the format's largest value the largest elements may
     // overflow; a binade below they cannot, even if they are rounded up.
     int own = format.max_exponent() - all.rows.rbegin()->first;
-    if (classify(all, directed, format, own, rule).overflow > 0) --own;
-    FormatFit fit{.tensors = 1,
-                  .unscaled = classify(all, directed, format, 0, rule),
-                  .scaled = classify(all, directed, format, own, rule),
-                  .least_scale = own,
-                  .most_scale = own};
+    ClassCounts scaled = classify(all, directed, format, own, rule);
+    if (scaled.overflow > 0) scaled = classify(all, directed, format, --own, rule);
+    const auto nonzero = static_cast<double>(all.nonzero());
+    const auto holds = [&](const ClassCounts& counts) {
+        return counts.overflow == 0 && static_cast<double>(counts.underflow) < limit * nonzero;
+    };
+    FormatFit fit{.tensors = 1, .unscaled = unscaled, .scaled = scaled, .least_scale = own, .most_scale = own};
     fit.overflowing = fit.unscaled.overflow > 0 ? 1 : 0;
     fit.held = holds(fit.unscaled) ? 1 : 0;
     fit.held_scaled = holds(fit.scaled) ? 1 : 0;

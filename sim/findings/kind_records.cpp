@@ -34,7 +34,7 @@ std::string largest_by(const Tensors& tensors, const Number& number) {
 void KindRecords::add(TensorKind kind, const std::string& tensor, const MagnitudeHistogram& magnitudes) {
     const KindGroup& group = group_of(kind);
     Kind& sum = kinds_[static_cast<std::size_t>(&group - kind_groups.data())];
-    sum.magnitudes.merge(magnitudes);
+    if (!is_gradient(kind)) sum.magnitudes.merge(magnitudes);
     Tensor& own = sum.tensors[tensor];
     const std::vector<FormatSpec> formats = judged_formats(group);
     own.fits.resize(formats.size());
@@ -42,18 +42,20 @@ void KindRecords::add(TensorKind kind, const std::string& tensor, const Magnitud
     if (!magnitudes.rows.empty()) own.largest = std::max(own.largest, magnitudes.rows.rbegin()->first);
 }
 
-std::vector<KindRecord> KindRecords::records() const {
+std::vector<KindRecord> KindRecords::records(const MagnitudeHistogram& gradients) const {
     std::vector<KindRecord> records;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
         const Kind& kind = kinds_[k];
         if (kind.tensors.empty()) continue;
-        KindRecord record{.group = &kind_groups[k], .magnitudes = kind.magnitudes, .fits = {}};
+        const bool of_gradients = kind_groups[k].kinds == gradient_kinds;
+        KindRecord record{
+            .group = &kind_groups[k], .magnitudes = of_gradients ? gradients : kind.magnitudes, .fits = {}};
         const std::vector<FormatSpec> formats = judged_formats(*record.group);
         for (std::size_t f = 0; f < formats.size(); ++f) {
             KindFit of{.format = formats[f]};
             const Tensor* largest = nullptr;
             FitFacts facts{.format = of.format,
-                           .nonzero = kind.magnitudes.nonzero(),
+                           .nonzero = record.magnitudes.nonzero(),
                            .group = record.group->name,
                            .noun = record.group->noun,
                            .limit = limit_};

@@ -156,7 +156,7 @@ class Finder {
             result_.unread |= {TensorKind::weight, TensorKind::state};
         for (std::size_t i = state; i < files.size(); ++i) state_files_.insert(files[i]);
         const fs::path log = run / run_layout::histograms;
-        if (!find_.logs || !is_there(log)) return;
+        if (!find_.logs || !is_there(log) || fs::is_empty(log, none)) return;
         const auto [known, is_new] = logs_.try_emplace(log, result_.logs.size());
         if (is_new) result_.logs.push_back({log});
         for (std::size_t i = first; i < files.size(); ++i) log_of_[files[i]] = known->second;

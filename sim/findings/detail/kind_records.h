@@ -10,11 +10,11 @@ namespace amp::detail {
 class KindRecords {
   public:
     /// `limit`: of underflow / nonzero in a tensor that a format holds.
-    explicit KindRecords(double limit) : limit_(limit) {}
+    explicit KindRecords(double limit);
     /// Adds a tensor of one step, without its loss scale.
     void add(TensorKind kind, const std::string& tensor, const MagnitudeHistogram& magnitudes);
-    /// What was added, with advice; nothing if it is only gradients.
-    [[nodiscard]] std::vector<KindRecord> records() const;
+    /// What was added, with advice; nothing if it is only gradients, whose magnitudes are these in all.
+    [[nodiscard]] std::vector<KindRecord> records(const MagnitudeHistogram& gradients) const;
 
   private:
     /// One tensor over its steps: a fit for each format of its kind, and the binade of its largest magnitude.
@@ -23,7 +23,8 @@ class KindRecords {
         int largest = -20'000;
     };
     struct Kind {
-        MagnitudeHistogram magnitudes;
+        std::vector<FormatSpec> formats; ///< in which such tensors are used
+        MagnitudeHistogram magnitudes;   ///< not of gradients
         std::map<std::string, Tensor> tensors;
     };
 
