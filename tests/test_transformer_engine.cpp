@@ -154,6 +154,8 @@ TEST_CASE("trees of DumpTensors") {
                                           "and after quantization, as in 6 more files: --tensor high_precision or "
                                           "--tensor quantized selects one of them"));
 
+    CHECK(find_tensors({scratch.folder()}, {}, {.by_name = true}).warnings.empty());
+
     SUBCASE("found from inside, too") {
         const fs::path before = fs::current_path();
         fs::current_path(scratch / "tensor_dumps/rank_0/iter_000200");

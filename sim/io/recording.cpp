@@ -105,7 +105,7 @@ class Finder {
             result_.warnings.push_back(files.first.string() + ": " + std::to_string(count) +
                                        (count == 1 ? " tensor is" : " tensors are") + " the same as in " +
                                        files.second.string() + "; counted once");
-        if (dumped_twice_ > 0)
+        if (dumped_twice_ > 0 && !find_.by_name)
             result_.warnings.push_back(
                 first_twice_.string() + ": the tensor stands there twice, before and after quantization" +
                 (dumped_twice_ == 1 ? "" : ", as in " + std::to_string(dumped_twice_ - 1) + " more files") +

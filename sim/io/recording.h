@@ -96,6 +96,7 @@ struct FindOptions {
     bool state = false; ///< also the weights and the optimizer's state in state/ of run folders
     bool logs = false;  ///< also the histograms.jsonl of run folders; a folder without tensors is then no error
     TensorKind unstated = TensorKind::weight_gradient; ///< kind of tensors that neither file nor name tells
+    bool by_name = false; ///< tensors are then selected by name: no warning of those in a file in two forms
 };
 
 /// Expands paths to tensors; folders recursively. Files are read in the order of their paths, however they are given,
