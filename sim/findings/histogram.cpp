@@ -158,7 +158,7 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
                                        {.state = !(selected & KindSet{TensorKind::weight, TensorKind::state}).empty(),
                                         .logs = true,
                                         .unstated = unstated_kind(selected),
-                      .by_name = options.tensor.has_value()});
+                                        .by_name = options.tensor.has_value()});
     findings.warnings = unneeded_options(options.open, {&recording});
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     findings.errors = std::move(recording.errors);

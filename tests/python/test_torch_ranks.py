@@ -122,7 +122,8 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     log = tmp_path / "rank_1/histograms.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     changed = next(line for line in lines if line["tensor"] == "up.weight.grad")
-    for field, said in (("zero", f"histograms.jsonl: line {lines.index(changed) + 1} cannot be read"),  # it is not what its count says
+    line = lines.index(changed) + 1
+    for field, said in (("zero", f"histograms.jsonl: line {line} cannot be read"),  # it is not what its count says
                         ("count", "step 0, up.weight.grad: ranks differ after all-reduce")):
         changed[field] += 1
         log.write_text("".join(json.dumps(line) + "\n" for line in lines))

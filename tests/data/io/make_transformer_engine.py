@@ -191,7 +191,7 @@ save("te_mxfp8.pt",
       "both.columnwise": of(values(wide, E4M3) * power(tall_scales[0, :64]), E4M3)},
      ["'swizzled': is a MXFP8Tensor of TransformerEngine whose scales are in the order of matrix products"])
 
-# --- FP8 with FP32 scales for 1 x 128 or 128 x 128 elements; column-wise codes lie transposed, scales of 1 x 128 too ---
+# --- FP8 with FP32 scales for 1 x 128 or 128 x 128 elements; column-wise codes lie transposed, 1 x 128 scales, too ---
 a, line_scales, column_scales = codes(3, 130), scales(2, 4), scales(1, 132)
 a_columns = codes(130, 3)
 rows = values(a, E4M3) * line_scales[:, :3].t().double().repeat_interleave(128, 1)[:, :130]
