@@ -258,7 +258,7 @@ for name, tensor, format in (("activation", x, E4M3), ("weight", 0.1 * w, E4M3),
         scale = torch.finfo(TORCH[format]).max / tensor.abs().max().float()
         data = (tensor.float() * scale).to(TORCH[format]).view(torch.uint8)
         dump["quantized"] = Call(float8, data, format, (1 / scale).reshape(1), torch.bfloat16, data.shape, None)
-    torch.save(dump, f"tensor_dumps/rank_0/iter_000100/decoder_0_mlp_fc1_{name}.pt")
+    torch.save(dump, f"tensor_dumps/rank_0/iter_000100/fc1_{name}.pt")
 
 with open("golden.json") as f:
     document = json.load(f)
