@@ -196,7 +196,7 @@ a, line_scales, column_scales = codes(3, 130), scales(2, 4), scales(1, 132)
 a_columns = codes(130, 3)
 rows = values(a, E4M3) * line_scales[:, :3].t().double().repeat_interleave(128, 1)[:, :130]
 columns = values(a_columns, E4M3) * column_scales[0, :130].double()[:, None]
-b, b_columns, square, square_columns = codes(1, 2, 129), codes(129, 1, 2), scales(1, 4), scales(2, 4)
+b, b_columns, square, square_columns = codes(2, 2, 129), codes(129, 2, 2), scales(1, 4), scales(2, 4)
 tiles = values(b, E5M2) * square[:, :2].double().repeat_interleave(128, 1)[:, :129]
 tiles_columns = values(b_columns, E5M2) * square_columns[:, :1].double().repeat_interleave(128, 0)[:129, :, None]
 save("te_blockwise.pt",
@@ -207,7 +207,7 @@ save("te_blockwise.pt",
      {"line": of(rows, E4M3),
       "line.columnwise": {**of(columns, E4M3, storage_order=True), "shape": [3, 130]},
       "square": of(tiles, E5M2),
-      "square.columnwise": {**of(tiles_columns, E5M2, storage_order=True), "shape": [1, 2, 129]}},
+      "square.columnwise": {**of(tiles_columns, E5M2, storage_order=True), "shape": [2, 2, 129]}},
      ["'few scales': a quantized tensor without a scale for each of its blocks"])
 
 # --- NVFP4: two codes in a byte, E4M3 scales for 16 elements, relative to an amax; in FP32 ---
