@@ -31,48 +31,46 @@ std::string largest_by(const Tensors& tensors, const Number& number) {
 
 } // namespace
 
+KindRecords::KindRecords(double limit) : limit_(limit) {
+    for (std::size_t k = 0; k < kinds_.size(); ++k) kinds_[k].formats = judged_formats(kind_groups[k]);
+}
+
 void KindRecords::add(TensorKind kind, const std::string& tensor, const MagnitudeHistogram& magnitudes) {
-    const KindGroup& group = group_of(kind);
-    Kind& sum = kinds_[static_cast<std::size_t>(&group - kind_groups.data())];
+    Kind& sum = kinds_[static_cast<std::size_t>(&group_of(kind) - kind_groups.data())];
     if (!is_gradient(kind)) sum.magnitudes.merge(magnitudes);
     Tensor& own = sum.tensors[tensor];
-    const std::vector<FormatSpec> formats = judged_formats(group);
-    own.fits.resize(formats.size());
-    for (std::size_t f = 0; f < formats.size(); ++f) own.fits[f].merge(fit_of(magnitudes, {}, formats[f], {}, limit_));
+    own.fits.resize(sum.formats.size());
+    for (std::size_t f = 0; f < own.fits.size(); ++f)
+        own.fits[f].merge(fit_of(magnitudes, {}, sum.formats[f], {}, limit_));
     if (!magnitudes.rows.empty()) own.largest = std::max(own.largest, magnitudes.rows.rbegin()->first);
+}
+
+KindFit KindRecords::fit_in(const Kind& kind, std::size_t format, FitFacts facts) const {
+    const Tensor* largest = nullptr;
+    for (const auto& [name, tensor] : kind.tensors) {
+        const FormatFit& fit = tensor.fits[format];
+        facts.fit.merge(fit);
+        if (fit.overflowing == 0 || (largest != nullptr && largest->largest >= tensor.largest)) continue;
+        largest = &tensor;
+        facts.largest = printable(name);
+        facts.largest_value = "below " + amp::power_of_two(tensor.largest + 1);
+    }
+    facts.format = kind.formats[format];
+    facts.worst = largest_by(kind.tensors, [&](const Tensor& t) { return t.fits[format].unscaled.underflow; });
+    facts.worst_scaled = largest_by(kind.tensors, [&](const Tensor& t) { return t.fits[format].scaled.underflow; });
+    facts.limit = limit_;
+    return {facts.format, facts.fit, fit_advice(facts)};
 }
 
 std::vector<KindRecord> KindRecords::records(const MagnitudeHistogram& gradients) const {
     std::vector<KindRecord> records;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-        const Kind& kind = kinds_[k];
-        if (kind.tensors.empty()) continue;
-        const bool of_gradients = kind_groups[k].kinds == gradient_kinds;
-        KindRecord record{
-            .group = &kind_groups[k], .magnitudes = of_gradients ? gradients : kind.magnitudes, .fits = {}};
-        const std::vector<FormatSpec> formats = judged_formats(*record.group);
-        for (std::size_t f = 0; f < formats.size(); ++f) {
-            KindFit of{.format = formats[f]};
-            const Tensor* largest = nullptr;
-            FitFacts facts{.format = of.format,
-                           .nonzero = record.magnitudes.nonzero(),
-                           .group = record.group->name,
-                           .noun = record.group->noun,
-                           .limit = limit_};
-            for (const auto& [name, tensor] : kind.tensors) {
-                of.fit.merge(tensor.fits[f]);
-                if (tensor.fits[f].overflowing == 0 || (largest != nullptr && largest->largest >= tensor.largest))
-                    continue;
-                largest = &tensor;
-                facts.largest = printable(name);
-                facts.largest_value = "below " + amp::power_of_two(tensor.largest + 1);
-            }
-            facts.fit = of.fit;
-            facts.worst = largest_by(kind.tensors, [&](const Tensor& t) { return t.fits[f].unscaled.underflow; });
-            facts.worst_scaled = largest_by(kind.tensors, [&](const Tensor& t) { return t.fits[f].scaled.underflow; });
-            of.advice = fit_advice(facts);
-            record.fits.push_back(std::move(of));
-        }
+        const KindGroup& group = kind_groups[k];
+        if (kinds_[k].tensors.empty()) continue;
+        KindRecord record{&group, group.kinds == gradient_kinds ? gradients : kinds_[k].magnitudes, {}};
+        const std::uint64_t nonzero = record.magnitudes.nonzero();
+        for (std::size_t f = 0; f < kinds_[k].formats.size(); ++f)
+            record.fits.push_back(fit_in(kinds_[k], f, {.nonzero = nonzero, .group = group.name, .noun = group.noun}));
         records.push_back(std::move(record));
     }
     const bool only_gradients = records.size() == 1 && records.front().group->kinds == gradient_kinds;

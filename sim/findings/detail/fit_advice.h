@@ -10,7 +10,7 @@ namespace amp::detail {
 
 /// What the sentence says, besides the counts of the fit. Names are printable.
 struct FitFacts {
-    FormatSpec format;
+    FormatSpec format{};
     FormatFit fit{};
     std::uint64_t nonzero = 0;    ///< elements that are finite and not zero
     std::string_view group, noun; ///< names of a KindGroup

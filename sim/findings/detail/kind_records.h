@@ -1,6 +1,7 @@
 // Collects, line by line, how formats hold the tensors of each kind in a run.
 #pragma once
 
+#include <ampscope/sim/findings/detail/fit_advice.h>
 #include <ampscope/sim/findings/recorded_run.h>
 
 #include <map>
@@ -27,6 +28,9 @@ class KindRecords {
         MagnitudeHistogram magnitudes;   ///< not of gradients
         std::map<std::string, Tensor> tensors;
     };
+
+    /// How a format holds all tensors of a kind; `facts` has the names of the kind and the number of its elements.
+    [[nodiscard]] KindFit fit_in(const Kind& kind, std::size_t format, FitFacts facts) const;
 
     double limit_;
     std::array<Kind, kind_groups.size()> kinds_{};
