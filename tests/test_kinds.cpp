@@ -278,7 +278,7 @@ TEST_CASE("how formats hold weights and activations, by a search over scales and
             for (const auto& [name, values] : tensors) {
                 const FormatFit want = searched(values, options.formats[f].name, limit);
                 const auto entry = std::ranges::find(found.tensors, name, &HistogramEntry::name);
-                CAPTURE(name);
+                CAPTURE(entry->name);
                 CAPTURE(options.formats[f].name);
                 CHECK(entry->fits[f] == want);
                 sum.merge(want);

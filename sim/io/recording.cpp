@@ -54,9 +54,9 @@ std::map<std::string, TensorKind> stated_kinds(const TensorFile& file) {
                             : parse_metadata<std::int64_t>(file, "schema_version", version->second);
     const auto json = parse_json(text->second, file.path(), "metadata: kinds: ", Nonfinite::refused);
     if (!json.is_object()) throw FileError(file.path(), "metadata: kinds must be a JSON object");
-    for (const auto& [tensor, kind] : json.items())
-        kinds[tensor] = taken(file.path(), "metadata: kind of '" + tensor + "'",
-                              [&] { return parse_kind(kind.get<std::string>(), schema); });
+    for (const auto& item : json.items())
+        kinds[item.key()] = taken(file.path(), "metadata: kind of '" + item.key() + "'",
+                                  [&] { return parse_kind(item.value().get<std::string>(), schema); });
     return kinds;
 }
 
