@@ -79,8 +79,8 @@ TEST_CASE("calls that are given something else are skipped, and said to be") {
     check_skipped(nvfp4({floats({3}, {1}), none, "K\x0a"}), "whose amax is neither one number nor one for each row");
     check_skipped(nvfp4({floats({0}, {1}), none, "K\x0a"}), "whose amax is neither one number nor one for each row");
     check_skipped(nvfp4({bytes(1, 1), none, "K\x0a"}), "whose amax is neither one number nor one for each row");
-    check_skipped(with_call("_make_nvfp4_tensor_in_reduce_ex", {none, bytes(0, 8), bytes(2, 1), none, none,
-                                                                floats({0}, {1}), none, "K\x0a"}),
+    check_skipped(with_call("_make_nvfp4_tensor_in_reduce_ex",
+                            {none, bytes(0, 8), bytes(2, 1), none, none, floats({0}, {1}), none, "K\x0a"}),
                   "whose amax is neither one number nor one for each row");
     check_skipped(nvfp4({one, none, "K\x0a", none, none, yes}), "whose scales are in the order of matrix products");
 }

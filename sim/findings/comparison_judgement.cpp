@@ -65,7 +65,7 @@ void judge_by_steps(Difference& d, const RecordedRun& run, const RecordedRun& ot
     if (half < least_steps) return;
     const std::span<const double> second = std::span(differences).last(half);
     const double difference = d.interval.mean;
-    d.interval = mean_of_last(second, std::min(half, RecordedRun::final_losses(differences.size())), alpha);
+    d.interval = mean_of_last(second, std::min(half, final_losses(differences.size())), alpha);
     d.independent_steps = effective_count(second);
     d.basis = std::isfinite(d.interval.low) ? IntervalBasis::steps : IntervalBasis::none;
     d.interval.low += difference - d.interval.mean; // the two may log other steps, too
