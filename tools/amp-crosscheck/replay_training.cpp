@@ -33,7 +33,7 @@ TrainOptions options_of(std::string_view network, std::string_view precision_tex
     if (!o.precision.scaling || o.precision.scaling->input.along == 0) return o;
     // Recipes with blocks differ only if a product sums over more than the elements of a small block and their
     // magnitudes are far apart, as they soon are at a high learning rate: within five steps here.
-    o.model.width = network == "mlp" ? 136 : network == "cnn" ? 40 : 72;
+    o.model.width = network == "mlp" ? 136 : network == "cnn" ? 40 : 48;
     o.batch = network == "mlp" ? 40 : 10;
     o.optimizer.learning_rate = 0.3;
     return o;
