@@ -35,8 +35,9 @@ std::string about_range(const MagnitudeHistogram& all, const RecommendationOptio
     if (!plain.empty()) parts.push_back(detail::listed(plain) + " unscaled");
     if (!scaled.empty()) parts.push_back(detail::listed(scaled));
     if (!none.empty()) parts.push_back(detail::listed(none) + " at no single loss scale");
-    return fmt::format("Format: no run is among these, so only their range tells which formats hold these gradients: {}.",
-                       fmt::join(parts, ", "));
+    return fmt::format(
+        "Format: no run is among these, so only their range tells which formats hold these gradients: {}.",
+        fmt::join(parts, ", "));
 }
 
 std::string about_scale(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
@@ -115,7 +116,8 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
         else if (stuck.rate() > few)
             text += fmt::format("; v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole));
     }
-    return "Adam: " + text + (faults ? ": keep m and v in FP32, unless a run above shows that training holds without." : ".");
+    return "Adam: " + text +
+           (faults ? ": keep m and v in FP32, unless a run above shows that training holds without." : ".");
 }
 
 } // namespace
