@@ -35,12 +35,12 @@ std::uint64_t count_of(const Json& number) {
 RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& file) {
     const Json line = parse_json(text, file);
     if (!line.at("step").is_number_integer()) throw std::runtime_error("no step");
-    RecordedMagnitudes r{.step = line["step"],
-                         .tensor = line.at("tensor"),
-                         .kind = parse_kind(line.value("kind", "weight_gradient"),
-                                            line.value("schema_version", std::int64_t{1})),
-                         .format = line.at("format"),
-                         .scale = line.at("loss_scale")};
+    RecordedMagnitudes r{
+        .step = line["step"],
+        .tensor = line.at("tensor"),
+        .kind = parse_kind(line.value("kind", "weight_gradient"), line.value("schema_version", std::int64_t{1})),
+        .format = line.at("format"),
+        .scale = line.at("loss_scale")};
     r.magnitudes.zero = count_of(line.at("zero"));
     r.magnitudes.nan = count_of(line.at("nan"));
     r.magnitudes.inf = count_of(line.at("inf"));

@@ -22,7 +22,7 @@ std::string group_name(const HistogramEntry& entry, Grouping by) {
 }
 
 /// Adds `other` to `sum`: histograms, extremes, own counts. A dtype or recorded scale that differs becomes unknown.
-void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
+void merge_into(HistogramEntry& sum, const HistogramEntry& other, const HistogramOptions& options) {
     if (sum.tensors == 0) {
         sum.dtype = other.dtype;
         sum.recorded_scale = other.recorded_scale;
@@ -36,10 +36,14 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
     for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
     for (const auto& [key, error] : other.errors) sum.errors[key].merge(error);
     sum.blocks.merge(other.blocks);
+    sum.recipes.resize(options.recipes.size());
+    for (std::size_t i = 0; i < sum.recipes.size(); ++i) sum.recipes[i].merge(other.recipes[i], options.worst_blocks);
 }
 
 /// Groups the entries, in order of first appearance; the name of a group is its layer, step or file.
-std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors, Grouping by) {
+std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors,
+                                            const HistogramOptions& options) {
+    const Grouping by = options.by;
     std::vector<HistogramEntry> groups;
     std::map<std::string, std::size_t> index;
     for (const HistogramEntry& tensor : tensors) {
@@ -53,7 +57,7 @@ std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& t
             if (by == Grouping::file) groups.back().file = tensor.file;
             if (by == Grouping::layer) groups.back().layer = tensor.layer;
         }
-        merge_into(groups[it->second], tensor);
+        merge_into(groups[it->second], tensor, options);
     }
     for (HistogramEntry& group : groups) group.shape = {group.magnitudes.histogram.count()};
     return groups;
@@ -66,7 +70,8 @@ HistogramEntry total_of(const std::vector<HistogramEntry>& tensors, const Histog
     if (tensors.empty()) // nothing could be read: what was to be counted is known to be none
         for (const auto& [format, scale] : wanted_counts(options))
             if (!options.from_histogram(scale)) total.own[{format.name, scale}] = {};
-    for (const HistogramEntry& tensor : tensors) merge_into(total, tensor);
+    total.recipes.resize(options.recipes.size());
+    for (const HistogramEntry& tensor : tensors) merge_into(total, tensor, options);
     total.name = "all";
     total.shape = {total.magnitudes.histogram.count()};
     return total;
@@ -158,6 +163,12 @@ FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format
     return result;
 }
 
+bool casts_weight_gradients(const HistogramFindings& findings, const HistogramOptions& options) {
+    return std::ranges::any_of(options.recipes, [](const RecipeChoice& choice) { return !choice.role; }) &&
+           std::ranges::any_of(findings.tensors,
+                               [](const HistogramEntry& t) { return t.kind == TensorKind::weight_gradient; });
+}
+
 std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries, double CastCounts::*part) {
     std::vector<const HistogramEntry*> ranked;
     for (const HistogramEntry& entry : entries)
@@ -176,7 +187,7 @@ std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>
 void detail::summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,
                        const HistogramOptions& options) {
     findings.total = total_of(findings.tensors, options);
-    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by);
+    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options);
     findings.total.unscaled = unscaled_counts(findings.total, options);
     for (std::vector<HistogramEntry>* const entries : {&findings.tensors, &findings.groups})
         for (HistogramEntry& entry : *entries) entry.unscaled = unscaled_counts(entry, options);

@@ -1,4 +1,5 @@
 #include <ampscope/sim/base/text.h>
+#include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <fmt/format.h>
@@ -65,7 +66,9 @@ RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions
 }
 
 std::string svg_report(const HistogramFindings& findings, const HistogramOptions& options) {
-    return svg_document({magnitude_figure(findings, options), rate_figure(findings, options)});
+    std::vector<Figure> figures = {magnitude_figure(findings, options), rate_figure(findings, options)};
+    for (Figure& figure : recipe_figures(findings, options)) figures.push_back(std::move(figure));
+    return svg_document(figures);
 }
 
 } // namespace amp::histogram_tool
