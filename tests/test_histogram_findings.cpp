@@ -1,4 +1,5 @@
 // Counts for recorded gradients, against thresholds of the formats, element by element, in double.
+#include "format_edges.h"
 #include "recorded_files.h"
 
 #include <ampscope/sim/findings/histogram.h>
@@ -13,37 +14,6 @@ using namespace amp;
 using namespace amp::test;
 
 namespace {
-
-/// Where results change when rounded to nearest even: magnitudes before rounding, from the standards, ties included.
-struct Edges {
-    double last_underflow;  ///< the largest magnitude that becomes zero
-    double first_normal;    ///< the smallest that becomes a normal value
-    double last_finite;     ///< no smaller one overflows
-    bool last_finite_stays; ///< and itself does not overflow either
-};
-
-const std::map<std::string, Edges> edges = {{"fp16", {0x1p-25, 0x1p-14 - 0x1p-25, 65520, false}},
-                                            {"bf16", {0x1p-134, 0x1p-126 - 0x1p-134, 0x1.ffp127, false}},
-                                            {"e4m3", {0x1p-10, 0x1p-6 - 0x1p-10, 464, true}},
-                                            {"e5m2", {0x1p-17, 0x1p-14 - 0x1p-17, 61440, false}}};
-
-struct Counted {
-    double underflow = 0, subnormal = 0, normal = 0, overflow = 0;
-};
-
-Counted count(const std::vector<float>& values, const std::string& name, double scale) {
-    const Edges& e = edges.at(name);
-    Counted n;
-    for (const float x : values) {
-        const double y = std::abs(static_cast<double>(x)) * scale; // exact: the exponents stay far from FP64's ends
-        if (y == 0 || !std::isfinite(y)) continue;
-        if (y <= e.last_underflow) ++n.underflow;
-        else if (y < e.first_normal) ++n.subnormal;
-        else if (e.last_finite_stays ? y <= e.last_finite : y < e.last_finite) ++n.normal;
-        else ++n.overflow;
-    }
-    return n;
-}
 
 void check(const CastCounts& got, const Counted& want) {
     CHECK(got.underflow == want.underflow);
@@ -124,8 +94,8 @@ TEST_CASE("tensors, layers and the total are counted element by element, at ever
     REQUIRE(findings.groups.size() == 2);
     for (const HistogramEntry& layer : findings.groups) check(layer, recorded.all(layer.name + "."), options);
     check(findings.total, recorded.all(), options);
-    REQUIRE(findings.formats.size() == options.formats.size());
-    REQUIRE(findings.advice.size() == options.formats.size());
+    REQUIRE(findings.kinds.front().formats.size() == options.formats.size());
+    REQUIRE(findings.kinds.front().advice.size() == options.formats.size());
 }
 
 TEST_CASE("the window holds every scale at which nothing overflows and little underflows, and no other") {
@@ -139,7 +109,7 @@ TEST_CASE("the window holds every scale at which nothing overflows and little un
     const auto nonzero = static_cast<double>(findings.total.magnitudes.histogram.nonzero());
     int windows = 0;
     for (std::size_t f = 0; f < options.formats.size(); ++f) {
-        const std::optional<Window>& window = findings.formats[f].recommendation.window;
+        const std::optional<Window>& window = findings.kinds.front().formats[f].recommendation.window;
         for (int k = -100; k <= 100; ++k) {
             const Counted n = count(values, options.formats[f].name, std::ldexp(1.0, k));
             const bool safe = n.overflow == 0 && n.underflow / nonzero < options.recommendation.limit;
@@ -189,8 +159,8 @@ TEST_CASE("a damaged file is an error, of which nothing is counted; the others a
     options.scales = {3};
     const HistogramFindings random = histogram_findings({recorded.scratch / "0.safetensors"}, options);
     CHECK(random.errors.size() == 1);
-    REQUIRE(random.formats.size() == options.formats.size());
-    CHECK(random.formats[0].scales.size() == 2); // 1 and 3
+    REQUIRE(random.kinds.front().formats.size() == options.formats.size());
+    CHECK(random.kinds.front().formats[0].scales.size() == 2); // 1 and 3
 }
 
 TEST_CASE("who watches is told of every byte, and may end the work") {

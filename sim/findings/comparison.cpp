@@ -204,7 +204,7 @@ ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>&
     ComparisonFindings findings;
     const auto read = [&](const std::filesystem::path& run) {
         const std::string name = options.base.empty() ? run : run.lexically_relative(options.base);
-        findings.runs.push_back(read_run(run, name, options.threads, watch));
+        findings.runs.push_back(read_run(run, name, options.threads, watch, options.recommendation.limit));
         const RecordedRun& last = findings.runs.back();
         findings.warnings.insert(findings.warnings.end(), last.warnings.begin(), last.warnings.end());
         findings.errors.insert(findings.errors.end(), last.errors.begin(), last.errors.end());

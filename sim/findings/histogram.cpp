@@ -1,5 +1,6 @@
 #include <ampscope/sim/findings/histogram.h>
 
+#include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/failure.h>
@@ -21,10 +22,33 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     entry.name = tensor.entry.name;
     entry.layer = tensor.layer;
     entry.step = tensor.step;
-    entry.kind = tensor.kind;
+    entry.kinds = {tensor.kind};
     entry.dtype = info(tensor.entry.dtype).name;
     entry.shape = tensor.entry.shape;
     entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
+    return entry;
+}
+
+/// Takes a line of a histograms.jsonl for a tensor. Throws FileError if its loss scale cannot be divided out.
+HistogramEntry described(const RecordedMagnitudes& line, const std::filesystem::path& file,
+                         const HistogramOptions& options) {
+    HistogramEntry entry;
+    entry.file = file.string();
+    entry.name = line.tensor;
+    entry.layer = layer_of(line.tensor);
+    entry.step = line.step;
+    entry.kinds = {line.kind};
+    entry.dtype = line.format;
+    entry.shape = {line.magnitudes.count()};
+    entry.recorded_scale = options.recorded_scale.value_or(line.scale);
+    entry.measured = line.magnitudes.nonzero() == 0; // there are no extremes then, and the sums are 0
+    const std::optional<int> log2 = exact_log2(*entry.recorded_scale);
+    if (!log2)
+        throw FileError(file,
+                        fmt::format("step {}, {}: recorded under {}, no power of two, which cannot be divided out "
+                                    "of a histogram",
+                                    line.step, line.tensor, *entry.recorded_scale));
+    entry.magnitudes.histogram = line.magnitudes.scaled(-*log2);
     return entry;
 }
 
@@ -107,16 +131,71 @@ void count_files(std::span<const RecordedTensor> all, std::vector<RecipePass>& r
     }
 }
 
+/// Counts the lines of a run's histograms.jsonl of the kinds that are wanted of it: all of them or, if one cannot be
+/// counted, none.
+void count_log(const std::filesystem::path& log, KindSet wanted, KindSet selected, const HistogramOptions& options,
+               const Progress& progress, HistogramFindings& findings) {
+    constexpr std::size_t most_rows = 4'000'000; // limit for all histograms together: about 1 GB
+    std::vector<HistogramEntry> entries;
+    std::size_t rows = 0;
+    const auto add = [&](const RecordedMagnitudes& line) {
+        if (!selected.has(line.kind)) findings.unselected |= {line.kind};
+        if (!wanted.has(line.kind) || !options.selects(line.tensor, line.step)) return;
+        if (const auto option = options.needs_tensors())
+            throw FileError(log, fmt::format("{} needs tensors, and this run recorded only their histograms", *option));
+        rows += line.magnitudes.rows.size();
+        if (rows > most_rows)
+            throw FileError(log,
+                            fmt::format("more than {} rows of histograms: select by --tensor or --step", most_rows));
+        entries.push_back(described(line, log, options));
+    };
+    try {
+        read_histogram_log(log, add, findings.warnings, progress);
+    } catch (const std::exception&) { // other exceptions of a watch end the work
+        findings.errors.push_back(failure_text(log));
+        return;
+    }
+    std::ranges::move(entries, std::back_inserter(findings.tensors));
+}
+
+/// The selected kinds of which a run has only histograms: those of groups of which none of its files has a tensor.
+KindSet only_logged(const RecordedLog& log, KindSet selected) {
+    KindSet kinds = {};
+    for (const KindGroup& group : kind_groups)
+        if ((log.in_files & group.kinds).empty()) kinds |= group.kinds & selected;
+    return kinds;
+}
+
+std::uint64_t size_of(const std::filesystem::path& file) {
+    std::error_code none;
+    return std::filesystem::is_regular_file(file, none) ? std::filesystem::file_size(file, none) : 0;
+}
+
+/// The kind of tensors that neither a file nor their names tell: the one that is asked for, if that is one.
+TensorKind unstated_kind(KindSet selected) {
+    for (std::size_t i = 0; i < tensor_kind_names.size(); ++i)
+        if (const auto kind = static_cast<TensorKind>(i); selected == KindSet{kind}) return kind;
+    return TensorKind::weight_gradient;
+}
+
 } // namespace
 
 HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& paths, const HistogramOptions& options,
                                      const Watch& watch) {
     HistogramFindings findings;
-    Recording recording = find_tensors(paths, options.open);
+    const KindSet selected = options.kinds.value_or(gradient_kinds);
+    Recording recording = find_tensors(paths, options.open,
+                                       {.state = !(selected & KindSet{TensorKind::weight, TensorKind::state}).empty(),
+                                        .logs = true,
+                                        .unstated = unstated_kind(selected)});
     findings.warnings = unneeded_options(options.open, {&recording});
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     findings.errors = std::move(recording.errors);
-    std::erase_if(recording.tensors, [&](const RecordedTensor& t) { return !options.selects(t.entry.name, t.step); });
+    findings.unselected = recording.unread;
+    std::erase_if(recording.tensors, [&](const RecordedTensor& t) {
+        if (!selected.has(t.kind)) findings.unselected |= {t.kind};
+        return !selected.has(t.kind) || !options.selects(t.entry.name, t.step);
+    });
     std::vector<RecipePass> recipes(options.recipes.begin(), options.recipes.end());
     std::uint64_t bytes = 0;
     for (const RecordedTensor& tensor : recording.tensors) {
@@ -124,8 +203,15 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
         for (const RecipePass& recipe : recipes) passes += static_cast<std::uint64_t>(recipe.passes(tensor));
         bytes += tensor.entry.bytes * passes;
     }
+    std::erase_if(recording.logs, [&](const RecordedLog& log) { return only_logged(log, selected).empty(); });
+    for (const RecordedLog& log : recording.logs) bytes += size_of(log.file);
     const Progress progress = begin(watch, bytes);
     count_files(recording.tensors, recipes, options, progress, findings);
+    for (const RecordedLog& log : recording.logs)
+        count_log(log.file, only_logged(log, selected), selected, options, progress, findings);
+    if (!recording.logs.empty()) // as a merge of reports orders them
+        std::ranges::stable_sort(findings.tensors, {},
+                                 [](const HistogramEntry& t) { return std::filesystem::path(t.file); });
     detail::summarize(findings, paths, options);
     return findings;
 }

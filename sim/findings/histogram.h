@@ -1,11 +1,13 @@
-// Which recorded gradients underflow, become subnormal or overflow in which format, and which loss scale prevents it:
-// reads files and counts exactly.
+// Which recorded gradients underflow, become subnormal or overflow in which format, and which loss scale prevents it;
+// and which formats hold recorded weights and activations, to which no loss scale applies: reads files and counts
+// exactly.
 #pragma once
 
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/analysis/block_scales.h>
 #include <ampscope/sim/analysis/cast_count.h>
 #include <ampscope/sim/analysis/cast_error.h>
+#include <ampscope/sim/analysis/format_fit.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/histogram.h>
 #include <ampscope/sim/base/progress.h>
@@ -23,8 +25,8 @@
 namespace amp {
 
 /// How tensors are grouped.
-enum class Grouping : std::uint8_t { tensor, layer, step, file, all };
-inline constexpr std::array<std::string_view, 5> grouping_names = {"tensor", "layer", "step", "file", "all"};
+enum class Grouping : std::uint8_t { tensor, layer, step, file, kind, all };
+inline constexpr std::array<std::string_view, 6> grouping_names = {"tensor", "layer", "step", "file", "kind", "all"};
 
 /// Options for counting a recording.
 struct HistogramOptions {
@@ -40,6 +42,7 @@ struct HistogramOptions {
     std::size_t worst_blocks = 10;        ///< number of a recipe's worst blocks to keep
     bool all_blocks = false;              ///< keep all blocks of single tensors
     std::optional<std::regex> tensor;     ///< only tensors whose names contain a match
+    std::optional<KindSet> kinds;         ///< only tensors of these kinds; none: gradients, of reports everything
     std::optional<std::pair<std::int64_t, std::int64_t>> steps; ///< first and last step to count
     Grouping by = Grouping::tensor;
     std::vector<Gate> gates; ///< limits on the total
@@ -48,6 +51,8 @@ struct HistogramOptions {
     [[nodiscard]] CastRule rule() const { return {policy.rounding, policy.flushes_output()}; }
     /// Whether counts at this scale follow from the histograms; if not, they take a pass of their own over the data.
     [[nodiscard]] bool from_histogram(double scale) const;
+    /// Whether counts follow from histograms alone; if not, the first option for which they do not, such as "--block".
+    [[nodiscard]] std::optional<std::string_view> needs_tensors() const;
     /// Whether `tensor` and `steps` select a tensor of that name and step.
     [[nodiscard]] bool selects(const std::string& name, const std::optional<std::int64_t>& step) const;
 };
@@ -56,13 +61,15 @@ struct HistogramOptions {
 struct HistogramEntry {
     std::string file, name, layer;
     std::optional<std::int64_t> step; ///< none if the file names no step
-    TensorKind kind = TensorKind::weight_gradient;
-    std::string dtype; ///< name of the element type; empty if the merged tensors differ in it
+    KindSet kinds = {};               ///< one kind, or those of the merged tensors
+    std::string dtype;                ///< name of the element type; empty if the merged tensors differ in it
     std::vector<std::uint64_t> shape;
     std::optional<double> recorded_scale; ///< none if the merged tensors differ in it
     std::uint64_t tensors = 1;
 
     MagnitudeStatistics magnitudes;
+    /// Magnitudes come from tensors. If not, they come from a histograms.jsonl, and only their histogram is known.
+    bool measured = true;
     DirectedHistogram directed; ///< filled for roundings that are not to nearest
     /// By format name and scale: counts that do not follow from histograms, and the errors asked for.
     std::map<std::pair<std::string, double>, CastCounts> own;
@@ -70,6 +77,12 @@ struct HistogramEntry {
     BlockStatistics blocks;            ///< blocks of the elements as recorded; block scales cancel a loss scale
     std::vector<CastCounts> unscaled;  ///< counts at scale 1, one for each of the options' formats
     std::vector<RecipeEffect> recipes; ///< one for each of the options' recipes
+    std::vector<FormatFit> fits;       ///< without gradients: how each of these formats holds the tensors
+
+    /// Whether a loss scale multiplies all of it.
+    [[nodiscard]] bool is_gradient() const { return kinds.within(gradient_kinds); }
+    /// The largest finite magnitude as text, "1.2e+05"; where it is not known its binade, "below 2^17".
+    [[nodiscard]] std::string largest_text() const;
 };
 
 /// Counts for one format at one scale.
@@ -78,10 +91,18 @@ struct ScaleCounts {
     CastCounts counts;
 };
 
-/// Counts for one format at all scales, and the recommended scale.
+/// Counts for one format at all scales, and for gradients the recommended loss scale.
 struct FormatCounts {
     std::vector<ScaleCounts> scales; ///< ascending: 1, the recommended scale, those asked for
     Recommendation recommendation;
+};
+
+/// The selected tensors of one group of kinds, and the advice about them.
+struct KindFindings {
+    const KindGroup* group = nullptr;
+    HistogramEntry total;
+    std::vector<FormatCounts> formats; ///< counts of the total, one for each of the options' formats
+    std::vector<std::string> advice;   ///< advice for each format, in one or two sentences
 };
 
 /// The outcome of one gate on the total.
@@ -99,16 +120,17 @@ struct GateResult {
 struct HistogramFindings {
     std::vector<HistogramEntry> tensors; ///< in the order of the recording
     std::vector<HistogramEntry> groups;  ///< groups in order of appearance; empty for Grouping::tensor
-    HistogramEntry total;
-    std::vector<FormatCounts> formats; ///< counts of the total, one for each of the options' formats
-    std::vector<std::string> advice;   ///< advice for each format, in one or two sentences
-    std::vector<GateResult> gates;     ///< in the order of the options
-    std::vector<std::string> errors;   ///< files that cannot be read; nothing in them is counted
+    std::vector<KindFindings> kinds;     ///< in the order of kind_groups; without tensors one that is empty
+    HistogramEntry total;                ///< of all kinds
+    KindSet unselected = {};             ///< kinds of other tensors of the recording
+    std::vector<GateResult> gates;       ///< in the order of the options
+    std::vector<std::string> errors;     ///< files that cannot be read; nothing in them is counted
     std::vector<std::string> warnings;
 };
 
-/// Reads and counts the selected tensors of files and folders, which may be run folders. Progress is reported in
-/// bytes, those of every pass over the data.
+/// Reads and counts the selected tensors of files and folders, which may be run folders. A run that recorded only
+/// histograms of the selected kinds is counted by them; options that need the tensors are then an error. Progress is
+/// reported in bytes, those of every pass over the data.
 ///
 /// What cannot be read is listed in errors, and so is a selection of nothing. Throws std::invalid_argument for a number
 /// of threads outside its range.
@@ -140,7 +162,7 @@ bool knows(const HistogramEntry& entry, const FormatSpec& format, double scale, 
 /// All formats and scales that the options and their gates ask for, without recommended scales.
 std::vector<std::pair<FormatSpec, double>> wanted_counts(const HistogramOptions& options);
 
-/// The recommended scale, and the counts at all known scales.
+/// The counts at all known scales and, if the entry is of gradients, the recommended scale.
 FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options);
 
 /// Whether some tensor is a weight's gradient that a recipe has cast as a gradient: recipes cast only the gradients of

@@ -1,3 +1,4 @@
+#include <ampscope/sim/findings/detail/fit_advice.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 
 #include <ampscope/sim/base/text.h>
@@ -19,13 +20,13 @@ struct PerTensor {
     std::uint64_t with_window = 0, counted = 0;
 };
 
-PerTensor per_tensor(const HistogramFindings& findings, const FormatSpec& format, const Recommendation& total,
+PerTensor per_tensor(const std::vector<HistogramEntry>& tensors, const FormatSpec& format, const Recommendation& total,
                      const HistogramOptions& options) {
     PerTensor result;
     std::optional<int> lowest_end;
     std::uint64_t most = 0;
-    for (const HistogramEntry& tensor : findings.tensors) {
-        if (tensor.magnitudes.histogram.nonzero() == 0) continue;
+    for (const HistogramEntry& tensor : tensors) {
+        if (!tensor.is_gradient() || tensor.magnitudes.histogram.nonzero() == 0) continue;
         const Recommendation own = recommendation_of(tensor, format, options);
         ++result.counted;
         result.with_window += own.window ? 1 : 0;
@@ -61,9 +62,11 @@ std::string window_text(const Window& window) {
                : fmt::format("{} ... {} lose", power_of_two(window.low), power_of_two(window.high));
 }
 
-std::string advice(const HistogramFindings& findings, std::size_t index, const HistogramOptions& options) {
+/// Which loss scale gradients need in a format.
+std::string loss_scale_advice(const KindFindings& kind, const std::vector<HistogramEntry>& entries, std::size_t index,
+                              const HistogramOptions& options) {
     constexpr std::size_t name_width = 30;
-    const HistogramEntry& all = findings.total;
+    const HistogramEntry& all = kind.total;
     const FormatSpec& format = options.formats[index];
     const std::string name = upper_case(format.name);
     const std::uint64_t nonzero = all.magnitudes.histogram.nonzero();
@@ -72,13 +75,13 @@ std::string advice(const HistogramFindings& findings, std::size_t index, const H
     // Under stochastic rounding the first sentence states expectations; the next ones hold for any random bits.
     const bool random = options.policy.rounding == Rounding::stochastic;
     const std::string whatever = random ? " whatever the random bits" : "", up_to = random ? "up to " : "";
-    const Recommendation& total = findings.formats[index].recommendation;
+    const Recommendation& total = kind.formats[index].recommendation;
     const std::string start = name + ": " + unscaled_text(all.unscaled[index], nonzero);
     const std::string limit = fmt::format("{:g} %", 100 * options.recommendation.limit);
     if (total.window && total.window->low <= 0 && 0 <= total.window->high)
         return start + (lost_at(0) > 0 ? ", under the limit of " + limit + whatever : "") + "; no loss scale needed.";
 
-    const PerTensor tensors = per_tensor(findings, format, total, options);
+    const PerTensor tensors = per_tensor(entries, format, total, options);
     const std::string upper = clipped(tensors.upper, name_width), lower = clipped(tensors.lower, name_width);
     if (total.window) {
         std::string text = fmt::format("{}; {} under {} and overflow{} nowhere{}; {} sets the upper end.", start,
@@ -107,11 +110,56 @@ std::string advice(const HistogramFindings& findings, std::size_t index, const H
     return text;
 }
 
+/// The tensor of which `number` is largest, by name among equals; null if it is 0 for all.
+template <class Number>
+const HistogramEntry* largest_by(const std::vector<const HistogramEntry*>& tensors, const Number& number) {
+    const HistogramEntry* largest = nullptr;
+    double most = 0;
+    for (const HistogramEntry* tensor : tensors) {
+        const auto n = static_cast<double>(number(*tensor));
+        if (n == 0 || n < most || (n == most && largest->name <= tensor->name)) continue;
+        largest = tensor;
+        most = n;
+    }
+    return largest;
+}
+
+/// How a format holds tensors that no loss scale multiplies.
+std::string fit_text(const KindFindings& kind, const std::vector<HistogramEntry>& entries, std::size_t index,
+                     const HistogramOptions& options) {
+    std::vector<const HistogramEntry*> tensors;
+    for (const HistogramEntry& tensor : entries)
+        if (tensor.kinds.within(kind.group->kinds)) tensors.push_back(&tensor);
+    const auto magnitude_beyond = [&](const HistogramEntry& t) { // of tensors that overflow
+        if (t.fits[index].overflowing == 0) return 0.0;
+        return t.measured ? t.magnitudes.max : std::ldexp(1.0, t.magnitudes.histogram.rows.rbegin()->first);
+    };
+    const HistogramEntry* const largest = largest_by(tensors, magnitude_beyond);
+    const auto name = [](const HistogramEntry* tensor) {
+        return tensor == nullptr ? std::string() : printable(tensor->name);
+    };
+    return detail::fit_advice(
+        {.format = options.formats[index],
+         .fit = kind.total.fits[index],
+         .nonzero = kind.total.magnitudes.histogram.nonzero(),
+         .group = kind.group->name,
+         .noun = kind.group->noun,
+         .largest = name(largest),
+         .largest_value = largest == nullptr ? "" : largest->largest_text(),
+         .worst = name(largest_by(tensors, [&](const auto& t) { return t.fits[index].unscaled.underflow; })),
+         .worst_scaled = name(largest_by(tensors, [&](const auto& t) { return t.fits[index].scaled.underflow; })),
+         .limit = options.recommendation.limit,
+         .random = options.policy.rounding == Rounding::stochastic});
+}
+
 } // namespace
 
-std::vector<std::string> detail::histogram_advice(const HistogramFindings& findings, const HistogramOptions& options) {
+std::vector<std::string> detail::histogram_advice(const KindFindings& kind, const std::vector<HistogramEntry>& tensors,
+                                                  const HistogramOptions& options) {
     std::vector<std::string> lines;
-    for (std::size_t i = 0; i < options.formats.size(); ++i) lines.push_back(advice(findings, i, options));
+    for (std::size_t i = 0; i < options.formats.size(); ++i)
+        lines.push_back(kind.total.is_gradient() ? loss_scale_advice(kind, tensors, i, options)
+                                                 : fit_text(kind, tensors, i, options));
     return lines;
 }
 

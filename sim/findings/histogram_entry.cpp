@@ -1,6 +1,8 @@
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/selection.h>
 
+#include <ampscope/sim/base/text.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@ std::string group_name(const HistogramEntry& entry, Grouping by) {
     case Grouping::layer: return entry.layer;
     case Grouping::step: return entry.step ? "step " + std::to_string(*entry.step) : "no step";
     case Grouping::file: return entry.file;
+    case Grouping::kind: return names_of(entry.kinds);
     case Grouping::all: return "all";
     }
     return entry.name;
@@ -26,11 +29,16 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other, const Histogra
     if (sum.tensors == 0) {
         sum.dtype = other.dtype;
         sum.recorded_scale = other.recorded_scale;
-        sum.kind = other.kind;
+        sum.measured = other.measured;
+        sum.fits.resize(other.fits.size());
     }
     if (sum.dtype != other.dtype) sum.dtype.clear();
     if (sum.recorded_scale != other.recorded_scale) sum.recorded_scale.reset();
     sum.tensors += other.tensors;
+    sum.kinds |= other.kinds;
+    sum.measured = sum.measured && other.measured;
+    if (other.fits.size() != sum.fits.size()) sum.fits.clear(); // gradients are among them
+    for (std::size_t f = 0; f < sum.fits.size(); ++f) sum.fits[f].merge(other.fits[f]);
     sum.magnitudes.merge(other.magnitudes);
     sum.directed.merge(other.directed);
     for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
@@ -40,14 +48,20 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other, const Histogra
     for (std::size_t i = 0; i < sum.recipes.size(); ++i) sum.recipes[i].merge(other.recipes[i], options.worst_blocks);
 }
 
-/// Groups the entries, in order of first appearance; the name of a group is its layer, step or file.
-std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors,
-                                            const HistogramOptions& options) {
+std::string_view group_named(const HistogramEntry& tensor) {
+    return std::ranges::find_if(kind_groups, [&](const KindGroup& g) { return tensor.kinds.within(g.kinds); })->name;
+}
+
+/// Groups the entries, in order of first appearance; the name of a group is its layer, step or file. What is judged
+/// apart is never in one group: if there is `several` of that, the name says which.
+std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors, const HistogramOptions& options,
+                                            bool several) {
     const Grouping by = options.by;
     std::vector<HistogramEntry> groups;
     std::map<std::string, std::size_t> index;
     for (const HistogramEntry& tensor : tensors) {
-        const std::string name = group_name(tensor, by);
+        std::string name = group_name(tensor, by);
+        if (several && by != Grouping::kind) name += fmt::format(", {}", group_named(tensor));
         const auto [it, fresh] = index.try_emplace(name, groups.size());
         if (fresh) {
             groups.emplace_back();
@@ -63,15 +77,16 @@ std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& t
     return groups;
 }
 
-/// All of them as one, with shape {count}.
-HistogramEntry total_of(const std::vector<HistogramEntry>& tensors, const HistogramOptions& options) {
+/// All of these kinds as one, with shape {count}.
+HistogramEntry total_of(const std::vector<HistogramEntry>& tensors, KindSet kinds, const HistogramOptions& options) {
     HistogramEntry total;
     total.tensors = 0;
     if (tensors.empty()) // nothing could be read: what was to be counted is known to be none
         for (const auto& [format, scale] : wanted_counts(options))
             if (!options.from_histogram(scale)) total.own[{format.name, scale}] = {};
     total.recipes.resize(options.recipes.size());
-    for (const HistogramEntry& tensor : tensors) merge_into(total, tensor, options);
+    for (const HistogramEntry& tensor : tensors)
+        if (tensor.kinds.within(kinds)) merge_into(total, tensor, options);
     total.name = "all";
     total.shape = {total.magnitudes.histogram.count()};
     return total;
@@ -104,7 +119,45 @@ std::vector<CastCounts> unscaled_counts(const HistogramEntry& entry, const Histo
     return counts;
 }
 
+std::vector<FormatFit> fits_of(const HistogramEntry& entry, const HistogramOptions& options) {
+    std::vector<FormatFit> fits;
+    for (const FormatSpec& format : options.formats)
+        fits.push_back(
+            fit_of(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation.limit));
+    return fits;
+}
+
+/// The kinds that are judged together, each with its total. Without tensors: the first that was asked for.
+std::vector<KindFindings> judged_kinds(const std::vector<HistogramEntry>& tensors, const HistogramOptions& options) {
+    std::vector<KindFindings> kinds;
+    for (const KindGroup& group : kind_groups)
+        if (std::ranges::any_of(tensors, [&](const HistogramEntry& t) { return t.kinds.within(group.kinds); }))
+            kinds.push_back({&group, total_of(tensors, group.kinds, options), {}, {}});
+    if (!kinds.empty()) return kinds;
+    const KindSet wanted = options.kinds.value_or(gradient_kinds);
+    const auto* const group =
+        std::ranges::find_if(kind_groups, [&](const KindGroup& g) { return !(wanted & g.kinds).empty(); });
+    kinds.push_back({group == kind_groups.end() ? kind_groups.data() : group, total_of({}, {}, options), {}, {}});
+    return kinds;
+}
+
 } // namespace
+
+std::string HistogramEntry::largest_text() const {
+    if (measured) return fmt::format("{:.3g}", magnitudes.max);
+    const auto& rows = magnitudes.histogram.rows;
+    return rows.empty() ? "0" : "below " + power_of_two(rows.rbegin()->first + 1);
+}
+
+std::optional<std::string_view> HistogramOptions::needs_tensors() const {
+    if (is_directed(policy.rounding)) return "--rounding";
+    if (block != 0) return "--block";
+    if (error) return "--error";
+    if (!recipes.empty()) return "--recipe";
+    const auto has_own = [&](const auto& cast) { return !from_histogram(cast.second); };
+    return std::ranges::any_of(wanted_counts(*this), has_own) ? std::optional("a scale that is no power of two")
+                                                              : std::nullopt;
+}
 
 bool HistogramOptions::from_histogram(double scale) const {
     return policy.rounding != Rounding::stochastic && exact_log2(scale).has_value();
@@ -151,7 +204,8 @@ std::vector<std::pair<FormatSpec, double>> wanted_counts(const HistogramOptions&
 }
 
 FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options) {
-    FormatCounts result{{}, recommendation_of(entry, format, options)};
+    FormatCounts result;
+    if (entry.is_gradient()) result.recommendation = recommendation_of(entry, format, options);
     std::vector<double> scales = options.scales;
     scales.push_back(1);
     if (const auto& log2 = result.recommendation.log2_scale) scales.push_back(std::ldexp(1.0, *log2));
@@ -166,7 +220,7 @@ FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format
 bool casts_weight_gradients(const HistogramFindings& findings, const HistogramOptions& options) {
     return std::ranges::any_of(options.recipes, [](const RecipeChoice& choice) { return !choice.role; }) &&
            std::ranges::any_of(findings.tensors,
-                               [](const HistogramEntry& t) { return t.kind == TensorKind::weight_gradient; });
+                               [](const HistogramEntry& t) { return t.kinds.has(TensorKind::weight_gradient); });
 }
 
 std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries, double CastCounts::*part) {
@@ -186,20 +240,30 @@ std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>
 
 void detail::summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,
                        const HistogramOptions& options) {
-    findings.total = total_of(findings.tensors, options);
-    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options);
+    for (HistogramEntry& entry : findings.tensors)
+        if (!entry.is_gradient()) entry.fits = fits_of(entry, options);
+    findings.kinds = judged_kinds(findings.tensors, options);
+    const bool several = findings.kinds.size() > 1;
+    findings.total = several ? total_of(findings.tensors, every_kind, options) : findings.kinds.front().total;
+    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options, several);
     findings.total.unscaled = unscaled_counts(findings.total, options);
     for (std::vector<HistogramEntry>* const entries : {&findings.tensors, &findings.groups})
         for (HistogramEntry& entry : *entries) entry.unscaled = unscaled_counts(entry, options);
-    for (const FormatSpec& format : options.formats)
-        findings.formats.push_back(format_counts(findings.total, format, options));
-    findings.advice = histogram_advice(findings, options);
+    for (KindFindings& kind : findings.kinds) {
+        kind.total.unscaled = unscaled_counts(kind.total, options);
+        for (const FormatSpec& format : options.formats)
+            kind.formats.push_back(format_counts(kind.total, format, options));
+        kind.advice = histogram_advice(kind, findings.tensors, options);
+    }
     if (!findings.tensors.empty()) {
         for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
     } else if (findings.errors.empty()) {
-        findings.errors.push_back(
-            fmt::format("{}{}: no tensor that --tensor and --step select", paths.front().string(),
-                        paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1)));
+        findings.errors.push_back(fmt::format(
+            "{}{}: no tensor that {}--tensor and --step select{}", paths.front().string(),
+            paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1),
+            findings.unselected.empty() ? "" : "--kind, ",
+            findings.unselected.empty() ? ""
+                                        : fmt::format("; of other kinds it holds {}", names_of(findings.unselected))));
     }
 }
 

@@ -77,7 +77,9 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
             std::size_t place = 0;
             for (HistogramEntry& entry : read_histogram_report(paths[report], options)) {
                 ++place;
-                if (options.selects(entry.name, entry.step)) all.push_back({std::move(entry), report, place});
+                const bool wanted = entry.kinds.within(options.kinds.value_or(every_kind));
+                if (!wanted) findings.unselected |= entry.kinds;
+                if (wanted && options.selects(entry.name, entry.step)) all.push_back({std::move(entry), report, place});
             }
         } catch (const std::exception&) { // other exceptions of a watch end the work
             findings.errors.push_back(failure_text(paths[report]));

@@ -32,7 +32,9 @@ Json state_of(const HistogramEntry& entry, const HistogramOptions& options) {
 }
 
 /// Why a sum is null, or smaller than it should be; empty if neither.
-std::string note_on(const MagnitudeStatistics& magnitudes) {
+std::string note_on(const HistogramEntry& entry) {
+    const MagnitudeStatistics& magnitudes = entry.magnitudes;
+    if (!entry.measured) return "extremes and sums are null: only histograms were recorded";
     if (!std::isfinite(magnitudes.sums.absolute))
         return "sum_absolute and sum_squares are null: beyond FP64's largest value";
     if (!std::isfinite(magnitudes.sums.squares)) return "sum_squares is null: beyond FP64's largest value";
@@ -95,14 +97,27 @@ Json blocks_json(const BlockStatistics& blocks, std::uint64_t size) {
             {"formats", std::move(by_format)}};
 }
 
-Json format_json(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options) {
+Json fit_json(const FormatFit& fit) {
+    return {{"tensors", fit.tensors},
+            {"overflowing", fit.overflowing},
+            {"held", fit.held},
+            {"held_scaled", fit.held_scaled},
+            {"log2_scales", fit.tensors > 0 ? Json{fit.least_scale, fit.most_scale} : Json(nullptr)},
+            {"scaled", counts_json(fit.scaled)}};
+}
+
+/// `index`: of the format in the options.
+Json format_json(const HistogramEntry& entry, std::size_t index, const HistogramOptions& options) {
+    const FormatSpec& format = options.formats[index];
     const FormatCounts result = format_counts(entry, format, options);
     Json scales = Json::array();
     for (const ScaleCounts& at : result.scales) scales.push_back(scale_json(entry, format, at));
+    Json json = {{"scales", std::move(scales)}};
+    if (!entry.fits.empty()) json["fit"] = fit_json(entry.fits[index]);
+    if (!entry.is_gradient()) return json;
     const Recommendation& advice = result.recommendation;
-    Json json = {{"scales", std::move(scales)},
-                 {"recommended_log2_scale", or_null(advice.log2_scale)},
-                 {"window_log2", advice.window ? Json{advice.window->low, advice.window->high} : Json(nullptr)}};
+    json["recommended_log2_scale"] = or_null(advice.log2_scale);
+    json["window_log2"] = advice.window ? Json{advice.window->low, advice.window->high} : Json(nullptr);
     if (options.policy.rounding == Rounding::stochastic && advice.log2_scale) {
         const ClassCounts worst = classes_at(entry, format, *advice.log2_scale, options);
         json["recommended_at_most"] = {{"underflow", worst.underflow}, {"overflow", worst.overflow}};
@@ -114,7 +129,7 @@ Json format_json(const HistogramEntry& entry, const FormatSpec& format, const Hi
 
 void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = entry.magnitudes.histogram;
-    const bool any = histogram.nonzero() > 0;
+    const bool any = histogram.nonzero() > 0 && entry.measured;
     json["dtype"] = entry.dtype.empty() ? Json(nullptr) : Json(entry.dtype);
     json["shape"] = entry.shape;
     json["recorded_scale"] = entry.recorded_scale ? number(*entry.recorded_scale) : Json(nullptr);
@@ -124,9 +139,9 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["inf"] = histogram.inf;
     json["min_nonzero"] = any ? Json(entry.magnitudes.min_nonzero) : Json(nullptr);
     json["max"] = any ? Json(entry.magnitudes.max) : Json(nullptr);
-    json["sum_absolute"] = finite_or_null(entry.magnitudes.sums.absolute);
-    json["sum_squares"] = finite_or_null(entry.magnitudes.sums.squares);
-    if (const std::string note = note_on(entry.magnitudes); !note.empty()) json["sums_note"] = note;
+    json["sum_absolute"] = entry.measured ? finite_or_null(entry.magnitudes.sums.absolute) : Json(nullptr);
+    json["sum_squares"] = entry.measured ? finite_or_null(entry.magnitudes.sums.squares) : Json(nullptr);
+    if (const std::string note = note_on(entry); !note.empty()) json["sums_note"] = note;
     Json exponents = Json::object();
     for (const auto& [exponent, row] : histogram.rows) {
         std::uint64_t sum = 0;
@@ -136,7 +151,8 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["exponents"] = std::move(exponents);
     json["state"] = state_of(entry, options);
     Json by_format = Json::object();
-    for (const FormatSpec& format : options.formats) by_format[format.name] = format_json(entry, format, options);
+    for (std::size_t i = 0; i < options.formats.size(); ++i)
+        by_format[options.formats[i].name] = format_json(entry, i, options);
     json["formats"] = std::move(by_format);
     if (options.block != 0) json["blocks"] = blocks_json(entry.blocks, options.block);
     for (std::size_t i = 0; i < options.recipes.size(); ++i)
@@ -147,7 +163,7 @@ Json tensor_json(const HistogramEntry& entry, const HistogramOptions& options) {
     Json json = {{"file", printable(entry.file)},
                  {"name", printable(entry.name)},
                  {"step", or_null(entry.step)},
-                 {"kind", name_of(entry.kind)}};
+                 {"kind", names_of(entry.kinds)}};
     add_counts(json, entry, options);
     json["layer"] = printable(entry.layer);
     return json;

@@ -98,7 +98,7 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
         if (!step.is_number_integer()) throw std::invalid_argument("its step is no whole number");
         entry.step = step.get<std::int64_t>();
     }
-    entry.kind = parse_kind(json.at("kind").get<std::string>(), histogram_report_version);
+    entry.kinds = {parse_kind(json.at("kind").get<std::string>(), histogram_report_version)};
     entry.dtype = json.at("dtype").get<std::string>();
     entry.shape = wholes(json.at("shape"));
     entry.recorded_scale = json.at("recorded_scale").get<double>();
@@ -113,7 +113,8 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
     const bool any = !m.histogram.rows.empty();
     if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
         throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
-    if (any ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
+    entry.measured = !any || !json.at("max").is_null();
+    if (any && entry.measured ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
         throw std::invalid_argument("a tensor's min_nonzero and max contradict its state");
     if (m.sums.absolute < 0 || m.sums.squares < 0) throw std::invalid_argument("a tensor's sums are negative");
     for (const auto& [format, result] : json.at("formats").items())
@@ -174,7 +175,7 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
         const std::int64_t version = version_of(report);
         check_counting(report, options);
         if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
-        for (HistogramEntry& entry : entries) entry.kind = parse_kind(name_of(entry.kind), version);
+        for (HistogramEntry& entry : entries) entry.kinds = {parse_kind(names_of(entry.kinds), version)};
         return entries;
     } catch (const FileError&) {
         throw;

@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/recorded_run.h>
 
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/findings/detail/kind_records.h>
 #include <ampscope/sim/io/failure.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
@@ -48,8 +49,8 @@ double real_at(const Json& json, const char* key) {
 
 class RunReader {
   public:
-    RunReader(const fs::path& path, const std::string& name, int threads, const Watch& watch)
-        : path_(path), threads_(threads), watch_(watch) {
+    RunReader(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit)
+        : path_(path), threads_(threads), watch_(watch), kinds_(limit) {
         run_.path = path;
         run_.name = name;
     }
@@ -68,6 +69,7 @@ class RunReader {
         for (const char* file : {layout::configuration, layout::metrics, layout::histograms, layout::result})
             if (std::error_code none; fs::is_regular_file(path_ / file, none))
                 run_.files.push_back(hashed(path_ / file, (fs::path(run_.name) / file).string()));
+        run_.kinds = kinds_.records(run_.magnitudes);
         if (run_.steps.empty() && run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
         if (run_.steps.empty() && run_.tensors.empty())
             throw FileError(run_.name, "holds neither steps nor gradients" +
@@ -78,6 +80,7 @@ class RunReader {
     RecordedRun read_gradients() {
         run_.label = run_.name;
         measure();
+        run_.kinds = kinds_.records(run_.magnitudes);
         if (run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
         if (run_.tensors.empty()) throw FileError(run_.name, "holds no gradients");
         return std::move(run_);
@@ -188,9 +191,7 @@ class RunReader {
     }
 
     MagnitudesSink sink() {
-        return [this](const RecordedMagnitudes& m) {
-            if (is_gradient(m.kind)) add(m);
-        };
+        return [this](const RecordedMagnitudes& m) { add(m); };
     }
 
     void add(const RecordedMagnitudes& m) {
@@ -202,12 +203,17 @@ class RunReader {
                                 run_.name, m.step, m.tensor, m.scale));
             return;
         }
+        const MagnitudeHistogram magnitudes = *log2 == 0 ? m.magnitudes : m.magnitudes.scaled(-*log2);
+        kinds_.add(m.kind, m.tensor, magnitudes);
+        if (is_gradient(m.kind)) add_gradient(m, magnitudes);
+    }
+
+    void add_gradient(const RecordedMagnitudes& m, const MagnitudeHistogram& magnitudes) {
         const auto [found, is_new] = index_.try_emplace(m.tensor, run_.tensors.size());
         if (is_new)
             run_.tensors.push_back(
                 {.name = m.tensor, .layer = layer_of(m.tensor), .kind = m.kind, .counts = {}, .zeroed = {}});
         TensorRecord& tensor = run_.tensors[found->second];
-        const MagnitudeHistogram magnitudes = *log2 == 0 ? m.magnitudes : m.magnitudes.scaled(-*log2);
         tensor.counts.add(magnitudes);
         run_.magnitudes.merge(magnitudes);
         tensor.flushed = tensor.flushed || (!m.format.empty() && format(m.format).exponent_bits < 8);
@@ -246,6 +252,7 @@ class RunReader {
     fs::path path_;
     int threads_;
     const Watch& watch_;
+    detail::KindRecords kinds_;
     RecordedRun run_;
     bool scale_is_odd_ = false; ///< a histogram was left out because of its scale
     std::unordered_map<std::string, std::size_t> index_, scaled_index_;
@@ -352,8 +359,8 @@ std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& 
     return {path};
 }
 
-RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch) {
-    RunReader reader(path, name, threads, watch);
+RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit) {
+    RunReader reader(path, name, threads, watch, limit);
     const bool folder = is_there(path / layout::configuration) || is_there(path / layout::metrics);
     return folder ? reader.read_folder() : reader.read_gradients();
 }

@@ -2,6 +2,7 @@
 // with the number of recorded tensors times steps.
 #pragma once
 
+#include <ampscope/sim/analysis/format_fit.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/adam_effects.h>
@@ -54,6 +55,7 @@ struct GradientCounts {
     [[nodiscard]] std::string range() const; ///< "2^-20 to 2^3"; "-" if all are zero
 };
 
+/// A gradient.
 struct TensorRecord {
     std::string name, layer;
     TensorKind kind = TensorKind::weight_gradient;
@@ -61,6 +63,21 @@ struct TensorRecord {
     GradientCounts counts; ///< over all steps
     /// By followed format and column: the share of non-zero elements that become zero at scale 1.
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
+};
+
+/// How one format holds the tensors of one group of kinds; a tensor counts once for each recorded step.
+struct KindFit {
+    FormatSpec format;
+    FormatFit fit{}; ///< all tensors
+    std::string advice{};
+};
+
+/// The tensors of one group of kinds in a run, over all recorded steps: how they are held by the formats in which such
+/// tensors are used, E4M3 and FP16 in the forward pass, E5M2 for gradients.
+struct KindRecord {
+    const KindGroup* group = nullptr;
+    MagnitudeHistogram magnitudes; ///< gradients without the loss scale
+    std::vector<KindFit> fits;
 };
 
 /// Counts of casts under a scale to one format, over one column of steps.
@@ -93,9 +110,10 @@ struct RecordedRun {
     StepColumns columns;
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
-    MagnitudeHistogram magnitudes;                     ///< over all tensors and steps
-    std::vector<std::string> formats;                  ///< formats of casts under a scale, in order of appearance
-    std::vector<std::vector<ScaledCasts>> scaled;      ///< counts by index in `formats` and column
+    MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
+    std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups
+    std::vector<std::string> formats; ///< formats of casts under a scale, in order of appearance
+    std::vector<std::vector<ScaledCasts>> scaled; ///< counts by index in `formats` and column
     std::vector<ScaledTensor> scaled_tensors;
     std::vector<RecordedDeparture> departures; ///< one of each kind; none where no reference ran beside it
     std::vector<SourceFile> files;
@@ -120,8 +138,10 @@ struct RecordedRun {
 /// folder that cannot be listed adds a line to `errors`. Throws FileError if the path does not exist.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, std::vector<std::string>& errors);
 
-/// Reads a run folder, or gradients in files; `name` is its name in findings. Progress is reported in bytes. Parts that
+/// Reads a run folder, or gradients in files. `name` is its name in findings; `limit` is that of underflow / nonzero in
+/// tensors that a format holds. Progress is reported in bytes. Parts that
 /// cannot be read become errors or warnings. Throws FileError or RecordingError if nothing can be read.
-RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads, const Watch& watch = {});
+RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads, const Watch& watch = {},
+                     double limit = RecommendationOptions().limit);
 
 } // namespace amp

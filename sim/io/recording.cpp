@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <set>
 #include <tuple>
 
 namespace amp {
@@ -57,34 +59,14 @@ std::map<std::string, TensorKind> stated_kinds(const TensorFile& file) {
     return kinds;
 }
 
-TensorKind usual_kind(std::string_view tensor) {
-    return tensor.ends_with(".out.grad") ? TensorKind::activation_gradient : TensorKind::weight_gradient;
-}
-
-/// The tensor files of a folder, with links to nothing and pipes of such names: the user should learn why they cannot
-/// be read. Of run folders at any depth only the gradients: weights and optimizer state are not.
-std::vector<fs::path> files_in(const fs::path& folder, bool with_raw, std::vector<std::string>& errors) {
-    std::error_code none;
-    std::vector<fs::path> files;
-    const auto add_below = [&](const fs::path& below) {
-        const std::vector<fs::path> found = files_in(below, with_raw, errors);
-        files.insert(files.end(), found.begin(), found.end());
-    };
-    if (is_there(folder / run_layout::configuration)) {
-        const fs::path gradients = folder / run_layout::gradients;
-        if (fs::is_directory(gradients, none)) add_below(gradients);
-        else if (is_there(gradients)) errors.push_back(gradients.string() + ": is no folder");
-        return files;
-    }
-    const auto visit = [&](const fs::path& path, bool is_folder) {
-        const bool raw = with_raw && (path.extension() == ".bin" || path.extension() == ".raw");
-        if (!is_folder && (raw || is_tensor_file(path))) files.push_back(path);
-        if (!is_folder || fs::is_symlink(path, none) || !is_there(path / run_layout::configuration)) return true;
-        add_below(path);
-        return false;
-    };
-    walk_folder(folder, visit, errors);
-    return files;
+/// The kind of a tensor that no file states, by its name.
+TensorKind usual_kind(std::string_view tensor, bool in_state, TensorKind unstated) {
+    constexpr std::array<std::string_view, 5> state_names = {".m", ".v", ".compensation", ".delayed_scale",
+                                                             ".amax_history"};
+    const auto ends = [&](std::string_view suffix) { return tensor.ends_with(suffix); };
+    if (in_state) return std::ranges::any_of(state_names, ends) ? TensorKind::state : TensorKind::weight;
+    if (ends(".out.grad")) return TensorKind::activation_gradient;
+    return ends(".grad") ? TensorKind::weight_gradient : unstated;
 }
 
 /// Whether two tensors of the same size have the same bytes.
@@ -101,19 +83,19 @@ bool same_bytes(const TensorFile& a, std::size_t tensor_a, const TensorFile& b, 
 
 class Finder {
   public:
-    Finder(const OpenOptions& options, Recording& result) : options_(options), result_(result) {}
+    Finder(const OpenOptions& options, const FindOptions& find, Recording& result)
+        : options_(options), find_(find), result_(result) {}
 
     /// The files that a path stands for.
     void expand(const fs::path& path, std::vector<fs::path>& files) {
         std::error_code none;
         if (!fs::is_directory(path, none)) return files.push_back(path);
-        const std::size_t errors = result_.errors.size();
-        const std::vector<fs::path> found = files_in(path, options_.dtype.has_value(), result_.errors);
-        files.insert(files.end(), found.begin(), found.end());
-        if (found.empty() && result_.errors.size() == errors)
+        const std::size_t errors = result_.errors.size(), before = files.size() + result_.logs.size();
+        list(path, files);
+        if (files.size() + result_.logs.size() == before && result_.errors.size() == errors)
             result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
                                      (is_there(path / run_layout::histograms)
-                                          ? "; its histograms.jsonl is for amp-report and amp-loss-scale"
+                                          ? "; its histograms.jsonl is for amp-histogram, amp-report and amp-loss-scale"
                                           : ""));
     }
 
@@ -129,14 +111,58 @@ class Finder {
             const auto file = open_tensor_file(path, options_);
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
             const bool states_scale = file->metadata().contains("loss_scale");
-            for (RecordedTensor& tensor : describe(*file)) add_tensor(*file, std::move(tensor), states_scale);
+            const auto log = log_of_.find(path);
+            for (RecordedTensor& tensor : describe(*file, state_files_.contains(path))) {
+                if (log != log_of_.end()) result_.logs[log->second].in_files |= {tensor.kind};
+                add_tensor(*file, std::move(tensor), states_scale);
+            }
         } catch (const FileError& error) {
             result_.errors.emplace_back(error.what());
+            if (const auto log = log_of_.find(path); log != log_of_.end()) // which kinds it holds is not known
+                result_.logs[log->second].in_files = every_kind;
         }
     }
 
   private:
-    static std::vector<RecordedTensor> describe(const TensorFile& file) {
+    /// Adds the tensor files of a folder, with links to nothing and pipes of such names: the user should learn why they
+    /// cannot be read.
+    void list(const fs::path& folder, std::vector<fs::path>& files) {
+        if (is_there(folder / run_layout::configuration)) return list_run(folder, files);
+        std::error_code none;
+        const auto visit = [&](const fs::path& path, bool is_folder) {
+            const bool raw = options_.dtype && (path.extension() == ".bin" || path.extension() == ".raw");
+            if (!is_folder && (raw || is_tensor_file(path))) files.push_back(path);
+            if (!is_folder || fs::is_symlink(path, none) || !is_there(path / run_layout::configuration)) return true;
+            list(path, files);
+            return false;
+        };
+        walk_folder(folder, visit, result_.errors);
+    }
+
+    /// Adds the files of a run, at whatever depth below a path it was found.
+    void list_run(const fs::path& run, std::vector<fs::path>& files) {
+        const std::size_t first = files.size();
+        list_part(run / run_layout::gradients, files);
+        const std::size_t state = files.size();
+        std::error_code none;
+        if (find_.state) list_part(run / run_layout::state, files);
+        else if (fs::is_directory(run / run_layout::state, none))
+            result_.unread |= {TensorKind::weight, TensorKind::state};
+        for (std::size_t i = state; i < files.size(); ++i) state_files_.insert(files[i]);
+        const fs::path log = run / run_layout::histograms;
+        if (!find_.logs || !is_there(log) || fs::is_empty(log, none)) return;
+        const auto [known, is_new] = logs_.try_emplace(log, result_.logs.size());
+        if (is_new) result_.logs.push_back({log});
+        for (std::size_t i = first; i < files.size(); ++i) log_of_[files[i]] = known->second;
+    }
+
+    void list_part(const fs::path& part, std::vector<fs::path>& files) {
+        std::error_code none;
+        if (fs::is_directory(part, none)) list(part, files);
+        else if (is_there(part)) result_.errors.push_back(part.string() + ": is no folder");
+    }
+
+    [[nodiscard]] std::vector<RecordedTensor> describe(const TensorFile& file, bool in_state) const {
         const auto& metadata = file.metadata();
         std::optional<std::int64_t> step = step_in_name(file.path());
         if (const auto it = metadata.find("step"); it != metadata.end())
@@ -151,7 +177,8 @@ class Finder {
         for (std::size_t i = 0; i < file.tensors().size(); ++i) {
             const TensorEntry& entry = file.tensors()[i];
             const auto stated = kinds.find(entry.name);
-            const TensorKind kind = stated == kinds.end() ? usual_kind(entry.name) : stated->second;
+            const TensorKind kind =
+                stated == kinds.end() ? usual_kind(entry.name, in_state, find_.unstated) : stated->second;
             tensors.push_back({.file = file.path(),
                                .index = i,
                                .entry = entry,
@@ -194,7 +221,10 @@ class Finder {
     using Key = std::tuple<std::string, std::optional<std::int64_t>, std::uint64_t>;
 
     const OpenOptions& options_;
+    const FindOptions& find_;
     Recording& result_;
+    std::set<fs::path> state_files_;                ///< files in state/ of runs
+    std::map<fs::path, std::size_t> logs_, log_of_; ///< index in Recording::logs: of a log, and of a file of the run
     std::unique_ptr<TensorFile> earlier_;
     struct Seen {
         std::size_t tensor; ///< index in the result
@@ -208,6 +238,18 @@ class Finder {
 } // namespace
 
 std::string_view name_of(TensorKind kind) { return tensor_kind_names[static_cast<std::size_t>(kind)]; }
+
+std::string names_of(KindSet kinds) {
+    std::string names;
+    for (std::size_t i = 0; i < tensor_kind_names.size(); ++i)
+        if (kinds.has(static_cast<TensorKind>(i)))
+            names += (names.empty() ? "" : ", ") + std::string(tensor_kind_names[i]);
+    return names;
+}
+
+const KindGroup& group_of(TensorKind kind) {
+    return *std::ranges::find_if(kind_groups, [&](const KindGroup& group) { return group.kinds.has(kind); });
+}
 
 TensorKind parse_kind(std::string_view name, std::int64_t schema_version) {
     const auto kind = parse_name<TensorKind>("kind of tensor", tensor_kind_names, name);
@@ -232,10 +274,10 @@ void add_error(std::vector<std::string>& errors, const FileError& error) {
         errors.emplace_back(error.what());
 }
 
-Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options) {
+Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options, const FindOptions& find) {
     const FloatEnvironment environment;
     Recording result;
-    Finder finder(options, result);
+    Finder finder(options, find, result);
     std::vector<fs::path> files;
     for (const fs::path& path : paths) finder.expand(path, files);
     std::ranges::sort(files);

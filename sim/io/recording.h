@@ -4,6 +4,7 @@
 #include <ampscope/sim/io/tensor_file.h>
 
 #include <array>
+#include <initializer_list>
 #include <string_view>
 
 namespace amp {
@@ -15,9 +16,52 @@ inline constexpr std::array<std::string_view, 5> tensor_kind_names = {"weight", 
                                                                       "activation_gradient", "state"};
 std::string_view name_of(TensorKind kind);
 
-constexpr bool is_gradient(TensorKind kind) {
-    return kind == TensorKind::weight_gradient || kind == TensorKind::activation_gradient;
-}
+/// A set of kinds.
+class KindSet {
+  public:
+    constexpr KindSet(std::initializer_list<TensorKind> kinds) {
+        for (const TensorKind kind : kinds) bits_ |= bit(kind);
+    }
+    [[nodiscard]] constexpr bool has(TensorKind kind) const { return (bits_ & bit(kind)) != 0; }
+    [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
+    /// Whether all of these kinds are in the other set.
+    [[nodiscard]] constexpr bool within(KindSet other) const { return (bits_ & ~other.bits_) == 0; }
+    constexpr KindSet& operator|=(KindSet other) {
+        bits_ |= other.bits_;
+        return *this;
+    }
+    friend constexpr KindSet operator&(KindSet a, KindSet b) {
+        a.bits_ &= b.bits_;
+        return a;
+    }
+    constexpr bool operator==(const KindSet&) const = default;
+
+  private:
+    static constexpr std::uint32_t bit(TensorKind kind) { return 1U << static_cast<unsigned>(kind); }
+    std::uint32_t bits_ = 0;
+};
+/// The names of the kinds, joined by ", ".
+std::string names_of(KindSet kinds);
+
+inline constexpr KindSet gradient_kinds = {TensorKind::weight_gradient, TensorKind::activation_gradient};
+inline constexpr KindSet every_kind = {TensorKind::weight, TensorKind::weight_gradient, TensorKind::activation,
+                                       TensorKind::activation_gradient, TensorKind::state};
+constexpr bool is_gradient(TensorKind kind) { return gradient_kinds.has(kind); }
+
+/// Kinds that are judged together: gradients, since one loss scale multiplies all of them, and each other kind by
+/// itself.
+struct KindGroup {
+    std::string_view name, noun; ///< "weights"; what elements are called in sentences
+    KindSet kinds;
+};
+inline constexpr std::array kind_groups = {
+    KindGroup{"gradients", "gradients", gradient_kinds},
+    KindGroup{"weights", "weights", {TensorKind::weight}},
+    KindGroup{"activations", "activations", {TensorKind::activation}},
+    KindGroup{"state", "numbers of state", {TensorKind::state}},
+};
+/// The group of a kind.
+const KindGroup& group_of(TensorKind kind);
 
 /// The kind that a file of a schema version calls `name`. In version 1, which recorded only gradients, "weight" and
 /// "activation" are the gradients of these. Throws std::invalid_argument for a name that is not in the table.
@@ -33,23 +77,41 @@ struct RecordedTensor {
     double recorded_scale = 1; ///< loss scale by which the stored values are still multiplied; 1 unless a gradient
 };
 
+/// The histograms.jsonl of a run folder.
+struct RecordedLog {
+    std::filesystem::path file{};
+    KindSet in_files{}; ///< kinds of which the run has tensors in files
+};
+
 struct Recording {
     std::vector<RecordedTensor> tensors;
+    std::vector<RecordedLog> logs{};   ///< only if they are asked for
     std::vector<std::string> errors;   ///< one line for each file and folder that could not be read
     std::vector<std::string> warnings; ///< lines about duplicates left out and entries skipped
+    KindSet unread{};                  ///< kinds in the state/ of runs, where that was not read
+};
+
+/// What find_tensors() lists.
+struct FindOptions {
+    bool state = false; ///< also the weights and the optimizer's state in state/ of run folders
+    bool logs = false;  ///< also the histograms.jsonl of run folders; a folder without tensors is then no error
+    TensorKind unstated = TensorKind::weight_gradient; ///< kind of tensors that neither file nor name tells
 };
 
 /// Expands paths to tensors; folders recursively. Files are read in the order of their paths, however they are given,
-/// so that sums over them do not depend on that. Of a run folder (one with run.json) only gradients/ is read; raw files
-/// (.bin, .raw) in folders are read only if options.dtype is given.
+/// so that sums over them do not depend on that. Of a run folder (one with run.json) only gradients/ is read, and
+/// state/ if asked for; raw files (.bin, .raw) in folders are read only if options.dtype is given.
 /// Step: metadata "step", else the number that ends the file's name (step_000100, grads-7). Kind: metadata "kinds" (a
 /// JSON object: tensor -> a name of tensor_kind_names), which is read as of the version in metadata "schema_version",
-/// or of version 1 without it; a tensor that it does not name is an activation gradient if its name ends in ".out.grad",
-/// else a weight gradient. Scale of gradients: metadata "loss_scale", else 1.
+/// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .compensation,
+/// .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in .out.grad are of
+/// activation gradients, others in .grad of weight gradients, and all others of the kind `unstated`. Scale of
+/// gradients: metadata "loss_scale", else 1; of other kinds: 1.
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one; under two different stated scales both are listed. Files that cannot be read become errors; the rest is
 /// still listed.
-Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {});
+Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {},
+                       const FindOptions& find = {});
 
 /// Nothing could be read: has a line for each file; what() is the first.
 class RecordingError : public std::runtime_error {

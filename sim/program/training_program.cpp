@@ -185,7 +185,10 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         t.parameters.push_back(std::move(tensors));
     }
     for (const auto& [name, id] : g.watched())
-        if (const TensorId gradient = g.gradient(id)) t.watched_gradients.emplace_back(name + ".out.grad", gradient);
+        if (const TensorId gradient = g.gradient(id)) {
+            t.watched_activations.emplace_back(name + ".out", id);
+            t.watched_gradients.emplace_back(name + ".out.grad", gradient);
+        }
 
     t.delayed_scales = g.delayed_scales();
     add_scale_updates(t, o);

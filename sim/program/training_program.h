@@ -41,10 +41,12 @@ struct TrainingProgram {
     Program program;
     Network network;
     std::vector<ParameterTensors> parameters;
-    std::vector<Parameter> initial;                                  ///< how each parameter is initialised
-    std::vector<std::pair<std::string, TensorId>> watched_gradients; ///< name and tensor, such as "h.0.attn.out.grad"
-    std::vector<DelayedScale> delayed_scales;                        ///< filled by recipes with delayed scaling
-    TensorId norm;                                                   ///< norm of all gradients, if they are clipped
+    std::vector<Parameter> initial; ///< how each parameter is initialised
+    /// Name and tensor of the layers' outputs that a run records, such as "h.0.attn.out", and of their gradients, such
+    /// as "h.0.attn.out.grad".
+    std::vector<std::pair<std::string, TensorId>> watched_activations, watched_gradients;
+    std::vector<DelayedScale> delayed_scales; ///< filled by recipes with delayed scaling
+    TensorId norm;                            ///< norm of all gradients, if they are clipped
 };
 
 /// Throws std::invalid_argument if options contradict each other.

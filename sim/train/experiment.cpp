@@ -196,6 +196,7 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
             own["parameters"][weight.name] = weight.shape;
         }
         own["recording"] = {{"gradients_every", options_.record_every},
+                            {"activations", options_.record_activations},
                             {"state", options_.record_state},
                             {"statistics_every", options_.statistics_every},
                             {"departure", options_.departure_bound},
@@ -284,8 +285,7 @@ void Experiment::compute(Run& run) {
 
 void Experiment::apply(Run& run) {
     const bool records = run.folder && options_.record_every > 0 && step_ % options_.record_every == 0;
-    if (records) run.folder->record_gradients(*run.trainer, run.last);
-    if (records && options_.record_state) run.folder->record_state(*run.trainer);
+    if (records) run.folder->record_tensors(*run.trainer, run.last, options_.record_activations, options_.record_state);
     try {
         run.last = run.trainer->apply(run.last);
     } catch (const std::runtime_error& error) {

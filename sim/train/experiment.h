@@ -17,6 +17,7 @@ struct ExperimentOptions {
     int threads = 0;                    ///< threads of all runs together; results do not depend on it
     std::filesystem::path record{};     ///< each run gets a folder in it; empty: nothing is written
     std::int64_t record_every = 50;     ///< steps between recordings of gradients
+    bool record_activations = false;    ///< record the outputs of layers and the weights, too
     bool record_state = false;          ///< record weights and optimizer state, too
     std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: none
     bool resume = false;                ///< continue from the last checkpoint that all runs have

@@ -1,6 +1,5 @@
 #include <ampscope/sim/train/run_folder.h>
 
-#include <ampscope/formats/batch.h>
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/analysis/histogram_log.h>
@@ -10,6 +9,7 @@
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/train/detail/run_tensors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,35 +30,15 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 namespace layout = run_layout;
+using detail::gradients_of, detail::activations_of, detail::weights_of, detail::state_of;
+using detail::metadata_of, detail::write_tensors;
+using detail::NamedTensor, detail::NamedTensors;
 using layout::step_file;
 using layout::step_of;
-
-/// The dtype in which a file holds a tensor of that format: the format's own codes if they are whole bytes, else FP32.
-DType dtype_of(const FormatSpec& f) {
-    for (const DTypeInfo& d : dtypes)
-        if (d.kind == NumberKind::format && d.bits >= 8 && d.bits == f.bits() && d.format == f.name) return d.dtype;
-    return DType::f32;
-}
-
-template <class Code>
-void append_codes(TensorWriter& writer, const FormatSpec& f, std::span<const float> values) {
-    std::vector<Code> codes(values.size());
-    encode(f, values, std::span(codes));
-    writer.append(std::as_bytes(std::span(codes)));
-}
-
-void append_values(TensorWriter& writer, DType dtype, std::span<const float> values) {
-    const FormatSpec f = format(info(dtype).format);
-    if (dtype == DType::f32) writer.append(std::as_bytes(values));
-    else if (info(dtype).bits == 16) append_codes<std::uint16_t>(writer, f, values);
-    else append_codes<std::uint8_t>(writer, f, values);
-}
 
 [[noreturn]] void fail(const fs::path& path, std::string_view what) {
     throw FileError(path, fmt::format("{}: {}", what, std::strerror(errno)));
 }
-
-/// A number, or null where JSON has none.
 
 constexpr const char* broken_state = "its state cannot be read"; // for wrong data besides tensors
 
@@ -98,31 +78,6 @@ std::string_view part_of_a_run(const fs::path& path) {
          {layout::metrics, layout::histograms, layout::result, layout::gradients, layout::state, layout::checkpoints})
         if (fs::exists(path / part) && !fs::is_empty(path / part)) return part;
     return {};
-}
-
-using NamedTensors = std::vector<std::pair<std::string, TensorId>>;
-
-NamedTensors state_of(const Trainer& trainer) {
-    NamedTensors tensors;
-    for (const TensorId id : trainer.state_tensors()) tensors.emplace_back(trainer.backend().info(id).name, id);
-    return tensors;
-}
-
-/// Writes tensors in their own formats; for a checkpoint in FP32, sealed.
-void write_tensors(const fs::path& file, const Trainer& trainer, const NamedTensors& tensors,
-                   const std::map<std::string, std::string>& metadata, bool checkpoint = false) {
-    std::vector<TensorEntry> entries;
-    for (const auto& [name, id] : tensors) {
-        const TensorInfo& t = trainer.backend().info(id);
-        entries.push_back({.name = name,
-                           .dtype = checkpoint ? DType::f32 : dtype_of(t.format),
-                           .shape = {t.shape.begin(), t.shape.end()}});
-    }
-    TensorWriter writer =
-        checkpoint ? create_sealed_file(file, entries, metadata) : create_tensor_file(file, entries, metadata);
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-        append_values(writer, entries[i].dtype, trainer.backend()[tensors[i].second]);
-    writer.commit();
 }
 
 std::string fingerprint_of(const Json& json) {
@@ -245,44 +200,38 @@ std::vector<std::int64_t> RunFolder::checkpoints(const fs::path& path) {
     return steps;
 }
 
-void RunFolder::record_gradients(const Trainer& trainer, const StepResult& step) {
-    NamedTensors tensors;
-    Json kinds = Json::object();
-    for (const ParameterTensors& p : trainer.training().parameters) {
-        tensors.emplace_back(trainer.backend().info(p.weight).name + ".grad", p.gradient);
-        kinds[tensors.back().first] = name_of(TensorKind::weight_gradient);
-    }
-    for (const auto& [name, id] : trainer.training().watched_gradients) {
-        tensors.emplace_back(name, id);
-        kinds[name] = name_of(TensorKind::activation_gradient);
-    }
-    const std::string scale = fmt::format("{}", step.scale);
-    write_tensors(path_ / layout::gradients / step_file(step.step), trainer, tensors,
-                  {{"schema_version", std::to_string(layout::schema_version)},
-                   {"step", std::to_string(step.step)},
-                   {"loss_scale", scale},
-                   {"kinds", kinds.dump()}});
-    for (const auto& [name, id] : tensors) {
+void RunFolder::record_tensors(const Trainer& trainer, const StepResult& step, bool activations, bool state) {
+    NamedTensors tensors = gradients_of(trainer);
+    const auto add = [](NamedTensors& to, const NamedTensors& more) { to.insert(to.end(), more.begin(), more.end()); };
+    if (activations) add(tensors, activations_of(trainer));
+    NamedTensors counted = tensors;
+    if (activations) add(counted, weights_of(trainer));
+    const NamedTensors& written = state ? tensors : counted; // state/ has the weights already
+    std::map<std::string, std::string> metadata = metadata_of(written, step.step);
+    metadata["loss_scale"] = fmt::format("{}", step.scale);
+    write_tensors(path_ / layout::gradients / step_file(step.step), trainer, written, metadata);
+    for (const NamedTensor& tensor : counted) {
         MagnitudeCounter counter(DType::f32);
-        const auto bytes = std::as_bytes(trainer.backend()[id]);
+        const auto bytes = std::as_bytes(trainer.backend()[tensor.id]);
         for (std::size_t at = 0; at < bytes.size(); at += sum_block * sizeof(float))
             counter.add(bytes.subspan(at, std::min(sum_block * sizeof(float), bytes.size() - at)));
-        histograms_->append(
-            histogram_line({.step = step.step,
-                            .tensor = name,
-                            .kind = parse_kind(kinds[name].get<std::string>(), layout::schema_version),
-                            .format = std::string(trainer.backend().info(id).format.name),
-                            .scale = step.scale,
-                            .magnitudes = counter.statistics().histogram}));
+        histograms_->append(histogram_line({.step = step.step,
+                                            .tensor = tensor.name,
+                                            .kind = tensor.kind,
+                                            .format = std::string(trainer.backend().info(tensor.id).format.name),
+                                            .scale = is_gradient(tensor.kind) ? step.scale : 1,
+                                            .magnitudes = counter.statistics().histogram}));
     }
+    if (state) record_state(trainer);
 }
 
 void RunFolder::record_state(const Trainer& trainer) {
     std::error_code error;
     if (fs::create_directories(path_ / layout::state, error); error)
         throw FileError(path_ / layout::state, "cannot be made: " + error.message());
-    write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, state_of(trainer),
-                  {{"step", std::to_string(trainer.steps())}});
+    const NamedTensors tensors = state_of(trainer);
+    write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, tensors,
+                  metadata_of(tensors, trainer.steps()));
 }
 
 void RunFolder::checkpoint(const Trainer& trainer, const Json& notes, std::int64_t step, std::int64_t oldest) {

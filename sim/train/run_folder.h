@@ -2,8 +2,9 @@
 //
 //     run.json               configuration, formats, shapes of the parameters (schema_version first)
 //     metrics.jsonl          an object a step
-//     histograms.jsonl       exact histogram states of the recorded gradients
-//     gradients/step_000100.safetensors   gradients as they were in the step, with the loss scale of the metadata
+//     histograms.jsonl       exact histogram states of the recorded tensors
+//     gradients/step_000100.safetensors   tensors as they were in the step, with their kinds and the loss scale that
+//                            gradients contain in the metadata: gradients, and if asked for activations and weights
 //     state/step_000100.safetensors       optional: parameters and optimizer before the step
 //     checkpoints/step_000100.safetensors the same before step 100, with how long the files above were; sealed, and of
 //                            the step and the configuration that they say
@@ -82,9 +83,10 @@ class RunFolder {
     void begin();
 
     void append_metrics(const nlohmann::ordered_json& line) { metrics_->append(line); }
+    /// Records the gradients of a step; with `activations` also the outputs of layers, whose gradients are among them,
+    /// and the weights; with `state` weights and optimizer in a file of their own, which then has the weights alone.
     /// To be called between compute() and apply().
-    void record_gradients(const Trainer& trainer, const StepResult& step);
-    void record_state(const Trainer& trainer);
+    void record_tensors(const Trainer& trainer, const StepResult& step, bool activations, bool state);
     /// Writes the state before `step`, atomically, with `notes` for restore(). Checkpoints before step `oldest` are
     /// removed.
     void checkpoint(const Trainer& trainer, const nlohmann::ordered_json& notes, std::int64_t step,
@@ -93,6 +95,7 @@ class RunFolder {
     void write_result(const nlohmann::ordered_json& result) const;
 
   private:
+    void record_state(const Trainer& trainer);
     void remove_checkpoints_before(std::int64_t oldest) const;
 
     std::filesystem::path path_;

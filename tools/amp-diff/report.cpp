@@ -169,16 +169,19 @@ std::string title_of(const DiffToolOptions& options) {
 /// How far apart they are over the steps, where there are several.
 std::optional<FigureBlock> lines_of(const DiffFindings& findings, const std::string& title) {
     if (findings.steps.size() < 2 || !findings.steps.front().step) return std::nullopt;
+    const bool gradients_only =
+        std::ranges::all_of(findings.pairs, [](const PairedTensor& p) { return is_gradient(p.kind); });
+    const std::string what = gradients_only ? "gradients" : "tensors";
     LineFigure lines{.title = title + ": how far apart",
-                     .subtitle =
-                         "|a - b| / |a| of all gradients, and of the state before the step where it was recorded",
+                     .subtitle = fmt::format(
+                         "|a - b| / |a| of all {}, and of the state before the step where it was recorded", what),
                      .x_label = "step",
                      .marks = {},
                      .log2_y = true,
                      .first = static_cast<double>(*findings.steps.front().step),
                      .last = static_cast<double>(*findings.steps.back().step),
                      .panels = {{.name = "distance", .note = {}, .series = {}}}};
-    LineSeries gradients{.name = "gradients", .points = {}}, state{.name = "state", .points = {}};
+    LineSeries gradients{.name = what, .points = {}}, state{.name = "state", .points = {}};
     const auto log2 = [](double x) { return x > 0 ? std::log2(x) : std::nan(""); };
     for (const StepDiff& s : findings.steps) {
         const auto x = static_cast<double>(s.step.value_or(0));

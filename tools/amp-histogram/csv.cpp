@@ -12,7 +12,7 @@ namespace {
 void add_rows(std::string& out, const HistogramEntry& entry, bool group, const HistogramOptions& options) {
     const std::string subject =
         fmt::format("{},{},{},{}", csv_cell(entry.file), csv_cell(entry.name),
-                    entry.step ? std::to_string(*entry.step) : "", group ? "" : name_of(entry.kind));
+                    entry.step ? std::to_string(*entry.step) : "", group ? "" : names_of(entry.kinds));
     const auto row = [&](std::string_view format, std::string_view scale, std::string_view name, auto n) {
         fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\r\n", subject, format, scale, name, n);
     };

@@ -11,9 +11,11 @@
 namespace amp::histogram_tool {
 
 /// The definitions that are printed beside the numbers.
-std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramOptions& options);
+std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramFindings& findings,
+                                                                const HistogramOptions& options);
 
-/// Schema version 1. No time, no host: the same findings give the same bytes.
+/// Schema version 2: in version 1 the kinds "weight" and "activation" meant gradients. No time, no host: the same
+/// findings give the same bytes.
 void write_json(const HistogramFindings& findings, const HistogramOptions& options, const TextSink& sink);
 
 /// Long form, RFC 4180: file, tensor, step, kind, format, scale, class, count. Rows of nan, inf and zero have neither

@@ -13,10 +13,10 @@ namespace amp::histogram_tool {
 namespace {
 
 /// The scales to draw: from where nothing of the widest data survives at either end, within reason.
-std::pair<int, int> scale_range(const HistogramFindings& findings, const HistogramOptions& options) {
+std::pair<int, int> scale_range(const KindFindings& kind, const HistogramOptions& options) {
     int low = 0, high = 0;
     for (std::size_t i = 0; i < options.formats.size(); ++i) {
-        const Recommendation& advice = findings.formats[i].recommendation;
+        const Recommendation& advice = kind.formats[i].recommendation;
         if (options.formats[i].exponent_bits >= 8 && advice.window && advice.log2_scale == 0)
             continue; // wide formats would stretch the picture
         low = std::min({low, advice.lowest_enough, advice.highest_safe});
@@ -27,9 +27,10 @@ std::pair<int, int> scale_range(const HistogramFindings& findings, const Histogr
 
 } // namespace
 
-MagnitudeFigure magnitude_figure(const HistogramFindings& findings, const HistogramOptions& options) {
-    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
-    MagnitudeFigure figure{"Magnitudes of " + plural(findings.total.tensors, "tensor"),
+MagnitudeFigure magnitude_figure(const KindFindings& kind, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = kind.total.magnitudes.histogram;
+    MagnitudeFigure figure{"Magnitudes of " + plural(kind.total.tensors, "tensor") +
+                               (kind.total.is_gradient() ? "" : fmt::format(" of {}", kind.group->name)),
                            {},
                            histogram.zero,
                            histogram.nan,
@@ -41,9 +42,9 @@ MagnitudeFigure magnitude_figure(const HistogramFindings& findings, const Histog
     return figure;
 }
 
-RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions& options) {
-    const MagnitudeHistogram& histogram = findings.total.magnitudes.histogram;
-    const auto [low, high] = scale_range(findings, options);
+RateFigure rate_figure(const KindFindings& kind, const HistogramOptions& options) {
+    const MagnitudeHistogram& histogram = kind.total.magnitudes.histogram;
+    const auto [low, high] = scale_range(kind, options);
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(histogram.nonzero(), 1));
     std::string title = "What a loss scale loses and saves";
     if (const CastRule rule = options.rule(); rule.rounding != Rounding::nearest_even || rule.flush)
@@ -52,11 +53,11 @@ RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions
     RateFigure rates{title, low, options.recommendation.limit, {}};
     for (std::size_t i = 0; i < options.formats.size(); ++i) {
         const FormatSpec& format = options.formats[i];
-        const Recommendation& advice = findings.formats[i].recommendation;
+        const Recommendation& advice = kind.formats[i].recommendation;
         RateCurve curve{format, {}, {}, std::nullopt, advice.log2_scale};
         if (advice.window) curve.window = {advice.window->low, advice.window->high};
         for (int k = low; k <= high; ++k) {
-            const ClassCounts counts = classes_at(findings.total, format, k, options);
+            const ClassCounts counts = classes_at(kind.total, format, k, options);
             curve.underflow.push_back(static_cast<double>(counts.underflow) / nonzero);
             curve.overflow.push_back(static_cast<double>(counts.overflow) / nonzero);
         }
@@ -66,7 +67,11 @@ RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions
 }
 
 std::string svg_report(const HistogramFindings& findings, const HistogramOptions& options) {
-    std::vector<Figure> figures = {magnitude_figure(findings, options), rate_figure(findings, options)};
+    std::vector<Figure> figures;
+    for (const KindFindings& kind : findings.kinds) {
+        figures.emplace_back(magnitude_figure(kind, options));
+        if (kind.total.is_gradient()) figures.emplace_back(rate_figure(kind, options));
+    }
     for (Figure& figure : recipe_figures(findings, options)) figures.push_back(std::move(figure));
     return svg_document(figures);
 }

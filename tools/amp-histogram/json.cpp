@@ -22,7 +22,8 @@ const std::vector<std::pair<std::string, std::string>> recipe_definitions = {
 
 } // namespace
 
-std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramOptions& options) {
+std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramFindings& findings,
+                                                                const HistogramOptions& options) {
     const bool random = options.policy.rounding == Rounding::stochastic;
     std::vector<std::pair<std::string, std::string>> all = {
         {"magnitude", "|x| of the recorded value divided by the recorded scale"},
@@ -60,6 +61,14 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramO
                   "leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading ones; 27: more. Rows end "
                   "with their last non-zero count"},
     };
+    if (!findings.total.is_gradient())
+        all.emplace_back("fit",
+                         fmt::format("how a format holds tensors that no loss scale multiplies. held: no element "
+                                     "overflows, and underflow / nonzero of the tensor is below {:g}; scaled: "
+                                     "under the tensor's own scale, the largest power of two at which no element "
+                                     "overflows; log2_scales: the smallest and the largest of these scales; "
+                                     "overflowing: tensors that overflow without one",
+                                     options.recommendation.limit));
     if (is_directed(options.policy.rounding))
         all.emplace_back("toward, away",
                          "of the state: rows of the elements whose magnitude this rounding may move toward "
@@ -77,7 +86,7 @@ void write_json(const HistogramFindings& findings, const HistogramOptions& optio
     Json json = {
         {"schema_version", histogram_report_version}, {"tool", "amp-histogram"}, {"version", AMPSCOPE_VERSION}};
     Json definitions = Json::object();
-    for (const auto& [name, meaning] : definitions_of(options)) definitions[name] = meaning;
+    for (const auto& [name, meaning] : definitions_of(findings, options)) definitions[name] = meaning;
     json["definitions"] = std::move(definitions);
     json["counting"] = counting_json(options);
     json["margin_binades"] = options.recommendation.margin;
@@ -94,6 +103,16 @@ void write_json(const HistogramFindings& findings, const HistogramOptions& optio
         });
     json["total"] = Json::object();
     add_counts(json["total"], findings.total, options);
+    json["kinds"] = Json::array();
+    for (const KindFindings& kind : findings.kinds) {
+        Json item = {{"name", kind.group->name}, {"tensors", kind.total.tensors}, {"advice", Json::array()}};
+        for (const std::string& advice : kind.advice) item["advice"].push_back(printable(advice));
+        if (findings.kinds.size() > 1) add_counts(item, kind.total, options);
+        json["kinds"].push_back(std::move(item));
+    }
+    json["other_kinds"] = Json::array();
+    for (std::size_t i = 0; i < tensor_kind_names.size(); ++i)
+        if (findings.unselected.has(static_cast<TensorKind>(i))) json["other_kinds"].push_back(tensor_kind_names[i]);
     json["gates"] = Json::array();
     for (const GateResult& gate : findings.gates) json["gates"].push_back(gate_json(gate));
     json["errors"] = Json::array();

@@ -22,6 +22,7 @@ constexpr const char* examples = R"(Examples:
   amp-histogram grads.safetensors --format fp16,e4m3 --scale 0:24 --svg scale.svg
   amp-histogram grads.npz --by layer --worst 5 --json report.json
   amp-histogram run --recipe te-mxfp8 --recipe te-nvfp4,column   by block
+  amp-histogram runs/gpt --kind weight,activation --format fp16,e4m3   the forward pass
   amp-histogram dump.bin --dtype bf16 --shape 4096x4096
   amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
   amp-histogram --merge rank0.json rank1.json --json all.json
@@ -76,6 +77,13 @@ std::vector<double> parse_scales(const std::vector<std::string>& texts) {
     return scales;
 }
 
+KindSet parse_kinds(const std::vector<std::string>& names) {
+    KindSet kinds = {};
+    for (const std::string& name : names)
+        kinds |= name == "all" ? every_kind : KindSet{parse_name<TensorKind>("kind", tensor_kind_names, name)};
+    return kinds;
+}
+
 std::pair<std::int64_t, std::int64_t> parse_steps(std::string_view text) {
     using Limits = std::numeric_limits<std::int64_t>;
     const std::size_t colon = text.find(':');
@@ -112,7 +120,7 @@ fs::path sample_folder() {
 
 /// The words of the command line, before they mean anything.
 struct Words {
-    std::vector<std::string> paths, formats{usual_formats.begin(), usual_formats.end()}, scales, gates, recipes;
+    std::vector<std::string> paths, formats{usual_formats.begin(), usual_formats.end()}, scales, gates, kinds, recipes;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
                                               shape, as;
     bool flush_subnormals = false;
@@ -134,6 +142,7 @@ void interpret(const Words& words, HistogramToolOptions& options) {
     if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
     options.by = parse_name<Grouping>("grouping", grouping_names, words.by);
     if (!words.step.empty()) options.steps = parse_steps(words.step);
+    if (!words.kinds.empty()) options.kinds = parse_kinds(words.kinds);
     options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
@@ -166,7 +175,10 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
                    "Loss scale the values still contain; overrides the file's");
     app.add_tensor(words.tensor);
     app.add_option("--step", words.step, "Only steps A:B (both included; either may be left out) or A");
-    app.add_option("--by", words.by, "Group by tensor, layer, step, file or all");
+    app.add_option("--kind", words.kinds,
+                   "Only weight, weight_gradient, activation, activation_gradient, state, or all")
+        ->delimiter(',');
+    app.add_option("--by", words.by, "Group by tensor, layer, step, file, kind or all");
     app.add_worst(options.worst);
     app.add_option("--block", options.block,
                    "Also per block of N elements: amax, and what a scale for each block would lose")
@@ -193,7 +205,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--shape", words.shape, "Shape of raw files, AxB");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
-    for (const char* list : {"--format", "--scale", "--gate", "--recipe"})
+    for (const char* list : {"--format", "--scale", "--gate", "--kind", "--recipe"})
         app.get_option(list)->allow_extra_args(false); // a path may follow
     // Options that would change nothing.
     app.get_option("--overflow")->needs(app.get_option("--error"));

@@ -198,7 +198,7 @@ std::vector<std::string> notes_on(const HistogramFindings& findings, const Histo
         if (const std::uint64_t n = findings.total.recipes[i].unscaled; n > 0)
             notes.push_back(
                 fmt::format("{}: {} not cast: no operand, read unscaled by that product, not stored in C order, or of "
-                                        "rows too long for memory.",
+                            "rows too long for memory.",
                             name, plural(n, "tensor")));
     }
     return notes;

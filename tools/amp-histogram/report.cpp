@@ -18,6 +18,34 @@ namespace {
 
 std::string magnitude(double x) { return x > 0 ? fmt::format("{:.3g} (2^{:.1f})", x, std::log2(x)) : "none"; }
 
+/// The smallest and the largest magnitude, as far as they are known.
+std::string range_of(const HistogramEntry& entry) {
+    const auto& rows = entry.magnitudes.histogram.rows;
+    if (entry.measured) return magnitude(entry.magnitudes.min_nonzero) + " to " + magnitude(entry.magnitudes.max);
+    return fmt::format("from {} to below {} by histograms", power_of_two(rows.begin()->first),
+                       power_of_two(rows.rbegin()->first + 1));
+}
+
+Cell largest_cell(const HistogramEntry& entry) {
+    const auto& rows = entry.magnitudes.histogram.rows;
+    if (rows.empty()) return no_value();
+    if (const double largest = entry.magnitudes.max; entry.measured)
+        return {fmt::format("2^{:.1f}", std::log2(largest)), largest};
+    const int exponent = rows.rbegin()->first + 1;
+    return {"<" + power_of_two(exponent), std::ldexp(1.0, exponent)};
+}
+
+/// "gradients", "weights and activations".
+std::string names_of_kinds(const HistogramFindings& findings) {
+    std::string names;
+    for (const KindFindings& kind : findings.kinds)
+        names += (names.empty()                     ? ""
+                  : &kind == &findings.kinds.back() ? " and "
+                                                    : ", ") +
+                 std::string(kind.group->name);
+    return names;
+}
+
 std::string subtitle_of(const HistogramFindings& findings) {
     const HistogramEntry& total = findings.total;
     const MagnitudeHistogram& all = total.magnitudes.histogram;
@@ -27,23 +55,24 @@ std::string subtitle_of(const HistogramFindings& findings) {
                                  : *total.recorded_scale == 1
                                      ? "recorded unscaled"
                                      : fmt::format("recorded scale {} divided out", scale_text(*total.recorded_scale));
-    return fmt::format("{} in {}, {}: zero {} ({}), NaN {}, infinite {}. Magnitudes {} to {}; {}.",
+    return fmt::format("{} in {}, {}: zero {} ({}), NaN {}, infinite {}. Magnitudes {}; {}.",
                        plural(total.tensors, "tensor"), plural(files.size(), "file"), plural(all.count(), "element"),
                        percent(all.zero, all.count()), grouped(all.zero), grouped(all.nan), grouped(all.inf),
-                       magnitude(total.magnitudes.min_nonzero), magnitude(total.magnitudes.max), recorded);
+                       range_of(total), recorded);
 }
 
 /// A row for each format and scale of the total.
-TableBlock format_table(const HistogramFindings& findings, const HistogramOptions& options) {
-    const std::uint64_t nonzero = findings.total.magnitudes.histogram.nonzero();
+TableBlock format_table(const KindFindings& kind, const HistogramOptions& options) {
+    const std::uint64_t nonzero = kind.total.magnitudes.histogram.nonzero();
     const bool random = options.policy.rounding == Rounding::stochastic;
-    TableBlock table{.caption = fmt::format("Of the {}{}. *: the recommended scale.",
-                                            plural(nonzero, "non-zero element"), random ? ", expected counts" : ""),
+    TableBlock table{.caption = fmt::format("Of the {}{}.{}", plural(nonzero, "non-zero element"),
+                                            random ? ", expected counts" : "",
+                                            kind.total.is_gradient() ? " *: the recommended scale." : ""),
                      .header = {"format", "scale", "underflow", "rate", "subnormal", "rate", "overflow", "rate"},
                      .rows = {},
                      .groups = true};
     for (std::size_t i = 0; i < options.formats.size(); ++i) {
-        const FormatCounts& result = findings.formats[i];
+        const FormatCounts& result = kind.formats[i];
         for (const auto& [scale, counts] : result.scales) {
             const bool recommended =
                 result.recommendation.log2_scale && scale == std::ldexp(1.0, *result.recommendation.log2_scale);
@@ -55,6 +84,29 @@ TableBlock format_table(const HistogramFindings& findings, const HistogramOption
             }
             table.rows.push_back(std::move(row));
         }
+    }
+    return table;
+}
+
+/// How each format holds tensors that no loss scale multiplies.
+TableBlock fit_table(const KindFindings& kind, const HistogramOptions& options) {
+    const std::uint64_t nonzero = kind.total.magnitudes.histogram.nonzero();
+    TableBlock table{.caption = fmt::format("Of {}: those of which elements overflow without a scale, those that are "
+                                            "held without one and under a scale of their own, these scales, and which "
+                                            "elements become zero under them.",
+                                            plural(kind.total.tensors, "tensor")),
+                     .header = {"format", "overflow", "held", "scaled: held", "scales", "underflow", "rate"},
+                     .rows = {}};
+    for (std::size_t i = 0; i < options.formats.size(); ++i) {
+        const FormatFit& fit = kind.total.fits[i];
+        table.rows.push_back({{options.formats[i].name},
+                              count_cell(fit.overflowing),
+                              count_cell(fit.held),
+                              count_cell(fit.held_scaled),
+                              {power_of_two(fit.least_scale) + " ... " + power_of_two(fit.most_scale),
+                               static_cast<double>(fit.most_scale)},
+                              count_cell(fit.scaled.underflow),
+                              share_cell(fit.scaled.underflow, nonzero)});
     }
     return table;
 }
@@ -114,10 +166,9 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     for (std::size_t i = 0; i < shown; ++i) {
         const HistogramEntry& entry = *ranked[i];
         const std::uint64_t nonzero = entry.magnitudes.histogram.nonzero();
-        const double largest = entry.magnitudes.max;
         std::vector<Cell> row = columns.cells(entry);
         row.push_back(count_cell(nonzero));
-        row.push_back(largest > 0 ? Cell{fmt::format("2^{:.1f}", std::log2(largest)), largest} : no_value());
+        row.push_back(largest_cell(entry));
         for (const CastCounts& counts : entry.unscaled) {
             Cell cell = share_cell(counts.*part, nonzero);
             cell.brief = cell.text;
@@ -213,39 +264,60 @@ void add_gates(Document& document, const std::vector<GateResult>& gates) {
 constexpr std::array<std::string_view, rounding_names.size()> rounding_words = {
     "to nearest even", "to nearest, ties away from zero", "toward zero", "down", "up", "to odd", "stochastically"};
 
-std::string terms_of(const HistogramOptions& options) {
+std::string terms_of(const KindFindings& kind, const HistogramOptions& options) {
     const RecommendationOptions& limits = options.recommendation;
     const Rounding rounding = options.policy.rounding;
     const bool random = rounding == Rounding::stochastic;
-    return fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's "
-                       "normal values. Overflow: beyond the largest finite value. {}Safe scales: no overflow "
-                       "and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, else {} binades "
-                       "below overflow.",
-                       rounding_words[static_cast<std::size_t>(rounding)],
-                       options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
-                       random ? "Counts are expectations. " : "", 100 * limits.limit,
-                       random ? ", whatever the random bits" : "", limits.margin);
+    const std::string classes =
+        fmt::format("Rounded once {}{}. Underflow: becomes zero. Subnormal: smaller than the format's normal values. "
+                    "Overflow: beyond the largest finite value. {}",
+                    rounding_words[static_cast<std::size_t>(rounding)],
+                    options.policy.flushes_output() ? ", subnormals flushed to zero" : "",
+                    random ? "Counts are expectations. " : "");
+    const std::string whatever = random ? ", whatever the random bits" : "";
+    if (!kind.total.is_gradient())
+        return fmt::format(
+            "{}Held: no element of the tensor overflows and underflow stays under {:g} % of its non-zero "
+            "elements{}. Its own scale: the largest power of two at which none overflows.",
+            classes, 100 * limits.limit, whatever);
+    return fmt::format("{}Safe scales: no overflow and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, "
+                       "else {} binades below overflow.",
+                       classes, 100 * limits.limit, whatever, limits.margin);
+}
+
+/// What becomes of one kind of tensors in the formats.
+void add_formats(Document& document, const KindFindings& kind, bool several, const HistogramOptions& options) {
+    if (kind.total.magnitudes.histogram.count() == 0) return;
+    const std::string_view name = kind.group->name;
+    if (several) document.add(Heading{fmt::format("{:c}{}", name.front() - 'a' + 'A', name.substr(1)), 3});
+    document.add(FigureBlock{magnitude_figure(kind, options), ""});
+    if (kind.total.is_gradient()) document.add(FigureBlock{rate_figure(kind, options), ""});
+    document.add(format_table(kind, options));
+    if (!kind.total.fits.empty()) document.add(fit_table(kind, options));
+    document.add(Paragraph{terms_of(kind, options)});
 }
 
 } // namespace
 
 Document document_of(const HistogramFindings& findings, const HistogramToolOptions& options) {
-    Document document{
-        .title = "What number formats do to recorded gradients", .subtitle = subtitle_of(findings), .blocks = {}};
+    Document document{.title = "What number formats do to recorded " + names_of_kinds(findings),
+                      .subtitle = subtitle_of(findings),
+                      .blocks = {}};
     const bool empty = findings.total.magnitudes.histogram.count() == 0;
     if (options.sample)
         document.add(Paragraph{"The sample gradients of the project; name files or folders for your own."});
+    if (!findings.unselected.empty())
+        document.add(Paragraph{
+            fmt::format("The recording also holds {}, which --kind selects.", names_of(findings.unselected))});
     document.add(Heading{"Verdict"});
     if (empty) document.add(Paragraph{"There are no elements, and so nothing to lose."});
     else
-        for (const std::string& advice : findings.advice) document.add(Paragraph{advice, true});
+        for (const KindFindings& kind : findings.kinds)
+            for (const std::string& advice : kind.advice) document.add(Paragraph{advice, true});
     add_gates(document, findings.gates);
     if (empty) return document;
     document.add(Heading{"Magnitudes and formats"});
-    document.add(FigureBlock{magnitude_figure(findings, options), ""});
-    document.add(FigureBlock{rate_figure(findings, options), ""});
-    document.add(format_table(findings, options));
-    document.add(Paragraph{terms_of(options)});
+    for (const KindFindings& kind : findings.kinds) add_formats(document, kind, findings.kinds.size() > 1, options);
     document.add(Heading{fmt::format("Worst {}s", grouping_names[static_cast<std::size_t>(options.by)])});
     add_nonfinite(document, findings.tensors, options.worst);
     add_entries(document, findings, options, "Non-zero elements that become zero at scale 1", &CastCounts::underflow);
@@ -265,7 +337,7 @@ Document document_of(const HistogramFindings& findings, const HistogramToolOptio
 std::string html_report(const HistogramFindings& findings, const HistogramToolOptions& options) {
     PageFacts facts{.command = options.command, .errors = findings.errors, .warnings = findings.warnings};
     for (const HistogramEntry& entry : findings.tensors) facts.inputs.insert(entry.file);
-    for (const auto& [term, text] : definitions_of(options)) facts.definitions.push_back(term + ": " + text);
+    for (const auto& [term, text] : definitions_of(findings, options)) facts.definitions.push_back(term + ": " + text);
     return page_of(document_of(findings, options), facts);
 }
 

@@ -10,9 +10,9 @@ namespace amp::histogram_tool {
 /// What the terminal and the page say.
 Document document_of(const HistogramFindings& findings, const HistogramToolOptions& options);
 
-/// The pictures: magnitudes, and what becomes of them at each loss scale.
-MagnitudeFigure magnitude_figure(const HistogramFindings& findings, const HistogramOptions& options);
-RateFigure rate_figure(const HistogramFindings& findings, const HistogramOptions& options);
+/// The pictures: magnitudes, and for gradients what becomes of them at each loss scale.
+MagnitudeFigure magnitude_figure(const KindFindings& kind, const HistogramOptions& options);
+RateFigure rate_figure(const KindFindings& kind, const HistogramOptions& options);
 
 /// The page: also what went wrong, definitions, and the files with their hashes.
 std::string html_report(const HistogramFindings& findings, const HistogramToolOptions& options);

@@ -105,6 +105,19 @@ class Writer {
         document_.add(zeroed_figures(run));
         heading("Worst tensors", 3);
         document_.add(worst_tensor_table(run, options_));
+        kinds(run);
+    }
+
+    /// Where weights or activations were recorded: they and gradients, each in the formats in which they are used.
+    void kinds(const RecordedRun& run) {
+        if (run.kinds.empty()) return;
+        heading("Forward and backward formats", 3);
+        paragraph("FP8 has E4M3 for weights and activations and E5M2 for gradients, each tensor under a scale of its "
+                  "own; FP16 has no such scales, and a loss scale only moves gradients.");
+        for (const KindRecord& kind : run.kinds)
+            for (const KindFit& fit : kind.fits) document_.add(Paragraph{fit.advice, true});
+        document_.add(fit_table(run, options_.recommendation.limit));
+        document_.add(forward_figures(run));
     }
 
     void adam(const ComparisonGroup& group) {

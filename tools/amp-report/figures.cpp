@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <unordered_map>
 
 namespace amp::report_tool {
@@ -290,6 +291,25 @@ std::vector<FigureBlock> magnitude_figures(const RecordedRun& run) {
             "histogram k binades to the right.";
     figures.push_back({layer_figure(run), "Layers whose gradients lie left of a format's line need a loss scale there, "
                                           "or a scale of their own."});
+    return figures;
+}
+
+std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
+    std::vector<FigureBlock> figures;
+    for (const KindRecord& kind : run.kinds) {
+        if (kind.group->kinds == gradient_kinds) continue; // they have their own figures
+        const MagnitudeHistogram& all = kind.magnitudes;
+        MagnitudeFigure figure{.title = fmt::format("Magnitudes of {}", kind.group->name),
+                               .exponents = {},
+                               .zero = all.zero,
+                               .nan = all.nan,
+                               .inf = all.inf,
+                               .formats = {}};
+        for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
+        for (const auto& [exponent, row] : all.rows)
+            figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
+        figures.push_back({std::move(figure), ""});
+    }
     return figures;
 }
 

@@ -118,6 +118,29 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
     return json;
 }
 
+Json json_of(const ClassCounts& c) {
+    return {{"underflow", c.underflow}, {"subnormal", c.subnormal}, {"normal", c.normal}, {"overflow", c.overflow}};
+}
+
+/// How formats hold weights, activations and gradients; `log2_scales`: of the tensors' own scales.
+Json kinds_of(const RecordedRun& run) {
+    Json json = Json::array();
+    for (const KindRecord& kind : run.kinds) {
+        Json formats = Json::object();
+        for (const KindFit& of : kind.fits)
+            formats[of.format.name] = {{"tensors", of.fit.tensors},
+                                       {"overflowing", of.fit.overflowing},
+                                       {"held", of.fit.held},
+                                       {"held_scaled", of.fit.held_scaled},
+                                       {"log2_scales", {of.fit.least_scale, of.fit.most_scale}},
+                                       {"unscaled", json_of(of.fit.unscaled)},
+                                       {"scaled", json_of(of.fit.scaled)},
+                                       {"advice", of.advice}};
+        json.push_back({{"name", kind.group->name}, {"nonzero", kind.magnitudes.nonzero()}, {"formats", formats}});
+    }
+    return json;
+}
+
 } // namespace
 
 std::string json_report(const Report& report, const ReportOptions& options) {
@@ -150,6 +173,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
         for (const ComparisonRow& row : group.rows) g["rows"].push_back(json_of(row));
         g["gradients"] =
             group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);
+        if (group.evidence != nullptr && !group.evidence->kinds.empty()) g["kinds"] = kinds_of(*group.evidence);
         g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
                                       {"advice", group.adam->advice},
                                       {"warnings", group.adam->warnings}}

@@ -14,7 +14,8 @@ struct Report {
 
 Document document_of(const Report& report, const ReportOptions& options);
 
-/// Schema version 2. No time, no host: the same inputs give the same bytes.
+/// Schema version 3: in version 2 the kinds "weight" and "activation" meant gradients. No time, no host: the same
+/// inputs give the same bytes.
 std::string json_report(const Report& report, const ReportOptions& options);
 
 /// The tables of a group's section; those of which nothing is known are left out.
@@ -22,6 +23,8 @@ std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const Re
 std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportOptions& options);
 std::optional<TableBlock> departure_table(const ComparisonGroup& group);
 TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
+/// How formats hold the weights, activations and gradients of a run.
+TableBlock fit_table(const RecordedRun& run, double limit);
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);
 
 /// The figures of a group's section; empty if nothing is known.
@@ -30,6 +33,8 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
 std::optional<FigureBlock> scale_figure(const ComparisonGroup& group);
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run);
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run);
+/// The magnitudes of what is no gradient.
+std::vector<FigureBlock> forward_figures(const RecordedRun& run);
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options);
 std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run);
 

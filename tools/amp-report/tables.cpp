@@ -196,6 +196,34 @@ TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& optio
     return table;
 }
 
+TableBlock fit_table(const RecordedRun& run, double limit) {
+    TableBlock table{.caption = fmt::format(
+                         "Underflow, overflow: of the non-zero elements of all recorded steps, in a cast without a "
+                         "scale; scaled: with a scale for each tensor and step, the largest power of two without "
+                         "overflow. Held: tensors, each counted once a step, of which no element overflows and "
+                         "less than {:g} % of the non-zero ones underflow.",
+                         100 * limit),
+                     .header = {"tensors", "format", "underflow", "overflow", "held", "scaled: underflow", "held"},
+                     .rows = {},
+                     .text_columns = 2,
+                     .groups = true};
+    for (const KindRecord& kind : run.kinds)
+        for (const KindFit& of : kind.fits) {
+            const FormatFit& fit = of.fit;
+            const std::uint64_t nonzero = kind.magnitudes.nonzero();
+            table.rows.push_back(
+                {{std::string(kind.group->name)},
+                 {of.format.name},
+                 share_cell(fit.unscaled.underflow, nonzero),
+                 share_cell(fit.unscaled.overflow, nonzero),
+                 {fmt::format("{} of {}", grouped(fit.held), grouped(fit.tensors)), static_cast<double>(fit.held)},
+                 share_cell(fit.scaled.underflow, nonzero),
+                 {fmt::format("{} of {}", grouped(fit.held_scaled), grouped(fit.tensors)),
+                  static_cast<double>(fit.held_scaled)}});
+        }
+    return table;
+}
+
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options) {
     const std::vector<const ScaledTensor*> tensors = run.most_saturated_first();
     if (tensors.empty()) return std::nullopt;

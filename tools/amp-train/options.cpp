@@ -307,6 +307,9 @@ void add_output_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);
+    app.add_flag("--record-activations", e.record_activations, "Outputs of layers and the weights with them")
+        ->needs(record)
+        ->group(group);
     app.add_flag("--record-state", e.record_state, "Weights and optimizer state with them")
         ->needs(record)
         ->group(group);

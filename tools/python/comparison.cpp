@@ -96,6 +96,19 @@ void bind_facts(nb::module_& m) {
         .def_ro("counts", &TensorRecord::counts);
 }
 
+void bind_kinds(nb::module_& m) {
+    nb::class_<KindFit>(m, "KindFit", "How one format holds tensors, each counted once for each recorded step.")
+        .def_ro("format", &KindFit::format)
+        .def_ro("fit", &KindFit::fit, "A FormatFit.")
+        .def_prop_ro("advice", text_of(&KindFit::advice), InEnvironment());
+    nb::class_<KindRecord>(m, "KindRecord",
+                           "Gradients, weights or activations of a run, in the formats they are used in.")
+        .def_prop_ro(
+            "name", [](const KindRecord& k) { return k.group->name; }, InEnvironment())
+        .def_ro("magnitudes", &KindRecord::magnitudes)
+        .def_ro("fits", &KindRecord::fits, "A KindFit for each format.");
+}
+
 void bind_run(nb::module_& m) {
     nb::class_<Share>(m, "Share", "So many of a whole.")
         .def_ro("part", &Share::part)
@@ -122,6 +135,7 @@ void bind_run(nb::module_& m) {
         .def_ro("skipped", &RecordedRun::skipped, "Steps that did not update the weights.")
         .def_ro("lost_updates", &RecordedRun::lost_updates)
         .def_ro("magnitudes", &RecordedRun::magnitudes, "Of all gradients, as a Histogram.")
+        .def_ro("kinds", &RecordedRun::kinds, "A KindRecord each where weights or activations were recorded.")
         .def_prop_ro("final_loss", &RecordedRun::final_loss, "Mean of the last tenth of the losses.", InEnvironment())
         .def_prop_ro("broken_at", &RecordedRun::broken_at, "The first step whose loss is not finite.", InEnvironment())
         .def_prop_ro("flushed", &RecordedRun::flushed, "Some gradients were recorded in a format of smaller range.",
@@ -136,6 +150,7 @@ void bind_run(nb::module_& m) {
 
 void bind_comparison(nb::module_& m) {
     bind_facts(m);
+    bind_kinds(m);
     bind_run(m);
     nb::class_<MeanInterval>(m, "MeanInterval", "A mean with its confidence interval.")
         .def_ro("mean", &MeanInterval::mean)

@@ -4,6 +4,7 @@
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
@@ -35,6 +36,19 @@ std::vector<std::tuple<std::size_t, std::string, double, CastCounts>> rows_of(co
             for (const ScaleCounts& at : format_counts(findings.tensors[i], format, findings.options).scales)
                 rows.emplace_back(i, format.name, at.scale, at.counts);
     return rows;
+}
+
+std::vector<FormatCounts> formats_of(const Asked& findings) {
+    std::vector<FormatCounts> formats;
+    for (const FormatSpec& format : findings.options.formats)
+        formats.push_back(format_counts(findings.total, format, findings.options));
+    return formats;
+}
+
+std::vector<std::string> advice_of(const Asked& findings) {
+    std::vector<std::string> all;
+    for (const KindFindings& kind : findings.kinds) all.insert(all.end(), kind.advice.begin(), kind.advice.end());
+    return printed(all);
 }
 
 /// What amp-histogram says of these words.
@@ -183,6 +197,28 @@ void bind_recipes(nb::module_& m) {
         .def_ro("worst", &RecipeEffect::worst, "A RecordedBlock each, worst first.");
 }
 
+void bind_fit(nb::module_& m) {
+    nb::class_<FormatFit>(m, "FormatFit", "How a format holds tensors that no loss scale multiplies.")
+        .def_ro("tensors", &FormatFit::tensors, "Those with an element that is finite and not zero.")
+        .def_ro("overflowing", &FormatFit::overflowing, "Those of which elements overflow without a scale.")
+        .def_ro("held", &FormatFit::held, "Those that do not overflow and lose less than the limit without a scale.")
+        .def_ro("held_scaled", &FormatFit::held_scaled, "The same under a scale of their own.")
+        .def_ro("unscaled", &FormatFit::unscaled, "ClassCounts without a scale.")
+        .def_ro("scaled", &FormatFit::scaled, "ClassCounts under the scale of each tensor.")
+        .def_prop_ro(
+            "log2_scales", [](const FormatFit& f) { return std::pair(f.least_scale, f.most_scale); },
+            "The smallest and the largest of these scales: largest powers of two at which nothing overflows.",
+            InEnvironment());
+    nb::class_<KindFindings>(m, "KindFindings",
+                             "Tensors that are judged together: gradients, weights, activations, state.")
+        .def_prop_ro(
+            "name", [](const KindFindings& k) { return k.group->name; }, InEnvironment())
+        .def_ro("total", &KindFindings::total, "A HistogramEntry of them all.")
+        .def_ro("formats", &KindFindings::formats, "FormatCounts of the total, one for each format.")
+        .def_prop_ro(
+            "advice", [](const KindFindings& k) { return printed(k.advice); }, InEnvironment());
+}
+
 void bind_entry(nb::module_& m) {
     nb::class_<HistogramEntry>(m, "HistogramEntry", "A tensor, or several.")
         .def_prop_ro("file", text_of(&HistogramEntry::file), InEnvironment())
@@ -190,7 +226,8 @@ void bind_entry(nb::module_& m) {
         .def_prop_ro("layer", text_of(&HistogramEntry::layer), InEnvironment())
         .def_ro("step", &HistogramEntry::step)
         .def_prop_ro(
-            "kind", [](const HistogramEntry& e) { return name_of(e.kind); }, InEnvironment())
+            "kind", [](const HistogramEntry& e) { return names_of(e.kinds); },
+            "Several where merged tensors differ in it.", InEnvironment())
         .def_ro("dtype", &HistogramEntry::dtype)
         .def_ro("shape", &HistogramEntry::shape)
         .def_ro("recorded_scale", &HistogramEntry::recorded_scale, "None where merged tensors differ in it.")
@@ -200,6 +237,9 @@ void bind_entry(nb::module_& m) {
         .def_ro("blocks", &HistogramEntry::blocks)
         .def_ro("recipes", &HistogramEntry::recipes, "A RecipeEffect for each recipe, in their order.")
         .def_ro("unscaled", &HistogramEntry::unscaled, "CastCounts at scale 1, one for each format.")
+        .def_ro("fits", &HistogramEntry::fits, "A FormatFit for each format; empty for gradients.")
+        .def_ro("measured", &HistogramEntry::measured,
+                "False where only a histogram was recorded: max and min are unknown.")
         .def_prop_ro(
             "own", [](const HistogramEntry& e) { return by_cast(e.own); },
             "(format, scale, CastCounts) of casts that took a pass of their own.", InEnvironment())
@@ -215,14 +255,19 @@ void bind_histogram(nb::module_& m) {
     bind_statistics(m);
     bind_recipes(m);
     bind_entry(m);
+    bind_fit(m);
     nb::class_<Asked>(m, "HistogramFindings",
                       "What formats make of recorded gradients: see ampscope.histogram_findings().")
         .def_ro("tensors", &Asked::tensors, "A HistogramEntry for each.")
         .def_ro("groups", &Asked::groups, "As `by` asks for; empty for tensors.")
         .def_ro("total", &Asked::total)
-        .def_ro("formats", &Asked::formats, "FormatCounts of the total, one for each format.")
+        .def_ro("kinds", &Asked::kinds,
+                "A KindFindings for gradients, weights, activations, state; of those asked for.")
         .def_prop_ro(
-            "advice", [](const Asked& f) { return printed(f.advice); }, InEnvironment())
+            "other_kinds", [](const Asked& f) { return names_of(f.unselected); },
+            "Kinds of tensors of the recording that were not selected.", InEnvironment())
+        .def_prop_ro("formats", &formats_of, "FormatCounts of the total, one for each format.", InEnvironment())
+        .def_prop_ro("advice", &advice_of, "That of all kinds.", InEnvironment())
         .def_ro("gates", &Asked::gates)
         .def_prop_ro(
             "errors", [](const Asked& f) { return printed(f.errors); }, InEnvironment())

@@ -25,9 +25,9 @@ NB_MODULE(_ampscope, m) {
     bind_formats(m);
     bind_analysis(m);
     bind_adam(m);
+    bind_histogram(m); // a comparison has its counts
     bind_comparison(m);
     bind_diff(m);
-    bind_histogram(m);
     bind_loss_scale(m);
     bind_optimizer(m);
     bind_recording(m);

@@ -10,7 +10,8 @@ namespace amp::detail {
 void summarize(HistogramFindings& findings, const std::vector<std::filesystem::path>& paths,
                const HistogramOptions& options);
 
-/// Advice for each format, in one or two sentences.
-std::vector<std::string> histogram_advice(const HistogramFindings& findings, const HistogramOptions& options);
+/// Advice for each format, in one or two sentences; `tensors` may be of other kinds, too.
+std::vector<std::string> histogram_advice(const KindFindings& kind, const std::vector<HistogramEntry>& tensors,
+                                          const HistogramOptions& options);
 
 } // namespace amp::detail

@@ -1,0 +1,32 @@
+// The tensors of a training that a run folder records, by kind, and files of them.
+#pragma once
+
+#include <ampscope/sim/io/recording.h>
+#include <ampscope/sim/train/trainer.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace amp::detail {
+
+struct NamedTensor {
+    std::string name; ///< in the file
+    TensorId id;
+    TensorKind kind;
+};
+using NamedTensors = std::vector<NamedTensor>;
+
+NamedTensors gradients_of(const Trainer& trainer);   ///< of weights, then those of the layers' outputs
+NamedTensors activations_of(const Trainer& trainer); ///< the outputs of layers
+NamedTensors weights_of(const Trainer& trainer);     ///< parameters as the optimizer keeps them
+NamedTensors state_of(const Trainer& trainer);       ///< all that decides the next steps: weights and optimizer
+
+/// What a file of recorded tensors says of them: schema version, step and kinds.
+std::map<std::string, std::string> metadata_of(const NamedTensors& tensors, std::int64_t step);
+
+/// Writes tensors in their own formats; for a checkpoint in FP32, sealed.
+void write_tensors(const std::filesystem::path& file, const Trainer& trainer, const NamedTensors& tensors,
+                   const std::map<std::string, std::string>& metadata, bool checkpoint = false);
+
+} // namespace amp::detail
