@@ -1,5 +1,7 @@
 #include <ampscope/formats/block.h>
 
+#include <ampscope/formats/instruction_set.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -17,20 +19,34 @@ void for_runs(const BlockScaling& s, std::int64_t rows, std::int64_t columns, co
                   static_cast<std::size_t>(std::min(grid.width, columns - j)));
 }
 
+constexpr std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffff; }
+
+/// The largest magnitude of n numbers, as bits: these are ordered as the magnitudes are, and NaN's are the largest.
+struct LargestKernel {
+    AMPSCOPE_KERNEL void run(const float* in, std::size_t n, std::uint32_t* result) {
+        std::uint32_t most = 0;
+        for (std::size_t i = 0; i < n; ++i) most = std::max(most, magnitude_bits(in[i]));
+        *result = most;
+    }
+};
+
 } // namespace
 
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns) {
     std::vector<float> amax(static_cast<std::size_t>(scaling.grid(rows, columns).count()));
     const bool keeps_nan = amax_keeps_nan(scaling.rule);
+    const InstructionSet set = best_instruction_set();
     for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
-        // Bits of magnitudes are ordered as the magnitudes are; those of NaN are the largest.
-        std::uint32_t most = std::bit_cast<std::uint32_t>(amax[block]);
-        for (const float x : in.subspan(first, count)) {
-            const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x) & 0x7fffffff;
-            most = std::max(most, magnitude > 0x7f800000 && !keeps_nan ? 0 : magnitude);
+        constexpr std::uint32_t infinity = 0x7f800000;
+        std::uint32_t most = 0;
+        dispatch<LargestKernel>(set, in.data() + first, count, &most);
+        if (most > infinity && !keeps_nan) {
+            most = 0;
+            for (const float x : in.subspan(first, count))
+                if (const std::uint32_t bits = magnitude_bits(x); bits <= infinity) most = std::max(most, bits);
         }
-        amax[block] = std::bit_cast<float>(most);
+        amax[block] = std::bit_cast<float>(std::max(most, std::bit_cast<std::uint32_t>(amax[block])));
     });
     return amax;
 }

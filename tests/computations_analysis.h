@@ -7,6 +7,7 @@
 
 #include <ampscope/sim/analysis/block_scales.h>
 #include <ampscope/sim/analysis/cast_error.h>
+#include <ampscope/sim/analysis/scaled_cast.h>
 #include <ampscope/sim/analysis/tensor_diff.h>
 #include <ampscope/sim/io/write.h>
 
@@ -32,6 +33,15 @@ inline void add_bits(test::Bits& bits, const ClassCounts& c) {
 inline void add_bits(test::Bits& bits, const BlockCounts& c) { bits << c.mx << c.amax << c.tensor; }
 inline void add_bits(test::Bits& bits, const BlockStatistics& s) {
     bits << s.blocks << s.zero_blocks << s.amax_exponents << s.formats;
+}
+inline void add_bits(test::Bits& bits, const ScaledBlock& b) {
+    bits << b.row << b.column << b.scale << b.amax << b.least << b.elements << b.nonzero << b.nonfinite << b.underflow
+         << b.saturated << b.lost << b.signal << b.noise;
+}
+inline void add_bits(test::Bits& bits, const ScaledResult& r) {
+    const ScaledStatistics& s = r.statistics;
+    bits << s.underflow << s.saturated << s.lost << s.signal << s.noise << s.zero_scales << s.saturated_scales
+         << s.least_scale << s.largest_scale << s.scales << s.ranges << s.sqnr() << r.blocks;
 }
 inline void add_bits(test::Bits& bits, const DifferingElement& e) {
     bits << e.index << e.a_bits << e.b_bits << e.a << e.b << e.ulps;
@@ -94,6 +104,13 @@ inline void add_analysis(std::vector<Computation>& all) {
         });
         add("measure_blocks",
             [](File f, std::size_t t, int threads) { return measure_blocks(f, t, 32, 1e30, threads); });
+        add("measure_scaled in blocks", [](File f, std::size_t t, int threads) {
+            const ScaledCast cast{.scaling = {format("e4m3"), 1, 32, ScaleRule::mx_te}, .recorded_scale = 3};
+            return measure_scaled(f, t, cast, {.blocks = true, .threads = threads});
+        });
+        add("measure_scaled with one scale", [](File f, std::size_t t, int threads) {
+            return measure_scaled(f, t, {.scaling = {format("e5m2")}}, {.blocks = true, .threads = threads});
+        });
         add("compare_tensors", [](File f, std::size_t t, int threads) {
             return compare_tensors({f, t, 3}, {b.file(), t}, 7, threads);
         });

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <span>
 
 namespace amp {
@@ -52,7 +53,7 @@ HistogramEntry described(const RecordedMagnitudes& line, const std::filesystem::
 }
 
 /// The passes over a tensor: one for its magnitudes, and one each for what does not follow from them.
-std::uint64_t passes(const HistogramOptions& options) {
+std::uint64_t passes_without_recipes(const HistogramOptions& options) {
     const auto has_own = [&](const auto& cast) { return !options.from_histogram(cast.second); };
     return std::uint64_t{1} + (is_directed(options.policy.rounding) ? 1 : 0) +
            (std::ranges::any_of(wanted_counts(options), has_own) ? 1 : 0) + (options.error ? 1 : 0) +
@@ -84,21 +85,50 @@ void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, co
                                       options.threads, progress);
 }
 
-/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none.
-void count_file(std::span<const RecordedTensor> tensors, const HistogramOptions& options, const Progress& progress,
-                HistogramFindings& findings) {
+/// What is said of the tensors of one file.
+struct FileCounts {
     std::vector<HistogramEntry> entries;
+    std::string error;
+};
+
+/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none.
+FileCounts count_file(std::span<const RecordedTensor> tensors, std::vector<RecipePass>& recipes,
+                      const HistogramOptions& options, const Progress& progress) {
+    FileCounts counts;
     try {
         const auto file = open_tensor_file(tensors.front().file, options.open);
         for (const RecordedTensor& tensor : tensors) {
-            entries.push_back(describe(tensor, options));
-            count(entries.back(), *file, tensor.index, options, progress);
+            HistogramEntry& entry = counts.entries.emplace_back(describe(tensor, options));
+            count(entry, *file, tensor.index, options, progress);
+            for (RecipePass& recipe : recipes)
+                entry.recipes.push_back(recipe.measure(
+                    *file, tensor, *entry.recorded_scale,
+                    {.worst = options.worst_blocks, .blocks = options.all_blocks, .threads = options.threads},
+                    progress));
         }
     } catch (const std::exception&) { // other exceptions of a watch end the work
-        findings.errors.push_back(failure_text(tensors.front().file));
-        return;
+        return {{}, failure_text(tensors.front().file)};
     }
-    std::ranges::move(entries, std::back_inserter(findings.tensors));
+    return counts;
+}
+
+/// Counts the files in the order of their steps, which delayed scaling needs, and lists them in their own.
+void count_files(std::span<const RecordedTensor> all, std::vector<RecipePass>& recipes, const HistogramOptions& options,
+                 const Progress& progress, HistogramFindings& findings) {
+    std::vector<std::span<const RecordedTensor>> files;
+    for (std::size_t first = 0, last = 0; first < all.size(); first = last) {
+        while (last < all.size() && all[last].file == all[first].file) ++last;
+        files.push_back(all.subspan(first, last - first));
+    }
+    std::vector<std::size_t> order(files.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return files[i].front().step; });
+    std::vector<FileCounts> counts(files.size());
+    for (const std::size_t i : order) counts[i] = count_file(files[i], recipes, options, progress);
+    for (FileCounts& file : counts) {
+        std::ranges::move(file.entries, std::back_inserter(findings.tensors));
+        if (!file.error.empty()) findings.errors.push_back(std::move(file.error));
+    }
 }
 
 /// Counts the lines of a run's histograms.jsonl of the kinds that are wanted of it: all of them or, if one cannot be
@@ -167,19 +197,17 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
         if (!selected.has(t.kind)) findings.unselected |= {t.kind};
         return !selected.has(t.kind) || !options.selects(t.entry.name, t.step);
     });
+    std::vector<RecipePass> recipes(options.recipes.begin(), options.recipes.end());
     std::uint64_t bytes = 0;
-    for (const RecordedTensor& tensor : recording.tensors) bytes += tensor.entry.bytes;
-    bytes *= passes(options);
+    for (const RecordedTensor& tensor : recording.tensors) {
+        std::uint64_t passes = passes_without_recipes(options);
+        for (const RecipePass& recipe : recipes) passes += static_cast<std::uint64_t>(recipe.passes(tensor));
+        bytes += tensor.entry.bytes * passes;
+    }
     std::erase_if(recording.logs, [&](const RecordedLog& log) { return only_logged(log, selected).empty(); });
     for (const RecordedLog& log : recording.logs) bytes += size_of(log.file);
     const Progress progress = begin(watch, bytes);
-    const std::span<const RecordedTensor> all = recording.tensors;
-    for (std::size_t first = 0; first < all.size();) {
-        std::size_t last = first + 1;
-        while (last < all.size() && all[last].file == all[first].file) ++last;
-        count_file(all.subspan(first, last - first), options, progress, findings);
-        first = last;
-    }
+    count_files(recording.tensors, recipes, options, progress, findings);
     for (const RecordedLog& log : recording.logs)
         count_log(log.file, only_logged(log, selected), selected, options, progress, findings);
     if (!recording.logs.empty()) // as a merge of reports orders them

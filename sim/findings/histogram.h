@@ -11,6 +11,7 @@
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/histogram.h>
 #include <ampscope/sim/base/progress.h>
+#include <ampscope/sim/findings/histogram_recipe.h>
 #include <ampscope/sim/io/recording.h>
 
 #include <filesystem>
@@ -37,6 +38,9 @@ struct HistogramOptions {
     RecommendationOptions recommendation; ///< how to recommend a loss scale
     std::uint64_t block = 0;              ///< number of elements that share a scale; 0: blocks are not measured
     bool error = false;                   ///< measure the error of each cast, too
+    std::vector<RecipeChoice> recipes;    ///< scaling recipes to try; each text once
+    std::size_t worst_blocks = 10;        ///< number of a recipe's worst blocks to keep
+    bool all_blocks = false;              ///< keep all blocks of single tensors
     std::optional<std::regex> tensor;     ///< only tensors whose names contain a match
     std::optional<KindSet> kinds;         ///< only tensors of these kinds; none: gradients, of reports everything
     std::optional<std::pair<std::int64_t, std::int64_t>> steps; ///< first and last step to count
@@ -70,9 +74,10 @@ struct HistogramEntry {
     /// By format name and scale: counts that do not follow from histograms, and the errors asked for.
     std::map<std::pair<std::string, double>, CastCounts> own;
     std::map<std::pair<std::string, double>, CastError> errors;
-    BlockStatistics blocks;           ///< blocks of the elements as recorded; block scales cancel a loss scale
-    std::vector<CastCounts> unscaled; ///< counts at scale 1, one for each of the options' formats
-    std::vector<FormatFit> fits;      ///< without gradients: how each of these formats holds the tensors
+    BlockStatistics blocks;            ///< blocks of the elements as recorded; block scales cancel a loss scale
+    std::vector<CastCounts> unscaled;  ///< counts at scale 1, one for each of the options' formats
+    std::vector<RecipeEffect> recipes; ///< one for each of the options' recipes
+    std::vector<FormatFit> fits;       ///< without gradients: how each of these formats holds the tensors
 
     /// Whether a loss scale multiplies all of it.
     [[nodiscard]] bool is_gradient() const { return kinds.within(gradient_kinds); }
@@ -159,6 +164,10 @@ std::vector<std::pair<FormatSpec, double>> wanted_counts(const HistogramOptions&
 
 /// The counts at all known scales and, if the entry is of gradients, the recommended scale.
 FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format, const HistogramOptions& options);
+
+/// Whether some tensor is a weight's gradient that a recipe has cast as a gradient: recipes cast only the gradients of
+/// activations.
+bool casts_weight_gradients(const HistogramFindings& findings, const HistogramOptions& options);
 
 /// The entries of which elements are of one class (`part`: underflow, say) in some format at scale 1: those with the
 /// largest share in the first format first; equal ones by the next format, then by the number of non-zero elements.

@@ -25,7 +25,7 @@ std::string group_name(const HistogramEntry& entry, Grouping by) {
 }
 
 /// Adds `other` to `sum`: histograms, extremes, own counts. A dtype or recorded scale that differs becomes unknown.
-void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
+void merge_into(HistogramEntry& sum, const HistogramEntry& other, const HistogramOptions& options) {
     if (sum.tensors == 0) {
         sum.dtype = other.dtype;
         sum.recorded_scale = other.recorded_scale;
@@ -44,6 +44,8 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other) {
     for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
     for (const auto& [key, error] : other.errors) sum.errors[key].merge(error);
     sum.blocks.merge(other.blocks);
+    sum.recipes.resize(options.recipes.size());
+    for (std::size_t i = 0; i < sum.recipes.size(); ++i) sum.recipes[i].merge(other.recipes[i], options.worst_blocks);
 }
 
 std::string_view group_named(const HistogramEntry& tensor) {
@@ -52,7 +54,9 @@ std::string_view group_named(const HistogramEntry& tensor) {
 
 /// Groups the entries, in order of first appearance; the name of a group is its layer, step or file. What is judged
 /// apart is never in one group: if there is `several` of that, the name says which.
-std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors, Grouping by, bool several) {
+std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& tensors, const HistogramOptions& options,
+                                            bool several) {
+    const Grouping by = options.by;
     std::vector<HistogramEntry> groups;
     std::map<std::string, std::size_t> index;
     for (const HistogramEntry& tensor : tensors) {
@@ -67,7 +71,7 @@ std::vector<HistogramEntry> grouped_entries(const std::vector<HistogramEntry>& t
             if (by == Grouping::file) groups.back().file = tensor.file;
             if (by == Grouping::layer) groups.back().layer = tensor.layer;
         }
-        merge_into(groups[it->second], tensor);
+        merge_into(groups[it->second], tensor, options);
     }
     for (HistogramEntry& group : groups) group.shape = {group.magnitudes.histogram.count()};
     return groups;
@@ -80,8 +84,9 @@ HistogramEntry total_of(const std::vector<HistogramEntry>& tensors, KindSet kind
     if (tensors.empty()) // nothing could be read: what was to be counted is known to be none
         for (const auto& [format, scale] : wanted_counts(options))
             if (!options.from_histogram(scale)) total.own[{format.name, scale}] = {};
+    total.recipes.resize(options.recipes.size());
     for (const HistogramEntry& tensor : tensors)
-        if (tensor.kinds.within(kinds)) merge_into(total, tensor);
+        if (tensor.kinds.within(kinds)) merge_into(total, tensor, options);
     total.name = "all";
     total.shape = {total.magnitudes.histogram.count()};
     return total;
@@ -148,6 +153,7 @@ std::optional<std::string_view> HistogramOptions::needs_tensors() const {
     if (is_directed(policy.rounding)) return "--rounding";
     if (block != 0) return "--block";
     if (error) return "--error";
+    if (!recipes.empty()) return "--recipe";
     const auto has_own = [&](const auto& cast) { return !from_histogram(cast.second); };
     return std::ranges::any_of(wanted_counts(*this), has_own) ? std::optional("a scale that is no power of two")
                                                               : std::nullopt;
@@ -211,6 +217,12 @@ FormatCounts format_counts(const HistogramEntry& entry, const FormatSpec& format
     return result;
 }
 
+bool casts_weight_gradients(const HistogramFindings& findings, const HistogramOptions& options) {
+    return std::ranges::any_of(options.recipes, [](const RecipeChoice& choice) { return !choice.role; }) &&
+           std::ranges::any_of(findings.tensors,
+                               [](const HistogramEntry& t) { return t.kinds.has(TensorKind::weight_gradient); });
+}
+
 std::vector<const HistogramEntry*> worst_first(const std::vector<HistogramEntry>& entries, double CastCounts::*part) {
     std::vector<const HistogramEntry*> ranked;
     for (const HistogramEntry& entry : entries)
@@ -233,7 +245,7 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
     findings.kinds = judged_kinds(findings.tensors, options);
     const bool several = findings.kinds.size() > 1;
     findings.total = several ? total_of(findings.tensors, every_kind, options) : findings.kinds.front().total;
-    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options.by, several);
+    if (options.by != Grouping::tensor) findings.groups = grouped_entries(findings.tensors, options, several);
     findings.total.unscaled = unscaled_counts(findings.total, options);
     for (std::vector<HistogramEntry>* const entries : {&findings.tensors, &findings.groups})
         for (HistogramEntry& entry : *entries) entry.unscaled = unscaled_counts(entry, options);

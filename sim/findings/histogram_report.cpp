@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/detail/recipe_json.h>
 #include <ampscope/sim/io/json_value.h>
 
 #include <fmt/format.h>
@@ -154,6 +155,8 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
         by_format[options.formats[i].name] = format_json(entry, i, options);
     json["formats"] = std::move(by_format);
     if (options.block != 0) json["blocks"] = blocks_json(entry.blocks, options.block);
+    for (std::size_t i = 0; i < options.recipes.size(); ++i)
+        json["recipes"][options.recipes[i].text] = detail::effect_json(entry.recipes[i], options.recipes[i]);
 }
 
 Json tensor_json(const HistogramEntry& entry, const HistogramOptions& options) {
@@ -170,6 +173,8 @@ Json counting_json(const HistogramOptions& options) {
     Json json = {{"rounding", name_of(options.policy.rounding)}, {"flush_subnormals", options.policy.flushes_output()}};
     if (options.error) json["overflow"] = name_of(options.policy.overflow);
     if (options.block != 0) json["block"] = options.block;
+    if (!options.recipes.empty()) json["worst_blocks"] = options.worst_blocks;
+    for (const RecipeChoice& choice : options.recipes) json["recipes"].push_back(choice.text);
     return json;
 }
 

@@ -1,47 +1,20 @@
 // Reads reports of earlier runs, for --merge. They may come from anywhere, so everything in them is checked.
+#include <ampscope/sim/findings/detail/recipe_json.h>
+#include <ampscope/sim/findings/detail/report_values.h>
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/json_reader.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <limits>
 
 namespace amp {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// nlohmann's get() would silently convert -1 and 0.5 to integers.
-std::uint64_t whole(const Json& json) {
-    if (!json.is_number_unsigned())
-        throw std::invalid_argument("expected a whole number, got " + json.dump().substr(0, 40));
-    return json.get<std::uint64_t>();
-}
-
-std::uint64_t count_at(const Json& json, const char* key) { return whole(json.at(key)); }
-
-std::vector<std::uint64_t> wholes(const Json& json) {
-    std::vector<std::uint64_t> numbers;
-    for (const Json& item : json) numbers.push_back(whole(item));
-    return numbers;
-}
-
-/// A key such as "-24".
-int parse_exponent(const std::string& text) {
-    int e = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), e);
-    if (problem != std::errc{} || end != text.data() + text.size() || e < -4000 || e > 4000)
-        throw std::invalid_argument("it has the exponent '" + text + "'");
-    return e;
-}
-
-double number_at(const Json& json, const char* key, double otherwise = std::numeric_limits<double>::infinity()) {
-    return json.at(key).is_null() ? otherwise : json.at(key).get<double>();
-}
+using detail::count_at, detail::number_at, detail::parse_exponent, detail::whole, detail::wholes;
 
 /// A count; under stochastic rounding an expectation.
 double amount_at(const Json& json, const char* key) {
@@ -154,6 +127,8 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
                                           options.policy.rounding == Rounding::stochastic};
         }
     if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
+    for (const RecipeChoice& choice : options.recipes)
+        entry.recipes.push_back(detail::parse_effect(json.at("recipes").at(choice.text)));
     for (const auto& [format, scale] : wanted_counts(options))
         if (!knows(entry, format, scale, options) || (options.error && !entry.errors.contains({format.name, scale})))
             throw std::invalid_argument(fmt::format(
@@ -165,7 +140,7 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
 void check_counting(const Json& report, const HistogramOptions& options) {
     if (report.at("counting") != counting_json(options))
         throw std::invalid_argument(
-            "it was counted with another --rounding, --flush-subnormals, --overflow or --block");
+            "it was counted with another --rounding, --flush-subnormals, --overflow, --block, --recipe or --worst");
 }
 
 /// The version of a report's schema.

@@ -1,6 +1,7 @@
 #include <ampscope/sim/io/write.h>
 
 #include <ampscope/sim/io/byte_file.h>
+#include <ampscope/sim/io/detail/npy.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -69,7 +70,18 @@ constexpr std::string_view seal = R"({"__metadata__":{"fingerprint":")";
 constexpr std::uint64_t seal_digits = 8 + seal.size();
 const std::string no_digits(16, '0');
 
-/// The header of version 1.0, padded so that the data begin at a multiple of 64, as NumPy writes it.
+/// Completes the entries. Returns the total size in bytes.
+std::uint64_t finish_entries(const fs::path& path, std::vector<TensorEntry>& tensors) {
+    std::uint64_t bytes = 0;
+    for (TensorEntry& tensor : tensors) {
+        finish_entry(tensor, path);
+        bytes += tensor.bytes;
+    }
+    return bytes;
+}
+
+} // namespace
+
 std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
     const DTypeInfo& type = info(tensor.dtype);
     if (type.bits < 8)
@@ -88,18 +100,6 @@ std::string npy_header(const fs::path& path, const TensorEntry& tensor) {
     if (text.size() > 65535) throw FileError(path, "too many dimensions for .npy; write .safetensors");
     return "\x93NUMPY" + little_endian(1, 2) + little_endian(text.size(), 2) + text;
 }
-
-/// Completes the entries. Returns the total size in bytes.
-std::uint64_t finish_entries(const fs::path& path, std::vector<TensorEntry>& tensors) {
-    std::uint64_t bytes = 0;
-    for (TensorEntry& tensor : tensors) {
-        finish_entry(tensor, path);
-        bytes += tensor.bytes;
-    }
-    return bytes;
-}
-
-} // namespace
 
 fs::path target_of(const fs::path& path) {
     constexpr int most_links = 40; // as many as Linux follows

@@ -4,7 +4,9 @@
 #include <ampscope/sim/base/fingerprint.h>
 #include <ampscope/sim/io/tensor_file.h>
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace amp {
 
@@ -76,5 +78,15 @@ TensorWriter create_sealed_file(const std::filesystem::path& path, std::vector<T
 
 /// Throws FileError unless the bytes of the file are those that create_sealed_file() wrote.
 void check_seal(const std::filesystem::path& path);
+
+/// An array of a .npz archive: name, dtype and shape of the entry are used.
+struct NpzArray {
+    TensorEntry entry{};
+    std::vector<std::byte> bytes{}; ///< its elements, little-endian, in C order
+};
+
+/// The bytes of a .npz archive of the arrays, not compressed and without a date: the same arrays give the same bytes.
+/// `path` is what errors name. Throws FileError for what .npy cannot hold, and where two arrays have one name.
+std::string npz_archive(const std::filesystem::path& path, const std::vector<NpzArray>& arrays);
 
 } // namespace amp

@@ -20,7 +20,7 @@ def reading(rng, box, path, twin=None, damaged=False, extra=(), raw=(), heavy=Fa
     if way == "histogram":
         args = [path, *extra, *raw, *common]
         args += rng.choice([[], ["--format", "all"], ["--error"], ["--block", "32"], ["--by", "layer"],
-                            ["--rounding", "stochastic"],
+                            ["--recipe", "te-mxfp8"], ["--recipe", "te-nvfp4,column"], ["--rounding", "stochastic"],
                             ["--scale=-4:4"], ["--worst", "0"], ["--scale", "3.5"], ["--rounding", "up", "--error"]])
         for option in ("csv", "svg", "html", "json"):
             if rng.random() < 0.3:
@@ -53,7 +53,8 @@ class Heavy(bytes):
 
 class Expanded(Heavy):
     """A view whose elements repeat, up to 2^62 of them. What counts elements counts each once; blocks of neighbours are
-    as many as the view says, so that --block may take any time, and has only its memory to keep within limits."""
+    as many as the view says, so that --block and --recipe may take any time, and have only their memory to keep within
+    limits."""
 
 
 def place(rng, box, data, suffix):
@@ -85,7 +86,7 @@ def family(suffix, build):
             extra = (box.file(f"good.{suffix}", rng.choice(seeds)),)
         case = reading(rng, box, path, box.file("twin.safetensors", box.seeds.small), bad, extra,
                        heavy=isinstance(data, Heavy))
-        if isinstance(data, Expanded) and "--block" in case.args:
+        if isinstance(data, Expanded) and {"--block", "--recipe"} & set(case.args):
             case.endless, case.seconds = True, 4
         return case
     return generate

@@ -115,6 +115,47 @@ def test_histogram(runs):
     assert ampscope.histogram_findings(merged, merge=True).total.magnitudes.histogram == f.total.magnitudes.histogram
 
 
+def test_recipes(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    asked = dict(recipe=["te-mxfp8", "te-nvfp4,column"], worst=3)
+    f, said = (ask(GRADIENTS / "digits_cnn", **asked) for ask in (ampscope.histogram_findings, ampscope.amp_histogram))
+    assert f.recipe_names == asked["recipe"]
+    for entry, expected in [*zip(f.tensors, said["tensors"]), (f.total, said["total"])]:
+        for name, effect in zip(f.recipe_names, entry.recipes):
+            told, s = expected["recipes"][name], effect.statistics
+            assert (effect.role, effect.element) == (told["role"], told["element"])
+            for field in ("elements", "nonzero", "underflow", "saturated", "lost", "signal", "noise", "blocks"):
+                assert getattr(s, field) == told[field], field
+            assert {str(k): n for k, n in s.scales.items()} == told["scales"]["counts"]
+            assert {str(k): n for k, n in s.ranges.items()} == told["log2_amax_over_least"]
+            assert [(b.tensor, b.step, b.row, b.column, b.noise) for b in effect.worst] == [
+                (b["tensor"], b["step"], b["row"], b["column"], b["noise"]) for b in told["worst"]]
+    rows = f.recipes
+    assert len(rows) == len(f.tensors) * 2 and isinstance(rows.frame(), pandas.DataFrame)
+    assert rows[0]["recipe"] == "te-mxfp8" and rows._repr_html_().count("<tr>") == len(rows) + 1
+    with pytest.raises(ValueError, match="blocks are the command's alone"):
+        ampscope.histogram_findings(GRADIENTS / "digits_cnn", blocks=tmp_path / "x.npz", **asked)
+
+
+def test_all_blocks_are_those_of_numpy(tmp_path):
+    """MX blocks of 32 in a row, recomputed with NumPy."""
+    x = np.random.default_rng(1).standard_normal((40, 96)).astype(np.float32)
+    x *= np.exp2(np.random.default_rng(2).integers(-20, 1, x.shape)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    ampscope.amp_histogram(tmp_path / "x.npy", recipe="ocp-mxfp8", blocks=tmp_path / "blocks.npz")
+    blocks = np.load(tmp_path / "blocks.npz")
+    tiles = np.abs(x).reshape(40, 3, 32)
+    scale = np.exp2(np.floor(np.log2(tiles.max(-1))) - 8).astype(np.float32)
+    stored = ampscope.quantize(x.reshape(40, 3, 32) / scale[..., None], "e4m3", overflow="saturate_all")
+    back = stored.astype(np.float64) * scale[..., None]
+    name = next(iter(blocks)).split("/")[0] + "/ocp-mxfp8/"
+    assert np.array_equal(blocks[name + "scale"], scale) and np.array_equal(blocks[name + "amax"], tiles.max(-1))
+    assert np.array_equal(blocks[name + "least"], np.where(tiles > 0, tiles, np.inf).min(-1))
+    assert np.array_equal(blocks[name + "underflow"], ((stored == 0) & (tiles > 0)).sum(-1))
+    noise = ((x.reshape(40, 3, 32) - back) ** 2).sum(-1)
+    np.testing.assert_allclose(blocks[name + "noise"], noise, rtol=1e-12)
+
+
 def test_comparison(runs):
     f, said = ampscope.comparison_findings(runs), ampscope.amp_report(runs)
     facts, tensor = f.runs[0].facts, f.runs[0].tensors[0]

@@ -27,6 +27,13 @@ void add_rows(std::string& out, const HistogramEntry& entry, bool group, const H
             row(format.name, at, "normal", counts.normal);
             row(format.name, at, "overflow", counts.overflow);
         }
+    for (std::size_t i = 0; i < options.recipes.size(); ++i) {
+        const std::string recipe = csv_cell(options.recipes[i].text);
+        const ScaledStatistics& s = entry.recipes[i].statistics;
+        row(recipe, "blocks", "underflow", s.underflow);
+        row(recipe, "blocks", "saturated", s.saturated);
+        row(recipe, "blocks", "lost", s.lost);
+    }
 }
 
 } // namespace

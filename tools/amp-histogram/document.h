@@ -19,7 +19,8 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
 void write_json(const HistogramFindings& findings, const HistogramOptions& options, const TextSink& sink);
 
 /// Long form, RFC 4180: file, tensor, step, kind, format, scale, class, count. Rows of nan, inf and zero have neither
-/// format nor scale; they and the four classes of one format at one scale sum to the elements of the tensor.
+/// format nor scale; they and the four classes of one format at one scale sum to the elements of the tensor. A recipe
+/// stands in place of a format, with the scale "blocks" and the classes underflow, saturated and lost.
 std::string csv_document(const HistogramFindings& findings, const HistogramOptions& options);
 
 } // namespace amp::histogram_tool

@@ -1,4 +1,5 @@
 #include <ampscope/sim/base/text.h>
+#include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <fmt/format.h>
@@ -71,6 +72,7 @@ std::string svg_report(const HistogramFindings& findings, const HistogramOptions
         figures.emplace_back(magnitude_figure(kind, options));
         if (kind.total.is_gradient()) figures.emplace_back(rate_figure(kind, options));
     }
+    for (Figure& figure : recipe_figures(findings, options)) figures.push_back(std::move(figure));
     return svg_document(figures);
 }
 

@@ -6,6 +6,22 @@
 
 namespace amp::histogram_tool {
 
+namespace {
+
+const std::vector<std::pair<std::string, std::string>> recipe_definitions = {
+    {"recipes",
+     "per recipe, over the blocks that share a scale: underflow: non-zero elements that become zero (of_all: as "
+     "TransformerEngine divides); saturated: finite elements beyond the largest value after rounding; lost: finite "
+     "elements that become NaN or infinite; sqnr_db: 10 log10(signal / noise), signal the sum of x^2, noise that of "
+     "squared errors, over finite elements that are not lost; partial_blocks: smaller than asked for"},
+    {"recipes.scales",
+     "the decode scales of blocks that are not zero; counts: the positive finite ones, of E4M3 by code, "
+     "of others by floor(log2 scale); saturated: at an end of what the rule can give; spread: largest / least"},
+    {"recipes.log2_amax_over_least", "blocks by floor(log2(largest / smallest non-zero finite magnitude))"},
+    {"recipes.worst", "the blocks with the largest noise / signal; row and column count blocks, from 0"}};
+
+} // namespace
+
 std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramFindings& findings,
                                                                 const HistogramOptions& options) {
     const bool random = options.policy.rounding == Rounding::stochastic;
@@ -57,6 +73,7 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
         all.emplace_back("toward, away",
                          "of the state: rows of the elements whose magnitude this rounding may move toward "
                          "zero, and away from it; these are entered a hair below their magnitude");
+    if (!options.recipes.empty()) all.insert(all.end(), recipe_definitions.begin(), recipe_definitions.end());
     if (random)
         all.emplace_back("recommended_at_most",
                          "elements that can become zero, and overflow, at the recommended scale; their "

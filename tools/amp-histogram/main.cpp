@@ -1,5 +1,6 @@
 // amp-histogram: which recorded gradients underflow, turn subnormal or overflow in which number format, and which loss
 // scale saves them. Build and run: tools/demo, or amp-histogram --help.
+#include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/amp-histogram/report.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
@@ -26,7 +27,9 @@ int run(const HistogramToolOptions& options) {
     if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
     if (!options.html.empty()) write_report(options.html, html_report(findings, options));
-    const bool piped = takes_standard_output({options.json, options.csv, options.svg, options.html});
+    if (!options.blocks.empty() && !findings.tensors.empty())
+        write_report(options.blocks, blocks_archive(options.blocks, findings, options));
+    const bool piped = takes_standard_output({options.json, options.csv, options.svg, options.html, options.blocks});
     if (!piped && !findings.tensors.empty())
         print_text(terminal_of(document_of(findings, options), wants_color(stdout)));
 

@@ -22,6 +22,7 @@ constexpr const char* examples = R"(Examples:
   amp-histogram runs/gpt/gradients                a folder, every format of the default list
   amp-histogram grads.safetensors --format fp16,e4m3 --scale 0:24 --svg scale.svg
   amp-histogram grads.npz --by layer --worst 5 --json report.json
+  amp-histogram run --recipe te-mxfp8 --recipe te-nvfp4,column   by block
   amp-histogram runs/gpt --kind weight,activation --format fp16,e4m3   the forward pass
   amp-histogram dump.bin --dtype bf16 --shape 4096x4096
   amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
@@ -120,7 +121,7 @@ fs::path sample_folder() {
 
 /// The words of the command line, before they mean anything.
 struct Words {
-    std::vector<std::string> paths, formats{usual_formats.begin(), usual_formats.end()}, scales, gates, kinds;
+    std::vector<std::string> paths, formats{usual_formats.begin(), usual_formats.end()}, scales, gates, kinds, recipes;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
                                               shape, as;
     bool flush_subnormals = false;
@@ -148,6 +149,12 @@ void interpret(const Words& words, HistogramToolOptions& options) {
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_gate(gate));
+    for (const std::string& recipe : words.recipes)
+        if (std::ranges::find(options.recipes, recipe, &RecipeChoice::text) == options.recipes.end())
+            options.recipes.push_back(recipe_choice(recipe));
+    constexpr std::size_t most_blocks = 1000; // --blocks has them all
+    options.worst_blocks = options.worst == 0 ? most_blocks : options.worst;
+    options.all_blocks = !options.blocks.empty();
 }
 
 } // namespace
@@ -178,6 +185,10 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.add_option("--block", options.block,
                    "Also count by blocks of N elements: amax, and what a scale for each block would lose")
         ->transform(whole_number(1, 1 << 20));
+    app.add_option("--recipe", words.recipes,
+                   "Also what a scaling recipe of amp-train would do, block by block; may be repeated. After its name: "
+                   ",row ,column or ,2d (how blocks lie), ,input ,weight or ,gradient (what tensors are)");
+    app.writes(app.add_option("--blocks", options.blocks, "Write every block of each --recipe as .npz"));
     app.add_flag("--error", options.error, "Also measure the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
     app.add_option("--rounding", words.rounding, "How a cast rounds: " + either(rounding_names));
@@ -194,12 +205,13 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--shape", words.shape, "Shape of raw files, AxB");
     app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
-    for (const char* list : {"--format", "--scale", "--gate", "--kind"})
+    for (const char* list : {"--format", "--scale", "--gate", "--kind", "--recipe"})
         app.get_option(list)->allow_extra_args(false); // a path may follow
     // Options that would change nothing.
     app.get_option("--overflow")->needs(app.get_option("--error"));
     app.get_option("--shape")->needs(app.get_option("--dtype"));
-    for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as"})
+    app.get_option("--blocks")->needs(app.get_option("--recipe"));
+    for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as", "--blocks"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
     options.command = command_text(argc, argv);
     return app.read(argc, argv, [&] { interpret(words, options); });

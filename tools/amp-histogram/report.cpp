@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <ampscope/sim/base/text.h>
+#include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
@@ -336,6 +337,7 @@ Document document_of(const HistogramFindings& findings, const HistogramToolOptio
         document.add(Heading{fmt::format("A scale for each {} elements", grouped(options.block))});
         document.add(block_table(findings.total, options));
     }
+    add_recipes(document, findings, options);
     return document;
 }
 

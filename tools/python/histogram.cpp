@@ -1,5 +1,6 @@
 #include <ampscope/tools/python/tool.h>
 
+#include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/amp-histogram/report.h>
 
 #include <nanobind/stl/map.h>
@@ -60,6 +61,7 @@ Said amp_histogram(const Words& words) {
         if (!options.csv.empty()) write_report(options.csv, csv_document(findings, options));
         if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
         if (!options.html.empty()) write_report(options.html, html_report(findings, options));
+        if (!options.blocks.empty()) write_report(options.blocks, blocks_archive(options.blocks, findings, options));
         write_json(findings, options, [&](std::string_view piece) { said.first += piece; });
         return said;
     });
@@ -67,7 +69,8 @@ Said amp_histogram(const Words& words) {
 
 Asked findings(const Words& words) {
     const auto options = parsed_alone("histogram_findings", words, &parse_command_line);
-    if (!options.csv.empty()) throw std::invalid_argument("histogram_findings: csv is the command's alone");
+    if (!options.csv.empty() || !options.blocks.empty())
+        throw std::invalid_argument("histogram_findings: csv and blocks are the command's alone");
     return interruptible([&](const Watch& watch) { return findings_of(options, watch); });
 }
 
@@ -138,6 +141,62 @@ void bind_statistics(nb::module_& m) {
         .def_ro("formats", &BlockStatistics::formats);
 }
 
+void bind_recipes(nb::module_& m) {
+    nb::class_<ScaledStatistics>(m, "ScaledStatistics", "What a cast with a scale for each block does.")
+        .def_ro("elements", &ScaledStatistics::elements)
+        .def_ro("nonzero", &ScaledStatistics::nonzero, "Elements that are finite and not zero.")
+        .def_ro("nonfinite", &ScaledStatistics::nonfinite, "Elements that are NaN or infinite.")
+        .def_ro("underflow", &ScaledStatistics::underflow, "Non-zero elements that become zero.")
+        .def_ro("saturated", &ScaledStatistics::saturated, "Finite elements that are clipped.")
+        .def_ro("lost", &ScaledStatistics::lost, "Finite elements that become NaN or infinite.")
+        .def_ro("signal", &ScaledStatistics::signal, "Sum of squares.")
+        .def_ro("noise", &ScaledStatistics::noise, "Sum of squared errors.")
+        .def_ro("blocks", &ScaledStatistics::blocks)
+        .def_ro("zero_blocks", &ScaledStatistics::zero_blocks, "Blocks of zeros.")
+        .def_ro("partial_blocks", &ScaledStatistics::partial_blocks, "Blocks smaller than asked for.")
+        .def_ro("nonfinite_blocks", &ScaledStatistics::nonfinite_blocks, "Blocks with NaN or infinity.")
+        .def_ro("zero_scales", &ScaledStatistics::zero_scales)
+        .def_ro("nonfinite_scales", &ScaledStatistics::nonfinite_scales)
+        .def_ro("saturated_scales", &ScaledStatistics::saturated_scales, "At an end of what the rule can give.")
+        .def_ro("least_scale", &ScaledStatistics::least_scale)
+        .def_ro("largest_scale", &ScaledStatistics::largest_scale)
+        .def_ro("scales", &ScaledStatistics::scales, "Blocks by floor(log2 scale); E4M3's by code.")
+        .def_ro("ranges", &ScaledStatistics::ranges, "Blocks by floor(log2(amax / least non-zero magnitude)).")
+        .def_prop_ro("compared", &ScaledStatistics::compared, "Elements of signal and noise.", InEnvironment())
+        .def_prop_ro("sqnr", &ScaledStatistics::sqnr, "Signal-to-quantization-noise ratio in dB.", InEnvironment())
+        .def_prop_ro("mean_squared_error", &ScaledStatistics::mean_squared_error, InEnvironment())
+        .def_prop_ro("spread", &ScaledStatistics::spread, "largest_scale / least_scale.", InEnvironment());
+    nb::class_<ScaledBlock>(m, "ScaledBlock", "A block of elements that share a scale; see ScaledStatistics.")
+        .def_ro("row", &ScaledBlock::row, "Its place among the blocks, from 0.")
+        .def_ro("column", &ScaledBlock::column)
+        .def_ro("scale", &ScaledBlock::scale, "The decode scale.")
+        .def_ro("amax", &ScaledBlock::amax, "Largest finite magnitude.")
+        .def_ro("least", &ScaledBlock::least, "Smallest non-zero finite magnitude.")
+        .def_ro("elements", &ScaledBlock::elements)
+        .def_ro("nonzero", &ScaledBlock::nonzero)
+        .def_ro("nonfinite", &ScaledBlock::nonfinite)
+        .def_ro("underflow", &ScaledBlock::underflow)
+        .def_ro("saturated", &ScaledBlock::saturated)
+        .def_ro("lost", &ScaledBlock::lost)
+        .def_ro("signal", &ScaledBlock::signal)
+        .def_ro("noise", &ScaledBlock::noise);
+    nb::class_<RecordedBlock, ScaledBlock>(m, "RecordedBlock", "One of the worst blocks, and its tensor.")
+        .def_prop_ro("tensor", text_of(&RecordedBlock::tensor), InEnvironment())
+        .def_ro("step", &RecordedBlock::step);
+    nb::class_<RecipeEffect>(m, "RecipeEffect", "What a scaling recipe does to a tensor, or to several.")
+        .def_ro("tensors", &RecipeEffect::tensors)
+        .def_ro("unscaled", &RecipeEffect::unscaled, "Tensors that the recipe does not cast.")
+        .def_prop_ro(
+            "role",
+            [](const RecipeEffect& e) { return e.role ? std::optional(std::string(name_of(*e.role))) : std::nullopt; },
+            "input, weight or gradient; None where merged tensors differ.", InEnvironment())
+        .def_ro("element", &RecipeEffect::element, "Name of the format.")
+        .def_ro("block", &RecipeEffect::block, "(height, width).")
+        .def_ro("grid", &RecipeEffect::grid, "Blocks (below, beside) each other, of a single tensor.")
+        .def_ro("statistics", &RecipeEffect::statistics)
+        .def_ro("worst", &RecipeEffect::worst, "A RecordedBlock each, worst first.");
+}
+
 void bind_fit(nb::module_& m) {
     nb::class_<FormatFit>(m, "FormatFit", "How a format holds tensors that no loss scale multiplies.")
         .def_ro("tensors", &FormatFit::tensors, "Those with an element that is finite and not zero.")
@@ -176,6 +235,7 @@ void bind_entry(nb::module_& m) {
         .def_ro("magnitudes", &HistogramEntry::magnitudes)
         .def_ro("directed", &HistogramEntry::directed, "Filled for roundings that are not to nearest.")
         .def_ro("blocks", &HistogramEntry::blocks)
+        .def_ro("recipes", &HistogramEntry::recipes, "A RecipeEffect for each recipe, in their order.")
         .def_ro("unscaled", &HistogramEntry::unscaled, "CastCounts at scale 1, one for each format.")
         .def_ro("fits", &HistogramEntry::fits, "A FormatFit for each format; empty for gradients.")
         .def_ro("measured", &HistogramEntry::measured,
@@ -193,6 +253,7 @@ void bind_entry(nb::module_& m) {
 void bind_histogram(nb::module_& m) {
     bind_counts(m);
     bind_statistics(m);
+    bind_recipes(m);
     bind_entry(m);
     bind_fit(m);
     nb::class_<Asked>(m, "HistogramFindings",
@@ -212,6 +273,14 @@ void bind_histogram(nb::module_& m) {
             "errors", [](const Asked& f) { return printed(f.errors); }, InEnvironment())
         .def_prop_ro(
             "warnings", [](const Asked& f) { return printed(f.warnings); }, InEnvironment())
+        .def_prop_ro(
+            "recipe_names",
+            [](const Asked& f) {
+                std::vector<std::string> names;
+                for (const RecipeChoice& choice : f.options.recipes) names.push_back(choice.text);
+                return names;
+            },
+            "The recipes that were asked for.", InEnvironment())
         .def("rows", &rows_of, "(index in tensors, format, scale, CastCounts) of all that is known.", InEnvironment());
     m.def("amp_histogram", &amp_histogram, nb::arg("words"), InEnvironment());
     m.def("histogram_findings", &findings, nb::arg("words"), InEnvironment());

@@ -48,14 +48,12 @@ void run(Cpu& cpu, const Hadamard& op) {
     const std::int64_t columns = cpu.info(op.in).shape.back(), rows = static_cast<std::int64_t>(in.size()) / columns;
     std::vector<double> wide(static_cast<std::size_t>(columns));
     for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t first = row / group * group, j = row - first;
-        std::ranges::fill(wide, 0.0);
-        const bool whole = first + group <= rows;
-        for (std::int64_t i = whole ? 0 : j; i < (whole ? group : j + 1); ++i) {
-            const double factor = whole ? kernels::hadamard_factor(i, j) : 1;
-            const float* const from = in.data() + (first + i) * columns;
-            for (std::int64_t c = 0; c < columns; ++c) wide[static_cast<std::size_t>(c)] += factor * from[c];
-        }
+        const std::int64_t first = row / group * group;
+        if (first + group <= rows)
+            kernels::hadamard_row(in.data() + first * columns, columns, row - first, wide.data());
+        else // the sum of one row: -0 becomes +0
+            for (std::int64_t c = 0; c < columns; ++c)
+                wide[static_cast<std::size_t>(c)] = 0.0 + in[static_cast<std::size_t>(row * columns + c)];
         cpu::store(cpu, op.out, row * columns, wide.data(), columns);
     }
 }

@@ -61,4 +61,14 @@ AMPSCOPE_INLINE double hadamard_factor(std::int64_t i, std::int64_t j) {
     return 0.25 * signs[static_cast<std::size_t>(i)] * (negative ? -1 : 1);
 }
 
+/// Row j of the random Hadamard transform of a group of rows, in double in the order of i.
+AMPSCOPE_INLINE void hadamard_row(const float* group, std::int64_t columns, std::int64_t j, double* out) {
+    for (std::int64_t c = 0; c < columns; ++c) out[c] = 0;
+    for (std::int64_t i = 0; i < op::Hadamard::group; ++i) {
+        const double factor = hadamard_factor(i, j);
+        const float* const from = group + i * columns;
+        for (std::int64_t c = 0; c < columns; ++c) out[c] += factor * from[c];
+    }
+}
+
 } // namespace amp::kernels

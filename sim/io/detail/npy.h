@@ -32,4 +32,8 @@ std::size_t npy_header_size(std::span<const std::byte> preamble, const std::file
 NpyHeader parse_npy_header(std::string_view header, const OpenOptions& options, const std::filesystem::path& file,
                            const std::string& where);
 
+/// The header of version 1.0, padded so that the data begin at a multiple of 64, as NumPy writes it. Throws FileError
+/// for what .npy cannot hold.
+std::string npy_header(const std::filesystem::path& path, const TensorEntry& tensor);
+
 } // namespace amp

@@ -32,8 +32,9 @@ def diff_findings(a: str | os.PathLike[str], b: str | os.PathLike[str], **option
 
 def histogram_findings(*paths: str | os.PathLike[str], **options: Any) -> HistogramFindings:
     """Which gradients in files and folders underflow or overflow in which format; the options are those of
-    amp-histogram: histogram_findings("run/", format="fp16,e5m2", by="layer"). frame(): tensor, format and scale. What
-    cannot be read is in errors. Ctrl-C ends it. Raises ValueError for options that mean nothing."""
+    amp-histogram: histogram_findings("run/", format="fp16,e5m2", recipe=["te-mxfp8", "te-nvfp4"]). frame(): tensor,
+    format and scale; recipes: a Table of tensor and recipe. What cannot be read is in errors. Ctrl-C ends it. Raises
+    ValueError for options that mean nothing."""
     return _ampscope.histogram_findings(command_of(paths_or_sample(paths, options), options))
 
 
@@ -50,6 +51,15 @@ def _cast_rows(f):
                   "inf": h.inf, "format": format, "scale": scale, "underflow": n.underflow, "subnormal": n.subnormal,
                   "normal": n.normal, "overflow": n.overflow}
                  for i, format, scale, n in f.rows() for name, step, kind, h in [tensors[i]])
+
+
+def _recipe_rows(f):
+    return Table({"tensor": t.name, "step": t.step, "kind": t.kind, "recipe": name, "role": e.role,
+                  "element": e.element, "block": e.block and f"{e.block[0]}x{e.block[1]}",
+                  **{field: getattr(e.statistics, field) for field in
+                     ("elements", "nonzero", "underflow", "saturated", "lost", "sqnr", "mean_squared_error", "blocks",
+                      "zero_scales", "saturated_scales", "least_scale", "largest_scale", "spread")}}
+                 for t in f.tensors for name, e in zip(f.recipe_names, t.recipes) if e.tensors)
 
 
 def _precision_rows(f):
@@ -91,3 +101,4 @@ for _kind, _rows in ((AdamFindings, _adam_rows), (LossScaleFindings, _scaler_row
                      (HistogramFindings, _cast_rows), (ComparisonFindings, _precision_rows)):
     _kind.frame = lambda self, rows=_rows: rows(self).frame()
     _kind._repr_html_ = lambda self, rows=_rows: rows(self)._repr_html_()
+HistogramFindings.recipes = property(_recipe_rows)

@@ -1,0 +1,47 @@
+// How a tensor is read to be cast with scales: in slabs of its matrix.
+#pragma once
+
+#include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/analysis/scaled_cast.h>
+
+#include <utility>
+
+namespace amp::detail {
+
+/// A slab holds whole rows of a matrix, and whole blocks or, where these are as high as the matrix, a part of each.
+struct Layout {
+    BlockScaling scaling;       ///< the blocks of the matrix
+    std::int64_t rows, columns; ///< of the matrix; where there is one row, a slab is a part of it
+    BlockGrid grid;             ///< of the tensor; `transposed`: of its transposed
+    std::int64_t slab;          ///< numbers in a slab; the last may have fewer
+    bool parts = false;         ///< every slab holds a part of each block
+    bool transposed = false;
+
+    /// The number of blocks that a slab holds, or holds parts of.
+    [[nodiscard]] std::int64_t blocks_in_slab() const {
+        return parts ? grid.count() : rows == 1 ? slab / grid.width : slab / columns / grid.height * grid.across;
+    }
+};
+
+/// The matrix of a tensor: {rows, columns}.
+std::pair<std::int64_t, std::int64_t> matrix_of(const TensorEntry& tensor);
+
+/// The layout of a tensor that is not empty.
+Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast);
+
+/// The numbers of a slab as FP32, and what they are cast to.
+struct Slab {
+    std::int64_t rows = 0, columns = 0;
+    std::span<const float> x; ///< FP32 as it was read where nothing is done to it, else in memory of the slab
+    std::vector<float> q;
+
+    /// Reads the bytes of a slab, which must stay where they are, as the numbers that are cast; fills all but q.
+    void read(DType dtype, std::span<const std::byte> data, const Layout& layout, const ScaledCast& cast);
+
+  private:
+    std::vector<float> numbers_;
+    std::vector<std::uint8_t> codes8_;
+    std::vector<std::uint16_t> codes16_;
+};
+
+} // namespace amp::detail

@@ -1,0 +1,170 @@
+// The scales of a tensor's blocks, and what is known of blocks that are complete.
+#pragma once
+
+#include <ampscope/sim/analysis/detail/scaled_sums.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+namespace amp::detail {
+
+/// floor(log2 x) for finite x > 0.
+inline int exponent_of(float x) {
+    const std::uint32_t field = std::bit_cast<std::uint32_t>(x) >> 23;
+    return field == 0 ? std::ilogb(x) : static_cast<int>(field) - 127; // a subnormal takes longer
+}
+
+/// The scales of an MX rule, whose exponents grow by at most one within a binade of amax, as a table: block_scale()
+/// takes longer than all else that is done to a block of 32.
+class MxTable {
+  public:
+    template <class Rule>
+    explicit MxTable(const Rule& rule) : binades_(binades) {
+        for (std::uint32_t field = 1; field <= binades; ++field) {
+            std::uint32_t low = field << 23, high = low | 0x7fffff;
+            Steps& b = binades_[field - 1];
+            b.below = rule(std::bit_cast<float>(low));
+            b.above = rule(std::bit_cast<float>(high));
+            while (b.below.decode != b.above.decode && high - low > 1) {
+                const std::uint32_t middle = low + (high - low) / 2;
+                (rule(std::bit_cast<float>(middle)).decode == b.below.decode ? low : high) = middle;
+            }
+            b.first_above = high;
+        }
+    }
+    /// The scale of an amax, or none for what is not a normal number.
+    [[nodiscard]] const BlockScale* find(float amax) const {
+        const auto bits = std::bit_cast<std::uint32_t>(amax), field = bits >> 23;
+        if (field == 0 || field > binades) return nullptr;
+        const Steps& b = binades_[field - 1];
+        return bits < b.first_above ? &b.below : &b.above;
+    }
+
+  private:
+    static constexpr std::uint32_t binades = 254;
+    struct Steps {
+        BlockScale below, above;
+        std::uint32_t first_above = 0; ///< bits of the first amax with the scale `above`
+    };
+    std::vector<Steps> binades_;
+};
+
+/// The scales of a tensor's blocks, and what is said of them.
+class Scales {
+  public:
+    /// `blocks`: how many scales will be asked for.
+    Scales(const ScaledCast& cast, float tensor_scale, std::int64_t blocks)
+        : cast_(cast), tensor_scale_(tensor_scale), tensor_decode_(1.0F / tensor_scale),
+          e4m3_(scale_format(cast.scaling.rule) == format("e4m3")) {
+        if (cast.given) return;
+        const auto of_amax = [this](float amax) { return rule(amax); };
+        lowest_ = rule(0x1p-149F).decode;
+        highest_ = rule(largest_float).decode;
+        constexpr std::int64_t many = 1 << 16; // more than the table takes to make
+        if (is_mx(cast.scaling.rule) && blocks > many) table_.emplace(of_amax);
+    }
+
+    [[nodiscard]] CastBlock of(float amax) const {
+        const BlockScale* const known = table_ ? table_->find(amax) : nullptr;
+        const BlockScale scale = cast_.given ? *cast_.given : known != nullptr ? *known : rule(amax);
+        return {scale, static_cast<double>(scale.decode) * static_cast<double>(tensor_decode_), amax};
+    }
+    [[nodiscard]] bool is_saturated(float decode) const {
+        return lowest_ != highest_ && (decode == lowest_ || decode == highest_);
+    }
+    /// The key of a positive finite scale in ScaledStatistics::scales.
+    [[nodiscard]] int key(float decode) const {
+        return e4m3_ ? static_cast<int>(encode(format("e4m3"), decode)) : exponent_of(decode);
+    }
+
+  private:
+    [[nodiscard]] BlockScale rule(float amax) const {
+        return block_scale(cast_.scaling.rule, cast_.scaling.element, amax, tensor_scale_);
+    }
+    const ScaledCast& cast_;
+    float tensor_scale_, tensor_decode_, lowest_ = 0, highest_ = 0;
+    bool e4m3_;
+    std::optional<MxTable> table_;
+};
+
+/// Counts by small integers, faster than a map.
+template <int lowest, int highest>
+struct Tally {
+    std::array<std::uint64_t, highest - lowest + 1> counts{};
+
+    void add(int key) { ++counts[static_cast<std::size_t>(key - lowest)]; }
+    void move_into(std::map<int, std::uint64_t>& all) const {
+        for (std::size_t i = 0; i < counts.size(); ++i)
+            if (counts[i] != 0) all[lowest + static_cast<int>(i)] += counts[i];
+    }
+};
+
+/// floor(log2(a / b)) for finite a >= b > 0.
+inline int binades_between(float a, float b) {
+    // Of doubles, which hold every float as a normal number.
+    const auto x = std::bit_cast<std::uint64_t>(static_cast<double>(a)),
+               y = std::bit_cast<std::uint64_t>(static_cast<double>(b));
+    constexpr std::uint64_t fraction = (std::uint64_t{1} << 52) - 1;
+    return static_cast<int>(x >> 52) - static_cast<int>(y >> 52) - ((x & fraction) < (y & fraction) ? 1 : 0);
+}
+
+/// What is known of blocks that are complete. The counts do not depend on their order.
+struct Summary {
+    ScaledStatistics statistics{};
+    Tally<-149, 127> scales{}; // E4M3's codes, too
+    Tally<0, 277> ranges{};
+    std::vector<ScaledBlock> worst{};
+    double best_of_worst = 0; ///< a little less than the least relative noise in a full `worst`
+
+    void add(const ScaledBlock& block, const Scales& of, std::int64_t whole, std::size_t keep) {
+        ScaledStatistics& s = statistics;
+        s.elements += block.elements;
+        s.nonzero += block.nonzero;
+        s.nonfinite += block.nonfinite;
+        s.underflow += block.underflow;
+        s.saturated += block.saturated;
+        s.lost += block.lost;
+        ++s.blocks;
+        s.partial_blocks += static_cast<std::int64_t>(block.elements) < whole ? 1 : 0;
+        s.nonfinite_blocks += block.nonfinite > 0 ? 1 : 0;
+        if (block.least > 0) ranges.add(binades_between(block.amax, block.least));
+        if (block.nonzero + block.nonfinite == 0) ++s.zero_blocks;
+        else add_scale(block.scale, of);
+        if (keep == 0) return;
+        if (worst.size() == keep) {
+            // Most blocks are plainly better than the worst ones, by more than a product's rounding.
+            if (block.lost == 0 && block.noise < best_of_worst * block.signal) return;
+            if (!is_worse(block, worst.back())) return;
+            worst.pop_back();
+        }
+        worst.insert(std::ranges::upper_bound(worst, block, is_worse), block);
+        constexpr double margin = 1 - 0x1p-40;
+        if (worst.size() == keep) best_of_worst = worst.back().relative_noise() * margin;
+    }
+
+    void add_scale(float scale, const Scales& of) {
+        ScaledStatistics& s = statistics;
+        s.saturated_scales += of.is_saturated(scale) ? 1 : 0;
+        if (scale == 0) ++s.zero_scales;
+        else if (!is_finite(scale)) ++s.nonfinite_scales;
+        else {
+            s.least_scale = s.least_scale == 0 ? scale : std::min(s.least_scale, scale);
+            s.largest_scale = std::max(s.largest_scale, scale);
+            scales.add(of.key(scale));
+        }
+    }
+
+    void move_into(ScaledResult& result, std::size_t keep) {
+        scales.move_into(statistics.scales);
+        ranges.move_into(statistics.ranges);
+        result.statistics.merge(statistics);
+        result.worst.insert(result.worst.end(), worst.begin(), worst.end());
+        std::ranges::sort(result.worst, is_worse);
+        if (result.worst.size() > keep) result.worst.resize(keep);
+    }
+};
+
+} // namespace amp::detail

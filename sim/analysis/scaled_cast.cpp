@@ -1,0 +1,330 @@
+#include <ampscope/sim/analysis/scaled_cast.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/analysis/detail/scaled_layout.h>
+#include <ampscope/sim/analysis/detail/scaled_summary.h>
+#include <ampscope/sim/analysis/detail/scaled_sums.h>
+#include <ampscope/sim/analysis/pass.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace amp {
+
+namespace {
+
+using detail::CastBlock, detail::Layout, detail::Scales, detail::Slab, detail::Summary;
+
+/// Whether scales need the largest magnitude of the whole tensor, or of blocks that no slab holds.
+bool looks_first(const Layout& layout, const ScaledCast& cast) {
+    return !cast.given && (layout.parts || cast.scaling.rule == ScaleRule::nvfp4);
+}
+
+/// The larger of two magnitudes; NaN is the largest, as in block_amax().
+void keep_larger(float& most, float x) {
+    most = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(most), std::bit_cast<std::uint32_t>(x)));
+}
+
+float largest_of(std::span<const float> magnitudes) {
+    float most = 0;
+    for (const float x : magnitudes) keep_larger(most, x);
+    return most;
+}
+
+std::uint64_t slab_bytes(const TensorEntry& tensor, const Layout& layout) {
+    return bytes_of(tensor.dtype, static_cast<std::uint64_t>(layout.slab));
+}
+
+/// The largest magnitudes: of each block if slabs hold parts of it, else of the whole tensor.
+std::vector<float> largest_magnitudes(const TensorFile& file, std::size_t tensor, const Layout& layout,
+                                      const ScaledCast& cast, int threads, const Progress& progress) {
+    struct Worker {
+        Slab slab;
+        std::vector<float> most;
+    };
+    BlockScaling scaling = layout.scaling;
+    if (!layout.parts) scaling.rows = scaling.columns = 0;
+    const TensorEntry& entry = file.tensors()[tensor];
+    std::vector<float> most(layout.parts ? static_cast<std::size_t>(layout.grid.count()) : 1);
+    const auto workers = detail::for_each_block<Worker>(
+        file, tensor, slab_bytes(entry, layout), threads, progress, [] { return std::make_unique<Worker>(); },
+        [&](Worker& worker, std::uint64_t, std::span<const std::byte> data) {
+            worker.slab.read(entry.dtype, data, layout, cast);
+            const std::vector<float> amax = block_amax(scaling, worker.slab.x, worker.slab.rows, worker.slab.columns);
+            worker.most.resize(amax.size());
+            for (std::size_t i = 0; i < amax.size(); ++i) keep_larger(worker.most[i], amax[i]);
+        });
+    for (const auto& worker : workers)
+        for (std::size_t i = 0; i < worker->most.size(); ++i) keep_larger(most[i], worker->most[i]);
+    return most;
+}
+
+/// Casts a slab, and sums over each of its blocks.
+struct SlabCaster {
+    Slab slab;
+    Summary summary;
+    std::vector<BlockScale> scales;
+    std::vector<CastBlock> casts;
+    std::vector<ScaledBlock> blocks;
+    std::vector<float> x, q; ///< a block whose rows do not lie one behind the other
+
+    /// Fills `blocks`; `first`: the index of the slab's first number.
+    void cast_slab(const ScaledCast& cast, const BlockScaling& scaling, std::span<const float> amax, const Scales& of,
+                   float limit, std::uint64_t first) {
+        scales.clear();
+        casts.clear();
+        for (const float a : amax) {
+            casts.push_back(of.of(a));
+            scales.push_back(casts.back().scale);
+        }
+        slab.q.resize(slab.x.size());
+        quantize_blocks(scaling, slab.x, slab.rows, slab.columns, scales, slab.q,
+                        {.policy = {.rounding = cast.rounding}, .key = {}, .first_index = first});
+        blocks.resize(casts.size());
+        const BlockGrid grid = scaling.grid(slab.rows, slab.columns);
+        if (slab.rows == 1 && grid.width <= static_cast<std::int64_t>(detail::scaled_piece))
+            sum_consecutive(grid, limit);
+        else
+            for (std::int64_t b = 0; b < grid.count(); ++b) sum_block(grid, b, limit);
+    }
+
+  private:
+    void sum_consecutive(const BlockGrid& grid, float limit) {
+        const auto width = static_cast<std::size_t>(grid.width), whole = slab.x.size() / width;
+        detail::sum_runs(slab.x, slab.q, width, casts, limit, std::span(blocks).first(whole));
+        if (const std::size_t rest = slab.x.size() - whole * width; rest != 0)
+            detail::sum_runs(std::span(slab.x).last(rest), std::span(slab.q).last(rest), rest,
+                             std::span(casts).subspan(whole), limit, std::span(blocks).subspan(whole));
+    }
+
+    void sum_block(const BlockGrid& grid, std::int64_t b, float limit) {
+        const std::int64_t top = b / grid.across * grid.height, left = b % grid.across * grid.width;
+        const std::int64_t bottom = std::min(top + grid.height, slab.rows),
+                           width = std::min(grid.width, slab.columns - left);
+        x.clear();
+        q.clear();
+        for (std::int64_t row = top; row < bottom; ++row) {
+            const auto at = row * slab.columns + left;
+            x.insert(x.end(), slab.x.begin() + at, slab.x.begin() + at + width);
+            q.insert(q.end(), slab.q.begin() + at, slab.q.begin() + at + width);
+        }
+        ScaledBlock& block = blocks[static_cast<std::size_t>(b)] = {};
+        const CastBlock& cast = casts[static_cast<std::size_t>(b)];
+        for (std::size_t at = 0; at < x.size(); at += detail::scaled_piece) {
+            const std::size_t n = std::min(detail::scaled_piece, x.size() - at);
+            ScaledBlock part;
+            detail::sum_runs(std::span(x).subspan(at, n), std::span(q).subspan(at, n), n, {&cast, 1}, limit,
+                             {&part, 1});
+            block.merge(part);
+        }
+    }
+};
+
+/// What a slab adds to sums whose order matters, and the blocks that are kept.
+struct SlabPart {
+    double signal = 0, noise = 0;
+    std::vector<ScaledBlock> blocks{};
+};
+
+/// The pass over a tensor in which it is cast.
+class ScaledPass {
+  public:
+    /// `known`: the largest magnitudes of the blocks or of the tensor, where scales need them at first.
+    ScaledPass(const Layout& layout, const ScaledCast& cast, const ScaledOptions& options, std::vector<float> known)
+        : layout_(layout), cast_(cast), options_(options), known_(std::move(known)),
+          tensor_scale_(cast.scaling.rule == ScaleRule::nvfp4 && !cast.given ? nvfp4_tensor_scale(largest_of(known_))
+                                                                             : 1),
+          scales_(cast, tensor_scale_, layout.grid.count()), limit_(detail::largest_unsaturated(cast.scaling.element)),
+          parts_of_blocks_(layout.parts ? static_cast<std::size_t>(layout.grid.count()) : 0) {}
+
+    ScaledResult run(const TensorFile& file, std::size_t tensor, const Progress& progress) {
+        const TensorEntry& entry = file.tensors()[tensor];
+        const auto workers = detail::for_each_block<SlabCaster>(
+            file, tensor, slab_bytes(entry, layout_), options_.threads, progress,
+            [] { return std::make_unique<SlabCaster>(); },
+            [&](SlabCaster& worker, std::uint64_t index, std::span<const std::byte> data) {
+                worker.slab.read(entry.dtype, data, layout_, cast_);
+                parts_.add(index, part_of(worker, static_cast<std::int64_t>(index)));
+            },
+            [&] { parts_.take([&](SlabPart& part) { take(part); }); });
+        for (const auto& worker : workers) worker->summary.move_into(result_, options_.worst);
+        finish();
+        return std::move(result_);
+    }
+
+  private:
+    void place(ScaledBlock& block, std::int64_t index) const {
+        block.row = index / layout_.grid.across;
+        block.column = index % layout_.grid.across;
+        if (layout_.transposed) std::swap(block.row, block.column);
+    }
+
+    /// To the next block in the order of `place`.
+    void advance(ScaledBlock& block) const {
+        std::int64_t &outer = layout_.transposed ? block.column : block.row,
+                     &inner = layout_.transposed ? block.row : block.column;
+        if (++inner < layout_.grid.across) return;
+        inner = 0;
+        ++outer;
+    }
+
+    SlabPart part_of(SlabCaster& worker, std::int64_t index) const {
+        const Slab& slab = worker.slab;
+        const bool looked = layout_.parts && !known_.empty();
+        std::vector<float> amax;
+        if (!looked) amax = block_amax(layout_.scaling, slab.x, slab.rows, slab.columns);
+        worker.cast_slab(cast_, layout_.scaling, looked ? known_ : amax, scales_, limit_,
+                         static_cast<std::uint64_t>(index * layout_.slab));
+        if (layout_.parts) return {.blocks = worker.blocks};
+        SlabPart part;
+        ScaledBlock at;
+        place(at, index * layout_.blocks_in_slab());
+        for (ScaledBlock& block : worker.blocks) {
+            block.row = at.row;
+            block.column = at.column;
+            advance(at);
+            part.signal += block.signal;
+            part.noise += block.noise;
+            worker.summary.add(block, scales_, layout_.grid.height * layout_.grid.width, options_.worst);
+        }
+        if (options_.blocks) part.blocks = worker.blocks;
+        return part;
+    }
+
+    void take(const SlabPart& part) {
+        result_.statistics.signal += part.signal;
+        result_.statistics.noise += part.noise;
+        if (layout_.parts)
+            for (std::size_t i = 0; i < part.blocks.size(); ++i) parts_of_blocks_[i].merge(part.blocks[i]);
+        else result_.blocks.insert(result_.blocks.end(), part.blocks.begin(), part.blocks.end());
+    }
+
+    void finish() {
+        Summary complete;
+        for (std::size_t i = 0; i < parts_of_blocks_.size(); ++i) {
+            ScaledBlock& block = parts_of_blocks_[i];
+            place(block, static_cast<std::int64_t>(i));
+            result_.statistics.signal += block.signal;
+            result_.statistics.noise += block.noise;
+            complete.add(block, scales_, layout_.grid.height * layout_.grid.width, options_.worst);
+        }
+        complete.move_into(result_, options_.worst);
+        if (layout_.parts && options_.blocks) result_.blocks = std::move(parts_of_blocks_);
+        result_.tensor_scale = tensor_scale_;
+        const BlockGrid& grid = layout_.grid;
+        result_.height = layout_.transposed ? grid.width : grid.height;
+        result_.width = layout_.transposed ? grid.height : grid.width;
+        result_.down = layout_.transposed ? grid.across : grid.down;
+        result_.across = layout_.transposed ? grid.down : grid.across;
+        if (layout_.transposed)
+            std::ranges::sort(result_.blocks, {}, [](const ScaledBlock& b) { return std::pair(b.row, b.column); });
+    }
+
+    const Layout& layout_;
+    const ScaledCast& cast_;
+    const ScaledOptions& options_;
+    std::vector<float> known_;
+    float tensor_scale_;
+    Scales scales_;
+    float limit_;
+    std::vector<ScaledBlock> parts_of_blocks_; ///< blocks that slabs hold parts of
+    BlockParts<SlabPart> parts_;
+    ScaledResult result_{};
+};
+
+} // namespace
+
+FormatSpec scale_format(ScaleRule rule) {
+    return format(is_mx(rule) ? "e8m0" : rule == ScaleRule::nvfp4 ? "e4m3" : "fp32");
+}
+
+void ScaledBlock::merge(const ScaledBlock& part) {
+    scale = part.scale;
+    amax = std::max(amax, part.amax);
+    least = least == 0 ? part.least : part.least == 0 ? least : std::min(least, part.least);
+    elements += part.elements;
+    nonzero += part.nonzero;
+    nonfinite += part.nonfinite;
+    underflow += part.underflow;
+    saturated += part.saturated;
+    lost += part.lost;
+    signal += part.signal;
+    noise += part.noise;
+}
+
+double ScaledBlock::relative_noise() const {
+    if (lost > 0) return std::numeric_limits<double>::infinity();
+    return noise == 0 ? 0 : noise / signal;
+}
+
+bool is_worse(const ScaledBlock& a, const ScaledBlock& b) {
+    const double x = a.relative_noise(), y = b.relative_noise();
+    if (x != y) return x > y;
+    if (a.noise != b.noise) return a.noise > b.noise;
+    return a.row != b.row ? a.row < b.row : a.column < b.column;
+}
+
+double ScaledStatistics::sqnr() const {
+    const FloatEnvironment environment;
+    return noise == 0 && signal != 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
+
+double ScaledStatistics::mean_squared_error() const { return noise / static_cast<double>(compared()); }
+
+double ScaledStatistics::spread() const {
+    return static_cast<double>(largest_scale) / static_cast<double>(least_scale);
+}
+
+void ScaledStatistics::merge(const ScaledStatistics& later) {
+    const FloatEnvironment environment;
+    for (const auto count :
+         {&ScaledStatistics::elements, &ScaledStatistics::nonzero, &ScaledStatistics::nonfinite,
+          &ScaledStatistics::underflow, &ScaledStatistics::saturated, &ScaledStatistics::lost,
+          &ScaledStatistics::blocks, &ScaledStatistics::zero_blocks, &ScaledStatistics::partial_blocks,
+          &ScaledStatistics::nonfinite_blocks, &ScaledStatistics::zero_scales, &ScaledStatistics::nonfinite_scales,
+          &ScaledStatistics::saturated_scales})
+        this->*count += later.*count;
+    signal += later.signal;
+    noise += later.noise;
+    if (later.least_scale != 0)
+        least_scale = least_scale == 0 ? later.least_scale : std::min(least_scale, later.least_scale);
+    largest_scale = std::max(largest_scale, later.largest_scale);
+    for (const auto& [key, n] : later.scales) scales[key] += n;
+    for (const auto& [key, n] : later.ranges) ranges[key] += n;
+}
+
+bool can_scale(const TensorEntry& tensor, const ScaledCast& cast) {
+    constexpr std::int64_t most = std::int64_t{1} << 26;
+    if (tensor.count == 0) return true;
+    if (detail::layout_of(tensor, cast).slab > most) return false;
+    if (!tensor.storage_order) return true;
+    const auto [rows, columns] = detail::matrix_of(tensor);
+    const bool plain = !cast.transform.apply && cast.rounding != Rounding::stochastic;
+    return plain && (tensor.shape.size() == 2 || cast.scaling.grid(rows, columns).count() == 1);
+}
+
+int passes_over(const TensorEntry& tensor, const ScaledCast& cast) {
+    return tensor.count != 0 && looks_first(detail::layout_of(tensor, cast), cast) ? 2 : 1;
+}
+
+float scaled_amax(const TensorFile& file, std::size_t tensor, const ScaledCast& cast, int threads,
+                  const Progress& progress) {
+    const FloatEnvironment environment;
+    if (file.tensors()[tensor].count == 0) return 0;
+    const Layout layout = detail::layout_of(file.tensors()[tensor], cast);
+    return largest_of(largest_magnitudes(file, tensor, layout, cast, threads, progress));
+}
+
+ScaledResult measure_scaled(const TensorFile& file, std::size_t tensor, const ScaledCast& cast,
+                            const ScaledOptions& options, const Progress& progress) {
+    const FloatEnvironment environment;
+    if (file.tensors()[tensor].count == 0) return {};
+    const Layout layout = detail::layout_of(file.tensors()[tensor], cast);
+    std::vector<float> known;
+    if (looks_first(layout, cast)) known = largest_magnitudes(file, tensor, layout, cast, options.threads, progress);
+    return ScaledPass(layout, cast, options, std::move(known)).run(file, tensor, progress);
+}
+
+} // namespace amp

@@ -1,0 +1,172 @@
+#include <ampscope/sim/analysis/detail/scaled_sums.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace amp::detail {
+
+namespace {
+
+constexpr std::size_t lanes = 8;
+constexpr std::uint32_t infinite_bits = 0x7f800000;
+
+// Compilers keep arrays of lanes in memory; vectors they keep in registers.
+using Doubles [[gnu::vector_size(4 * sizeof(double))]] = double;
+using HalfFloats [[gnu::vector_size(4 * sizeof(float))]] = float;
+using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
+using Words [[gnu::vector_size(lanes * sizeof(std::int32_t))]] = std::int32_t;
+using HalfWords [[gnu::vector_size(4 * sizeof(std::int32_t))]] = std::int32_t;
+
+/// The sums of a run of numbers, in lanes.
+struct RunLanes {
+    Doubles signal[2]{}, noise[2]{};
+    Words least{};     ///< bits of the least magnitude, less 1, so that zeros have the largest
+    Words vanished{};  ///< zeros, and 2^16 times the numbers that become zero
+    Words saturated{}; ///< as comparisons give it: -1 for each
+
+    [[gnu::always_inline]] RunLanes() { least += magnitude; }
+
+    /// Adds as many numbers as there are lanes.
+    template <bool divides>
+    [[gnu::always_inline]] void add(const float* x, const float* q, double factor, float scale, float limit) {
+        for (std::size_t half = 0; half < 2; ++half) {
+            HalfFloats narrow_x, narrow_q;
+            std::memcpy(&narrow_x, x + half * 4, sizeof narrow_x);
+            std::memcpy(&narrow_q, q + half * 4, sizeof narrow_q);
+            const Doubles wide = __builtin_convertvector(narrow_x, Doubles),
+                          error = wide - __builtin_convertvector(narrow_q, Doubles) * factor;
+            signal[half] += wide * wide;
+            noise[half] += error * error;
+        }
+        Floats number, stored;
+        std::memcpy(&number, x, sizeof number);
+        std::memcpy(&stored, q, sizeof stored);
+        const Words bits = reinterpret_cast<Words>(number) & magnitude, less = (bits - 1) & magnitude, zero = bits == 0;
+        least = less < least ? less : least;
+        vanished += (zero & 1) + ((stored == 0) & ~zero & 0x10000); // a comparison that holds is -1
+        const Floats scaled = divides ? number / scale : number * scale;
+        saturated += reinterpret_cast<Floats>(reinterpret_cast<Words>(scaled) & magnitude) > limit;
+    }
+
+    static constexpr std::int32_t magnitude = 0x7fffffff;
+};
+
+/// The sum over the lanes: pairwise, lane l and l + 4 first.
+[[gnu::always_inline]] inline double total_of(const Doubles (&of)[2]) {
+    const Doubles sum = of[0] + of[1];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+[[gnu::always_inline]] inline std::pair<HalfWords, HalfWords> halves_of(const Words& words) {
+    std::pair<HalfWords, HalfWords> halves;
+    std::memcpy(&halves.first, &words, sizeof halves.first);
+    std::memcpy(&halves.second, reinterpret_cast<const char*>(&words) + sizeof halves.first, sizeof halves.second);
+    return halves;
+}
+[[gnu::always_inline]] inline std::uint32_t total_of(const Words& of) {
+    const auto [low, high] = halves_of(of);
+    const HalfWords sum = low + high;
+    return static_cast<std::uint32_t>(sum[0]) + static_cast<std::uint32_t>(sum[1]) +
+           static_cast<std::uint32_t>(sum[2]) + static_cast<std::uint32_t>(sum[3]);
+}
+[[gnu::always_inline]] inline std::int32_t least_of(const Words& of) {
+    const auto [low, high] = halves_of(of);
+    const HalfWords least = low < high ? low : high;
+    return std::min(std::min<std::int32_t>(least[0], least[1]), std::min<std::int32_t>(least[2], least[3]));
+}
+
+struct SumRuns {
+    AMPSCOPE_KERNEL void run(const float* x, const float* q, std::size_t n, const CastBlock* blocks, float limit,
+                             ScaledBlock* out, std::size_t count) {
+        for (std::size_t k = 0; k < count; ++k, x += n, q += n)
+            if (blocks[k].scale.divides) sum<true>(x, q, n, blocks[k], blocks[k].scale.decode, limit, out[k]);
+            else sum<false>(x, q, n, blocks[k], blocks[k].scale.encode, limit, out[k]);
+    }
+
+    template <bool divides>
+    AMPSCOPE_KERNEL void sum(const float* x, const float* q, std::size_t n, const CastBlock& block, float scale,
+                             float limit, ScaledBlock& out) {
+        const std::size_t whole = n / lanes * lanes;
+        RunLanes run;
+        for (std::size_t i = 0; i < whole; i += lanes) run.add<divides>(x + i, q + i, block.factor, scale, limit);
+        if (whole < n) { // the rest, filled up with zeros
+            float rest[lanes]{}, stored[lanes]{};
+            std::memcpy(rest, x + whole, (n - whole) * sizeof(float));
+            std::memcpy(stored, q + whole, (n - whole) * sizeof(float));
+            run.add<divides>(rest, stored, block.factor, scale, limit);
+        }
+        const std::size_t filled = whole < n ? lanes - (n - whole) : 0;
+        const std::uint32_t vanished = total_of(run.vanished);
+        const bool zero = block.factor == 0; // then all numbers become zero, and none the largest
+        out = {};
+        out.scale = block.scale.decode;
+        out.elements = n;
+        out.amax = block.amax;
+        out.nonzero = n + filled - (vanished & 0xffff);
+        out.least = out.nonzero == 0 ? 0 : std::bit_cast<float>(least_of(run.least) + 1);
+        out.signal = total_of(run.signal);
+        out.noise = total_of(run.noise);
+        out.underflow = zero ? out.nonzero : vanished >> 16;
+        out.saturated = zero ? 0 : total_of(-run.saturated);
+    }
+};
+
+} // namespace
+
+float largest_unsaturated(const FormatSpec& element) {
+    std::uint32_t low = std::bit_cast<std::uint32_t>(max_of(element)), high = infinite_bits;
+    while (high - low > 1) { // the first that saturates is above low and at most high
+        const std::uint32_t middle = low + (high - low) / 2;
+        Flags flags;
+        encode(element, std::bit_cast<float>(middle), {}, 0, flags);
+        (flags.test(Flags::overflow) ? high : low) = middle;
+    }
+    return std::bit_cast<float>(low);
+}
+
+ScaledBlock sum_numbers(std::span<const float> x, std::span<const float> q, const CastBlock& block, float limit) {
+    ScaledBlock sum{.scale = block.scale.decode, .elements = x.size()};
+    double signal[lanes]{}, noise[lanes]{};
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        if (!is_finite(x[i])) {
+            ++sum.nonfinite;
+            continue;
+        }
+        const float magnitude = std::fabs(x[i]);
+        if (magnitude != 0) {
+            ++sum.nonzero;
+            sum.amax = std::max(sum.amax, magnitude);
+            sum.least = sum.least == 0 ? magnitude : std::min(sum.least, magnitude);
+        }
+        const double got = static_cast<double>(q[i]) * block.factor, wide = x[i], error = wide - got;
+        if (!std::isfinite(got)) {
+            ++sum.lost;
+            continue;
+        }
+        const float scaled = block.scale.divides ? x[i] / block.scale.decode : x[i] * block.scale.encode;
+        sum.underflow += magnitude != 0 && got == 0 ? 1 : 0;
+        sum.saturated += block.factor != 0 && std::fabs(scaled) > limit ? 1 : 0;
+        signal[i % lanes] += wide * wide;
+        noise[i % lanes] += error * error;
+    }
+    const auto total = [](const double(&of)[lanes]) {
+        return ((of[0] + of[4]) + (of[2] + of[6])) + ((of[1] + of[5]) + (of[3] + of[7]));
+    };
+    sum.signal = total(signal);
+    sum.noise = total(noise);
+    return sum;
+}
+
+void sum_runs(std::span<const float> x, std::span<const float> q, std::size_t n, std::span<const CastBlock> blocks,
+              float limit, std::span<ScaledBlock> out, InstructionSet set) {
+    dispatch<SumRuns>(set, x.data(), q.data(), n, blocks.data(), limit, out.data(), out.size());
+    for (std::size_t k = 0; k < out.size(); ++k)
+        if (!is_finite(blocks[k].amax) || !is_finite(blocks[k].scale.encode) || !std::isfinite(blocks[k].factor) ||
+            !std::isfinite(out[k].signal) || !std::isfinite(out[k].noise))
+            out[k] = sum_numbers(x.subspan(k * n, n), q.subspan(k * n, n), blocks[k], limit);
+}
+
+} // namespace amp::detail

@@ -1,0 +1,219 @@
+#include <ampscope/sim/findings/histogram_recipe.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/kernels/quantize.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace amp {
+
+namespace {
+
+/// The random Hadamard transform of NVFP4's recipe: whole groups of rows, each sum in double, rounded once to `format`.
+RowTransform hadamard(const FormatSpec& format) {
+    constexpr std::int64_t group = op::Hadamard::group;
+    return {group, [format](std::span<float> matrix, std::int64_t columns) {
+                const auto size = static_cast<std::size_t>(group * columns);
+                std::vector<double> wide(size);
+                for (; matrix.size() >= size; matrix = matrix.subspan(size)) {
+                    for (std::int64_t j = 0; j < group; ++j)
+                        kernels::hadamard_row(matrix.data(), columns, j, wide.data() + j * columns);
+                    quantize(format, wide, matrix.first(size));
+                }
+            }};
+}
+
+/// The format in which a tensor is computed with: its own, or FP32 if that is no format of the table.
+FormatSpec computed_format(DType dtype) {
+    const DTypeInfo& type = info(dtype);
+    return type.kind == NumberKind::format ? format(type.format) : fp32_format;
+}
+
+/// What TransformerEngine, torchao, DeepSeek and OCP do with blocks that a tensor does not fill.
+std::string note_on_shapes(const ScalingRecipe& recipe) {
+    const bool blocks = recipe.gradient.along > 0;
+    if (!blocks) return "A scale for the whole tensor or row: any shape, tensors of one dimension too.";
+    if (recipe.name.starts_with("te-"))
+        return fmt::format(
+            "TransformerEngine quantizes no tensor of one dimension, and none whose last axis or product "
+            "of the other axes {} does not divide (is_quantizable).",
+            recipe.gradient.along);
+    if (recipe.name == "deepseek")
+        return "DeepSeek's kernels refuse activations and gradients whose last axis 128 does not divide; weights are "
+               "filled up with zeros.";
+    return "OCP MX 1.0 leaves the layout of blocks to the implementation; torchao refuses a tensor whose last axis the "
+           "block does not divide.";
+}
+
+std::string note_on_nonfinite(ScaleRule rule) {
+    switch (rule) {
+    case ScaleRule::te:
+    case ScaleRule::te_pow2:
+        return "NaN is left out of amax and stays NaN; a block with an infinity has the scale 1, and infinities "
+               "saturate.";
+    case ScaleRule::torchao:
+    case ScaleRule::torchao_pow2:
+        return "A block with NaN has the scale NaN, one with an infinity the scale 0: all of either becomes NaN.";
+    case ScaleRule::deepseek:
+    case ScaleRule::deepseek_pow2:
+        return "NaN is left out of amax and stays NaN; a block with an infinity is divided by it and becomes NaN.";
+    case ScaleRule::mx_te:
+        return "NaN is left out of amax and stays NaN; a block with an infinity has the scale 2^127, so that all "
+               "but the largest numbers become zero.";
+    case ScaleRule::mx_floor:
+    case ScaleRule::mx_even:
+    case ScaleRule::mx_ceil:
+    case ScaleRule::mx_rceil: return "A block with NaN or an infinity has the scale NaN: all of it becomes NaN.";
+    case ScaleRule::nvfp4:
+        return "NaN is left out of amax; an infinity makes the tensor's scale 1, and its block's scale E4M3's largest.";
+    case ScaleRule::ms_amp:
+    case ScaleRule::one: break;
+    }
+    return "NaN stays NaN, and infinities saturate.";
+}
+
+std::string note_on_delay(const ScalingRecipe& recipe) {
+    return fmt::format(
+        "Delayed scaling: the scale of a recorded step follows from the {} amax of up to {} recorded steps before it; "
+        "recorded loss scales are divided out of all of them. The first step's scale is {}. NaN is left out of amax; "
+        "after an infinite amax {}.",
+        recipe.most_recent ? "newest" : "largest", recipe.history, recipe.ms_amp ? "that of its own amax" : "1",
+        recipe.ms_amp ? "the scale becomes its own inverse" : "the scale stays as it was");
+}
+
+/// Throws FileError for a tensor of so many blocks that they do not fit memory.
+void check_blocks(const RecordedTensor& tensor, const ScaledCast& cast) {
+    constexpr std::int64_t most = 1 << 23;
+    const std::uint64_t last = tensor.entry.shape.empty() ? 1 : tensor.entry.shape.back();
+    if (tensor.entry.count == 0) return;
+    const auto columns = static_cast<std::int64_t>(last), rows = static_cast<std::int64_t>(tensor.entry.count / last);
+    if (const BlockGrid grid = cast.scaling.grid(rows, columns); grid.down > most / grid.across)
+        throw FileError(tensor.file,
+                        fmt::format("tensor '{}': more than {} blocks are too many to write; leave out --blocks",
+                                    tensor.entry.name, most));
+}
+
+} // namespace
+
+std::optional<OperandRole> RecipeChoice::role_of(TensorKind kind) const {
+    if (role) return role;
+    switch (kind) {
+    case TensorKind::weight: return OperandRole::weight;
+    case TensorKind::activation: return OperandRole::input;
+    case TensorKind::weight_gradient:
+    case TensorKind::activation_gradient: return OperandRole::gradient;
+    case TensorKind::state: break;
+    }
+    return std::nullopt;
+}
+
+std::optional<OperandScaling> RecipeChoice::operand(OperandRole of) const {
+    const bool column = orientation == BlockOrientation::column;
+    // The product that sums over the rows of inputs and gradients is that for the weight's gradient.
+    if (column && of != OperandRole::weight && recipe.weight_gradient_unscaled) return std::nullopt;
+    OperandScaling scaling = recipe.operand(of, column);
+    if (orientation == BlockOrientation::square) scaling.across = scaling.along;
+    scaling.hadamard = scaling.hadamard && column;
+    return scaling;
+}
+
+RecipeChoice recipe_choice(std::string_view text) {
+    RecipeChoice choice{.text = std::string(text)};
+    std::size_t comma = std::min(text.find(','), text.size());
+    choice.recipe = scaling_recipe(text.substr(0, comma));
+    while (comma < text.size()) {
+        const std::size_t begin = comma + 1;
+        comma = std::min(text.find(',', begin), text.size());
+        const std::string_view word = text.substr(begin, comma - begin);
+        const auto orientation = std::ranges::find(block_orientation_names, word);
+        const auto role = std::ranges::find(operand_role_names, word);
+        if (orientation != block_orientation_names.end())
+            choice.orientation = static_cast<BlockOrientation>(orientation - block_orientation_names.begin());
+        else if (role != operand_role_names.end())
+            choice.role = static_cast<OperandRole>(role - operand_role_names.begin());
+        else throw_unknown("option of a recipe", word, "row, column, 2d, input, weight, gradient");
+    }
+    return choice;
+}
+
+std::vector<std::string> recipe_notes(const RecipeChoice& choice) {
+    const ScalingRecipe& recipe = choice.recipe;
+    std::vector<std::string> notes = {note_on_shapes(recipe)};
+    notes.push_back(recipe.delayed() ? note_on_delay(recipe) : note_on_nonfinite(recipe.gradient.rule));
+    return notes;
+}
+
+void RecipeEffect::merge(const RecipeEffect& later, std::size_t most) {
+    const auto agree = [&](auto& mine, const auto& other) {
+        if (tensors == 0) mine = other;
+        else if (later.tensors > 0 && mine != other) mine.reset();
+    };
+    agree(role, later.role);
+    agree(element, later.element);
+    agree(block, later.block);
+    tensors += later.tensors;
+    unscaled += later.unscaled;
+    statistics.merge(later.statistics);
+    std::vector<RecordedBlock> both;
+    std::ranges::merge(worst, later.worst, std::back_inserter(both), [](const ScaledBlock& a, const ScaledBlock& b) {
+        const double x = a.relative_noise(), y = b.relative_noise();
+        return x != y ? x > y : a.noise > b.noise; // of equal blocks the earlier comes first
+    });
+    worst = std::move(both);
+    if (worst.size() > most) worst.resize(most);
+}
+
+std::optional<ScaledCast> RecipePass::cast_of(const RecordedTensor& tensor) const {
+    const std::optional<OperandRole> role = choice_.role_of(tensor.kind);
+    const std::optional<OperandScaling> operand = role ? choice_.operand(*role) : std::nullopt;
+    if (!operand) return std::nullopt;
+    ScaledCast cast{.scaling = operand->blocks(choice_.orientation == BlockOrientation::column),
+                    .rounding = operand->rounding};
+    if (operand->hadamard) cast.transform = hadamard(computed_format(tensor.entry.dtype));
+    if (!can_scale(tensor.entry, cast)) return std::nullopt;
+    return cast;
+}
+
+int RecipePass::passes(const RecordedTensor& tensor) const {
+    const std::optional<ScaledCast> cast = cast_of(tensor);
+    return !cast ? 0 : choice_.recipe.delayed() ? 2 : passes_over(tensor.entry, *cast);
+}
+
+RecipeEffect RecipePass::measure(const TensorFile& file, const RecordedTensor& tensor, double recorded_scale,
+                                 const ScaledOptions& options, const Progress& progress) {
+    const FloatEnvironment environment;
+    RecipeEffect effect;
+    std::optional<ScaledCast> cast = cast_of(tensor);
+    if (!cast) {
+        effect.unscaled = 1;
+        return effect;
+    }
+    cast->recorded_scale = recorded_scale;
+    if (options.blocks) check_blocks(tensor, *cast);
+    const ScalingRecipe& recipe = choice_.recipe;
+    if (recipe.delayed()) {
+        const op::DelayedRule rule{.max = decode(cast->scaling.element, cast->scaling.element.max_code()),
+                                   .margin = recipe.margin,
+                                   .ms_amp = recipe.ms_amp};
+        History& history = histories_[{tensor.file.parent_path(), tensor.entry.name}];
+        history.amax.resize(static_cast<std::size_t>(recipe.history));
+        const float amax = scaled_amax(file, tensor.index, *cast, options.threads, progress);
+        cast->given = kernels::delayed_scale(rule, amax, true, history.amax.data(), recipe.history, history.scale);
+        kernels::update_scale(rule, recipe.most_recent, history.amax.data(), recipe.history, history.scale);
+    }
+    ScaledResult result = measure_scaled(file, tensor.index, *cast, options, progress);
+    effect.tensors = 1;
+    effect.role = choice_.role_of(tensor.kind);
+    effect.element = cast->scaling.element.name;
+    effect.block = {result.height, result.width};
+    effect.grid = {result.down, result.across};
+    effect.statistics = std::move(result.statistics);
+    effect.blocks = std::move(result.blocks);
+    for (const ScaledBlock& block : result.worst) effect.worst.push_back({block, tensor.entry.name, tensor.step});
+    return effect;
+}
+
+} // namespace amp
