@@ -314,7 +314,8 @@ class PtFile : public TensorFile {
         const std::string where = "tensor '" + name + "': ";
         TensorEntry entry{.name = name, .dtype = DType::f64, .shape = q.codes->shape, .codes = q.format};
         if (q.format == DType::f4 && !entry.shape.empty()) entry.shape.back() *= 2;
-        if (q.transposed && !entry.shape.empty()) std::ranges::rotate(entry.shape, entry.shape.begin() + 1);
+        if (q.transposed && !entry.shape.empty())
+            std::rotate(entry.shape.begin(), entry.shape.begin() + 1, entry.shape.end());
         entry.storage_order = q.transposed;
         finish_entry(entry, path_);
         if (const std::string problem = problem_of(q); !problem.empty()) return skip(where + problem);
