@@ -47,6 +47,8 @@ inline void check_golden(const std::string& extension) {
             REQUIRE(expected.at("tensors").contains(entry.name));
             const auto& tensor = expected.at("tensors").at(entry.name);
             CHECK(info(entry.dtype).name == tensor.at("dtype").get<std::string>());
+            CHECK(entry.codes.has_value() == tensor.contains("codes"));
+            CHECK(entry.stored().name == tensor.value("codes", tensor.at("dtype").get<std::string>()));
             CHECK(entry.shape == tensor.at("shape").get<std::vector<std::uint64_t>>());
             CHECK(entry.storage_order == tensor.value("storage_order", false));
             CHECK(hex(tensor_bytes(*file, i)) == tensor.at("bytes").get<std::string>());

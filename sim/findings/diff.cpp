@@ -104,8 +104,8 @@ void compare(const std::vector<Pair>& pairs, const DiffOptions& options, const W
             PairedTensor pair{.name = a->entry.name,
                               .step = a->step,
                               .kind = a->kind,
-                              .a_dtype = std::string(info(a->entry.dtype).name),
-                              .b_dtype = std::string(info(b->entry.dtype).name),
+                              .a_dtype = std::string(a->entry.stored().name),
+                              .b_dtype = std::string(b->entry.stored().name),
                               .shape = a->entry.shape,
                               .diff = compare_tensors(x, y, options.worst, options.threads, progress)};
             if (a->entry.shape != b->entry.shape)

@@ -171,7 +171,7 @@ GradientLog read_recording(const fs::path& path, const GradientLogOptions& optio
             GradientStep& step = steps[t.step.value_or(0)];
             step.step = t.step.value_or(0);
             step.magnitudes.merge(m.histogram);
-            step.flushed = step.flushed || info(t.entry.dtype).bits < 32;
+            step.flushed = step.flushed || t.entry.stored().bits < 32;
             const bool overflowed = m.histogram.inf + m.histogram.nan > 0;
             if (overflowed && t.recorded_scale < step.overflow_scale) {
                 step.overflow_scale = t.recorded_scale;

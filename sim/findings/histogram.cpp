@@ -22,7 +22,7 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     entry.layer = tensor.layer;
     entry.step = tensor.step;
     entry.kinds = {tensor.kind};
-    entry.dtype = info(tensor.entry.dtype).name;
+    entry.dtype = tensor.entry.stored().name;
     entry.shape = tensor.entry.shape;
     entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
     return entry;
@@ -157,7 +157,8 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
     Recording recording = find_tensors(paths, options.open,
                                        {.state = !(selected & KindSet{TensorKind::weight, TensorKind::state}).empty(),
                                         .logs = true,
-                                        .unstated = unstated_kind(selected)});
+                                        .unstated = unstated_kind(selected),
+                                        .by_name = options.tensor.has_value()});
     findings.warnings = unneeded_options(options.open, {&recording});
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     findings.errors = std::move(recording.errors);

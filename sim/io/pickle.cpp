@@ -130,6 +130,7 @@ class Machine {
     void step(unsigned char opcode);
     void persistent_id();
     void reduce();
+    void build();
     std::variant<Tensor, Opaque> rebuild_tensor(const std::vector<Ref>& args, bool v3) const;
 
     void memoize(std::uint64_t slot) { memo_[slot] = top(); }
@@ -223,7 +224,7 @@ void Machine::step(unsigned char opcode) {
     case 'Q': persistent_id(); break;
     case 'R':
     case 0x81: reduce(); break; // REDUCE, NEWOBJ
-    case 'b': pop(); break;     // BUILD: sets the state of an object that stays opaque, or a dict's attributes
+    case 'b': build(); break;
     default: fail("opcode " + std::to_string(opcode) + " is not read; save the tensors as safetensors");
     }
 }
@@ -260,7 +261,19 @@ void Machine::reduce() {
     if (parameter && !args.empty()) return stack_.push_back(args[0]);
     if (name == "collections.OrderedDict" && args.empty()) return push(Dict{});
     if (name == "torch.Size" && args.size() == 1) return stack_.push_back(args[0]);
-    push(Opaque{name});
+    if ((name == "__builtin__.getattr" || name == "builtins.getattr") && args.size() == 2)
+        if (const auto* owner = std::get_if<Global>(&args[0]->data)) { // a method, named in two steps
+            const std::string method = owner->name + "." + as_name(args[1], "a name");
+            if (method.size() > max_name) fail("a name of more than 1000 bytes");
+            return push(Global{method});
+        }
+    push(Opaque{.name = name, .args = args_ref});
+}
+
+/// BUILD sets the state of an object, which stays opaque, or attributes of a dict, which are left out.
+void Machine::build() {
+    const Ref state = pop();
+    if (auto* opaque = std::get_if<Opaque>(&top()->data)) opaque->state = state;
 }
 
 } // namespace

@@ -1,76 +1,26 @@
 // .pt and .pth: torch.save's zip archive of a pickle (data.pkl) and one member per storage (data/0, data/1, ...).
+#include <ampscope/formats/codec.h>
+#include <ampscope/formats/environment.h>
 #include <ampscope/sim/io/byte_file.h>
-#include <ampscope/sim/io/detail/pickle.h>
-#include <ampscope/sim/io/detail/zip_archive.h>
+#include <ampscope/sim/io/detail/storage_view.h>
+#include <ampscope/sim/io/detail/transformer_engine.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
+#include <deque>
 
 namespace amp {
 
 namespace {
 
 constexpr std::size_t max_pickle = 32'000'000;
-constexpr std::size_t max_visits = 250'000;                    // shared values may be visited repeatedly
-constexpr std::size_t max_names = 64'000'000;                  // bytes of all dotted names
-constexpr std::size_t max_notes = 100;                         // notes on values that are not read
-constexpr int max_depth = 64;                                  // containers may contain themselves
-constexpr std::uint64_t max_held = std::uint64_t{128} << 20;   // bytes of the part of a storage that is kept in memory
-constexpr std::uint64_t max_repeated = std::uint64_t{1} << 30; // elements of a view that overlaps itself, read singly
-
-/// How the elements of a view lie in its storage.
-struct Layout {
-    std::uint64_t begin = 0, end = 0; ///< range of storage elements that the view touches
-    bool dense = false;               ///< the view contains every element of that range exactly once
-    bool c_order = false;             ///< dense, and in C order
-    bool ascending = false;           ///< in C order, no element lies before the one before it
-    std::uint64_t repeats = 1;        ///< occurrences of each element: more than 1 for strides of 0 (expand)
-};
-
-Layout layout_of(const pickle::Tensor& t) {
-    Layout layout{.begin = t.offset, .end = t.offset};
-    if (std::ranges::find(t.shape, std::uint64_t{0}) != t.shape.end())
-        return {.begin = t.offset, .end = t.offset, .dense = true, .c_order = true, .ascending = true};
-    __extension__ typedef unsigned __int128 Wide;
-    Wide last = t.offset;
-    std::vector<std::size_t> order; // dimensions of more than one element, outermost first in memory
-    for (std::size_t i = 0; i < t.shape.size(); ++i) {
-        last += Wide{t.shape[i] - 1} * t.stride[i];
-        if (t.shape[i] <= 1) continue;
-        order.push_back(i);
-        if (t.stride[i] == 0) layout.repeats *= t.shape[i];
-    }
-    layout.end = last >= ~std::uint64_t{0} ? ~std::uint64_t{0} : static_cast<std::uint64_t>(last) + 1;
-    layout.c_order = std::ranges::is_sorted(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
-    layout.ascending = true;
-    Wide inner = 0; // elements that the inner dimensions reach across
-    for (std::size_t k = order.size(); k-- > 0;) {
-        layout.ascending = layout.ascending && t.stride[order[k]] >= inner;
-        inner += Wide{t.shape[order[k]] - 1} * t.stride[order[k]];
-    }
-    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
-    std::uint64_t expected = 1;
-    layout.dense = true;
-    for (std::size_t k = order.size(); k-- > 0;) {
-        layout.dense = layout.dense && t.stride[order[k]] == expected;
-        expected *= t.shape[order[k]];
-    }
-    return layout;
-}
-
-/// The same view with its dimensions in the order in which they lie in memory.
-pickle::Tensor in_memory_order(const pickle::Tensor& t) {
-    std::vector<std::size_t> order(t.shape.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return t.stride[i]; });
-    pickle::Tensor sorted = t;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-        sorted.shape[i] = t.shape[order[i]];
-        sorted.stride[i] = t.stride[order[i]];
-    }
-    return sorted;
-}
+constexpr std::size_t max_visits = 250'000;   // shared values may be visited repeatedly
+constexpr std::size_t max_names = 64'000'000; // bytes of all dotted names
+constexpr std::size_t max_notes = 100;        // notes on values that are not read
+constexpr int max_depth = 64;                 // containers may contain themselves
+constexpr std::uint64_t max_scales = max_held / sizeof(float);
 
 constexpr const char* not_read = " is not read";
 
@@ -110,89 +60,15 @@ std::string described_dtype(const pickle::Tensor& t) {
     return "dtype " + name + " is not read; save " + std::string(advice);
 }
 
-/// The storage that a view belongs to.
-struct Storage {
-    const ZipArchive& archive;
-    std::size_t member;
-    std::uint64_t item;       ///< bytes of an element
-    std::size_t swapped_item; ///< bytes of a number if the storage is big-endian; else 0
-};
+using transformer_engine::Quantized;
 
-/// Reads a dense range of a storage.
-class RangeStream : public ByteStream {
-  public:
-    RangeStream(const Storage& storage, std::uint64_t begin, std::uint64_t end)
-        : storage_(storage), left_((end - begin) * storage.item),
-          bytes_(storage.archive.open(storage.member, begin * storage.item)) {}
-
-    std::size_t read(std::span<std::byte> out) override {
-        const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left_));
-        const std::size_t n = bytes_->read(out.first(wanted));
-        if (storage_.swapped_item > 1) swap_bytes(out.first(n), storage_.swapped_item);
-        left_ -= n;
-        return n;
-    }
-
-  private:
-    Storage storage_;
-    std::uint64_t left_;
-    std::unique_ptr<ByteStream> bytes_;
-};
-
-/// Reads any other view: gathers elements in C order from a part of the storage that is kept in memory. If the elements
-/// ascend, that part moves along with them, so that every byte is read once at most; else it is all that the view
-/// touches.
-class GatherStream : public ByteStream {
-  public:
-    GatherStream(const Storage& storage, const pickle::Tensor& t, const Layout& layout)
-        : storage_(storage), tensor_(t), end_(layout.end * storage.item), at_(t.offset * storage.item),
-          index_(t.shape.size()), left_(1) {
-        if (!layout.ascending) part_ = end_ - at_;
-        for (const std::uint64_t extent : t.shape) left_ *= extent;
-    }
-
-    std::size_t read(std::span<std::byte> out) override {
-        const auto item = static_cast<std::size_t>(storage_.item);
-        std::size_t done = 0;
-        for (; done + item <= out.size() && left_ > 0; done += item, --left_) {
-            if (!bytes_ || at_ >= begin_ + held_.size()) hold();
-            std::copy_n(held_.begin() + static_cast<std::ptrdiff_t>(at_ - begin_), item,
-                        out.begin() + static_cast<std::ptrdiff_t>(done));
-            advance();
-        }
-        return done;
-    }
-
-  private:
-    /// Loads the bytes from at_ on. If the view leaves out bytes before them, the storage is opened anew there.
-    void hold() {
-        if (!bytes_ || at_ != begin_ + held_.size()) {
-            bytes_.reset(); // closed first, so that the next one can go on from there
-            bytes_ = storage_.archive.open(storage_.member, at_);
-        }
-        begin_ = at_;
-        held_.clear();
-        read_growing(*bytes_, std::min(part_, end_ - begin_), held_);
-        if (storage_.swapped_item > 1) swap_bytes(held_, storage_.swapped_item);
-    }
-    void advance() {
-        for (std::size_t i = index_.size(); i-- > 0;) {
-            at_ += tensor_.stride[i] * storage_.item;
-            if (++index_[i] < tensor_.shape[i]) return;
-            at_ -= tensor_.stride[i] * tensor_.shape[i] * storage_.item;
-            index_[i] = 0;
-        }
-    }
-
-    Storage storage_;
-    pickle::Tensor tensor_;
-    std::uint64_t end_, at_; ///< in bytes of the storage: the end of the view, and its next element
-    std::uint64_t begin_ = 0, part_ = 1 << 18;
-    std::vector<std::byte> held_; ///< the bytes from begin_ on, at most part_ of them
-    std::unique_ptr<ByteStream> bytes_;
-    std::vector<std::uint64_t> index_;
-    std::uint64_t left_;
-};
+/// The number of elements; or the product of the dimensions from one to another.
+std::uint64_t count_of(const pickle::Tensor& t, std::size_t from, std::size_t to) {
+    std::uint64_t count = 1;
+    for (std::size_t i = from; i < to; ++i) count *= t.shape[i];
+    return count;
+}
+std::uint64_t count_of(const pickle::Tensor& t) { return count_of(t, 0, t.shape.size()); }
 
 class PtFile : public TensorFile {
   public:
@@ -224,41 +100,77 @@ class PtFile : public TensorFile {
     }
 
     [[nodiscard]] std::unique_ptr<ByteStream> stream(std::size_t tensor) const override {
-        return stream_of(tensor, *views_[tensor].tensor);
+        const View& view = views_[tensor];
+        const std::string where = "tensor '" + tensors_[tensor].name + "': ";
+        if (view.quantized == nullptr) return stream_of(view, *view.tensor, where);
+        return read_scaled(stream_of(view, *view.tensor, where), scaled(*view.quantized, where));
     }
 
     /// A view that torch's expand made is read with extents of 1 in the dimensions that repeat.
     [[nodiscard]] std::unique_ptr<ByteStream> distinct(std::size_t tensor) const override {
+        if (views_[tensor].quantized != nullptr) return stream(tensor);
         pickle::Tensor t = *views_[tensor].tensor;
         for (std::size_t i = 0; i < t.shape.size(); ++i)
             if (t.stride[i] == 0) t.shape[i] = std::min<std::uint64_t>(t.shape[i], 1);
-        return stream_of(tensor, t);
+        return stream_of(views_[tensor], t, "tensor '" + tensors_[tensor].name + "': ");
     }
 
   private:
     struct View {
         std::size_t member;
         const pickle::Tensor* tensor;
-        bool in_memory_order; ///< too large to keep in memory, so not read in C order
+        const DTypeInfo* type;      ///< of the elements in the storage
+        bool in_memory_order;       ///< too large to keep in memory, so not read in C order
+        const Quantized* quantized; ///< what the elements are codes of, if they are
     };
 
-    [[nodiscard]] std::unique_ptr<ByteStream> stream_of(std::size_t tensor, const pickle::Tensor& view) const {
-        const pickle::Tensor t = views_[tensor].in_memory_order ? in_memory_order(view) : view;
-        const Layout layout = layout_of(t);
-        const DTypeInfo& type = info(tensors_[tensor].dtype);
-        const Storage storage{archive_, views_[tensor].member, static_cast<std::uint64_t>(type.bits / 8),
-                              big_endian_ ? static_cast<std::size_t>(type.bits / 8 / type.numbers()) : 0};
-        if (layout.dense) return std::make_unique<RangeStream>(storage, layout.begin, layout.end);
-        std::uint64_t count = 1;
-        for (const std::uint64_t extent : t.shape) count *= extent;
-        const std::string where = "tensor '" + tensors_[tensor].name + "': ";
-        if (!layout.ascending && (layout.end - layout.begin) * storage.item > max_held)
-            throw FileError(path_, where + "an overlapping view of more than 128 MiB; save tensor.contiguous()");
-        if (count > std::max(max_repeated, layout.end - layout.begin))
-            throw FileError(path_, where + std::to_string(count) +
-                                       " elements of an expanded view are too many to read "
-                                       "one by one; save what it expands");
-        return std::make_unique<GatherStream>(storage, t, layout);
+    [[nodiscard]] std::unique_ptr<ByteStream> stream_of(const View& view, const pickle::Tensor& tensor,
+                                                        const std::string& where) const {
+        const int bytes = view.type->bits / 8;
+        const Storage storage{archive_, view.member, static_cast<std::uint64_t>(bytes),
+                              big_endian_ ? static_cast<std::size_t>(bytes / view.type->numbers()) : 0};
+        return read_view(storage, view.in_memory_order ? in_memory_order(tensor) : tensor,
+                         [&](const std::string& what) { throw FileError(path_, where + what); });
+    }
+
+    /// The elements of a tensor of scales as FP32.
+    [[nodiscard]] std::vector<float> scales_of(const pickle::Tensor& t, DType type, const std::string& where) const {
+        const DTypeInfo& stored = *dtype_of(t);
+        const auto stream = stream_of({member_of(t, stored, where), &t, &stored, false, nullptr}, t, where);
+        std::vector<std::byte> bytes;
+        read_growing(*stream, count_of(t) * static_cast<std::uint64_t>(stored.bits / 8), bytes);
+        std::vector<float> scales(bytes.size() / static_cast<std::size_t>(stored.bits / 8));
+        if (scales.size() != count_of(t)) throw FileError(path_, where + "its scales end early");
+        if (type == DType::f32) std::memcpy(scales.data(), bytes.data(), bytes.size());
+        else
+            std::ranges::transform(bytes, scales.begin(), [&](std::byte code) {
+                return decode(format(info(type).format), std::to_integer<std::uint32_t>(code));
+            });
+        return scales;
+    }
+
+    /// Codes with the scales by which they are multiplied. NVFP4's are first multiplied by the amax and then by
+    /// 1 / (6 * scale_max), in FP32, as TransformerEngine's dequantize_fp4_kernel does.
+    [[nodiscard]] ScaledCodes scaled(const Quantized& q, const std::string& where) const {
+        const FloatEnvironment environment;
+        const auto [rows, columns] = matrix_of(q);
+        const std::uint64_t stride = q.scale_inv->shape.size() < 2 ? 1 : q.scale_inv->shape.back();
+        ScaledCodes scaled{.format = q.format,
+                           .rows = rows,
+                           .columns = columns,
+                           .blocks = q.blocks,
+                           .scales = scales_of(*q.scale_inv, q.scale_type, where),
+                           .stride = stride,
+                           .single = q.amax != nullptr};
+        if (q.amax != nullptr) apply_amax(scales_of(*q.amax, DType::f32, where), q.scale_max, scaled);
+        return scaled;
+    }
+
+    [[gnu::noinline]] static void apply_amax(const std::vector<float>& amax, int scale_max, ScaledCodes& scaled) {
+        const float inverse = 1.0f / (6.0f * static_cast<float>(scale_max));
+        for (std::size_t i = 0; i < scaled.scales.size(); ++i)
+            scaled.scales[i] =
+                scaled.scales[i] * amax[amax.size() == 1 ? 0 : std::min(i / scaled.stride, amax.size() - 1)] * inverse;
     }
 
     void skip(const std::string& what) {
@@ -267,7 +179,7 @@ class PtFile : public TensorFile {
 
     [[nodiscard]] std::string why_none() const {
         const auto* object = std::get_if<pickle::Opaque>(&pickle_.root->data);
-        if (object != nullptr && described(object->name).ends_with(not_read))
+        if (object != nullptr && !transformer_engine::unwrap(*object) && described(object->name).ends_with(not_read))
             return ", but an object of " + object->name + ", whose code is not run; save its state_dict()";
         if (notes_.empty()) return "; save a dict of tensors, or use safetensors";
         const std::string first = notes_.front().substr(0, notes_.front().rfind("; skipped"));
@@ -301,7 +213,7 @@ class PtFile : public TensorFile {
             for (std::size_t i = 0; i < sequence->items.size(); ++i)
                 visit(*sequence->items[i], below(std::to_string(i)), depth + 1);
         } else if (const auto* opaque = std::get_if<pickle::Opaque>(&value.data)) {
-            skip("'" + (name.empty() ? path_.stem().string() : name) + "': " + described(opaque->name));
+            visit_object(*opaque, name.empty() ? path_.stem().string() : name, depth);
         }
     }
 
@@ -315,6 +227,22 @@ class PtFile : public TensorFile {
         return nullptr;
     }
 
+    /// The storage of a view, which has to lie in it.
+    std::size_t member_of(const pickle::Tensor& t, const DTypeInfo& type, const std::string& where) const {
+        const auto member = index_.find(prefix_ + "data/" + t.storage.key);
+        if (member == index_.end())
+            throw FileError(path_, where + "its storage data/" + t.storage.key + " is not in the archive");
+        const auto item = static_cast<std::uint64_t>(type.bits / 8);
+        const std::uint64_t size = archive_.members()[member->second].size;
+        const std::uint64_t unit = t.dtype.empty() ? item : 1; // an untyped storage counts bytes
+        if (size / unit != t.storage.size || size % unit != 0)
+            throw FileError(path_, where + "its storage has " + std::to_string(size) + " bytes where the pickle says " +
+                                       std::to_string(t.storage.size * unit));
+        if (layout_of(t).end > size / item)
+            throw FileError(path_, where + "reaches beyond its storage of " + std::to_string(size) + " bytes");
+        return member->second;
+    }
+
     void add(const pickle::Tensor& t, const std::string& name) {
         const std::string where = "tensor '" + name + "': ";
         const DTypeInfo* type = dtype_of(t);
@@ -322,24 +250,79 @@ class PtFile : public TensorFile {
             skip(where + described_dtype(t));
             return;
         }
-        const auto member = index_.find(prefix_ + "data/" + t.storage.key);
-        if (member == index_.end())
-            throw FileError(path_, where + "its storage data/" + t.storage.key + " is not in the archive");
         TensorEntry entry{.name = name, .dtype = type->dtype, .shape = t.shape};
         finish_entry(entry, path_);
+        const std::size_t member = member_of(t, *type, where);
         const Layout layout = layout_of(t);
-        const auto item = static_cast<std::uint64_t>(type->bits / 8);
-        const std::uint64_t size = archive_.members()[member->second].size;
-        const std::uint64_t unit = t.dtype.empty() ? item : 1; // an untyped storage counts bytes
-        if (size / unit != t.storage.size || size % unit != 0)
-            throw FileError(path_, where + "its storage has " + std::to_string(size) + " bytes where the pickle says " +
-                                       std::to_string(t.storage.size * unit));
-        if (layout.end > size / item)
-            throw FileError(path_, where + "reaches beyond its storage of " + std::to_string(size) + " bytes");
-        const bool large = !layout.ascending && (layout.end - layout.begin) * item > max_held;
+        const bool large =
+            !layout.ascending && (layout.end - layout.begin) * static_cast<std::uint64_t>(type->bits / 8) > max_held;
         entry.storage_order = (layout.dense && !layout.c_order) || (large && !layout.dense);
         entry.repeats = layout.repeats;
-        views_.push_back({member->second, &t, large && !layout.dense});
+        views_.push_back({member, &t, type, large && !layout.dense, nullptr});
+        tensors_.push_back(std::move(entry));
+    }
+
+    /// An object that is not evaluated, unless it is a tensor of TransformerEngine.
+    void visit_object(const pickle::Opaque& object, const std::string& name, int depth) {
+        const auto unwrapped = transformer_engine::unwrap(object);
+        if (!unwrapped) return skip("'" + name + "': " + described(object.name));
+        for (const auto& [key, value] : unwrapped->values)
+            visit(*value, key.empty() ? name : name + "." + key, depth + 1);
+        for (const Quantized& q : unwrapped->tensors) add_quantized(q, name + q.suffix);
+        for (const std::string& problem : unwrapped->problems) skip("'" + name + "': " + problem);
+    }
+
+    /// The rows and columns of the matrix of codes.
+    static std::pair<std::uint64_t, std::uint64_t> matrix_of(const Quantized& q) {
+        const std::vector<std::uint64_t>& shape = q.codes->shape;
+        if (shape.empty()) return {1, 1};
+        const std::uint64_t first = q.first_is_row ? shape.front() : count_of(*q.codes, 0, shape.size() - 1);
+        const std::uint64_t rest = q.first_is_row ? count_of(*q.codes, 1, shape.size()) : shape.back();
+        return {first, q.format == DType::f4 ? 2 * rest : rest};
+    }
+
+    /// What is wrong with the tensors of codes and scales; empty if nothing is.
+    [[nodiscard]] std::string problem_of(const Quantized& q) const {
+        const auto is = [&](const pickle::Tensor& t, DType type, bool as_bytes) {
+            const DTypeInfo* stored = dtype_of(t);
+            return stored != nullptr && stored->bits >= 8 &&
+                   (stored->dtype == type || (as_bytes && stored->dtype == DType::u8));
+        };
+        const Layout layout = layout_of(*q.codes);
+        if (!is(*q.codes, q.format, true) || !layout.dense || !layout.c_order)
+            return "a quantized tensor whose codes are no bytes in C order";
+        const pickle::Tensor& scales = *q.scale_inv;
+        if (!is(scales, q.scale_type, q.scale_type != DType::f32) || count_of(scales) > max_scales ||
+            layout_of(scales).repeats > 1)
+            return "a quantized tensor whose scales are none of its class's";
+        const auto [rows, columns] = matrix_of(q);
+        const auto blocks = [](std::uint64_t extent, std::uint64_t block) {
+            return extent / block + (extent % block != 0);
+        };
+        std::uint64_t high = blocks(rows, q.blocks.rows), wide = blocks(columns, q.blocks.columns);
+        if (q.blocks.transposed) std::swap(high, wide);
+        const bool matrix = scales.shape.size() == 2 && scales.shape[0] >= high && scales.shape[1] >= wide;
+        if (!matrix && (count_of(scales) != 1 || high > 1 || wide > 1))
+            return "a quantized tensor without a scale for each of its blocks";
+        const std::uint64_t amax = q.amax == nullptr ? 1 : count_of(*q.amax);
+        if ((q.amax != nullptr && !is(*q.amax, DType::f32, false)) || amax == 0 || (amax != 1 && amax != rows))
+            return "a quantized tensor whose amax is neither one number nor one for each row";
+        return {};
+    }
+
+    void add_quantized(const Quantized& q, const std::string& name) {
+        const std::string where = "tensor '" + name + "': ";
+        TensorEntry entry{.name = name, .dtype = DType::f64, .shape = q.codes->shape, .codes = q.format};
+        if (q.format == DType::f4 && !entry.shape.empty()) entry.shape.back() *= 2;
+        if (q.transposed && !entry.shape.empty())
+            std::rotate(entry.shape.begin(), entry.shape.begin() + 1, entry.shape.end());
+        entry.storage_order = q.transposed;
+        finish_entry(entry, path_);
+        if (const std::string problem = problem_of(q); !problem.empty()) return skip(where + problem);
+        const DTypeInfo* type = dtype_of(*q.codes);
+        for (const pickle::Tensor* part : {q.scale_inv, q.amax})
+            if (part != nullptr) member_of(*part, *dtype_of(*part), where);
+        views_.push_back({member_of(*q.codes, *type, where), q.codes, type, false, &quantized_.emplace_back(q)});
         tensors_.push_back(std::move(entry));
     }
 
@@ -348,6 +331,7 @@ class PtFile : public TensorFile {
     std::map<std::string, std::size_t> index_;
     bool big_endian_ = false;
     std::vector<View> views_;
+    std::deque<Quantized> quantized_;
     pickle::Pickle pickle_;
     std::size_t visits_ = 0, names_ = 0, skipped_ = 0;
 };

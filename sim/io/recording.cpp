@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/io/dump_path.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
@@ -104,6 +105,11 @@ class Finder {
             result_.warnings.push_back(files.first.string() + ": " + std::to_string(count) +
                                        (count == 1 ? " tensor is" : " tensors are") + " the same as in " +
                                        files.second.string() + "; counted once");
+        if (dumped_twice_ > 0 && !find_.by_name)
+            result_.warnings.push_back(
+                first_twice_.string() + ": the tensor stands there twice, before and after quantization" +
+                (dumped_twice_ == 1 ? "" : ", as in " + std::to_string(dumped_twice_ - 1) + " more files") +
+                ": --tensor high_precision or --tensor quantized selects one of them");
     }
 
     void add_file(const fs::path& path) {
@@ -162,7 +168,24 @@ class Finder {
         else if (is_there(part)) result_.errors.push_back(part.string() + ": is no folder");
     }
 
-    [[nodiscard]] std::vector<RecordedTensor> describe(const TensorFile& file, bool in_state) const {
+    /// Of a file of TransformerEngine's DumpTensors, whose tensors all have the same names, the path says the rest.
+    void describe_dump(const DumpPath& dump, std::vector<RecordedTensor>& tensors) {
+        const auto begins = [](std::string_view prefix) {
+            return [prefix](const RecordedTensor& t) { return t.entry.name.starts_with(prefix); };
+        };
+        const bool high = std::ranges::any_of(tensors, begins("high_precision"));
+        const bool quantized = std::ranges::any_of(tensors, begins("quantized"));
+        if (!high && !quantized) return;
+        for (RecordedTensor& t : tensors) {
+            t.entry.name = dump.rank + "." + dump.stem + "." + t.entry.name;
+            t.layer = dump.rank + "." + dump.layer;
+            t.step = dump.step;
+            t.kind = dump.kind;
+        }
+        if (high && quantized && dumped_twice_++ == 0) first_twice_ = tensors.front().file;
+    }
+
+    std::vector<RecordedTensor> describe(const TensorFile& file, bool in_state) {
         const auto& metadata = file.metadata();
         std::optional<std::int64_t> step = step_in_name(file.path());
         if (const auto it = metadata.find("step"); it != metadata.end())
@@ -187,6 +210,7 @@ class Finder {
                                .kind = kind,
                                .recorded_scale = is_gradient(kind) ? scale : 1});
         }
+        if (const auto dump = dump_path(file.path())) describe_dump(*dump, tensors);
         return tensors;
     }
 
@@ -231,6 +255,8 @@ class Finder {
         bool states_scale;
     };
     std::multimap<Key, Seen> seen_;
+    std::size_t dumped_twice_ = 0; ///< files of DumpTensors with a tensor before and after quantization
+    fs::path first_twice_;
     std::map<std::pair<fs::path, fs::path>, std::size_t>
         repeated_; ///< (file, the one listed in its place) -> number of tensors
 };

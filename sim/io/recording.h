@@ -96,6 +96,7 @@ struct FindOptions {
     bool state = false; ///< also the weights and the optimizer's state in state/ of run folders
     bool logs = false;  ///< also the histograms.jsonl of run folders; a folder without tensors is then no error
     TensorKind unstated = TensorKind::weight_gradient; ///< kind of tensors that neither file nor name tells
+    bool by_name = false; ///< tensors are then selected by name: no warning of those in a file in two forms
 };
 
 /// Expands paths to tensors; folders recursively. Files are read in the order of their paths, however they are given,
@@ -106,7 +107,8 @@ struct FindOptions {
 /// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .compensation,
 /// .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in .out.grad are of
 /// activation gradients, others in .grad of weight gradients, and all others of the kind `unstated`. Scale of
-/// gradients: metadata "loss_scale", else 1; of other kinds: 1.
+/// gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors, the path
+/// says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one; under two different stated scales both are listed. Files that cannot be read become errors; the rest is
 /// still listed.

@@ -43,6 +43,12 @@ struct TensorEntry {
     /// How often each element occurs in the tensor: more than once in a view made by torch's expand. distinct() reads
     /// each element once.
     std::uint64_t repeats = 1;
+    /// The type of the codes that stand in the file where an element is a code times a scale. The elements are these
+    /// products, in FP64, which holds them exactly (NVFP4's as TransformerEngine computes them).
+    std::optional<DType> codes{};
+
+    /// The type that the values had when they were written.
+    [[nodiscard]] const DTypeInfo& stored() const { return info(codes.value_or(dtype)); }
 };
 
 /// What the caller knows about a file that the file itself does not say.

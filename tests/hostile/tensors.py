@@ -204,9 +204,30 @@ def build_npz(rng, box):
 
 
 # --- pt ---
+def wrapped(rng, plain):
+    """A tensor of TransformerEngine's that is given what does not fit, beside one that is read."""
+    pickle = Pickle()
+    codes = lambda: pickle.tensor("0", "ByteStorage", 256, rng.choice([0, 0, 255, 2**40]),
+                                  rng.choice([[8, 32], [8, 32], [256], [0], [2**40, 2**40], [1] * 64]),
+                                  rng.choice([[32, 1], [32, 1], [1], [0], [0, 0], [1] * 64]))
+    numbers = lambda: pickle.tensor(*rng.choice([plain, ("0", "FloatStorage", 64, 0, [1], [1]),
+                                                 ("0", "FloatStorage", 64, 0, [2**30, 4], [0, 0])]))
+    member = lambda: pickle.name("transformer_engine.pytorch.constants", "DType").number(
+        rng.choice([7, 7, 8, 10, 6, -1, 2**40])).code.extend(b"\x85R")
+    nothing = lambda: pickle.code.extend(rng.choice([b"N", b"\x88", b"\x89", b")", b"}"]))
+    kinds = ["float8", "mxfp8", "float8_blockwise", "nvfp4", "hybrid_quantized", "identity"]
+    pickle.code += b"}("
+    pickle.text("q").name("transformer_engine.x", f"_make_{rng.choice(kinds)}_tensor_in_reduce_ex").code += b"("
+    for _ in range(rng.choice([0, 3, 6, 9, 14])):
+        rng.choice([codes, codes, numbers, member, nothing])()
+    pickle.code += b"tR"
+    pickle.text("w").tensor(*plain).code += b"u"
+    return pickle.end()
+
+
 def build_pt(rng, box):
     data = floats(rng, 64)
-    kind = rng.randrange(12)
+    kind = rng.randrange(13)
     plain = ("0", "FloatStorage", 64, 0, [8, 8], [8, 1])
     some = lambda: rng.choice([0, 1, 2, 8, 63, 64, 65, -1, *INTERESTING])
     if kind == 0:
@@ -247,6 +268,8 @@ def build_pt(rng, box):
         return pt(state_dict([(f"t{i}", plain) for i in range(rng.choice([1000, 12000]))]), {"0": data}), False
     if kind == 10:
         return pt(damage(rng, rng.choice(box.seeds.pickles), box.seeds.pickles), {"0": data, "1": data}), False
+    if kind == 11:
+        return pt(wrapped(rng, plain), {"0": data}), False
     return rng.choice([b"\x80\x02}q\0.", b"PK\5\6" + bytes(18), state_dict([("a", plain)]), rng.randbytes(500)]), True
 
 

@@ -1,7 +1,8 @@
 // Reads the pickles that torch.save writes as data: nothing is imported, called or constructed.
 //
 // It interprets the opcodes that build containers, numbers and strings, and knows the names of the few functions that
-// make tensors. Any other call that a pickle would have Python make becomes an Opaque value with the function's name.
+// make tensors. Any other call that a pickle would have Python make becomes an Opaque value with the function's name
+// and arguments.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,12 @@ struct Global {
 };
 /// The name of an Opaque that represents a tensor with pending negation or conjugation.
 inline constexpr std::string_view pending = "a tensor with pending operations";
-/// The result of something that this reader does not evaluate, such as an object of an unknown class.
+/// The result of something that this reader does not evaluate, such as an object of an unknown class: the function or
+/// class that Python would call, the sequence of arguments, and the state that it would then set; null where there is
+/// none.
 struct Opaque {
     std::string name;
+    Ref args = nullptr, state = nullptr;
 };
 struct Sequence { ///< tuple or list
     std::vector<Ref> items;
