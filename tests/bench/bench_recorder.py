@@ -42,7 +42,7 @@ def measure(batch, rounds, **options):
             with ampscope.torch.record(folder, model, optimizer, every=EVERY, **options):
                 recorded.append(sum(step(model, optimizer, t) for t in tokens))
             lines = pathlib.Path(folder, "metrics.jsonl").read_text().splitlines()
-            assert len(lines) == EVERY and (options.get("histograms_only") or pathlib.Path(
+            assert len(lines) == EVERY and (options.get("store") == "histograms" or pathlib.Path(
                 folder, "gradients/step_000000.safetensors").exists())
     return without, recorded
 
@@ -55,11 +55,13 @@ def main():
                                                                "without")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
-    for options in ({"activations": True}, {"activations": True, "histograms_only": True}, {}):
+    everything = {"activations": True, "what": "both", "weights": True}
+    for options in ({"activations": True}, {"activations": True, "store": "histograms"}, {}, everything,
+                    {**everything, "store": "histograms"}):
         without, recorded = measure(arguments.batch, arguments.rounds, **options)
         share = statistics.median(b / a for a, b in zip(without, recorded)) - 1
         print(f"{1e3 * statistics.median(without) / EVERY:6.2f} ms a step, every={EVERY} "
-              f"{', '.join(options) or 'weights alone'}: {100 * share:+.1f} %")
+              f"{', '.join(f'{k}={v}' for k, v in options.items()) or 'weight gradients alone'}: {100 * share:+.1f} %")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_a_recorded_run_becomes_a_report(tmp_path):
     script = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert "Warning" not in script.stderr
     for command in ("amp-report run --html report.html", "amp-loss-scale run --sweep", "amp-histogram run",
-                    "amp-adam run"):
+                    "amp-histogram run --kind activation", "amp-adam run"):
         assert f"`{command}`" in README.read_text()
         subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
     assert "amp-fp16" in (tmp_path / "report.html").read_text()

@@ -65,7 +65,7 @@ def test_ranks_and_what_merges_them_share_a_folder(Folder, tmp_path):
         rank.write("run.json", {"ranks": {"rank": number, "of": 2, "weights": "own"}})
         rank.append_metrics({"step": 0, "loss": float(number), "scale": 1.0, "found_inf": False, "skipped": False,
                              "grad_norm": 3.0 + number, "lr": 0.1, "amax": {}})
-        rank.append_histogram(_ampscope.Histogram(), step=0, tensor="w.grad", kind="weight", loss_scale=1.0,
+        rank.append_histogram(_ampscope.Histogram(), step=0, tensor="w.grad", kind="weight_gradient", loss_scale=1.0,
                               format="fp32")
     for rank in ranks:
         rank.write("result.json", {"warnings": [], "stopped": ""})

@@ -67,7 +67,7 @@ def test_hugging_face(tmp_path):
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=4, gradient_accumulation_steps=2,
         max_grad_norm=0.1, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1)
-    callback = Recorder(tmp_path / "run", every=2, histograms_only=True)
+    callback = Recorder(tmp_path / "run", every=2, store="histograms")
     trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback])
     trainer.train()
     lines = metrics(tmp_path / "run")

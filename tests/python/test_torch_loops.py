@@ -129,7 +129,7 @@ def test_gradients_of_other_types(tmp_path, dtype, name):
         x = gradients[line["tensor"].removesuffix(".grad")]
         assert line["format"] == name and line["zero"] == int((x == 0).sum()) and line["count"] == x.numel()
     largest = max(float(g.abs().max()) for g in gradients.values())
-    assert lines(tmp_path / "metrics.jsonl")[0]["amax"]["weight"] == largest
+    assert lines(tmp_path / "metrics.jsonl")[0]["amax"]["weight_gradient"] == largest
 
 
 def test_a_closure_runs_backward_within_the_step(tmp_path):

@@ -123,7 +123,7 @@ def test_backward_passes_of_others_do_not_count(tmp_path):
     line = histograms(tmp_path / "run")[0, "model.out.grad"]
     assert line["loss_scale"] == 16.0 and line["histogram"] == ampscope.histogram(out.grad.float().numpy())
     amax = lines(tmp_path / "run/metrics.jsonl")[0]["amax"]
-    assert amax["activation"] == float(out.grad.abs().max()) / 16
+    assert amax["activation_gradient"] == float(out.grad.abs().max()) / 16
 
 
 def test_a_backward_that_fails_does_not_count(tmp_path):

@@ -84,9 +84,9 @@ def test_parameters_of_other_kinds(tmp_path):
             optimizer.step()
     assert [m["grad_norm"] for m in lines(tmp_path / "run/metrics.jsonl")] == pytest.approx(wanted, rel=1e-12)
     log = histograms(tmp_path / "run")
-    assert (0, "late.weight.grad") not in log and log[1, "late.weight.grad"]["kind"] == "weight"
-    assert log[2, "head.out.grad"]["kind"] == "weight" and log[2, "head.out.grad"]["histogram"].count == 12
-    assert log[2, "head.output.out.grad"]["kind"] == "activation"
+    assert (0, "late.weight.grad") not in log and log[1, "late.weight.grad"]["kind"] == "weight_gradient"
+    assert log[2, "head.out.grad"]["kind"] == "weight_gradient" and log[2, "head.out.grad"]["histogram"].count == 12
+    assert log[2, "head.output.out.grad"]["kind"] == "activation_gradient"
     assert log[2, "head.output.out.grad"]["histogram"].count == 16 * 3 and log[2, "phase.grad"]["histogram"].count == 8
     assert not any(name == "position.out.grad" for _, name in log)
     assert not model.position.table._backward_hooks and recorder.next_step == 3

@@ -21,7 +21,8 @@ rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method="file://{store}", rank=rank, world_size=2)
 model, optimizer = prepared()
 ddp = torch.nn.parallel.DistributedDataParallel(model)
-with ampscope.torch.record({run!r}, ddp, optimizer, every=2, activations=True, histograms_only=True):
+with ampscope.torch.record({run!r}, ddp, optimizer, every=2, activations=True, what="both", weights=True,
+                           store="histograms"):
     for x, y in batches(5, seed=rank):
         optimizer.zero_grad()
         F.cross_entropy(ddp(x), y).backward()
@@ -38,7 +39,7 @@ def ranks(tmp_path_factory):
     script = folder / "train.py"
     script.write_text(WORKER.format(tests=os.path.dirname(__file__), store=folder / "store", run=str(run)))
     workers = [subprocess.Popen([sys.executable, script, str(rank)]) for rank in range(2)]
-    assert [w.wait(timeout=120) for w in workers] == [0, 0]
+    assert [w.wait(timeout=300) for w in workers] == [0, 0]
     return run
 
 
@@ -46,9 +47,11 @@ def test_merged_is_the_sum(ranks):
     ampscope.torch.merge_ranks(ranks)
     parts, merged = [histograms(ranks / f"rank_{r}") for r in range(2)], histograms(ranks)
     assert set(merged) == set(parts[0]) and {step for step, _ in merged} == {0, 2, 4}
+    assert {line["kind"] for line in merged.values()} == {"weight", "weight_gradient", "activation",
+                                                          "activation_gradient"}
     for key, line in merged.items():
         a, b = (part[key]["histogram"] for part in parts)
-        if line["kind"] == "weight":
+        if line["kind"] in ("weight", "weight_gradient"):
             assert line["histogram"] == a == b
         else:
             assert a != b and line["histogram"] == a + b
@@ -57,7 +60,8 @@ def test_merged_is_the_sum(ranks):
     for m, a, b in zip(*metrics, strict=True):
         assert m["loss"] == (a["loss"] + b["loss"]) / 2 and m["grad_norm"] == a["grad_norm"] == b["grad_norm"]
         if m["step"] % 2 == 0:
-            assert m["amax"]["activation"] == max(a["amax"]["activation"], b["amax"]["activation"])
+            assert m["amax"]["activation_gradient"] == max(a["amax"]["activation_gradient"],
+                                                           b["amax"]["activation_gradient"])
     report = subprocess.run(["amp-report", ranks], check=True, capture_output=True, text=True).stdout
     assert "MLP; 1 recorded run" in report
     with pytest.raises(FileExistsError):
@@ -65,13 +69,13 @@ def test_merged_is_the_sum(ranks):
 
 
 def copied(ranks, folder, weights, change=lambda rank, name, line: line):
-    """The ranks' recordings, with another run.json, and each line as change() gives it; None drops it."""
+    """The ranks' recordings, with run.json and each line as change() gives them; None drops it."""
     for rank in range(2):
         source, target = ranks / f"rank_{rank}", folder / f"rank_{rank}"
         target.mkdir(parents=True)
         run = json.loads((source / "run.json").read_text())
         run["ranks"]["weights"] = weights
-        (target / "run.json").write_text(json.dumps(run))
+        (target / "run.json").write_text(json.dumps(change(rank, "run.json", run)))
         for name in ("metrics.jsonl", "histograms.jsonl"):
             lines = (change(rank, name, json.loads(line)) for line in (source / name).read_text().splitlines())
             (target / name).write_text("".join(json.dumps(line) + "\n" for line in lines if line))
@@ -94,7 +98,7 @@ def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
 
 def test_a_rank_that_ended_earlier(ranks, tmp_path):
     def ends(rank, name, line):
-        return None if rank == 1 and line["step"] > 3 else line
+        return None if rank == 1 and line.get("step", 0) > 3 else line
 
     weights, merged = copied(ranks, tmp_path / "run", "own", ends)
     assert weights == "all-reduced" and {step for step, _ in merged} == {0, 2}
@@ -118,7 +122,8 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     log = tmp_path / "rank_1/histograms.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     changed = next(line for line in lines if line["tensor"] == "up.weight.grad")
-    for field, said in (("zero", "histograms.jsonl: line 3 cannot be read"),  # it is not what its count says
+    line = lines.index(changed) + 1
+    for field, said in (("zero", f"histograms.jsonl: line {line} cannot be read"),  # it is not what its count says
                         ("count", "step 0, up.weight.grad: ranks differ after all-reduce")):
         changed[field] += 1
         log.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -130,12 +135,36 @@ def test_what_cannot_be_merged(ranks, tmp_path):
 def test_steps_in_which_ranks_differ():
     from ampscope.torch._ranks import _merged_step
     a = {"step": 3, "loss": 1.0, "scale": 8.0, "found_inf": False, "skipped": False, "grad_norm": 3.0, "lr": 0.1,
-         "amax": {"weight": 2.0}}
-    b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": {"weight": 5.0, "activation": 1.0}}
+         "amax": {"weight_gradient": 2.0}}
+    largest = {"weight_gradient": 5.0, "activation_gradient": 1.0}
+    b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": largest}
     merged = _merged_step([a, b], replicated=False)
     assert (merged["loss"], merged["found_inf"], merged["skipped"], merged["grad_norm"]) == (2.0, True, False, 5.0)
-    assert merged["amax"] == {"weight": 5.0, "activation": 1.0} and _merged_step([a, b], True)["grad_norm"] == 3.0
+    assert merged["amax"] == largest and _merged_step([a, b], True)["grad_norm"] == 3.0
     broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], False)
     assert (broken["loss"], broken["loss_class"], broken["grad_norm"]) == (None, "nan", None)
     with pytest.raises(ValueError, match="step 3: ranks differ in their loss scale"):
         _merged_step([a, {**b, "scale": 4.0}], True)
+
+
+def test_ranks_of_schema_version_1(ranks, tmp_path):
+    """Where kinds are called weight and activation, but are gradients."""
+    old = {"weight_gradient": "weight", "activation_gradient": "activation"}
+
+    def change(rank, name, line):
+        if name == "run.json":
+            return {**line, "schema_version": 1}
+        if name == "metrics.jsonl":
+            return {**line, "amax": {old[kind]: x for kind, x in line["amax"].items()}}
+        kind = old.get(line.pop("kind"))
+        del line["schema_version"]
+        return {**line, "kind": kind} if kind else None
+
+    _, merged = copied(ranks, tmp_path, "all-reduced", change)
+    parts = [histograms(ranks / f"rank_{r}") for r in range(2)]
+    assert {line["kind"] for line in merged.values()} == set(old)
+    for key, line in merged.items():
+        a, b = (part[key] for part in parts)
+        assert line["kind"] == a["kind"] and line["histogram"] in (a["histogram"], a["histogram"] + b["histogram"])
+    run = ampscope.Run(tmp_path)
+    assert run.configuration["schema_version"] == 2 and set(run.metrics[0]["amax"]) == set(old)

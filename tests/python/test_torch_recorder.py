@@ -30,7 +30,7 @@ def test_gradients_are_those_that_backward_left(tmp_path, clip):
         unscaled = torch.cat([g.double().ravel() / scale for g in gradients.values()])
         assert m["scale"] == scale and not m["found_inf"] and not m["skipped"] and m["lr"] == 0.01
         assert m["grad_norm"] == pytest.approx(float(unscaled.norm()), rel=1e-12)
-        assert m["amax"]["weight"] == float(unscaled.abs().max())
+        assert m["amax"]["weight_gradient"] == float(unscaled.abs().max())
     for step in (0, 2, 4):
         metadata, recorded = tensors(tmp_path / f"gradients/step_{step:06}.safetensors")
         assert (metadata["step"], float(metadata["loss_scale"])) == (str(step), 1024.0)
@@ -100,12 +100,15 @@ def test_histograms_alone_are_exact(tmp_path):
         model, optimizer = prepared()
         scaler = torch.amp.GradScaler("cpu")
         with ampscope.torch.record(tmp_path / str(only), model, optimizer, scaler=scaler, every=2, activations=True,
-                                   histograms_only=only):
+                                   store="histograms" if only else "tensors"):
             amp_loop(model, optimizer, scaler, batches(3))
     assert (tmp_path / "True/histograms.jsonl").read_bytes() == (tmp_path / "False/histograms.jsonl").read_bytes()
     assert not list((tmp_path / "True/gradients").iterdir())
-    refused = subprocess.run(["amp-histogram", tmp_path / "True"], capture_output=True, text=True)
-    assert refused.returncode == 1 and "histograms.jsonl is for amp-report and amp-loss-scale" in refused.stderr
+    counts = []
+    for name in ("True", "False"):
+        said = subprocess.run(["amp-histogram", tmp_path / name, "--json", "-"], check=True, capture_output=True)
+        counts.append({(t["name"], t["step"]): t["formats"] for t in json.loads(said.stdout)["tensors"]})
+    assert counts[0] == counts[1] and len(counts[0]) == 12
     log, warnings = ampscope._ampscope.read_histogram_log(str(tmp_path / "True/histograms.jsonl"))
     assert not warnings and {line["step"] for line in log} == {0, 2}
     recorded = {step: tensors(tmp_path / f"False/gradients/step_{step:06}.safetensors")[1] for step in (0, 2)}
@@ -113,7 +116,7 @@ def test_histograms_alone_are_exact(tmp_path):
         x = recorded[line["step"]][line["tensor"]]
         assert line["histogram"] == ampscope.histogram(x) and line["loss_scale"] == 65536
         assert line["format"] == ("fp16" if x.dtype == np.float16 else "fp32")
-    assert {line["tensor"] for line in log if line["kind"] == "activation"} == {"up.out.grad", "down.out.grad"}
+    assert {line["tensor"] for line in log if line["kind"] == "activation_gradient"} == {"up.out.grad", "down.out.grad"}
 
 
 def test_state_before_the_step(tmp_path):
@@ -124,7 +127,9 @@ def test_state_before_the_step(tmp_path):
                   for n, p in model.named_parameters()}
         plain_loop(model, optimizer, batches(1))
     metadata, state = tensors(tmp_path / "state/step_000002.safetensors")
-    assert metadata == {"step": "2"} and len(state) == 3 * len(before)
+    kinds = {name: "state" if name.endswith((".m", ".v")) else "weight" for name in state}
+    assert metadata == {"schema_version": "2", "step": "2", "kinds": json.dumps(kinds)}
+    assert len(state) == 3 * len(before)
     for name, values in before.items():
         for suffix, value in zip(("", ".m", ".v"), values):
             assert np.array_equal(state[name + suffix], value.numpy())
@@ -143,8 +148,8 @@ def test_gradients_of_activations(tmp_path):
         plain_loop(model, optimizer, [(x, y)])
     metadata, recorded = tensors(tmp_path / "gradients/step_000000.safetensors")
     assert np.array_equal(recorded["up.out.grad"], out.grad.numpy())
-    assert json.loads(metadata["kinds"])["up.out.grad"] == "activation" and "down.out.grad" not in recorded
-    assert lines(tmp_path / "metrics.jsonl")[0]["amax"]["activation"] == float(out.grad.abs().max())
+    assert json.loads(metadata["kinds"])["up.out.grad"] == "activation_gradient" and "down.out.grad" not in recorded
+    assert lines(tmp_path / "metrics.jsonl")[0]["amax"]["activation_gradient"] == float(out.grad.abs().max())
     assert not model.up._forward_hooks
     with pytest.raises(ValueError, match="names none"):
         ampscope.torch.record(tmp_path / "b", model, optimizer, activations=["nothing"])
@@ -155,7 +160,7 @@ def test_every_tool_reads_the_folder(tmp_path):
         model, optimizer = prepared()
         scaler = torch.amp.GradScaler("cpu", enabled=dtype is not None)
         with ampscope.torch.record(tmp_path / name, model, optimizer, scaler=scaler, every=5, activations=True,
-                                   histograms_only=True):
+                                   store="histograms"):
             (amp_loop if dtype else lambda m, o, s, d: plain_loop(m, o, d))(model, optimizer, scaler, batches(20))
     command = ["amp-report", tmp_path, "--markdown", "-"]
     report = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -18,9 +18,9 @@ _LAYOUT = _ampscope.run_layout
 
 class Run:
     """A run folder, of amp-train or of ampscope.torch.record: .configuration (run.json), .metrics (a dict a step),
-    .histograms (a dict a recorded tensor and step, whose "histogram" is a Histogram of the gradient without its loss
-    scale), .result (None where the run has not ended), .gradients (paths of files, for read_tensors). Raises
-    OSError."""
+    .histograms (a dict a recorded tensor and step: its "kind", as "activation" or "weight_gradient", also where an
+    earlier version named it otherwise, and its "histogram", a Histogram without the loss scale that gradients contain),
+    .result (None where the run has not ended), .gradients (paths of files, for read_tensors). Raises OSError."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
@@ -51,8 +51,9 @@ class Run:
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, by name, and its metadata: (dict of arrays, dict of
-    str). Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. A pickle
-    is never executed. Raises OSError, which names the file and the place in it."""
+    str). Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. Tensors
+    that TransformerEngine quantized are what their codes and scales stand for, in FP64. A pickle is never executed.
+    Raises OSError, which names the file and the place in it."""
     metadata, tensors = _ampscope.read_tensors(str(path))
     arrays = {}
     for name, dtype, numpy, shape, data in tensors:

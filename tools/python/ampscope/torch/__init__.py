@@ -22,21 +22,29 @@ def __getattr__(name):
 __all__ = ["PrecisionWarning", "Recorder", "merge_ranks", "record"]
 
 
-def record(path, model, optimizer, *, scaler=None, every=100, activations=False, histograms_only=False, state=False,
-           name=None, step=0, warn=True):
+def record(path, model, optimizer, *, scaler=None, every=100, activations=False, what="gradients", weights=False,
+           store="tensors", state=False, name=None, step=0, warn=True, histograms_only=None):
     """Begins to record training into the folder `path`; gives a Recorder.
 
     Of every step: loss, loss scale in force, found_inf, skipped, norm of the gradients before clipping, learning rate,
-    largest magnitude. Of every `every`-th step, from the first on: the gradients of weights, and of module outputs
-    where `activations` is True (modules without children) or a list of patterns of module names; as tensors and as
-    exact histograms, or with histograms_only as these alone: kilobytes, from which every count of amp-histogram follows
-    for every format and scale. Gradients are recorded as backward left them, with the loss scale that they contain
-    beside them: tools divide by it. Training itself is the same to the bit.
+    largest magnitude of the gradients. Of every `every`-th step, from the first on, tensors, each with its kind:
+    gradients of weights (weight_gradient) and what the options add. Gradients are recorded as backward left them, with
+    the loss scale that they contain beside them: tools divide by it. Everything is recorded in the type in which it
+    exists: outputs under autocast in half precision. Training itself is the same to the bit.
 
     model       torch.nn.Module, also compiled or in DistributedDataParallel (a folder per rank; see merge_ranks)
     optimizer   what is stepped; of several, each gets a recorder and a folder of its own
     scaler      torch.amp.GradScaler; only described here: one that is not given is noticed
-    state       True: weights and Adam's m and v before each recorded step too, from which amp-adam answers exactly
+    activations True: of modules without children; or a pattern of module names ("blocks.*.mlp"), or a list of them
+    what        of these modules: "gradients" of their outputs (activation_gradient), the "outputs" themselves
+                (activation), or "both". An output counts once for each call of its module through which a gradient
+                flows: not under no_grad, not in evaluation, and once where a checkpoint computes it twice. It is taken
+                when the module returns it, before anything changes it in place
+    weights     True: weights too (weight), before the step
+    store       "tensors": with their exact histograms; "histograms": these alone: kilobytes, from which every count of
+                amp-histogram follows, for every format and scale
+    state       True: weights and Adam's m and v (state) before each recorded step too, always as tensors, from which
+                amp-adam answers exactly
     name        of the precision in reports; as it is found otherwise: fp32, amp-fp16, pure-bf16 ...
     step        number of the first step: goes on with a folder, of which that step and later ones are dropped
     warn        PrecisionWarning, with the line of the script, for what is wrong with the loop (clipping before
@@ -45,5 +53,8 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
     A fault while training, as a full disk, ends the recording with a RuntimeWarning, and not the training.
 
     Raises FileExistsError for a folder that holds a run, or files with a run's names that are none's; OSError where it
-    cannot be written, or another program or recorder writes to it; TypeError for a scaler that is none of torch's."""
-    return Recorder(path, model, optimizer, scaler, every, activations, histograms_only, state, name, step, warn)
+    cannot be written, or another program or recorder writes to it; TypeError for a scaler that is none of torch's;
+    ValueError for an option that means nothing."""
+    if histograms_only is not None:
+        raise TypeError('histograms_only: write store="histograms"')
+    return Recorder(path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step, warn)

@@ -1,7 +1,8 @@
-"""Gradients of module outputs, seen by hooks that are there only in steps that are recorded."""
+"""Outputs of modules, seen by hooks that are there only in steps that are recorded."""
+import collections.abc
 import contextlib
+import dataclasses
 import fnmatch
-import functools
 
 import torch
 
@@ -9,8 +10,10 @@ import torch
 def _tensors_of(output):
     if isinstance(output, torch.Tensor):
         return [output]
-    if isinstance(output, dict):
+    if isinstance(output, collections.abc.Mapping):
         output = tuple(output.values())
+    elif dataclasses.is_dataclass(output):
+        output = tuple(getattr(output, field.name) for field in dataclasses.fields(output))
     return [t for part in output for t in _tensors_of(part)] if isinstance(output, (list, tuple)) else []
 
 
@@ -20,7 +23,7 @@ def _has_gradient(tensor):
 
 
 class _Hook:
-    """Of one module: calls seen(name, gradient) for each of its outputs."""
+    """Of one module: calls seen(name, tensor) for each of its outputs that will have a gradient."""
 
     def __init__(self, name, seen):
         self._name, self._seen = name, seen
@@ -30,8 +33,7 @@ class _Hook:
             return
         for i, tensor in enumerate(_tensors_of(output)):
             if _has_gradient(tensor):
-                name = f"{self._name}.{i}.out.grad" if i else f"{self._name}.out.grad"
-                tensor.register_hook(functools.partial(self._seen, name))
+                self._seen(f"{self._name}.{i}" if i else self._name, tensor)
 
     def __reduce__(self):
         """With a module that is copied or saved goes what does nothing, and is to be had everywhere."""
@@ -39,8 +41,8 @@ class _Hook:
 
 
 class Activations:
-    """Calls seen(name, gradient) for each output of each module that `wanted` selects: True for the modules without
-    children, or patterns of module names ("blocks.*.mlp")."""
+    """Calls seen(name, tensor) in forward passes, for each output of each module that `wanted` selects: True for the
+    modules without children, or patterns of module names ("blocks.*.mlp")."""
 
     def __init__(self, model, wanted, seen):
         patterns = [wanted] if isinstance(wanted, str) else wanted

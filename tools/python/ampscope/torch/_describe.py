@@ -5,6 +5,17 @@ from .._arrays import format_of_dtype
 from .._conversions import quantize
 
 
+def check_options(every, activations, what, store):
+    if every < 1:
+        raise ValueError(f"every: expected at least 1, got {every}")
+    for option, value, known in (("what", what, ("gradients", "outputs", "both")),
+                                 ("store", store, ("tensors", "histograms"))):
+        if value not in known:
+            raise ValueError(f"{option}: expected {' or '.join(known)}, got {value!r}")
+    if what != "gradients" and not activations:
+        raise ValueError(f"what: {what} of no module; activations= says of which")
+
+
 def inner_model(model):
     """Without the wrappers of torch.compile and of data parallelism, which only add to names."""
     while True:

@@ -8,6 +8,8 @@ from .. import __version__, _ampscope
 
 LAYOUT = _ampscope.run_layout
 SCHEMA = {"schema_version": LAYOUT.schema_version, "tool": "ampscope.torch", "version": __version__}
+WEIGHT, WEIGHT_GRADIENT, ACTIVATION, ACTIVATION_GRADIENT, STATE = LAYOUT.kinds
+GRADIENTS = (WEIGHT_GRADIENT, ACTIVATION_GRADIENT)  # only they contain a loss scale
 _LOGS = (LAYOUT.metrics, LAYOUT.histograms)
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -106,17 +108,19 @@ class Folder:
         self._lines[name].write(line.encode() + b"\n")
 
     def write_gradients(self, step, tensors, kinds, loss_scale):
-        """tensors: name -> (dtype by its name in torch, shape, bytes as an array)."""
+        """tensors: name -> (dtype by its name in torch, shape, bytes as an array); kinds: name -> kind; loss_scale: of
+        those that are gradients."""
         self._write(LAYOUT.gradients, step, tensors, {"loss_scale": repr(loss_scale), "kinds": json.dumps(kinds)})
 
-    def write_state(self, step, tensors):
+    def write_state(self, step, tensors, kinds):
         """Weights by their names, Adam's state as NAME.m and NAME.v; as write_gradients()."""
         (self.path / LAYOUT.state).mkdir(exist_ok=True)
-        self._write(LAYOUT.state, step, tensors, {})
+        self._write(LAYOUT.state, step, tensors, {"kinds": json.dumps(kinds)})
 
     def _write(self, folder, step, tensors, metadata):
+        stated = {"schema_version": str(LAYOUT.schema_version), "step": str(step), **metadata}
         _ampscope.write_tensors(str(self.path / folder / _ampscope.step_file(step)),
-                                [(name, *tensor) for name, tensor in tensors.items()], {"step": str(step), **metadata})
+                                [(name, *tensor) for name, tensor in tensors.items()], stated)
 
     def close(self):
         for lines in self._lines.values():

@@ -2,7 +2,7 @@
 import math
 import time
 
-from ._folder import finite
+from ._folder import WEIGHT_GRADIENT, finite
 
 _SECONDS = 1  # that the file may be behind: writing each step costs more than all else
 
@@ -35,7 +35,7 @@ class Metrics:
             if line["found_inf"] is None:
                 line["found_inf"] = not math.isfinite(largest)
             if math.isfinite(largest):
-                line["amax"]["weight"] = largest / line["scale"]
+                line["amax"][WEIGHT_GRADIENT] = largest / line["scale"]
             self._folder.append_metrics(line)
         self._pending.clear()
         self._written = time.monotonic()

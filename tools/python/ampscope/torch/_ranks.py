@@ -4,15 +4,17 @@ import math
 import pathlib
 
 from .. import _ampscope
-from ._folder import LAYOUT, Folder
+from ._folder import ACTIVATION, ACTIVATION_GRADIENT, GRADIENTS, LAYOUT, SCHEMA, WEIGHT, WEIGHT_GRADIENT, Folder
+
+_VERSION_1 = {WEIGHT: WEIGHT_GRADIENT, ACTIVATION: ACTIVATION_GRADIENT}  # what gradients were called
 
 
 def merge_ranks(path):
-    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations' gradients are
-    added up; weights' gradients, which data parallelism has made the same on every rank, are counted once, or added up
-    where ranks hold parts. Losses are averaged. Gradients as tensors stay in the folders of the ranks. Steps that a
-    rank lacks are left out; a tensor that it lacks counts for nothing there. Raises FileNotFoundError without ranks,
-    ValueError where ranks contradict each other."""
+    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations and of their
+    gradients, which differ by rank, are added up; weights and their gradients, which data parallelism has made the same
+    on every rank, are counted once, or added up where ranks hold parts. Losses are averaged. Tensors stay in the
+    folders of the ranks. Steps that a rank lacks are left out; a tensor that it lacks counts for nothing there. Raises
+    FileNotFoundError without ranks, ValueError where ranks contradict each other."""
     path = pathlib.Path(path)
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:
@@ -32,7 +34,7 @@ def merge_ranks(path):
     results = [_ampscope.read_json(str(f / LAYOUT.result)) for f in folders if (f / LAYOUT.result).exists()]
     ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
     with contextlib.closing(Folder(path, 0)) as merged:  # only now: ranks that contradict each other leave nothing
-        merged.write(LAYOUT.configuration, {**runs[0], "ranks": ranks})
+        merged.write(LAYOUT.configuration, {**runs[0], **SCHEMA, "ranks": ranks})
         for line in steps:
             merged.append_metrics(line)
         for line in tensors:
@@ -40,14 +42,14 @@ def merge_ranks(path):
         if len(results) == expected:
             warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
             stopped = next((r["stopped"] for r in results if r["stopped"]), "")
-            merged.write(LAYOUT.result, {**results[0], "stopped": stopped, "warnings": warnings})
+            merged.write(LAYOUT.result, {**results[0], **SCHEMA, "stopped": stopped, "warnings": warnings})
 
 
 def _are_replicated(metrics, histograms, steps):
     """Whether gradients of weights are the same on every rank, though no wrapper of the model promised it: reduced by
     hand, or by a framework that hides the wrapper. Parts that ranks hold differ."""
     def known(m, h):
-        weights = {key: line["histogram"] for key, line in h.items() if key[0] in steps and not key[1]}
+        weights = {key: line["histogram"] for key, line in h.items() if key[0] in steps and key[1] == WEIGHT_GRADIENT}
         return [m[step]["grad_norm"] for step in steps], weights
 
     first = known(metrics[0], histograms[0])
@@ -55,14 +57,18 @@ def _are_replicated(metrics, histograms, steps):
 
 
 def _metrics(folder):
-    return {line["step"]: line for line in _ampscope.read_json_lines(str(folder / LAYOUT.metrics))}
+    def named(amax):
+        return {_VERSION_1.get(kind, kind): largest for kind, largest in amax.items()}
+
+    return {line["step"]: {**line, "amax": named(line["amax"])}
+            for line in _ampscope.read_json_lines(str(folder / LAYOUT.metrics))}
 
 
 def _histograms(folder):
     lines, warnings = _ampscope.read_histogram_log(str(folder / LAYOUT.histograms))
     if warnings:
         raise ValueError(warnings[0])
-    return {(line["step"], line["kind"] == "activation", line["tensor"]): line for line in lines}
+    return {(line["step"], line["kind"], line["tensor"]): line for line in lines}
 
 
 def _merged_step(lines, replicated):
@@ -73,7 +79,7 @@ def _merged_step(lines, replicated):
     merged = {**lines[0], "found_inf": any(line["found_inf"] for line in lines),
               "skipped": any(line["skipped"] for line in lines),
               "amax": {kind: max(line["amax"][kind] for line in lines if kind in line["amax"])
-                       for kind in ("activation", "weight") if any(kind in line["amax"] for line in lines)}}
+                       for kind in GRADIENTS if any(kind in line["amax"] for line in lines)}}
     if None in losses:
         first = next(line for line in lines if line["loss"] is None)
         merged |= {"loss": None} | ({"loss_class": first["loss_class"]} if "loss_class" in first else {})
@@ -88,7 +94,7 @@ def _merged_histogram(lines, replicated, path):
     first = lines[0]
     if any(line["loss_scale"] != first["loss_scale"] for line in lines):
         raise ValueError(f"{path}: step {first['step']}, {first['tensor']}: ranks differ in their loss scale")
-    if replicated and first["kind"] == "weight":
+    if replicated and first["kind"] in (WEIGHT, WEIGHT_GRADIENT):
         if any(line["histogram"] != first["histogram"] for line in lines):
             raise ValueError(f"{path}: step {first['step']}, {first['tensor']}: ranks differ after all-reduce")
         return first

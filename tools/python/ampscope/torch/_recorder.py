@@ -11,11 +11,11 @@ import torch
 
 from . import _describe, _taps
 from ._activations import Activations
-from ._folder import LAYOUT, Folder, finite
+from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, finite
 from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._taps import hook, listens
-from ._tensors import Gradients, norms, state_of
+from ._tensors import Records, Seen, norms, state_of
 
 _unlike = itertools.count()  # marks of gradients that cannot be told from each other
 
@@ -23,9 +23,9 @@ _unlike = itertools.count()  # marks of gradients that cannot be told from each 
 class Recorder:
     """What record() gives; close() ends it, as does the end of a `with` block or of the program."""
 
-    def __init__(self, path, model, optimizer, scaler, every, activations, histograms_only, state, name, step, warn):
-        if every < 1:
-            raise ValueError(f"every: expected at least 1, got {every}")
+    def __init__(self, path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step,
+                 warn):
+        _describe.check_options(every, activations, what, store)
         self._where, self._lint, self._name = user_line(), Lint(warn), name
         self._optimizer = _describe.inner_optimizer(optimizer)
         if not self._optimizer.param_groups:
@@ -33,16 +33,17 @@ class Recorder:
         self._model = _describe.inner_model(model)
         self._parameters = []
         self._find_parameters()
-        self._every, self._with_state = every, state
+        self._every, self._with_weights, self._with_state = every, weights, state
+        self._keeps, self._takes = store == "tensors", ("gradients", "outputs") if what == "both" else (what,)
         self._configuration = {
             **_describe.configuration(model, self._parameters, self._optimizer, scaler, name),
-            "recording": {"every": every, "activations": bool(activations), "histograms_only": histograms_only}}
+            "recording": {"every": every, "activations": what if activations else "none", "weights": weights,
+                          "store": store}}
         rank, ranks = _describe.rank()
         if ranks > 1:
             self._configuration["ranks"] = {
                 "rank": rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
-        self._activations = Activations(self._model, activations, self._saw_activation)
-        self._new_gradients = functools.partial(Gradients, histograms_only)
+        self._activations = Activations(self._model, activations, self._saw_output)
         self._step = self._first_step = step
         self._entered = {}  # types that autocast regions cast to, and where they were entered
         self._autocast = None  # the one of this network, once known
@@ -77,14 +78,15 @@ class Recorder:
         if not gradients:
             return
         self._taken = True
+        self._keep_weights()
         if loss_scale is not None:
             self._contained = float(loss_scale)
-            self._gradients.rescale(self._contained)
+            self._records.rescale(self._contained)
         with torch.no_grad():
             self._measured = norms(gradients)
             if self._recorded():
-                self._gradients.keep_weights([(name + ".grad", p.grad) for name, p in self._parameters
-                                              if p.grad is not None], self._contained)
+                self._records.keep_gradients([(name, p.grad) for name, p in self._parameters if p.grad is not None],
+                                             self._contained)
 
     def close(self, stopped=""):
         """Ends the recording; what was recorded is complete, with the gradients of a step that was not ended. Calls
@@ -92,8 +94,8 @@ class Recorder:
         if self._closed:
             return
         try:
-            if self._taken and self._gradients:
-                self._write_gradients()
+            if self._taken and self._records:
+                self._write_records()
             self._metrics.flush()
             self._folder.write(LAYOUT.configuration, self._configuration)
             self._folder.write(LAYOUT.result, {"steps": self._step - self._first_step, "skipped": self._skipped,
@@ -157,14 +159,14 @@ class Recorder:
     @listens
     def backward_failed(self):
         self._in_backward = False
-        self._gradients.drop_passing()
+        self._records.drop_passing()
 
     @listens
     def after_backward(self):
         self._in_backward = False
         marks = self._mark()
         if marks == self._marks:  # of another network
-            self._gradients.drop_passing()
+            self._records.drop_passing()
             return
         scale, loss, scaler, dtype = self._root
         if self._step == self._first_step:
@@ -180,7 +182,7 @@ class Recorder:
                        f"{self._contained:g}. Within a step it has to stay the same.")
         self._loss = _taps.total([self._loss, loss]) if self._backwards else loss
         self._backwards += 1
-        self._gradients.keep_passing(scale)
+        self._records.keep_passing(scale)
         if not self._unscaled:
             self._contained, self._taken = scale, False  # what was taken before is not all
         self._marks = marks
@@ -230,7 +232,7 @@ class Recorder:
     def scaler_step_failed(self, optimizer):
         self._in_scaler = False
 
-    # Hooks of the optimizer and of activations.
+    # Hooks of the optimizer, of modules and of their outputs.
 
     @hook
     def _before_step(self, optimizer, args, kwargs):
@@ -253,9 +255,17 @@ class Recorder:
         self._end_step(found_inf=None, scaled=False)
 
     @hook
-    def _saw_activation(self, name, gradient):
+    def _saw_output(self, name, tensor):
+        """In a forward pass. An output is taken now, since what follows may be in place, and counts once its gradient
+        comes by: those of passes without backward, and of those that a checkpoint repeats, never do."""
+        output = Seen(tensor, self._keeps) if "outputs" in self._takes and self._recorded() else None
+        tensor.register_hook(functools.partial(self._saw_gradient, name, output))
+
+    @hook
+    def _saw_gradient(self, name, output, gradient):
         if self._in_backward and self._recorded():
-            self._gradients.passing(name, gradient)
+            taken = Seen(gradient, self._keeps) if "gradients" in self._takes else None
+            self._records.passing(name, output, taken)
 
     # A step.
 
@@ -264,6 +274,7 @@ class Recorder:
 
     def _begin_step(self):
         self._in_scaler = self._state_kept = self._in_backward = False
+        self._weights = None
         self._begin_gradients()
 
     def _begin_gradients(self):
@@ -271,7 +282,7 @@ class Recorder:
         self._taken = self._changed = self._unscaled = False
         self._backwards, self._loss, self._contained, self._marks = 0, None, 1.0, []
         self._measured = None, 0.0
-        self._gradients = self._new_gradients()
+        self._records = Records(self._keeps)
 
     def _find_parameters(self):
         """Also those that were added to the optimizer since."""
@@ -327,19 +338,27 @@ class Recorder:
         self._note_changes()
         self.take(None if self._backwards else scaler.get_scale())
 
-    def _write_gradients(self):
-        wanted = self._configuration["recording"]["activations"] and self._backwards
-        if wanted and not self._gradients.has_activations():
+    def _write_records(self):
+        wanted = self._configuration["recording"]["activations"] != "none" and self._backwards
+        if wanted and not self._records.has_activations():
             self._lint("activations=: no gradient of a module's output came by. Compiled modules hide them; those of "
                        "weights are recorded.", self._where)
-        self._gradients.write(self._folder, self._step, self._contained)
+        self._records.keep_weights(self._weights or [])
+        self._records.write(self._folder, self._step, self._contained)
+
+    def _keep_weights(self):
+        """Before the step, as forward and backward saw them."""
+        if self._with_weights and self._weights is None and self._recorded():
+            keep = self._keeps and not self._with_state  # state/ has them already
+            self._weights = [(name, Seen(parameter, keep)) for name, parameter in self._parameters]
 
     def _keep_state(self):
         """Before the step."""
+        self._keep_weights()
         if not self._with_state or self._state_kept or not self._recorded():
             return
         self._state_kept = True
-        self._folder.write_state(self._step, state_of(self._parameters, self._optimizer))
+        self._folder.write_state(self._step, *state_of(self._parameters, self._optimizer))
 
     def _end_step(self, found_inf, scaled):
         """found_inf: as the scaler says; None without one, where the gradients tell."""
@@ -349,10 +368,11 @@ class Recorder:
                 "skipped": bool(found_inf) and scaled, "grad_norm": None,
                 "lr": finite(_describe.number(self._optimizer.param_groups[0]["lr"])), "amax": {}}
         if self._recorded():
-            if self._gradients.has_activations() and math.isfinite(largest := self._gradients.largest_activation()):
-                line["amax"]["activation"] = largest
-            if self._gradients:
-                self._write_gradients()
+            largest = self._records.largest_gradient()
+            if largest is not None and math.isfinite(largest):
+                line["amax"][ACTIVATION_GRADIENT] = largest
+            if self._records:
+                self._write_records()
         if self._backwards > 1:
             line["micro_batches"] = self._backwards
         if self._changed:

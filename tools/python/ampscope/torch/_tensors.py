@@ -1,4 +1,4 @@
-"""Gradients as the recorder keeps them: on the host, with their exact histograms."""
+"""Tensors as the recorder keeps them: on the host, with their exact histograms."""
 import math
 
 import numpy as np
@@ -6,6 +6,7 @@ import torch
 
 from .. import _ampscope
 from .._arrays import array_of_torch, as_floats, format_of_dtype
+from ._folder import ACTIVATION, ACTIVATION_GRADIENT, GRADIENTS, STATE, WEIGHT, WEIGHT_GRADIENT
 
 
 def dense(gradient):
@@ -46,75 +47,109 @@ def norms(gradients):
 
 
 def state_of(parameters, optimizer):
-    """Weights, and what Adam knows of them as NAME.m and NAME.v: zeros before its first step."""
-    tensors = {}
+    """Weights, and what Adam knows of them as NAME.m and NAME.v: zeros before its first step. Gives the tensors and
+    their kinds by name."""
+    tensors, kinds = {}, {}
     for name, parameter in parameters:
         kept = optimizer.state.get(parameter, {})
         for suffix, key in (("", None), (".m", "exp_avg"), (".v", "exp_avg_sq")):
             value = parameter if key is None else kept.get(key, torch.zeros_like(parameter))
             tensors[name + suffix] = raw(dense(value.detach()).cpu())
-    return tensors
+            kinds[name + suffix] = STATE if key else WEIGHT
+    return tensors, kinds
 
 
-class Gradients:
-    """What is recorded of one step. Gradients of activations pass by while backward runs, which may turn out to be
-    another network's, or to fail: they wait until keep_passing()."""
+class Seen:
+    """A tensor as it is at this moment: its histogram, which is exact, its largest magnitude, the format that it
+    exists in, and with `keep` a copy: what follows in training may be written into the same memory."""
 
-    def __init__(self, histograms_only):
-        self._histograms_only = histograms_only
-        self._passing = []  # (name, tensor on the host) of activations
-        self._seen = {}  # (name, kind) -> [histogram, format, loss scale, largest magnitude, how often]
+    def __init__(self, tensor, keep):
+        with torch.no_grad():
+            held = dense(tensor).detach().to("cpu", copy=keep)
+        self.histogram, self.largest = _ampscope.measure(as_floats(held))
+        self.format = format_of_dtype(str(held.dtype).removeprefix("torch."))
+        self.raw = raw(held) if keep else None
+
+
+class _Sum:
+    """Tensors of one name and kind in one step: those of all calls of a module, of all micro-batches."""
+
+    def __init__(self, format, scale):
+        self.format, self.scale = format, scale  # scale: the loss scale that they contain
+        self.histogram, self.largest, self.count = _ampscope.Histogram(), 0.0, 0
+
+    def add(self, seen):
+        self.histogram += seen.histogram
+        self.largest = max(self.largest, seen.largest) if math.isfinite(seen.largest) else math.inf
+        self.count += 1
+
+
+class Records:
+    """What is recorded of one step. Activations and their gradients pass by while backward runs, which may turn out to
+    be another network's, or to fail: they wait until keep_passing()."""
+
+    def __init__(self, keep):
+        self._keeps = keep  # tensors, too
+        self._passing = []  # (name, output or None, gradient or None), both as Seen
+        self._counted = set()  # outputs, of which several backward passes may come by
+        self._sums = {}  # (name, kind) -> _Sum
         self._tensors = {}  # name in the file -> (kind, raw tensor)
 
-    def passing(self, name, gradient):
-        # A copy: what follows in backward may be written into the same memory.
-        self._passing.append((name, dense(gradient).detach().to("cpu", copy=True)))
+    def passing(self, name, output, gradient):
+        self._passing.append((name, output, gradient))
 
     def drop_passing(self):
         self._passing.clear()
 
     def keep_passing(self, scale):
-        for name, gradient in self._passing:
-            self._keep(name, "activation", gradient, scale)
+        for name, output, gradient in self._passing:
+            if output is not None and output not in self._counted:
+                self._counted.add(output)
+                self._keep(name, ".out", ACTIVATION, output, 1.0)
+            if gradient is not None:
+                self._keep(name, ".out.grad", ACTIVATION_GRADIENT, gradient, scale)
         self._passing.clear()
 
-    def keep_weights(self, named, scale):
+    def keep_gradients(self, named, scale):
         """Of all weights, as they are now; those taken before are forgotten."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key[1] == "activation"}
-        self._tensors = {name: kept for name, kept in self._tensors.items() if kept[0] == "activation"}
+        self._sums = {key: kept for key, kept in self._sums.items() if key[1] != WEIGHT_GRADIENT}
+        self._tensors = {name: kept for name, kept in self._tensors.items() if kept[0] != WEIGHT_GRADIENT}
         for name, gradient in named:
-            self._keep(name, "weight", dense(gradient).detach().to("cpu", copy=not self._histograms_only), scale)
+            self._keep(name, ".grad", WEIGHT_GRADIENT, Seen(gradient, self._keeps), scale)
+
+    def keep_weights(self, weights):
+        for name, seen in weights:
+            self._keep(name, "", WEIGHT, seen, 1.0)
 
     def rescale(self, scale):
-        """The loss scale that all of them contain, as the user says."""
-        for seen in self._seen.values():
-            seen[2] = scale
+        """The loss scale that all gradients contain, as the user says."""
+        for (_, kind), kept in self._sums.items():
+            if kind in GRADIENTS:
+                kept.scale = scale
 
-    def _keep(self, name, kind, gradient, scale):
-        format = format_of_dtype(str(gradient.dtype).removeprefix("torch."))
-        seen = self._seen.setdefault((name, kind), [_ampscope.Histogram(), format, scale, 0.0, 0])
-        histogram, largest = _ampscope.measure(as_floats(gradient))
-        seen[0] += histogram
-        seen[3] = max(seen[3], largest) if math.isfinite(largest) else math.inf
-        seen[-1] += 1
-        if not self._histograms_only:
-            key = name if seen[-1] == 1 else f"{name.removesuffix('.out.grad')}@{seen[-1]}.out.grad"
-            self._tensors[key] = kind, raw(gradient)
+    def _keep(self, name, suffix, kind, seen, scale):
+        kept = self._sums.setdefault((name + suffix, kind), _Sum(seen.format, scale))
+        kept.add(seen)
+        if seen.raw:
+            repeated = f"@{kept.count}" if kept.count > 1 else ""
+            self._tensors[name + repeated + suffix] = kind, seen.raw
 
     def has_activations(self):
-        return any(kind == "activation" for _, kind in self._seen)
+        return any(kind in (ACTIVATION, ACTIVATION_GRADIENT) for _, kind in self._sums)
 
-    def largest_activation(self):
-        """The largest magnitude, without the loss scale; infinity where an element is not finite."""
-        return max((largest / scale for (_, kind), (_, _, scale, largest, _) in self._seen.items()
-                    if kind == "activation"), default=0.0)
+    def largest_gradient(self):
+        """The largest magnitude of activations' gradients, without the loss scale; infinity where an element is not
+        finite, None where there are none."""
+        return max((kept.largest / kept.scale for (_, kind), kept in self._sums.items() if kind == ACTIVATION_GRADIENT),
+                   default=None)
 
     def __bool__(self):
-        return bool(self._seen)
+        return bool(self._sums)
 
     def write(self, folder, step, scale):
-        for (name, kind), (histogram, format, contained, *_) in self._seen.items():
-            folder.append_histogram(histogram, step=step, tensor=name, kind=kind, loss_scale=contained, format=format)
+        for (name, kind), kept in self._sums.items():
+            folder.append_histogram(kept.histogram, step=step, tensor=name, kind=kind, loss_scale=kept.scale,
+                                    format=kept.format)
         if self._tensors:
             folder.write_gradients(step, {name: tensor for name, (_, tensor) in self._tensors.items()},
                                    {name: kind for name, (kind, _) in self._tensors.items()}, scale)
