@@ -60,6 +60,11 @@ std::string note_on_nonfinite(ScaleRule rule) {
     case ScaleRule::deepseek:
     case ScaleRule::deepseek_pow2:
         return "NaN is left out of amax and stays NaN; a block with an infinity is divided by it and becomes NaN.";
+    case ScaleRule::deepgemm:
+        return "A block with NaN has the scale NaN, one with an infinity an infinite scale: all of either becomes NaN.";
+    case ScaleRule::deepgemm_pow2:
+        return "A block with NaN or an infinity has the scale 2^127, so that all but the largest numbers become zero; "
+               "NaN stays NaN.";
     case ScaleRule::mx_te:
         return "NaN is left out of amax and stays NaN; a block with an infinity has the scale 2^127, so that all "
                "but the largest numbers become zero.";
