@@ -77,6 +77,7 @@ struct OracleCast {
         };
         const auto larger = [&](float most, float x) { // torch's amax hands on NaN, fmaxf leaves it out
             const bool keeps = rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 ||
+                               rule == ScaleRule::deepgemm || rule == ScaleRule::deepgemm_pow2 ||
                                rule == ScaleRule::mx_floor || rule == ScaleRule::mx_even ||
                                rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_rceil;
             if (std::isnan(most) || (std::isnan(x) && !keeps)) return most;

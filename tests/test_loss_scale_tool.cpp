@@ -213,7 +213,7 @@ TEST_CASE("memory follows what is read, within bounds") {
     for (int i = 0; i < 5'000'001; ++i) lines += "1,1\n";
     const fs::path many = write_file(scratch / "many.csv", lines);
     const Outcome refused =
-        run_command("ulimit -v 1200000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + many.string());
+        run_command("ulimit -v 1400000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + many.string());
     CHECK(refused.code == 1);
     CHECK(refused.err == "amp-loss-scale: " + many.string() + ": line 5000002: more than 5000000 steps\n");
     // A quarter of a million steps, all different for a scaler, under 141 settings.

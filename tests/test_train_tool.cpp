@@ -200,7 +200,7 @@ TEST_CASE("every name of the lists and every option trains") {
                                    : section == "Optimizers:"               ? "--precision amp-fp16 --optimizer "
                                    : section == "Loss scalers:"             ? "--precision amp-fp16 --loss-scale "
                                    : section.starts_with("Scaling recipes") ? "--precision fp32,scaling="
-                                   : section == "Accumulators:" ? all_in(first_word(line, 24)) + " --accumulate "
+                                   : section == "Accumulators:" ? all_in(first_word(line, 25)) + " --accumulate "
                                                                 : "?";
         const Outcome o = train("--steps 2 --batch 8 " + option + name);
         CHECK_MESSAGE(o.code == 0, section, " ", name, ": ", o.err);

@@ -29,7 +29,7 @@ struct LogColumns {
 /// Called for every step that counts, in the order of the file, with all that its line holds.
 using StepSink = std::function<void(const StepMetrics& step, const nlohmann::ordered_json& line)>;
 
-inline constexpr std::size_t most_logged_steps = 5'000'000; ///< steps in one log; they take 0.8 GB while it is read
+inline constexpr std::size_t most_logged_steps = 5'000'000; ///< steps in one log; they take 1.2 GB while it is read
 inline constexpr std::int64_t longest_run = 20'000'000;     ///< steps between the first and the last
 
 struct StepLog {
