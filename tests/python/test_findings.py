@@ -183,7 +183,7 @@ def test_comparison(runs):
     assert f.runs[0].steps[0].gradient_norm > 0
     log = [json.loads(line) for line in (runs / "amp-fp16/metrics.jsonl").read_text().splitlines()]
     log[20]["grad_norm"] *= 1000
-    log[20]["amax"]["activation"] *= 1000
+    log[20]["amax"]["activation_gradient"] *= 1000
     spiked = runs.parent / "spiked/run"
     spiked.mkdir(parents=True)
     (spiked / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))

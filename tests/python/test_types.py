@@ -42,7 +42,7 @@ def test_the_stub_names_what_there_is():
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             members = {m.name for m in node.body if isinstance(m, ast.FunctionDef) and not m.name.startswith("_")}
-            added = {"frame", "recipes"}  # in Python
+            added = {"frame"} | ({"recipes"} if node.name == "HistogramFindings" else set())  # in Python
             assert members == {m for m in vars(getattr(_ampscope, node.name)) if not m.startswith("_")} - added
 
 
