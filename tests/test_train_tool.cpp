@@ -195,12 +195,13 @@ TEST_CASE("every name of the lists and every option trains") {
         }
         if (line.starts_with("   ")) continue; // the rest of a long line
         const std::string name = line.substr(2, line.find(' ', 2) - 2);
+        const std::size_t meaning = line.find_first_not_of(' ', 2 + name.size());
         const std::string option = section == "Precisions:"                 ? "--precision "
                                    : section == "Models:"                   ? "--model "
                                    : section == "Optimizers:"               ? "--precision amp-fp16 --optimizer "
                                    : section == "Loss scalers:"             ? "--precision amp-fp16 --loss-scale "
                                    : section.starts_with("Scaling recipes") ? "--precision fp32,scaling="
-                                   : section == "Accumulators:" ? all_in(first_word(line, 25)) + " --accumulate "
+                                   : section == "Accumulators:" ? all_in(first_word(line, meaning)) + " --accumulate "
                                                                 : "?";
         const Outcome o = train("--steps 2 --batch 8 " + option + name);
         CHECK_MESSAGE(o.code == 0, section, " ", name, ": ", o.err);
