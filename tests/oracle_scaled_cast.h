@@ -62,7 +62,7 @@ inline double rounded_to(const oracle::Facts& f, double y) {
 
 struct OracleCast {
     const oracle::Facts& element;
-    std::int64_t rows, columns; ///< of a block; 0: of the matrix
+    std::int64_t rows, columns; ///< extents of a block; 0: those of the matrix
     ScaleRule rule;
     std::optional<BlockScale> given{};
 

@@ -115,6 +115,26 @@ TEST_CASE("recorded outputs are what the recorded weights make of the layer befo
     CHECK(half.dtypes.at("h.1.weight") == "F32"); // the master weight
 }
 
+TEST_CASE("the residual stream is recorded, whose gradient is that of what was added to it last") {
+    const Scratch scratch;
+    REQUIRE(train("--model gpt --width 8 --depth 3 --heads 2 --batch 4 --threads 1 --steps 1 --record-every 1 "
+                  "--precision fp32 --record-activations --record " +
+                  (scratch / "runs").string())
+                .code == 0);
+    const Recorded r = tensors_of(scratch / "runs/fp32/gradients/step_000000.safetensors");
+    CHECK(r.values.count("h.0.residual.out") == 1);
+    CHECK(r.values.count("h.0.residual.out.grad") == 0);
+    for (const std::string block : {"1", "2"}) {
+        const std::vector<float>&before = r.values.at("h." + std::to_string(std::stoi(block) - 1) + ".residual.out"),
+              &attn = r.values.at("h." + block + ".attn.out"), &mlp = r.values.at("h." + block + ".mlp.out"),
+              &after = r.values.at("h." + block + ".residual.out");
+        REQUIRE(before.size() == after.size());
+        std::size_t differ = 0;
+        for (std::size_t i = 0; i < before.size(); ++i) differ += before[i] + attn[i] + mlp[i] != after[i] ? 1U : 0U;
+        CHECK(differ == 0);
+    }
+}
+
 TEST_CASE("metadata and histograms state the kinds; only gradients contain the loss scale") {
     const Runs runs;
     CHECK(kinds_in(runs.plain / "amp-fp16") ==

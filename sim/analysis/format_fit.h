@@ -11,7 +11,7 @@ namespace amp {
 /// underflow / nonzero stays below a limit. Infinities and NaN do not count.
 struct FormatFit {
     std::uint64_t tensors = 0;     ///< tensors with an element that is finite and not zero
-    std::uint64_t overflowing = 0; ///< of these, the ones of which elements overflow without a scale
+    std::uint64_t overflowing = 0; ///< tensors with elements that overflow without a scale
     std::uint64_t held = 0;        ///< the ones that a cast without a scale holds
     std::uint64_t held_scaled = 0; ///< the ones that a cast under their own scales holds: the others need a scale for
                                    ///< each block of elements, or a format of larger range

@@ -71,7 +71,7 @@ struct ScaledStatistics {
     std::uint64_t zero_scales = 0;            ///< decode scales of 0: all of the block becomes zero
     std::uint64_t nonfinite_scales = 0;       ///< decode scales that are NaN or infinite
     std::uint64_t saturated_scales = 0;       ///< scales at an end of what the rule can give, whatever the amax
-    float least_scale = 0, largest_scale = 0; ///< of the positive finite decode scales; 0: there is none
+    float least_scale = 0, largest_scale = 0; ///< among positive finite decode scales; 0: there is none
     /// Positive finite decode scales: E4M3's by code, others by floor(log2 scale).
     std::map<int, std::uint64_t> scales{};
     /// Blocks with a finite non-zero element by floor(log2(amax / least)).
@@ -92,7 +92,7 @@ struct ScaledStatistics {
 /// A tensor's blocks and what became of them.
 struct ScaledResult {
     ScaledStatistics statistics{};
-    std::int64_t height = 0, width = 0; ///< of a block, in elements
+    std::int64_t height = 0, width = 0; ///< extents of a block, in elements
     std::int64_t down = 0, across = 0;  ///< number of blocks below and beside each other
     float tensor_scale = 1;             ///< NVFP4's scale of the tensor
     std::vector<ScaledBlock> worst{};   ///< the worst blocks, worst first

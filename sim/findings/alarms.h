@@ -8,7 +8,8 @@
 namespace amp {
 
 struct NamedAlarm {
-    std::string name, text; ///< of what, and what: "torch", "never grows: ..."
+    std::string name; ///< what the alarm is about: "torch"
+    std::string text; ///< what is wrong: "never grows: ..."
 };
 
 /// One line for each text, with the names of all that it is true of, in the order of their first: "apex, torch: never

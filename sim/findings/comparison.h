@@ -48,7 +48,7 @@ struct ComparisonRow {
     std::vector<const RecordedRun*> runs;       ///< several runs of one seed count as one, by their mean
     std::size_t seeds = 0, diverged = 0;        ///< number of seeds; of those with an infinite or NaN final loss
     std::optional<Spread> loss;                 ///< final loss of the seeds that did not diverge; none if none is left
-    std::optional<Spread> validation, accuracy; ///< of the same seeds
+    std::optional<Spread> validation, accuracy; ///< the same for other quantities, if recorded
     std::optional<Difference> over, validation_over, accuracy_lost; ///< against the group's reference
     double skipped = 0;                                             ///< skipped steps per run
     std::optional<Share> underflow; ///< share of gradient elements that underflow, as counted during training
@@ -58,7 +58,7 @@ struct ComparisonRow {
     int operand_bits = 0;           ///< bits of the operands of matrix products; 0: unknown
     bool scales_loss = false;
     Standing standing = Standing::unknown;
-    std::vector<RunSpikes> stability; ///< of each of `runs`
+    std::vector<RunSpikes> stability; ///< one for each of `runs`
 };
 
 /// A mistake of low precision that is known in the field, and its remedy: a row of known_effects().
@@ -80,7 +80,7 @@ struct EffectFinding {
     /// By which the gradients of the first step, where weights are still equal, are farther from FP32's in `loses`:
     /// |g - g0| / |g0|, against 0. None if the mistake acts on weights, or if it was not recorded.
     std::optional<Difference> gradient_error{};
-    std::optional<std::int64_t> longest_sum{}; ///< of sums: products in the longest one of `loses`
+    std::optional<std::int64_t> longest_sum{}; ///< number of products in the longest sum of `loses`, if sums lose
 };
 
 struct ComparisonGroup {

@@ -28,7 +28,7 @@ struct RecipeChoice {
     std::string text; ///< as it was asked for: its name in reports
     ScalingRecipe recipe{};
     BlockOrientation orientation = BlockOrientation::row;
-    std::optional<OperandRole> role{}; ///< of every tensor; none: it follows from the tensor's kind
+    std::optional<OperandRole> role{}; ///< the role of every tensor; none: it follows from the tensor's kind
 
     /// The role that a tensor of that kind has in the products of a linear layer; none for what is no operand.
     [[nodiscard]] std::optional<OperandRole> role_of(TensorKind kind) const;
@@ -60,9 +60,9 @@ struct RecipeEffect {
     std::optional<std::pair<std::int64_t, std::int64_t>> block; ///< height and width of a block
     ScaledStatistics statistics;
     std::vector<RecordedBlock> worst;  ///< worst first; those of equal loss in the order of the recording
-    std::vector<ScaledBlock> blocks{}; ///< of a single tensor: all blocks in C order, if asked for
-    std::pair<std::int64_t, std::int64_t>
-        grid{}; ///< of a single tensor: how many blocks lie below and beside each other
+    std::vector<ScaledBlock> blocks{}; ///< all blocks in C order, if asked for; empty for merged tensors
+    /// How many blocks lie below and beside each other; zeros for merged tensors.
+    std::pair<std::int64_t, std::int64_t> grid{};
 
     /// Adds the effect on later tensors, and keeps the `most` worst blocks.
     void merge(const RecipeEffect& later, std::size_t most);

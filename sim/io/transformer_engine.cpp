@@ -30,9 +30,11 @@ constexpr std::array rows = {
     Row{"_make_identity_tensor_in_reduce_ex", "IdentityTensor", Scaling::identity},
 };
 
-/// The row of a function of TransformerEngine, or of the method "TYPE._make_in_reduce_ex" that came before it.
+/// A method of the type, which earlier versions had in place of a function.
+constexpr std::string_view method = "._make_in_reduce_ex";
+
+/// The row of a function of TransformerEngine, or of "TYPE._make_in_reduce_ex".
 const Row* row_of(std::string_view name) {
-    constexpr std::string_view method = "._make_in_reduce_ex";
     if (!name.starts_with("transformer_engine.")) return nullptr;
     const bool old = name.ends_with(method);
     if (old) name.remove_suffix(method.size());
@@ -70,10 +72,12 @@ class Arguments {
     const Sequence* items_ = nullptr;
 };
 
+constexpr std::int64_t e4m3_number = 7; // before version 2.4 the number of E5M2
+
 /// The codes' type by its number in NVTEDType (common/include/transformer_engine/transformer_engine.h).
 std::optional<DType> format_of(std::int64_t number) {
     switch (number) {
-    case 7: return DType::f8_e4m3;
+    case e4m3_number: return DType::f8_e4m3;
     case 8: return DType::f8_e5m2;
     case 10: return DType::f4;
     default: return std::nullopt;
@@ -147,6 +151,10 @@ std::optional<Unwrapped> unwrap(const Opaque& object) {
     if (row == nullptr) return std::nullopt;
     const Arguments call(object);
     Unwrapped unwrapped;
+    if (object.name.ends_with(method) && call.number(row->format) == e4m3_number)
+        unwrapped.problems.push_back("is a " + std::string(row->type) +
+                                     " of TransformerEngine whose codes are read as E4M3: before version 2.4 the same "
+                                     "number meant E5M2");
     if (row->scaling == Scaling::hybrid) {
         if (call.at(0) != nullptr) unwrapped.values.emplace_back("rowwise", call.at(0));
         if (call.at(1) != nullptr) unwrapped.values.emplace_back("columnwise", call.at(1));

@@ -49,8 +49,8 @@ TensorId Graph::parameter(std::string_view name, Shape shape, Init init) {
     return id;
 }
 
-void Graph::watch(TensorId activation, std::string_view name) {
-    watched_.emplace_back(scope_ + std::string(name), activation);
+void Graph::watch(TensorId activation, std::string_view name, bool with_gradient) {
+    watched_.push_back({scope_ + std::string(name), activation, with_gradient});
 }
 
 void Graph::append(Op op, std::string rule) {

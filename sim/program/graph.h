@@ -59,15 +59,21 @@ class Graph {
     [[nodiscard]] Scope scope(std::string_view name) { return {*this, name}; }
     TensorId input(std::string_view name, Shape shape);
     TensorId parameter(std::string_view name, Shape shape, Init init);
-    /// Asks for the gradient of this activation to be recorded, as NAME.out.grad.
-    void watch(TensorId activation, std::string_view name);
+    /// Asks for this activation to be recorded, as NAME.out, and for its gradient, as NAME.out.grad, unless that is the
+    /// gradient of another watched one.
+    void watch(TensorId activation, std::string_view name, bool with_gradient = true);
     /// Appends to the backward tape the gradients of a scalar with respect to all parameters that it depends on.
     void differentiate(TensorId loss);
 
     [[nodiscard]] const Precision& precision() const { return precision_; }
     [[nodiscard]] const TensorInfo& operator[](TensorId id) const { return std::as_const(program_)[id]; }
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
-    [[nodiscard]] const std::vector<std::pair<std::string, TensorId>>& watched() const { return watched_; }
+    struct Watched {
+        std::string name;
+        TensorId activation;
+        bool with_gradient;
+    };
+    [[nodiscard]] const std::vector<Watched>& watched() const { return watched_; }
     /// The gradient of a tensor; no tensor if nothing contributed to it.
     [[nodiscard]] TensorId gradient(TensorId of) const;
 
@@ -137,7 +143,7 @@ class Graph {
     bool differentiating_ = false;
     std::uint32_t stream_ = 1;
     std::vector<Parameter> parameters_;
-    std::vector<std::pair<std::string, TensorId>> watched_;
+    std::vector<Watched> watched_;
     std::map<std::string, int> names_;
     std::map<std::pair<int, std::string>, TensorId> weight_casts_;
     std::map<int, TensorId> gradients_;

@@ -184,10 +184,10 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         collect_gradient(t, o, g.gradient(parameter.weight), tensors);
         t.parameters.push_back(std::move(tensors));
     }
-    for (const auto& [name, id] : g.watched())
-        if (const TensorId gradient = g.gradient(id)) {
-            t.watched_activations.emplace_back(name + ".out", id);
-            t.watched_gradients.emplace_back(name + ".out.grad", gradient);
+    for (const Graph::Watched& w : g.watched())
+        if (const TensorId gradient = g.gradient(w.activation)) {
+            t.watched_activations.emplace_back(w.name + ".out", w.activation);
+            if (w.with_gradient) t.watched_gradients.emplace_back(w.name + ".out.grad", gradient);
         }
 
     t.delayed_scales = g.delayed_scales();

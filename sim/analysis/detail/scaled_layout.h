@@ -11,8 +11,8 @@ namespace amp::detail {
 /// A slab holds whole rows of a matrix, and whole blocks or, where these are as high as the matrix, a part of each.
 struct Layout {
     BlockScaling scaling;       ///< the blocks of the matrix
-    std::int64_t rows, columns; ///< of the matrix; where there is one row, a slab is a part of it
-    BlockGrid grid;             ///< of the tensor; `transposed`: of its transposed
+    std::int64_t rows, columns; ///< extents of the matrix; where there is one row, a slab is a part of it
+    BlockGrid grid;             ///< the tensor's blocks; `transposed`: those of its transposed
     std::int64_t slab;          ///< numbers in a slab; the last may have fewer
     bool parts = false;         ///< every slab holds a part of each block
     bool transposed = false;

@@ -14,11 +14,11 @@ struct FitFacts {
     FormatFit fit{};
     std::uint64_t nonzero = 0;    ///< elements that are finite and not zero
     std::string_view group, noun; ///< names of a KindGroup
-    std::string largest{},
-        largest_value{};        ///< of the tensors that overflow the one with the largest magnitude, and that
+    /// The tensor with the largest magnitude among those that overflow, and that magnitude.
+    std::string largest{}, largest_value{};
     std::string worst{};        ///< the tensor that loses most elements without a scale
     std::string worst_scaled{}; ///< the tensor that loses most elements under its own scale
-    double limit = 0;           ///< of underflow / nonzero
+    double limit = 0;           ///< the limit on underflow / nonzero
     bool random = false;        ///< counts are the worst that random bits can do
 };
 

@@ -24,8 +24,8 @@ class KindRecords {
         int largest = -20'000;
     };
     struct Kind {
-        std::vector<FormatSpec> formats; ///< in which such tensors are used
-        MagnitudeHistogram magnitudes;   ///< not of gradients
+        std::vector<FormatSpec> formats; ///< formats in which such tensors are used
+        MagnitudeHistogram magnitudes;   ///< empty for gradients
         std::map<std::string, Tensor> tensors;
     };
 

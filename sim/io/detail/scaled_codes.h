@@ -13,8 +13,8 @@ struct ScaleBlocks {
 };
 
 struct ScaledCodes {
-    DType format; ///< of the codes: of 8 bits, or of 4, of which two lie in a byte, the first in its lower bits
-    std::uint64_t rows, columns; ///< of the codes
+    DType format; ///< what a code of 8 or 4 bits stands for; two of 4 bits lie in a byte, the first in its lower bits
+    std::uint64_t rows, columns; ///< extents of the matrix of codes
     ScaleBlocks blocks;
     std::vector<float> scales; ///< in C order
     std::uint64_t stride;      ///< scales in a row; there may be more rows and columns than blocks

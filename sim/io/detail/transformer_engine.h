@@ -15,8 +15,8 @@ namespace amp::transformer_engine {
 
 /// Codes with their scales.
 struct Quantized {
-    std::string suffix{}; ///< of the tensor's name: empty, or ".columnwise" where there are row-wise codes, too
-    DType format = DType::f8_e4m3; ///< of the codes; two of F4 lie in a byte, the first in its lower bits
+    std::string suffix{}; ///< ends the tensor's name: ".columnwise" where there are row-wise codes, too, else empty
+    DType format = DType::f8_e4m3; ///< what a code stands for; two of F4 lie in a byte, the first in its lower bits
     const pickle::Tensor* codes = nullptr;
     bool transposed = false;   ///< the codes' first dimension is the tensor's last
     bool first_is_row = false; ///< a row of the matrix of codes is all but the first dimension; else it is the last

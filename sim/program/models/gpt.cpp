@@ -71,7 +71,9 @@ struct Gpt {
         x = op::add(g, x, y);
         y = mlp(norm("ln2", x), residual);
         g.watch(y, "mlp");
-        return op::add(g, x, y);
+        x = op::add(g, x, y);
+        g.watch(x, "residual", false); // a sum hands its gradient on to what is added, which is watched
+        return x;
     }
 };
 

@@ -17,7 +17,7 @@ struct NamedTensor {
 };
 using NamedTensors = std::vector<NamedTensor>;
 
-NamedTensors gradients_of(const Trainer& trainer);   ///< of weights, then those of the layers' outputs
+NamedTensors gradients_of(const Trainer& trainer);   ///< weights' gradients, then those of layers' outputs
 NamedTensors activations_of(const Trainer& trainer); ///< the outputs of layers
 NamedTensors weights_of(const Trainer& trainer);     ///< parameters as the optimizer keeps them
 NamedTensors state_of(const Trainer& trainer);       ///< all that decides the next steps: weights and optimizer

@@ -163,7 +163,8 @@ save("te_float8.pt",
       "columnwise only": {**of(values(t, E4M3) * many[5].double(), E4M3, storage_order=True), "shape": [2, 2, 6]},
       "old": of(values(q, E4M3) * s.double(), E4M3), "oldest": plain(torch.zeros(1)),
       "empty": of(values(q[:0], E4M3), E4M3)},
-     ["'no data': is a Float8Tensor of TransformerEngine without codes and scales",
+     ["'old': is a Float8Tensor of TransformerEngine whose codes are read as E4M3: before version 2.4",
+      "'no data': is a Float8Tensor of TransformerEngine without codes and scales",
       "'numbered': is a Float8Tensor of TransformerEngine whose codes have an unknown type",
       "'two scales': a quantized tensor without a scale for each of its blocks"])
 
