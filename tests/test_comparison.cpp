@@ -158,6 +158,32 @@ TEST_CASE("validation loss and accuracy have answers of their own, and how many 
     CHECK(contains(report(arguments).out, "| cannot tell; " + seeds + " |"));
 }
 
+TEST_CASE("accuracies that agree by chance, since they are multiples of 1/n, are not known exactly") {
+    const auto lost = [](int examples, bool paired) {
+        const Scratch scratch;
+        for (int seed = 0; seed < 3; ++seed)
+            for (const bool fp32 : {true, false}) {
+                const fs::path folder = scratch / "runs" / ((fp32 ? "fp32-" : "amp-fp16-") + std::to_string(seed));
+                Json run =
+                    Json::parse(configuration(fp32 ? "fp32" : "amp-fp16", "net", paired || fp32 ? seed : 9 + seed));
+                if (examples > 0) run["data"]["validation"] = examples;
+                write_run(folder, run.dump(), 20, 0, 0, "", 2 + 0.1 * seed + (fp32 ? 0 : 0.01));
+                write_file(folder / "result.json", Json{{"accuracy", fp32 ? 0.75 : 0.7475}}.dump());
+            }
+        return row_of(report.json((scratch / "runs").string())["groups"][0], "amp-fp16")["accuracy_lost"];
+    };
+    const double t = student_bound(1 - 0.05, 2);
+    for (const bool paired : {true, false}) {
+        const Json few = lost(400, paired), many = lost(400000, paired), unknown = lost(0, paired);
+        CHECK(few["deviation"].get<double>() == doctest::Approx(1 / 400.0 / std::sqrt(6)));
+        CHECK(few["high"].get<double>() == doctest::Approx(0.0025 + t / 400 / std::sqrt(6 * 3)));
+        CHECK(many["high"].get<double>() == doctest::Approx(0.0025).epsilon(0.01));
+        CHECK(unknown["deviation"].get<double>() < 1e-12);
+    }
+    CHECK(lost(100, true)["standing"] == "unclear");
+    CHECK(lost(400, true)["standing"] == "holds");
+}
+
 TEST_CASE("the intervals of a group hold all true differences at once as often as they say") {
     constexpr int trials = 1500;
     constexpr std::array<double, 5> truths = {0, 0.1, -0.05, 0.3, 0.02};

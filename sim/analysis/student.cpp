@@ -45,20 +45,21 @@ double student_bound(double level, std::size_t degrees) {
     return high;
 }
 
-MeanInterval mean_interval(std::span<const double> samples, double alpha) {
+MeanInterval mean_interval(std::span<const double> samples, double alpha, double least_deviation) {
     MeanInterval of{.count = samples.size()};
     const auto n = static_cast<double>(of.count);
     for (const double x : samples) of.mean += x / n;
     for (const double x : samples) of.deviation += (x - of.mean) * (x - of.mean);
-    of.deviation = of.count < 2 ? 0 : std::sqrt(of.deviation / (n - 1));
+    of.deviation = of.count < 2 ? 0 : std::max(std::sqrt(of.deviation / (n - 1)), least_deviation);
     const double half = half_width(alpha, of.count - 1, of.deviation / std::sqrt(n));
     of.low = of.mean - half;
     of.high = of.mean + half;
     return of;
 }
 
-MeanInterval difference_interval(std::span<const double> a, std::span<const double> b, double alpha) {
-    const MeanInterval x = mean_interval(a, alpha), y = mean_interval(b, alpha);
+MeanInterval difference_interval(std::span<const double> a, std::span<const double> b, double alpha,
+                                 double least_deviation) {
+    const MeanInterval x = mean_interval(a, alpha, least_deviation), y = mean_interval(b, alpha, least_deviation);
     const double variance = x.deviation * x.deviation / static_cast<double>(x.count) +
                             y.deviation * y.deviation / static_cast<double>(y.count);
     MeanInterval of{.mean = x.mean - y.mean,

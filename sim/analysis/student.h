@@ -17,18 +17,21 @@ double student_bound(double level, std::size_t degrees);
 /// A mean with its confidence interval.
 struct MeanInterval {
     double mean = 0, low = 0, high = 0;
-    double deviation = 0;  ///< standard deviation of the sample; 0 for a single value
+    double deviation = 0;  ///< standard deviation of the sample, at least the one asked for; 0 for a single value
     std::size_t count = 0; ///< number of samples; with one the interval is infinite
 };
 
 /// The mean of finite samples, and the interval that contains the true mean with probability 1 - alpha if they are
-/// normally distributed: mean +- t * deviation / sqrt(count). At least one sample; 0 < alpha < 1.
-MeanInterval mean_interval(std::span<const double> samples, double alpha);
+/// normally distributed: mean +- t * deviation / sqrt(count). At least one sample; 0 < alpha < 1. Samples that are
+/// rounded may agree by chance: `least_deviation` is what the deviation is at least.
+MeanInterval mean_interval(std::span<const double> samples, double alpha, double least_deviation = 0);
 
 /// The difference of the means of two independent samples, the first minus the second, with an interval that contains
 /// the true difference with probability 1 - alpha or more: t has the degrees of freedom of the smaller sample. `count`
-/// is the size of the smaller sample, `deviation` that of the difference of two single values.
-MeanInterval difference_interval(std::span<const double> a, std::span<const double> b, double alpha);
+/// is the size of the smaller sample, `deviation` that of the difference of two single values. `least_deviation` is
+/// what the deviation of each sample is at least.
+MeanInterval difference_interval(std::span<const double> a, std::span<const double> b, double alpha,
+                                 double least_deviation = 0);
 
 /// The least number of samples with this deviation whose interval around a mean is shorter than `distance` to each
 /// side. If the mean stays where it is, so many samples tell on which side of a limit at this distance the true mean

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 
 namespace amp {
 
@@ -44,6 +45,21 @@ std::optional<double> error_rate(const RecordedRun& r) {
     return a ? std::optional(1 - *a) : std::nullopt;
 }
 
+/// A quantity that two rows are compared in.
+struct Judged {
+    Quantity of;
+    double margin = 0;
+    bool has_steps = false;   ///< whether the log has it for each step
+    double least_deviation{}; ///< what runs of other seeds deviate by at least, even if these agree: see rounding_of()
+};
+
+/// The deviation that rounding alone gives an accuracy: of n examples it is a multiple of 1/n, so that seeds may agree
+/// by chance, and error is distributed evenly between -1/2n and 1/2n. 0 where the number of examples is unknown.
+double rounding_of(const ComparisonRow& row) {
+    const std::optional<double> examples = row.runs.front()->facts.validation;
+    return examples && *examples >= 1 ? 1 / *examples / std::sqrt(12.0) : 0;
+}
+
 std::vector<double> values_of(const ComparisonRow& row, const Quantity& of) {
     std::vector<double> values;
     for (const Seed& seed : seeds_of(row))
@@ -75,8 +91,9 @@ void judge_by_steps(Difference& d, const RecordedRun& run, const RecordedRun& ot
 
 /// By how much `row` is worse than `other`, judged against a margin; none if one of them does not have the quantity.
 /// One pair is judged by its steps if the quantity has any.
-std::optional<Difference> difference_of(const ComparisonRow& row, const ComparisonRow& other, const Quantity& of,
-                                        double margin, double alpha, bool has_steps) {
+std::optional<Difference> difference_of(const ComparisonRow& row, const ComparisonRow& other, const Judged& quantity,
+                                        double alpha) {
+    const auto& [of, margin, has_steps, least_deviation] = quantity;
     Difference d;
     const auto pairs = pairs_of(row, other);
     std::vector<double> differences;
@@ -87,10 +104,10 @@ std::optional<Difference> difference_of(const ComparisonRow& row, const Comparis
     const std::vector<double> x = values_of(row, of), y = values_of(other, of);
     if (x.empty() || y.empty() || (differences.empty() && !pairs.empty())) return std::nullopt;
     if (differences.size() > 1) {
-        d.interval = mean_interval(differences, alpha);
+        d.interval = mean_interval(differences, alpha, std::numbers::sqrt2 * least_deviation);
         d.basis = IntervalBasis::seeds;
     } else if (differences.empty()) {
-        d.interval = difference_interval(x, y, alpha);
+        d.interval = difference_interval(x, y, alpha, least_deviation);
         d.basis = d.interval.count > 1 ? IntervalBasis::means : IntervalBasis::none;
     } else {
         d.interval = mean_interval(differences, alpha);
@@ -169,9 +186,9 @@ void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
         std::ssize(group.effects) + std::ranges::count_if(group.effects, in_gradients); // all of them hold at once
     const double alpha = limits.alpha / static_cast<double>(std::max<std::ptrdiff_t>(intervals, 1));
     for (EffectFinding& e : group.effects) {
-        e.difference = difference_of(*e.loses, *e.recovers, final_loss, 0, alpha, true);
+        e.difference = difference_of(*e.loses, *e.recovers, {.of = final_loss, .has_steps = true}, alpha);
         e.appears = is_broken(*e.loses, e.recovers) || (e.difference && e.difference->standing == Standing::worse);
-        if (in_gradients(e)) e.gradient_error = difference_of(*e.loses, *e.recovers, gradient_error, 0, alpha, false);
+        if (in_gradients(e)) e.gradient_error = difference_of(*e.loses, *e.recovers, {.of = gradient_error}, alpha);
         if (e.effect->place == KnownEffect::sums)
             if (const auto products = number_at(e.loses->runs.front()->result, "/longest_sum");
                 products && *products >= 1 && *products < 0x1p53)
@@ -219,12 +236,13 @@ void detail::judge(ComparisonGroup& group, const ComparisonLimits& limits) {
     group.comparisons = compared.size();
     for (ComparisonRow* row : compared) {
         const double alpha = limits.alpha / static_cast<double>(group.comparisons);
-        const auto against = [&](const Quantity& of, double margin, bool has_steps) {
-            return difference_of(*row, *group.reference, of, margin, alpha, has_steps);
+        const auto against = [&](const Judged& quantity) {
+            return difference_of(*row, *group.reference, quantity, alpha);
         };
-        row->over = against(final_loss, group.margin, true);
-        row->validation_over = against(validation_loss, group.margin, false);
-        row->accuracy_lost = against(error_rate, limits.accuracy_margin, false);
+        row->over = against({.of = final_loss, .margin = group.margin, .has_steps = true});
+        row->validation_over = against({.of = validation_loss, .margin = group.margin});
+        row->accuracy_lost = against(
+            {.of = error_rate, .margin = limits.accuracy_margin, .least_deviation = rounding_of(*group.reference)});
         if (row->standing != Standing::broken && row->over) row->standing = row->over->standing;
     }
     find_effects(group, limits);

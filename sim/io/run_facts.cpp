@@ -33,6 +33,7 @@ constexpr std::array facts = {
     Fact{"/optimizer/eps", &RunFacts::eps},
     Fact{"/optimizer/weight_decay", &RunFacts::weight_decay},
     Fact{"/seed", &RunFacts::seed},
+    Fact{"/data/validation", &RunFacts::validation},
 };
 
 } // namespace

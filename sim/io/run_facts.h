@@ -23,6 +23,7 @@ struct RunFacts {
     std::string optimizer, optimizer_order;         ///< names of OptimizerKind and OptimizerOrder
     std::optional<double> lr, beta1, beta2, eps, weight_decay;
     std::optional<double> seed;
+    std::optional<double> validation; ///< number of examples that the network is validated on
 };
 
 /// Reads the facts of a run.json; all are unknown if it is no object. Never throws for what a JSON document may hold.

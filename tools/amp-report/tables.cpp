@@ -94,7 +94,10 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
             "and deviation of the differences stay as they are.";
     if (is_known(group, &ComparisonRow::accuracy))
         text +=
-            fmt::format(" The margin of accuracy is {:g} points (--accuracy-margin).", 100 * limits.accuracy_margin);
+            fmt::format(" The margin of accuracy is {:g} points (--accuracy-margin); of n examples it is a multiple of "
+                        "1/n, so seeds may agree by chance: a difference deviates by (1/n)/√6 at least, the rounding "
+                        "of two accuracies.",
+                        100 * limits.accuracy_margin);
     return text;
 }
 
