@@ -141,11 +141,14 @@ class PtFile : public TensorFile {
         read_growing(*stream, count_of(t) * static_cast<std::uint64_t>(stored.bits / 8), bytes);
         std::vector<float> scales(bytes.size() / static_cast<std::size_t>(stored.bits / 8));
         if (scales.size() != count_of(t)) throw FileError(path_, where + "its scales end early");
-        if (type == DType::f32) std::memcpy(scales.data(), bytes.data(), bytes.size());
-        else
-            std::ranges::transform(bytes, scales.begin(), [&](std::byte code) {
-                return decode(format(info(type).format), std::to_integer<std::uint32_t>(code));
-            });
+        if (type == DType::f32) {
+            std::memcpy(scales.data(), bytes.data(), bytes.size());
+            return scales;
+        }
+        const FormatSpec format = amp::format(info(type).format);
+        std::ranges::transform(bytes, scales.begin(), [&](std::byte code) {
+            return decode(format, std::to_integer<std::uint32_t>(code));
+        });
         return scales;
     }
 

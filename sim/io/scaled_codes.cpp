@@ -14,8 +14,8 @@ class ScaledStream : public ByteStream {
   public:
     ScaledStream(std::unique_ptr<ByteStream> codes, ScaledCodes scaled)
         : codes_(std::move(codes)), scaled_(std::move(scaled)), bits_(info(scaled_.format).bits) {
-        for (std::uint32_t code = 0; code < values_.size(); ++code)
-            values_[code] = decode(amp::format(info(scaled_.format).format), code & ((1u << bits_) - 1));
+        const FormatSpec format = amp::format(info(scaled_.format).format);
+        for (std::uint32_t code = 0; code < 1u << bits_; ++code) values_[code] = decode(format, code);
     }
 
     std::size_t read(std::span<std::byte> out) override {
