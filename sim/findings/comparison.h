@@ -63,11 +63,12 @@ struct ComparisonRow {
 
 /// A mistake of low precision that is known in the field, and its remedy: a row of known_effects().
 struct KnownEffect {
-    /// What the mistake acts on. That on gradients or sums shows in the gradients of the first step, too.
-    enum Place : std::uint8_t { weights, gradients, sums };
+    /// Where it shows: only in losses, as it acts on weights or its remedy begins after the first step; in the gradients
+    /// of the first step, too; or there if sums are long enough.
+    enum Shows : std::uint8_t { in_losses, in_gradients, in_sums };
     std::string_view claim;           ///< a sentence
     std::string_view loses, recovers; ///< precisions
-    Place place = gradients;
+    Shows shows = in_gradients;
 };
 std::span<const KnownEffect> known_effects();
 
@@ -78,7 +79,7 @@ struct EffectFinding {
     std::optional<Difference> difference; ///< by which `loses` ends above `recovers`, against 0; none if it diverged
     bool appears = false;                 ///< the interval lies above 0, or only `loses` diverged
     /// By which the gradients of the first step, where weights are still equal, are farther from FP32's in `loses`:
-    /// |g - g0| / |g0|, against 0. None if the mistake acts on weights, or if it was not recorded.
+    /// |g - g0| / |g0|, against 0. None if the effect shows only in losses, or if that was not recorded.
     std::optional<Difference> gradient_error{};
     std::optional<std::int64_t> longest_sum{}; ///< number of products in the longest sum of `loses`, if sums lose
 };

@@ -24,16 +24,16 @@ constexpr KnownEffect effect_table[] = {
     {"FP16 without a loss scaler loses small gradients, and a dynamic one recovers them", "amp-fp16,scaler=none",
      "amp-fp16"},
     {"weights kept in BF16 lose updates, and Kahan's compensation recovers them", "pure-bf16", "pure-bf16-kahan",
-     KnownEffect::weights},
+     KnownEffect::in_losses},
     {"weights kept in BF16 lose updates, and stochastic rounding recovers them", "pure-bf16", "pure-bf16-stochastic",
-     KnownEffect::weights},
+     KnownEffect::in_losses},
     {"FP8 under one static scale loses small numbers, and delayed scaling recovers them",
-     "fp8-current,scaling-rule=one", "fp8-delayed", KnownEffect::weights}, // its first scale is 1, too
+     "fp8-current,scaling-rule=one", "fp8-delayed", KnownEffect::in_losses}, // its first scale is 1, too
     {"FP8 under one static scale loses small numbers, and scales for blocks recover them",
      "fp8-current,scaling-rule=one", "mxfp8"},
     {"sums of FP8 products in Hopper's 14 bits lose, and promotion to FP32 every 128 products recovers it",
      "fp8-current,accumulate=hopper-wgmma-fp8", "fp8-current,accumulate=hopper-wgmma-fp8-promote128",
-     KnownEffect::sums},
+     KnownEffect::in_sums},
 };
 
 std::optional<double> final_loss(const RecordedRun& r) { return r.final_loss(); }
@@ -181,7 +181,7 @@ void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
         if (const ComparisonRow* loses = row_of(effect.loses), *recovers = row_of(effect.recovers);
             loses != nullptr && recovers != nullptr)
             group.effects.push_back({.effect = &effect, .loses = loses, .recovers = recovers, .difference = {}});
-    const auto in_gradients = [](const EffectFinding& e) { return e.effect->place != KnownEffect::weights; };
+    const auto in_gradients = [](const EffectFinding& e) { return e.effect->shows != KnownEffect::in_losses; };
     const std::ptrdiff_t intervals =
         std::ssize(group.effects) + std::ranges::count_if(group.effects, in_gradients); // all of them hold at once
     const double alpha = limits.alpha / static_cast<double>(std::max<std::ptrdiff_t>(intervals, 1));
@@ -189,7 +189,7 @@ void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
         e.difference = difference_of(*e.loses, *e.recovers, {.of = final_loss, .has_steps = true}, alpha);
         e.appears = is_broken(*e.loses, e.recovers) || (e.difference && e.difference->standing == Standing::worse);
         if (in_gradients(e)) e.gradient_error = difference_of(*e.loses, *e.recovers, {.of = gradient_error}, alpha);
-        if (e.effect->place == KnownEffect::sums)
+        if (e.effect->shows == KnownEffect::in_sums)
             if (const auto products = number_at(e.loses->runs.front()->result, "/longest_sum");
                 products && *products >= 1 && *products < 0x1p53)
                 e.longest_sum = static_cast<std::int64_t>(*products);

@@ -148,8 +148,8 @@ def save(name, objects, tensors, skipped=()):
 
 
 def pack(name):
-    """Leaves out what torch.save puts between and beside the storages: other golden files have it, and tests that damage
-    each byte take their time."""
+    """Leaves out what torch.save puts between and beside the storages: other golden files have it, and tests that
+    damage each byte take their time."""
     with zipfile.ZipFile(name) as archive:
         members = {m: archive.read(m) for m in archive.namelist() if "/data" in m or m.endswith("/version")}
     with zipfile.ZipFile(name, "w") as archive:
