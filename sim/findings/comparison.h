@@ -17,8 +17,10 @@ enum class Standing : std::uint8_t {
     broken,  ///< runs diverged (their loss became infinite or NaN) whose FP32 runs did not
     unknown  ///< there is no reference or no loss, or the numbers of steps differ
 };
-/// "reference", "holds", "worse", "unclear", "broken" or "unknown".
+/// Its name in JSON and Python: "reference", "holds", "worse", "unclear", "broken" or "unknown".
 std::string_view name_of(Standing standing);
+/// The words of a report for it: "holds", "does not hold", "cannot be told" ...
+std::string_view words_of(Standing standing);
 
 struct Spread {
     double mean = 0, deviation = 0; ///< standard deviation of a sample; 0 for a single value

@@ -19,6 +19,17 @@ using detail::Seed, detail::Quantity, detail::seeds_of, detail::pairs_of;
 constexpr double least_share = 0.01;
 constexpr std::size_t least_steps = 20; // that two runs must share in their second halves, or one pair tells nothing
 
+/// What a Standing is called: in the order of its enumerators.
+struct StandingNames {
+    std::string_view name, words;
+};
+constexpr std::array<StandingNames, 6> standing_table = {{{"reference", "is the reference"},
+                                                          {"holds", "holds"},
+                                                          {"worse", "does not hold"},
+                                                          {"unclear", "cannot be told"},
+                                                          {"broken", "diverged"},
+                                                          {"unknown", "was not compared"}}};
+
 constexpr KnownEffect effect_table[] = {
     {"FP16 without a loss scaler loses small gradients, and a dynamic one recovers them", "amp-fp16,scaler=none",
      "amp-fp16"},
@@ -181,10 +192,9 @@ void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
 
 } // namespace
 
-std::string_view name_of(Standing standing) {
-    constexpr std::array<std::string_view, 6> names = {"reference", "holds", "worse", "unclear", "broken", "unknown"};
-    return names[static_cast<std::size_t>(standing)];
-}
+std::string_view name_of(Standing standing) { return standing_table[static_cast<std::size_t>(standing)].name; }
+
+std::string_view words_of(Standing standing) { return standing_table[static_cast<std::size_t>(standing)].words; }
 
 std::span<const KnownEffect> known_effects() { return effect_table; }
 

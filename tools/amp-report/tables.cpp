@@ -39,21 +39,22 @@ Cell difference(const std::optional<Difference>& d, double unit = 1) {
 }
 
 Cell answer(Standing standing) {
+    const std::string words(words_of(standing));
     switch (standing) {
-    case Standing::holds: return {"holds", 0, Tone::good};
-    case Standing::unclear: return {"cannot tell", 1, Tone::fair};
-    case Standing::worse: return {"does not hold", 2, Tone::bad};
-    case Standing::broken: return {"diverges", 3, Tone::bad};
+    case Standing::holds: return {words, 0, Tone::good};
+    case Standing::unclear: return {words, 1, Tone::fair};
+    case Standing::worse: return {words, 2, Tone::bad};
+    case Standing::broken: return {words, 3, Tone::bad};
     default: return no_value();
     }
 }
 
-/// The answer, and if these runs cannot tell how many seeds would.
+/// The answer and, if it cannot be told, how many seeds would tell.
 Cell answer(const std::optional<Difference>& d) {
     if (!d) return no_value();
     Cell cell = answer(d->standing);
     if (d->standing == Standing::unclear && d->interval.count > 1)
-        cell.text += d->seeds_needed ? fmt::format("; {} seeds would", *d->seeds_needed) : "; no number would";
+        cell.text += d->seeds_needed ? fmt::format(": {} seeds would tell", *d->seeds_needed) : ": no number would";
     return cell;
 }
 
