@@ -107,6 +107,10 @@ class Repeats {
 
 } // namespace
 
+bool has_lost_small_numbers(std::string_view name) {
+    return !name.empty() && format(name).exponent_bits < format("fp32").exponent_bits;
+}
+
 Json histogram_line(const RecordedMagnitudes& r) {
     const FloatEnvironment environment;
     return {{"schema_version", run_layout::schema_version},
@@ -160,7 +164,7 @@ void measure_gradients(const Recording& recording, int threads, const Magnitudes
         RecordedMagnitudes found{.step = t.step.value_or(0),
                                  .tensor = t.entry.name,
                                  .kind = t.kind,
-                                 .format = std::string(info(t.entry.dtype).format)};
+                                 .format = std::string(t.entry.stored().format)};
         try {
             if (!file || file->path() != t.file) file = open_tensor_file(t.file);
             found.magnitudes = measure_divided(*file, t.index, t.recorded_scale, threads, progress).histogram;

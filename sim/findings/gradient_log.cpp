@@ -67,7 +67,7 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     step.hidden = false;
     const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
     step.magnitudes.merge(magnitudes);
-    step.flushed = step.flushed || h.format != "fp32";
+    step.flushed = step.flushed || has_lost_small_numbers(h.format);
     // The largest tensor, compared by binades; one that overflowed is larger than all others.
     const double top = h.magnitudes.inf + h.magnitudes.nan > 0 ? HUGE_VAL
                        : magnitudes.rows.empty()               ? 0
@@ -171,7 +171,7 @@ GradientLog read_recording(const fs::path& path, const GradientLogOptions& optio
             GradientStep& step = steps[t.step.value_or(0)];
             step.step = t.step.value_or(0);
             step.magnitudes.merge(m.histogram);
-            step.flushed = step.flushed || t.entry.stored().bits < 32;
+            step.flushed = step.flushed || has_lost_small_numbers(t.entry.stored().format);
             const bool overflowed = m.histogram.inf + m.histogram.nan > 0;
             if (overflowed && t.recorded_scale < step.overflow_scale) {
                 step.overflow_scale = t.recorded_scale;
