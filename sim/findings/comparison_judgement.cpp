@@ -2,6 +2,7 @@
 #include <ampscope/sim/findings/detail/seeds.h>
 
 #include <ampscope/sim/analysis/series.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 
@@ -143,7 +144,7 @@ void set_margin(ComparisonGroup& group, const ComparisonLimits& limits) {
     }
     group.margin = least;
     group.margin_basis =
-        fmt::format("{:g} % of FP32's final loss; in its last tenth FP32 {}", 100 * least_share,
+        fmt::format("{} of FP32's final loss; in its last tenth FP32 {}", limit_percent(least_share),
                     gain ? fmt::format("gains less, {:.2g}", gain->mean) : "logs too few steps to tell what it gains");
 }
 

@@ -94,8 +94,8 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
     text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: if mean "
             "and deviation of the differences stay as they are.";
     if (is_known(group, &ComparisonRow::accuracy))
-        text +=
-            fmt::format(" The margin of accuracy is {:g} points (--accuracy-margin).", 100 * limits.accuracy_margin);
+        text += fmt::format(" The margin of accuracy is {} of the examples (--accuracy-margin).",
+                            limit_percent(limits.accuracy_margin));
     return text;
 }
 
@@ -163,8 +163,8 @@ std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportO
     if (columns.scale) table.caption += "Skipped: steps of a run that its loss scaler left out. ";
     if (columns.underflow)
         table.caption += fmt::format("Underflow: of the non-zero gradients that training rounded, those that became "
-                                     "zero; yellow from {:g} % on, the limit of the safe window. ",
-                                     100 * limit);
+                                     "zero; yellow from {} on, the limit of the safe window. ",
+                                     limit_percent(limit));
     if (columns.updates)
         table.caption += "Lost updates: of weights with a gradient, those that a step left as they were. ";
     if (columns.memory) table.caption += "Bytes: weights, gradients and optimizer, without activations. ";
@@ -251,8 +251,8 @@ TableBlock fit_table(const RecordedRun& run, double limit) {
                          "Underflow, overflow: of the non-zero elements of all recorded steps, in a cast without a "
                          "scale; scaled: with a scale for each tensor and step, the largest power of two without "
                          "overflow. Held: tensors, each counted once a step, of which no element overflows and "
-                         "less than {:g} % of the non-zero ones underflow.",
-                         100 * limit),
+                         "less than {} of the non-zero ones underflow.",
+                         limit_percent(limit)),
                      .header = {"tensors", "format", "underflow", "overflow", "held", "scaled: underflow", "held"},
                      .rows = {},
                      .text_columns = 2,
