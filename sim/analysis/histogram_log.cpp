@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
 
@@ -133,9 +134,10 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
     if (!is_there(file)) return;
     const Repeats repeats(file);
     if (repeats.count > 0)
-        warnings.push_back(fmt::format("{}: {} lines repeat the step and tensor of an earlier one, {} of them with "
-                                       "other counts, the first is line {}; the last counts",
-                                       file.string(), repeats.count, repeats.differing, repeats.first));
+        warnings.push_back(fmt::format("{}: {} with the step and tensor of an earlier one, {} of them with other "
+                                       "counts, the first is line {}; the last counts",
+                                       file.string(), plural(static_cast<std::uint64_t>(repeats.count), "line"),
+                                       repeats.differing, repeats.first));
     TextFile in(file);
     std::int64_t broken = 0;
     bool holds_any = false;

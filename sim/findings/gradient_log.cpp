@@ -4,6 +4,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/run_facts.h>
@@ -83,9 +84,9 @@ void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
     const std::ptrdiff_t silent = std::ranges::count_if(log.steps, &GradientStep::hidden);
     log.recorded_steps = lines - silent;
     if (silent > 0)
-        log.warnings.push_back(fmt::format("{}: {} steps say nothing of their gradients, the first is step {}: whether "
-                                           "they overflowed is unknown",
-                                           log.name, silent,
+        log.warnings.push_back(fmt::format("{}: {} without a word of gradients, the first is step {}: whether they "
+                                           "overflowed is unknown",
+                                           log.name, plural(static_cast<std::uint64_t>(silent), "step"),
                                            std::ranges::find_if(log.steps, &GradientStep::hidden)->step));
     for (const std::int64_t step : hidden) log.steps.push_back({.step = step, .hidden = true});
     std::ranges::inplace_merge(log.steps, log.steps.begin() + lines, {}, &GradientStep::step);

@@ -92,7 +92,8 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
                                 "holds as a normal number.",
                                 power_of_two(largest_log2_scale));
         else if (*total.log2_scale < total.window->low)
-            text += fmt::format(" With a margin of {} binades: {}, which loses {}{}.", options.recommendation.margin,
+            text += fmt::format(" With a margin of {}: {}, which loses {}{}.",
+                                plural(static_cast<std::uint64_t>(options.recommendation.margin), "binade"),
                                 power_of_two(*total.log2_scale), up_to, percent(lost_at(*total.log2_scale), nonzero));
         else if (random)
             text += fmt::format(" Recommended: {}, which loses up to {}.", power_of_two(*total.log2_scale),
