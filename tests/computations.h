@@ -63,7 +63,7 @@ class Bits {
 struct Computation {
     std::string name;
     std::function<void(int threads, Bits& results)> run;
-    bool is_shared = false; ///< so large that several of 16 threads must take part
+    bool is_shared = false; ///< whether it is so large that several of 16 threads must take part
     [[nodiscard]] std::string bits(int threads) const {
         Bits results;
         run(threads, results);

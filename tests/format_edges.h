@@ -13,8 +13,8 @@ namespace amp::test {
 struct Edges {
     double last_underflow;  ///< the largest magnitude that becomes zero
     double first_normal;    ///< the smallest that becomes a normal value
-    double last_finite;     ///< no smaller one overflows
-    bool last_finite_stays; ///< and itself does not overflow either
+    double last_finite;     ///< the largest magnitude below which none overflows
+    bool last_finite_stays; ///< whether `last_finite` itself does not overflow
 };
 
 inline const std::map<std::string, Edges> edges = {{"fp16", {0x1p-25, 0x1p-14 - 0x1p-25, 65520, false}},

@@ -155,7 +155,7 @@ TEST_CASE("validation loss and accuracy have answers of their own, and how many 
     const std::string seeds = fmt::format("{} seeds would", accuracy["seeds_needed"].get<int>());
     CHECK(contains(json["precisions"][0].get<std::string>(),
                    "margin 0.2; but validation loss does not hold; accuracy cannot be told: " + seeds + " tell."));
-    CHECK(contains(report(arguments).out, "| cannot tell; " + seeds + " |"));
+    CHECK(contains(report(arguments).out, "| cannot be told: " + seeds + " tell |"));
 }
 
 TEST_CASE("accuracies that agree by chance, since they are multiples of 1/n, are not known exactly") {

@@ -4,7 +4,7 @@
 
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/histogram_report.h>
-#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/amp-histogram/data_report.h>
 
 using namespace amp;
 using namespace amp::histogram_tool;
@@ -74,8 +74,7 @@ TEST_CASE("lies are named, with the tensor that holds them") {
         {"\"schema_version\"", "\"schema\"", "cannot merge: key 'schema_version' not found"},
         {"\"nearest_even\"", "\"down\"", "it was counted with another --rounding"},
         {"\"kind\":\"weight\"", "\"kind\":7", "tensors[0]: cannot merge: type must be string"},
-        {"\"kind\":\"weight\"", "\"kind\":\"bias\"",
-         "tensors[0]: cannot merge: unknown kind of tensor 'bias'"},
+        {"\"kind\":\"weight\"", "\"kind\":\"bias\"", "tensors[0]: cannot merge: unknown kind of tensor 'bias'"},
         {"\"zero\":", "\"zero\":-", "tensors[0]: cannot merge: expected a whole number, got -1"},
         {"\"zero\":", "\"zero\":0.5e", "tensors[0]: cannot merge: expected a whole number, got 5.0"},
         {"\"nan\":", "\"nan\":1", "its state and its count differ"},

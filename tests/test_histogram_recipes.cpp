@@ -7,7 +7,7 @@
 #include <ampscope/sim/findings/histogram.h>
 #include <ampscope/sim/program/graph.h>
 #include <ampscope/sim/program/precision.h>
-#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/amp-histogram/data_report.h>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

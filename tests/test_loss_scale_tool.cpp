@@ -184,14 +184,14 @@ TEST_CASE("steps whose lines say nothing of their gradients are unknown, too") {
         CHECK(input["steps"] == 50);
         CHECK(input["hidden_steps"] == 10);
         CHECK(input["replays"][0]["known"]["unknown"] == 10);
-        CHECK(contains(input["warnings"].dump(), "10 steps say nothing of their gradients, the first is step 3"));
+        CHECK(contains(input["warnings"].dump(), "10 steps without a word of gradients, the first is step 3"));
     }
     CHECK(replayed("log.csv", "step,scale,amax\n0,4,1\n1,4,\n2,4,1\n")["hidden_steps"] == 1);
     // Step numbers must be whole.
     const Json quarters =
         replayed("log.jsonl", "{\"step\":0,\"amax\":1}\n{\"step\":0.25,\"amax\":1}\n{\"step\":1,\"amax\":1}\n");
     CHECK(quarters["steps"] == 2);
-    CHECK(contains(quarters["warnings"].dump(), "1 lines without a whole number of a step"));
+    CHECK(contains(quarters["warnings"].dump(), "1 line without a whole number of a step"));
     replay.check_error(written(scratch, "log.jsonl", "{\"step\":4611686018427387904,\"found_inf\":true}\n"), 1,
                        {"log.jsonl: holds no step: no line has a whole number of one"});
     replay.check_error(written(scratch, "log.jsonl", "{\"step\":0,\"amax\"\n{\"st\n"), 1, {"holds no step"});
@@ -250,8 +250,8 @@ TEST_CASE("what is broken is said, and the rest is reported") {
                 line + "nonsense\n{\"step\":4,\"amax\":1e-3}\n{\"step\":4,\"amax\":2}\n{\"step\":5,\"am");
     const Outcome o = replay(gaps + " --scaler torch");
     CHECK(o.code == 0);
-    for (const char* part : {"line 5 is not complete", "1 lines cannot be read, the first is line 2",
-                             "1 steps are logged more than once, 1 of them differently, the first is step 4",
+    for (const char* part : {"line 5 is not complete", "1 line cannot be read, the first is line 2",
+                             "1 step logged more than once, 1 of them differently, the first is step 4",
                              "nothing is known of 3 steps, which lines hide"})
         CHECK(contains(o.err, part));
     std::filesystem::create_directories(scratch / "run");

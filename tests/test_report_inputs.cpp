@@ -119,8 +119,8 @@ TEST_CASE("lines that come twice are counted once, the last of them") {
     for (const char* key : {"skipped", "scaled_tensors", "scaled_casts", "steps"})
         CHECK(after["runs"][0][key] == before["runs"][0][key]);
     const Outcome same = report(run.string());
-    CHECK(contains(same.err, "histograms.jsonl: 1 lines repeat the step and tensor of an earlier one, 0 of them with"));
-    CHECK(contains(same.err, "metrics.jsonl: 2 steps are logged more than once, 0 of them differently"));
+    CHECK(contains(same.err, "histograms.jsonl: 1 line with the step and tensor of an earlier one, 0 of them with"));
+    CHECK(contains(same.err, "metrics.jsonl: 2 steps logged more than once, 0 of them differently"));
 
     // Two different lines: the last one counts, unless it cannot be read.
     append(run / "histograms.jsonl",
@@ -129,8 +129,8 @@ TEST_CASE("lines that come twice are counted once, the last of them") {
     CHECK(nonzero() == 153);
     CHECK(row()["final_loss"]["mean"].get<double>() == doctest::Approx(2)); // the mean of ten losses
     const Outcome other = report(run.string());
-    CHECK(contains(other.err, "2 lines repeat the step and tensor of an earlier one, 1 of them with other counts"));
-    CHECK(contains(other.err, "3 steps are logged more than once, 1 of them differently"));
+    CHECK(contains(other.err, "2 lines with the step and tensor of an earlier one, 1 of them with other counts"));
+    CHECK(contains(other.err, "3 steps logged more than once, 1 of them differently"));
 }
 
 TEST_CASE("lines of histograms whose counts cannot be are left out, and said") {
@@ -245,7 +245,7 @@ TEST_CASE("what is no text, or too much of it, is refused in one line and in lit
     append(run / "histograms.jsonl", "{\"rows\":" + deep + "\n");
     const Outcome o = run_command(limited + AMP_REPORT " " + run.string());
     CHECK(o.code == 0);
-    CHECK(contains(o.err, "metrics.jsonl: 1 lines cannot be read, the first is line 31"));
+    CHECK(contains(o.err, "metrics.jsonl: 1 line cannot be read, the first is line 31"));
     CHECK(contains(o.err, "histograms.jsonl: line 31 cannot be read"));
 }
 

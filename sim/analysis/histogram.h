@@ -114,7 +114,7 @@ struct Recommendation {
     std::optional<int> log2_scale{}; ///< log2 of the scale; none: empty window, or all above largest_log2_scale
     std::optional<Window> window{};  ///< scales without overflow and with underflow / nonzero below the limit
     int lowest_enough = 0;           ///< log2 of the smallest scale with underflow / nonzero below the limit
-    int highest_safe = 0;            ///< log2 of the largest scale without overflow; less if the window is empty
+    int highest_safe = 0;            ///< log2 of the largest scale without overflow; empty window: below lowest_enough
 };
 
 struct RecommendationOptions {

@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
 
@@ -107,6 +108,10 @@ class Repeats {
 
 } // namespace
 
+bool has_lost_small_numbers(std::string_view name) {
+    return !name.empty() && format(name).exponent_bits < format("fp32").exponent_bits;
+}
+
 Json histogram_line(const RecordedMagnitudes& r) {
     const FloatEnvironment environment;
     return {{"schema_version", run_layout::schema_version},
@@ -129,9 +134,10 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
     if (!is_there(file)) return;
     const Repeats repeats(file);
     if (repeats.count > 0)
-        warnings.push_back(fmt::format("{}: {} lines repeat the step and tensor of an earlier one, {} of them with "
-                                       "other counts, the first is line {}; the last counts",
-                                       file.string(), repeats.count, repeats.differing, repeats.first));
+        warnings.push_back(fmt::format("{}: {} with the step and tensor of an earlier one, {} of them with other "
+                                       "counts, the first is line {}; the last counts",
+                                       file.string(), plural(static_cast<std::uint64_t>(repeats.count), "line"),
+                                       repeats.differing, repeats.first));
     TextFile in(file);
     std::int64_t broken = 0;
     bool holds_any = false;
@@ -160,7 +166,7 @@ void measure_gradients(const Recording& recording, int threads, const Magnitudes
         RecordedMagnitudes found{.step = t.step.value_or(0),
                                  .tensor = t.entry.name,
                                  .kind = t.kind,
-                                 .format = std::string(info(t.entry.dtype).format)};
+                                 .format = std::string(t.entry.stored().format)};
         try {
             if (!file || file->path() != t.file) file = open_tensor_file(t.file);
             found.magnitudes = measure_divided(*file, t.index, t.recorded_scale, threads, progress).histogram;

@@ -23,6 +23,10 @@ struct RecordedMagnitudes {
     MagnitudeHistogram magnitudes{}; ///< histogram of the values as recorded
 };
 
+/// Whether tensors in the format had lost small numbers that FP32 holds, since its range is smaller. `format`: a name
+/// of the format table; empty for what is stored in no format of it, which has lost none.
+bool has_lost_small_numbers(std::string_view format);
+
 /// A line of histograms.jsonl.
 nlohmann::ordered_json histogram_line(const RecordedMagnitudes& recorded);
 

@@ -43,8 +43,8 @@ struct ScaledBlock {
     float scale = 1;                  ///< the decode scale: x ~ q * scale (NVFP4: / the tensor's scale)
     float amax = 0, least = 0;        ///< largest and least non-zero finite magnitude; 0: there is none
     std::uint64_t elements = 0;       ///< number of elements
-    std::uint64_t nonzero = 0;        ///< those that are finite and not zero
-    std::uint64_t nonfinite = 0;      ///< those that are NaN or infinite
+    std::uint64_t nonzero = 0;        ///< elements that are finite and not zero
+    std::uint64_t nonfinite = 0;      ///< elements that are NaN or infinite
     std::uint64_t underflow = 0;      ///< non-zero elements that become zero
     std::uint64_t saturated = 0;      ///< finite elements beyond the largest value after rounding, stored as that
     std::uint64_t lost = 0;           ///< finite elements that become NaN or infinite, since their scale is

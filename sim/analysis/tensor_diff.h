@@ -37,7 +37,7 @@ struct DifferingElement {
 struct TensorDiff {
     std::array<std::uint64_t, diff_classes> counts{};
     std::map<int, std::uint64_t> ulps{};                     ///< finite differing pairs by k: 2^(k-1) < ulps <= 2^k
-    std::map<int, std::uint64_t> relative{};                 ///< those pairs by floor(log2(|a - b| / max(|a|, |b|)))
+    std::map<int, std::uint64_t> relative{};                 ///< the same pairs by floor(log2(|a - b| / max(|a|, |b|)))
     double max_ulps = 0, max_relative = 0, max_absolute = 0; ///< maxima over finite pairs
     SquareSum difference_squares{}, a_squares{}, b_squares{};
     std::optional<DifferingElement> first{};

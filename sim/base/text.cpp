@@ -31,6 +31,8 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
     return percent(static_cast<double>(part) / static_cast<double>(whole));
 }
 
+std::string limit_percent(double limit) { return fmt::format("{:g} %", 100 * limit); }
+
 std::string grouped(std::uint64_t n) {
     std::string digits = std::to_string(n);
     for (auto i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3)

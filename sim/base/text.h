@@ -15,6 +15,9 @@ std::string percent(std::uint64_t part, std::uint64_t whole);
 /// The same for a rate in 0 ... 1.
 std::string percent(double rate);
 
+/// A limit that somebody chose, as a percentage without needless digits: "0.1 %".
+std::string limit_percent(double limit);
+
 /// 1234567 as "1,234,567".
 std::string grouped(std::uint64_t n);
 

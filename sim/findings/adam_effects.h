@@ -53,11 +53,11 @@ struct StateEffects {
 struct AdamEffects {
     std::uint64_t elements = 0;
     std::uint64_t nonzero = 0;          ///< elements with a gradient in the examined step
-    BinadeCounts root{};                ///< sqrt(v_hat) of these, with FP32 state
-    BinadeCounts rate{};                ///< learning rate / (sqrt(v_hat) + eps) of these, at the usual eps
+    BinadeCounts root{};                ///< sqrt(v_hat) of those elements, with state in FP32
+    BinadeCounts rate{};                ///< learning rate / (sqrt(v_hat) + eps) of those elements, at the usual eps
     std::vector<StateEffects> states{}; ///< in the order of the question
     std::uint64_t updated = 0;          ///< elements with a weight and a gradient; 0 if weights are unknown
-    std::vector<std::uint64_t> lost{};  ///< those of them whose weight does not change, by format of the weights
+    std::vector<std::uint64_t> lost{};  ///< how many of `updated` do not change, by format of the weights
     void merge(const AdamEffects& other);
 };
 

@@ -17,8 +17,10 @@ enum class Standing : std::uint8_t {
     broken,  ///< runs diverged (their loss became infinite or NaN) whose FP32 runs did not
     unknown  ///< there is no reference or no loss, or the numbers of steps differ
 };
-/// "reference", "holds", "worse", "unclear", "broken" or "unknown".
+/// Its name in JSON and Python: "reference", "holds", "worse", "unclear", "broken" or "unknown".
 std::string_view name_of(Standing standing);
+/// The words of a report for it: "holds", "does not hold", "cannot be told" ...
+std::string_view words_of(Standing standing);
 
 struct Spread {
     double mean = 0, deviation = 0; ///< standard deviation of a sample; 0 for a single value
@@ -40,7 +42,8 @@ struct Difference {
     IntervalBasis basis = IntervalBasis::none;
     Standing standing = Standing::unclear;     ///< holds, worse or unclear
     std::optional<std::size_t> seeds_needed{}; ///< if unclear: seeds that would tell; none: no number up to 1,000
-    double independent_steps = 0; ///< one pair: as many independent steps would tell as much, see effective_count()
+    /// Of one pair of runs: the number of independent steps that tell as much as its own, see effective_count().
+    double independent_steps = 0;
 };
 
 struct ComparisonRow {
@@ -48,7 +51,7 @@ struct ComparisonRow {
     std::vector<const RecordedRun*> runs;       ///< several runs of one seed count as one, by their mean
     std::size_t seeds = 0, diverged = 0;        ///< number of seeds; of those with an infinite or NaN final loss
     std::optional<Spread> loss;                 ///< final loss of the seeds that did not diverge; none if none is left
-    std::optional<Spread> validation, accuracy; ///< the same for other quantities, if recorded
+    std::optional<Spread> validation, accuracy; ///< means of other quantities over the same seeds, if recorded
     std::optional<Difference> over, validation_over, accuracy_lost; ///< against the group's reference
     double skipped = 0;                                             ///< skipped steps per run
     std::optional<Share> underflow; ///< share of gradient elements that underflow, as counted during training
@@ -63,8 +66,8 @@ struct ComparisonRow {
 
 /// A mistake of low precision that is known in the field, and its remedy: a row of known_effects().
 struct KnownEffect {
-    /// Where it shows: only in losses, as it acts on weights or its remedy begins after the first step; in the gradients
-    /// of the first step, too; or there if sums are long enough.
+    /// Where it shows: only in losses, as it acts on weights or its remedy begins after the first step; in the
+    /// gradients of the first step, too; or there if sums are long enough.
     enum Shows : std::uint8_t { in_losses, in_gradients, in_sums };
     std::string_view claim;           ///< a sentence
     std::string_view loses, recovers; ///< precisions
@@ -76,9 +79,9 @@ std::span<const KnownEffect> known_effects();
 struct EffectFinding {
     const KnownEffect* effect = nullptr;
     const ComparisonRow *loses = nullptr, *recovers = nullptr;
-    std::optional<Difference> difference; ///< by which `loses` ends above `recovers`, against 0; none if it diverged
+    std::optional<Difference> difference; ///< how far `loses` ends above `recovers`; none if it diverged
     bool appears = false;                 ///< the interval lies above 0, or only `loses` diverged
-    /// By which the gradients of the first step, where weights are still equal, are farther from FP32's in `loses`:
+    /// How much farther the gradients of the first step, where weights are still equal, are from FP32's in `loses`:
     /// |g - g0| / |g0|, against 0. None if the effect shows only in losses, or if that was not recorded.
     std::optional<Difference> gradient_error{};
     std::optional<std::int64_t> longest_sum{}; ///< number of products in the longest sum of `loses`, if sums lose
@@ -118,7 +121,7 @@ struct ComparisonOptions {
 
 /// The result of comparing recorded runs. It can be moved, but not copied: groups point to runs.
 struct ComparisonFindings {
-    ComparisonLimits limits;             ///< what differences were judged by
+    ComparisonLimits limits;             ///< the limits that differences were judged by
     std::vector<RecordedRun> runs;       ///< each run once
     std::vector<ComparisonGroup> groups; ///< groups of these runs, in order of appearance
     /// Sentences on which format, loss scale, eps and Adam state to use, and why, and on whether training was stable.
@@ -161,7 +164,7 @@ struct RowStability {
     std::size_t alarmed = 0;                     ///< runs with a spike
     std::optional<std::int64_t> not_finite_from; ///< the first step that is not finite in one of them
     std::optional<double> usual, largest;        ///< median and largest size of gradients over their level
-    std::int64_t largest_in = 0;                 ///< the step of the largest
+    std::int64_t largest_in = 0;                 ///< the step in which gradients were largest
 };
 RowStability stability_of(const ComparisonRow& row);
 

@@ -2,6 +2,7 @@
 #include <ampscope/sim/findings/detail/seeds.h>
 
 #include <ampscope/sim/analysis/series.h>
+#include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,17 @@ using detail::Seed, detail::Quantity, detail::seeds_of, detail::pairs_of;
 // The margin is what FP32 gains in its last tenth, but at least this share of its final loss.
 constexpr double least_share = 0.01;
 constexpr std::size_t least_steps = 20; // that two runs must share in their second halves, or one pair tells nothing
+
+/// What a Standing is called: in the order of its enumerators.
+struct StandingNames {
+    std::string_view name, words;
+};
+constexpr std::array<StandingNames, 6> standing_table = {{{"reference", "is the reference"},
+                                                          {"holds", "holds"},
+                                                          {"worse", "does not hold"},
+                                                          {"unclear", "cannot be told"},
+                                                          {"broken", "diverged"},
+                                                          {"unknown", "was not compared"}}};
 
 constexpr KnownEffect effect_table[] = {
     {"FP16 without a loss scaler loses small gradients, and a dynamic one recovers them", "amp-fp16,scaler=none",
@@ -149,7 +161,7 @@ void set_margin(ComparisonGroup& group, const ComparisonLimits& limits) {
     }
     group.margin = least;
     group.margin_basis =
-        fmt::format("{:g} % of FP32's final loss; in its last tenth FP32 {}", 100 * least_share,
+        fmt::format("{} of FP32's final loss; in its last tenth FP32 {}", limit_percent(least_share),
                     gain ? fmt::format("gains less, {:.2g}", gain->mean) : "logs too few steps to tell what it gains");
 }
 
@@ -198,10 +210,9 @@ void find_effects(ComparisonGroup& group, const ComparisonLimits& limits) {
 
 } // namespace
 
-std::string_view name_of(Standing standing) {
-    constexpr std::array<std::string_view, 6> names = {"reference", "holds", "worse", "unclear", "broken", "unknown"};
-    return names[static_cast<std::size_t>(standing)];
-}
+std::string_view name_of(Standing standing) { return standing_table[static_cast<std::size_t>(standing)].name; }
+
+std::string_view words_of(Standing standing) { return standing_table[static_cast<std::size_t>(standing)].words; }
 
 std::span<const KnownEffect> known_effects() { return effect_table; }
 

@@ -26,7 +26,12 @@ struct Candidate {
     [[nodiscard]] bool any(Standing standing) const {
         return std::ranges::any_of(rows, [&](const auto& item) { return item.second->standing == standing; });
     }
-    [[nodiscard]] bool fails() const { return any(Standing::broken) || any(Standing::worse); }
+    /// How it stands in all groups together: worse if it is worse or broken in one of them.
+    [[nodiscard]] Standing standing() const {
+        if (any(Standing::broken) || any(Standing::worse)) return Standing::worse;
+        if (all(Standing::holds)) return Standing::holds;
+        return any(Standing::unclear) ? Standing::unclear : Standing::unknown;
+    }
     [[nodiscard]] const ComparisonRow& first() const { return *rows.front().second; }
 };
 
@@ -82,11 +87,8 @@ std::string way_out(const Difference& d) {
 /// The answer for another quantity than the final loss: "; accuracy cannot be told: 14 seeds would tell".
 std::string answer_text(std::string_view quantity, const std::optional<Difference>& d) {
     if (!d) return "";
-    switch (d->standing) {
-    case Standing::holds: return fmt::format("; {} holds", quantity);
-    case Standing::worse: return fmt::format("; but {} does not hold", quantity);
-    default: return fmt::format("; {} cannot be told{}", quantity, way_out(*d));
-    }
+    return fmt::format("; {}{} {}{}", d->standing == Standing::worse ? "but " : "", quantity, words_of(d->standing),
+                       way_out(*d));
 }
 
 std::string divergence_text(const ComparisonRow& row) {
@@ -108,12 +110,6 @@ std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row
     std::string text = fmt::format("{}: {}; margin {:.2g}{}", group.name, difference_text(*row.over), group.margin,
                                    way_out(*row.over));
     return text + answer_text("validation loss", row.validation_over) + answer_text("accuracy", row.accuracy_lost);
-}
-
-std::string_view answer_of(const Candidate& c) {
-    if (c.fails()) return "does not hold";
-    if (c.all(Standing::holds)) return "holds";
-    return c.any(Standing::unclear) ? "cannot be told" : "was not compared";
 }
 
 std::string reasons_of(const Candidate& c) {
@@ -184,9 +180,10 @@ std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
         return without_reference(candidates);
     std::vector<const Candidate*> holding, failing, open;
     for (const Candidate& c : candidates) {
-        if (c.fails()) failing.push_back(&c);
-        else if (c.all(Standing::holds)) holding.push_back(&c);
-        else if (c.any(Standing::unclear)) open.push_back(&c);
+        const Standing standing = c.standing();
+        if (standing == Standing::worse) failing.push_back(&c);
+        else if (standing == Standing::holds) holding.push_back(&c);
+        else if (standing == Standing::unclear) open.push_back(&c);
     }
     std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
     const std::string one_seed = about_one_seed(open);
@@ -213,7 +210,7 @@ std::vector<std::string> detail::precision_sentences(const std::vector<Compariso
     std::vector<std::string> sentences;
     if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; })) return {};
     for (const Candidate& c : candidates_of(groups))
-        sentences.push_back(fmt::format("{} {}. {}.", c.label, answer_of(c), reasons_of(c)));
+        sentences.push_back(fmt::format("{} {}. {}.", c.label, words_of(c.standing()), reasons_of(c)));
     return sentences;
 }
 

@@ -49,7 +49,7 @@ std::string about_scale(const std::vector<ComparisonGroup>& groups, const Recomm
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation r = recommend(all, fp16, options);
     const std::string unscaled = percent(all.classify(fp16, 0).underflow, all.nonzero());
-    const std::string limit = fmt::format("{:g} %", 100 * options.limit), at_least = flushed ? "at least " : "";
+    const std::string limit = limit_percent(options.limit), at_least = flushed ? "at least " : "";
     std::string text;
     if (!r.window)
         text = fmt::format("no single one holds these gradients in FP16: above {} some overflow, below {} more than {} "

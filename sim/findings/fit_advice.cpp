@@ -40,7 +40,7 @@ std::string scaled_fit_text(const detail::FitFacts& f) {
         fmt::format("with a scale for each tensor, the largest power of two without overflow ({}), ", scales);
     if (fit.scaled.underflow == 0) return start + "nothing becomes zero: a scale per tensor suffices";
     const std::string lost = (f.random ? "up to " : "") + percent(fit.scaled.underflow, f.nonzero),
-                      limit = fmt::format("{:g} %", 100 * f.limit);
+                      limit = limit_percent(f.limit);
     if (fit.held_scaled == fit.tensors)
         return fmt::format("{}{} become zero, under {} in every tensor: a scale per tensor suffices", start, lost,
                            limit);
@@ -61,7 +61,7 @@ std::string detail::fit_advice(const FitFacts& f) {
     std::string text = start + unscaled_fit_text(f);
     if (f.fit.held == f.fit.tensors)
         return text +
-               (f.fit.unscaled.underflow > 0 ? fmt::format(", under {:g} % in every tensor", 100 * f.limit) : "") +
+               (f.fit.unscaled.underflow > 0 ? fmt::format(", under {} in every tensor", limit_percent(f.limit)) : "") +
                "; no scale needed.";
     if (f.format.bits() <= narrow) return text + "; " + scaled_fit_text(f) + ".";
     if (f.fit.unscaled.overflow == 0) text += fmt::format(", most of them in {}", shown_name(f.worst));

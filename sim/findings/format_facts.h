@@ -21,7 +21,7 @@ struct FormatFacts {
     std::optional<double> last_to_zero{}; ///< the largest magnitude that becomes zero; none: there is no zero
     /// Ranges of the codes of NaN: first and last, the positive ones before the negative ones.
     std::vector<std::pair<std::uint32_t, std::uint32_t>> nan_codes{};
-    int binades = 0;             ///< from the smallest value to max
+    int binades = 0;             ///< powers of two from the smallest positive value to max
     double dynamic_range_db = 0; ///< 20 log10(max / min_positive)
 };
 

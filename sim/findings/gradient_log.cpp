@@ -4,6 +4,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/recording.h>
 #include <ampscope/sim/io/run_facts.h>
@@ -67,7 +68,7 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     step.hidden = false;
     const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
     step.magnitudes.merge(magnitudes);
-    step.flushed = step.flushed || h.format != "fp32";
+    step.flushed = step.flushed || has_lost_small_numbers(h.format);
     // The largest tensor, compared by binades; one that overflowed is larger than all others.
     const double top = h.magnitudes.inf + h.magnitudes.nan > 0 ? HUGE_VAL
                        : magnitudes.rows.empty()               ? 0
@@ -83,9 +84,9 @@ void add_hidden(const std::vector<std::int64_t>& hidden, GradientLog& log) {
     const std::ptrdiff_t silent = std::ranges::count_if(log.steps, &GradientStep::hidden);
     log.recorded_steps = lines - silent;
     if (silent > 0)
-        log.warnings.push_back(fmt::format("{}: {} steps say nothing of their gradients, the first is step {}: whether "
-                                           "they overflowed is unknown",
-                                           log.name, silent,
+        log.warnings.push_back(fmt::format("{}: {} without a word of gradients, the first is step {}: whether they "
+                                           "overflowed is unknown",
+                                           log.name, plural(static_cast<std::uint64_t>(silent), "step"),
                                            std::ranges::find_if(log.steps, &GradientStep::hidden)->step));
     for (const std::int64_t step : hidden) log.steps.push_back({.step = step, .hidden = true});
     std::ranges::inplace_merge(log.steps, log.steps.begin() + lines, {}, &GradientStep::step);
@@ -171,7 +172,7 @@ GradientLog read_recording(const fs::path& path, const GradientLogOptions& optio
             GradientStep& step = steps[t.step.value_or(0)];
             step.step = t.step.value_or(0);
             step.magnitudes.merge(m.histogram);
-            step.flushed = step.flushed || t.entry.stored().bits < 32;
+            step.flushed = step.flushed || has_lost_small_numbers(t.entry.stored().format);
             const bool overflowed = m.histogram.inf + m.histogram.nan > 0;
             if (overflowed && t.recorded_scale < step.overflow_scale) {
                 step.overflow_scale = t.recorded_scale;

@@ -42,7 +42,7 @@ struct HistogramOptions {
     std::size_t worst_blocks = 10;        ///< number of a recipe's worst blocks to keep
     bool all_blocks = false;              ///< keep all blocks of single tensors
     std::optional<std::regex> tensor;     ///< only tensors whose names contain a match
-    std::optional<KindSet> kinds;         ///< only tensors of these kinds; none: gradients, of reports everything
+    std::optional<KindSet> kinds;         ///< only these kinds; none: gradients, or everything in merged reports
     std::optional<std::pair<std::int64_t, std::int64_t>> steps; ///< first and last step to count
     Grouping by = Grouping::tensor;
     std::vector<Gate> gates; ///< limits on the total

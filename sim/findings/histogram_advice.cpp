@@ -77,7 +77,7 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
     const std::string whatever = random ? " whatever the random bits" : "", up_to = random ? "up to " : "";
     const Recommendation& total = kind.formats[index].recommendation;
     const std::string start = name + ": " + unscaled_text(all.unscaled[index], nonzero);
-    const std::string limit = fmt::format("{:g} %", 100 * options.recommendation.limit);
+    const std::string limit = limit_percent(options.recommendation.limit);
     if (total.window && total.window->low <= 0 && 0 <= total.window->high)
         return start + (lost_at(0) > 0 ? ", under the limit of " + limit + whatever : "") + "; no loss scale needed.";
 
@@ -92,7 +92,8 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
                                 "holds as a normal number.",
                                 power_of_two(largest_log2_scale));
         else if (*total.log2_scale < total.window->low)
-            text += fmt::format(" With a margin of {} binades: {}, which loses {}{}.", options.recommendation.margin,
+            text += fmt::format(" With a margin of {}: {}, which loses {}{}.",
+                                plural(static_cast<std::uint64_t>(options.recommendation.margin), "binade"),
                                 power_of_two(*total.log2_scale), up_to, percent(lost_at(*total.log2_scale), nonzero));
         else if (random)
             text += fmt::format(" Recommended: {}, which loses up to {}.", power_of_two(*total.log2_scale),

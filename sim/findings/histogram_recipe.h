@@ -25,7 +25,7 @@ constexpr std::string_view name_of(OperandRole role) { return operand_role_names
 
 /// A recipe that was asked for.
 struct RecipeChoice {
-    std::string text; ///< as it was asked for: its name in reports
+    std::string text; ///< the recipe as it was asked for, which is its name in reports
     ScalingRecipe recipe{};
     BlockOrientation orientation = BlockOrientation::row;
     std::optional<OperandRole> role{}; ///< the role of every tensor; none: it follows from the tensor's kind

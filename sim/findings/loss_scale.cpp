@@ -18,7 +18,7 @@ std::uint64_t count(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
     const bool measured = f.log.measured_steps() > 0;
-    const std::string format = options.format.name, limit = percent(options.recommendation.limit);
+    const std::string format = options.format.name, limit = limit_percent(options.recommendation.limit);
     const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
     if (measured && !r.window)
         return fmt::format(

@@ -216,7 +216,7 @@ class RunReader {
         TensorRecord& tensor = run_.tensors[found->second];
         tensor.counts.add(magnitudes);
         run_.magnitudes.merge(magnitudes);
-        tensor.flushed = tensor.flushed || (!m.format.empty() && format(m.format).exponent_bits < 8);
+        tensor.flushed = tensor.flushed || has_lost_small_numbers(m.format);
         run_.recorded.resize(run_.columns.count());
         std::optional<std::int64_t>& first = run_.recorded[run_.columns.of(m.step)];
         first = std::min(m.step, first.value_or(m.step));

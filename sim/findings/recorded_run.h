@@ -5,6 +5,7 @@
 #include <ampscope/sim/analysis/format_fit.h>
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/base/progress.h>
+#include <ampscope/sim/base/share.h>
 #include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/io/provenance.h>
 #include <ampscope/sim/io/run_facts.h>
@@ -17,20 +18,6 @@ namespace amp {
 
 /// Formats whose underflow without a loss scale is followed over the steps.
 inline constexpr std::array<std::string_view, 2> followed_formats = {"fp16", "e5m2"};
-
-/// A number of elements out of a whole.
-struct Share {
-    std::uint64_t part = 0, whole = 0;
-
-    [[nodiscard]] double rate() const {
-        return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-    }
-    Share& operator+=(const Share& other) {
-        part += other.part;
-        whole += other.whole;
-        return *this;
-    }
-};
 
 /// Divides steps into at most 64 columns of a picture.
 struct StepColumns {
@@ -68,7 +55,7 @@ struct TensorRecord {
 /// How one format holds the tensors of one group of kinds; a tensor counts once for each recorded step.
 struct KindFit {
     FormatSpec format;
-    FormatFit fit{}; ///< all tensors
+    FormatFit fit{}; ///< the fit of all tensors together
     std::string advice{};
 };
 
@@ -101,7 +88,7 @@ struct RecordedDeparture {
 struct RecordedRun {
     std::filesystem::path path;
     std::string name;                             ///< name in findings
-    std::string label;                            ///< its precision; without a run folder the name
+    std::string label;                            ///< the run's precision; for gradients in files their name
     nlohmann::ordered_json configuration, result; ///< run.json and result.json; null if missing
     RunFacts facts;                               ///< what run.json says
     std::vector<StepMetrics> steps;               ///< empty for gradients without a log

@@ -32,18 +32,18 @@ std::string_view name_of(SpikeKind kind);
 /// The tensor whose largest magnitude grew most before a spike.
 struct TensorGrowth {
     std::string tensor{};   ///< empty: none that grew is recorded
-    std::string evidence{}; ///< what tells: "histograms.jsonl", "result.json (departures)"
+    std::string evidence{}; ///< the file that tells it: "histograms.jsonl", "result.json (departures)"
     std::int64_t step = 0;  ///< the first step of the spike that is recorded there
     std::int64_t since = 0; ///< the recorded step before it
-    double factor = 0;      ///< by how much it grew between the two; infinite: it became infinite or NaN
+    double factor = 0;      ///< the factor by which it grew between these steps; infinite: it became infinite or NaN
 };
 
 struct Spike {
     SpikeKind kind = SpikeKind::not_finite;
     std::int64_t first = 0, last = 0, peak = 0; ///< the steps that are above the limit, and the one with largest value
-    std::size_t steps = 0;                      ///< their number
+    std::size_t steps = 0;                      ///< number of steps above the limit
     double value = 0, level = 0; ///< at the peak: the gradient norm or the loss, and its level; 0 if not finite
-    bool lasts = false;          ///< up to the last step of the log
+    bool lasts = false;          ///< whether it lasts up to the last step of the log
     TensorGrowth growth{};
 
     [[nodiscard]] double size() const { return level > 0 ? value / level : value; } ///< the value over its level
@@ -52,9 +52,9 @@ struct Spike {
 /// What one run's log says.
 struct RunSpikes {
     const RecordedRun* run = nullptr;
-    const RecordedRun* reference = nullptr; ///< FP32's run of the same seed, if its gradients are a level
+    const RecordedRun* reference = nullptr; ///< FP32's run of the same seed, if its gradients are the level
     bool norms = true;                      ///< sizes are those of gradient norms; else of the largest gradient
-    std::vector<std::pair<std::int64_t, double>> sizes; ///< by step: the size of the gradients over its level
+    std::vector<std::pair<std::int64_t, double>> sizes; ///< steps, each with the size of its gradients over their level
     std::vector<Spike> spikes;                          ///< by kind and step
 
     /// The largest of a kind; null without any: that of gradients farthest above its level, the first that is not

@@ -9,7 +9,7 @@ namespace amp {
 struct DumpPath {
     std::int64_t step = 0;
     std::string rank;  ///< "rank_0"
-    std::string layer; ///< with "_" in place of "."
+    std::string layer; ///< the layer's name, in which "_" stands for "."
     std::string stem;  ///< LAYER_TENSOR
     TensorKind kind = TensorKind::activation;
 };

@@ -85,7 +85,7 @@ struct RecordedLog {
 
 struct Recording {
     std::vector<RecordedTensor> tensors;
-    std::vector<RecordedLog> logs{};   ///< only if they are asked for
+    std::vector<RecordedLog> logs{};   ///< filled only if FindOptions::logs
     std::vector<std::string> errors;   ///< one line for each file and folder that could not be read
     std::vector<std::string> warnings; ///< lines about duplicates left out and entries skipped
     KindSet unread{};                  ///< kinds in the state/ of runs, where that was not read
@@ -93,8 +93,9 @@ struct Recording {
 
 /// What find_tensors() lists.
 struct FindOptions {
-    bool state = false; ///< also the weights and the optimizer's state in state/ of run folders
-    bool logs = false;  ///< also the histograms.jsonl of run folders; a folder without tensors is then no error
+    bool state = false; ///< whether to list the weights and optimizer's state in state/ of run folders, too
+    /// Whether to list the histograms.jsonl of run folders, too; a folder without tensors is then no error.
+    bool logs = false;
     TensorKind unstated = TensorKind::weight_gradient; ///< kind of tensors that neither file nor name tells
     bool by_name = false; ///< tensors are then selected by name: no warning of those in a file in two forms
 };

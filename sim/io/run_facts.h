@@ -17,7 +17,7 @@ struct RunFacts {
     std::string precision;                          ///< its name, such as "amp-fp16"
     std::string recipe;                             ///< the scaling recipe of FP8 and FP4, such as "mxfp8"
     std::string autocast;                           ///< the format that autocast casts to
-    std::string activation_format, gradient_format; ///< formats without autocast
+    std::string activation_format, gradient_format; ///< formats of activations and gradients outside autocast
     std::string operands;                           ///< the format that matmuls round FP32 operands to
     std::string loss_scaler;                        ///< its name; "none": the loss is not scaled
     std::string optimizer, optimizer_order;         ///< names of OptimizerKind and OptimizerOrder

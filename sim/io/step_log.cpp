@@ -1,6 +1,7 @@
 #include <ampscope/sim/io/step_log.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
 
@@ -17,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+std::string counted(std::int64_t n, std::string_view noun) { return plural(static_cast<std::uint64_t>(n), noun); }
 
 /// The usual names of a column; the first that a log has counts.
 struct ColumnNames {
@@ -205,9 +208,9 @@ class LogReader {
             else lose(line->is_object(), lines);
         }
         if (steps_.empty())
-            throw FileError(file_, unreadable_ > 0 ? fmt::format("holds no step: {} lines cannot be read, the first is "
-                                                                 "line {}",
-                                                                 unreadable_, first_unreadable_)
+            throw FileError(file_, unreadable_ > 0
+                                       ? fmt::format("holds no step: {} cannot be read, the first is line {}",
+                                                     counted(unreadable_, "line"), first_unreadable_)
                                    : without_step_ > 0 ? "holds no step: no line has a whole number of one"
                                                        : "holds no step");
         const std::int64_t last = steps_.back().step.step;
@@ -301,23 +304,22 @@ class LogReader {
         if (incomplete_ > 0)
             warn(fmt::format("line {} is not complete, and left out: is the run still being written?", incomplete_));
         if (unreadable_ > 0)
-            warn(
-                fmt::format("{} lines cannot be read, the first is line {}; left out", unreadable_, first_unreadable_));
-        if (without_step_ > 0) warn(fmt::format("{} lines without a whole number of a step; left out", without_step_));
+            warn(fmt::format("{} cannot be read, the first is line {}; left out", counted(unreadable_, "line"),
+                             first_unreadable_));
+        if (without_step_ > 0)
+            warn(fmt::format("{} without a whole number of a step; left out", counted(without_step_, "line")));
         if (hidden_ > 0)
-            warn(fmt::format("nothing is known of {} steps, which lines hide that were left out", hidden_));
+            warn(fmt::format("nothing is known of {}, which lines hide that were left out", counted(hidden_, "step")));
         if (repeated_ > 0)
-            warn(fmt::format("{} steps are logged more than once, {} of them differently, the first is step {}; the "
-                             "last counts",
-                             repeated_, differing_, first_repeated_));
+            warn(fmt::format("{} logged more than once, {} of them differently, the first is step {}; the last counts",
+                             counted(repeated_, "step"), differing_, first_repeated_));
         const auto count = static_cast<std::int64_t>(steps_.size());
         const std::int64_t span = steps_.back().step.step - steps_.front().step.step + 1;
         const std::int64_t missing = span - count - hidden_inside_;
         if (missing > 0)
-            warn(
-                fmt::format("{} of {} steps are missing; where nothing else is known, they are taken for like the step "
-                            "before",
-                            missing, span));
+            warn(fmt::format("{} of {} steps are missing; where nothing else is known, they are taken to be like the "
+                             "step before",
+                             missing, span));
     }
 
     fs::path file_;

@@ -9,7 +9,7 @@ struct AllReduceOptions {
     op::AllReduceOrder order = op::AllReduceOrder::ring;
     op::AllReduceDivision division = op::AllReduceDivision::before;
     FormatSpec transport = format("fp32");
-    bool scaled = false; ///< see AllReduce; for weights that layers scale, or all without a recipe
+    bool scaled = false; ///< AllReduce::scaled, for the weights that a recipe scales; without a recipe, for all
 };
 
 /// Formats, the rounding of new weights and the loss scaler all follow from a precision's text, which precision()

@@ -11,7 +11,7 @@ struct PlannedOp {
     std::string op, output;
     std::vector<std::string> inputs; ///< name, format and shape: "h.0.attn.q.linear fp16 64x32x16"
     std::string result;              ///< format and shape of the output
-    std::string accumulate;          ///< how products and sums are accumulated; empty for other ops
+    std::string accumulate;          ///< the accumulator of products and sums; empty for other ops
     std::string rule;                ///< the rule that decided the formats
     std::string tensor_cores;        ///< whether tensor cores can run a matrix product; empty for other ops
 };

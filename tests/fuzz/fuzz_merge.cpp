@@ -2,7 +2,7 @@
 
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/histogram_report.h>
-#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/amp-histogram/data_report.h>
 
 // A report of amp-histogram, read as by --merge. The bits of the first byte choose the options, which the report must
 // have been counted with; what is read must be writable in a form that can be read again.

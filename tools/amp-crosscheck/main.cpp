@@ -2,8 +2,8 @@
 #include <ampscope/sim/analysis/recorded_products.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/write.h>
-#include <ampscope/tools/amp-crosscheck/replay_report.h>
-#include <ampscope/tools/amp-crosscheck/report.h>
+#include <ampscope/tools/amp-crosscheck/device_report.h>
+#include <ampscope/tools/amp-crosscheck/vector_report.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -38,7 +38,7 @@ struct Options {
     bool json = false;
     std::string device;
     std::filesystem::path output = "reports";
-    ReplayOptions replay;
+    CheckOptions check;
 };
 
 int vectors(const Options& options, const Complain& complain) {
@@ -104,25 +104,25 @@ class Progress {
 };
 
 int run(Options options, const std::string& command) {
-    options.replay.device = device_of(options.device);
-    const CudaDevice& d = options.replay.device;
+    options.check.device = device_of(options.device);
+    const CudaDevice& d = options.check.device;
     std::string file = "crosscheck-" + (options.device.starts_with("host") ? options.device : d.name);
     std::ranges::replace_if(
         file, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
     std::filesystem::create_directories(options.output);
     const AtomicFile probe(options.output / (file + ".json")); // fails now, not at the end
-    Replay result;
+    DeviceCheck result;
     {
         const Progress progress;
         std::int64_t rows = 0;
-        result = replay(options.replay, [&](const ReplayRow& r) {
+        result = check_device(options.check, [&](const CheckRow& r) {
             progress.show(fmt::format("{} rows done, {}: {}", ++rows, r.part, r.name).substr(0, 79));
         });
     }
-    write_text_file(options.output / (file + ".json"), replay_json(result, command));
+    write_text_file(options.output / (file + ".json"), check_json(result, command));
     const Document document = document_of(result, command);
     write_text_file(options.output / (file + ".md"), markdown_of(document));
-    if (options.json) print_text(replay_json(result, command));
+    if (options.json) print_text(check_json(result, command));
     else
         print_text(fmt::format("{}{} and .json written\n", terminal_of(document, wants_color(stdout)),
                                printable((options.output / (file + ".md")).string())));
@@ -130,32 +130,33 @@ int run(Options options, const std::string& command) {
 }
 
 void add_run(CommandLine& app, Options& options) {
-    CLI::App& r = *app.add_subcommand("run", "A CUDA device against the processor, bit for bit");
+    CLI::App& r = *app.add_subcommand("run", "Compare a CUDA device with the processor, bit for bit");
     r.add_option("--device", options.device,
                  "The number of a device; host; or host:N (" + capabilities() +
                      "), the host with models of the matrix instructions of that compute capability; default: the "
                      "first device");
-    r.add_option("--only", options.replay.parts, "Parts to compare, separated by commas; default all")
+    r.add_option("--only", options.check.parts, "Parts to compare, separated by commas; default all")
         ->delimiter(',')
         ->allow_extra_args(false)
-        ->check(one_of(replay_parts));
-    r.add_flag("--quick", options.replay.quick, "Samples, shorter runs: a minute instead of many");
-    r.add_option("--steps", options.replay.steps, "Steps of each training")
+        ->check(one_of(check_parts));
+    r.add_flag("--quick", options.check.quick, "Samples, shorter runs: a minute instead of many");
+    r.add_option("--steps", options.check.steps, "Steps of each training")
         ->capture_default_str()
         ->transform(whole_number(1, 1'000'000'000));
-    r.add_option("--record", options.replay.record,
-                 "Keep what tensor cores gave in this folder, as files for `vectors`");
+    r.add_option("--record", options.check.record,
+                 "Record the results of tensor cores in this folder, as files for `vectors`");
     r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
     r.add_flag("--json", options.json, "JSON instead of text");
 }
 
 void add_vectors(CommandLine& app, Options& options) {
-    CLI::App& v = *app.add_subcommand("vectors", "One row of the table of accumulators against recorded dot products");
+    CLI::App& v =
+        *app.add_subcommand("vectors", "Compare a row of the table of accumulators with recorded dot products");
     v.add_option("row", options.question.accumulator, "A row of the table of accumulators, such as hopper-wgmma-fp8")
         ->required();
     v.add_option("file", options.files, ".npz files, or others with the same arrays")->required();
     v.add_option("--a", options.question.a, "Format of a; default: the row's first that holds its numbers");
-    v.add_option("--b", options.question.b, "Format of b");
+    v.add_option("--b", options.question.b, "The same for b");
     v.add_option("--output", options.question.output, "d_fp32 or d_fp16; default: all that the file and the row have")
         ->check(one_of(std::array<std::string_view, 2>{"d_fp32", "d_fp16"}));
     v.add_flag("--json", options.json, "JSON instead of text");
@@ -171,11 +172,11 @@ void interpret(const CLI::App& app, const Options& options) {
                                     "' is neither the number of a device, nor host, nor host:N with N one of " +
                                     capabilities());
     const auto runs = [&](std::string_view part) {
-        return options.replay.parts.empty() || std::ranges::count(options.replay.parts, part) > 0;
+        return options.check.parts.empty() || std::ranges::count(options.check.parts, part) > 0;
     };
     if (app.get_subcommand("run")->count("--steps") > 0 && !runs("training"))
         throw std::invalid_argument("--steps changes nothing without the part training");
-    if (!options.replay.record.empty() && (device == "host" || !runs("accumulators")))
+    if (!options.check.record.empty() && (device == "host" || !runs("accumulators")))
         throw std::invalid_argument("--record needs a device with matrix instructions, and the part accumulators");
 }
 
@@ -183,7 +184,7 @@ int main_of(int argc, char** argv, const Complain& complain) {
     Options options;
     CommandLine app("amp-crosscheck", "Checks the models of matrix hardware against hardware.", examples);
     app.require_subcommand(1);
-    app.add_subcommand("devices", "The CUDA devices of this machine");
+    app.add_subcommand("devices", "List the CUDA devices of this machine");
     add_run(app, options);
     add_vectors(app, options);
     if (const auto exit = app.read(argc, argv, [&] { interpret(app, options); })) return *exit;

@@ -11,9 +11,9 @@ namespace amp::crosscheck_tool {
 inline constexpr std::string_view formats_of_tensors[] = {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2"};
 
 /// Builds a program of one op.
-class Builder {
+class OpCaseBuilder {
   public:
-    explicit Builder(std::string name) { case_.name = std::move(name); }
+    explicit OpCaseBuilder(std::string name) { case_.name = std::move(name); }
 
     TensorId tensor(Shape shape, std::string_view f, Fill fill = Fill::zero) {
         const auto index = static_cast<std::int32_t>(case_.program.tensors.size());

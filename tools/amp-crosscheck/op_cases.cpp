@@ -11,7 +11,7 @@ namespace amp::crosscheck_tool {
 void elementwise_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors) {
         const auto binary = [&]<class T>(T op) {
-            Builder b(fmt::format("{} {}", T::name, f));
+            OpCaseBuilder b(fmt::format("{} {}", T::name, f));
             op.a = b.tensor({5, 7, 33}, "fp32", Fill::edges);
             op.b = b.tensor({7, 33}, f, Fill::edges);
             op.out = b.tensor({5, 7, 33}, f);
@@ -20,7 +20,7 @@ void elementwise_cases(Cases& cases) {
         binary(op::Add{});
         binary(op::Mul{});
         const auto unary = [&]<class T>(T op, const char* what, Fill fill) {
-            Builder b(fmt::format("{} {} {}", T::name, what, f));
+            OpCaseBuilder b(fmt::format("{} {} {}", T::name, what, f));
             op.in = b.tensor({3, 431}, "fp32", fill);
             op.out = b.tensor({3, 431}, f);
             cases.push_back(b.build(op));
@@ -42,10 +42,10 @@ void activation_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors)
         for (std::size_t i = 0; i < op::activation_names.size(); ++i) {
             const auto kind = static_cast<op::ActivationKind>(i);
-            Builder b(fmt::format("activation {} {}", op::activation_names[i], f));
+            OpCaseBuilder b(fmt::format("activation {} {}", op::activation_names[i], f));
             const TensorId in = b.tensor({1200}, "fp32", Fill::edges), out = b.tensor({1200}, f);
             cases.push_back(b.build(op::Activation{.kind = kind, .in = in, .out = out}));
-            Builder g(fmt::format("activation_backward {} {}", op::activation_names[i], f));
+            OpCaseBuilder g(fmt::format("activation_backward {} {}", op::activation_names[i], f));
             const TensorId saved = g.tensor({1200}, "fp32", Fill::edges), up = g.tensor({1200}, f, Fill::edges);
             cases.push_back(g.build(
                 op::ActivationBackward{.kind = kind, .saved = saved, .grad_out = up, .grad_in = g.tensor({1200}, f)}));
@@ -59,22 +59,22 @@ void row_cases(Cases& cases) {
                 const Shape shape{2, width, width};
                 const std::string what = fmt::format("{} wide, {}, {}", width, f, fill == Fill::edges ? "edges" : "");
                 for (const bool causal : {false, true}) {
-                    Builder b(fmt::format("softmax {}", what));
+                    OpCaseBuilder b(fmt::format("softmax {}", what));
                     const TensorId in = b.tensor(shape, "fp32", fill), out = b.tensor(shape, f);
                     cases.push_back(b.build(op::Softmax{.in = in, .out = out, .causal = causal}));
-                    Builder g(fmt::format("softmax_backward {}", what));
+                    OpCaseBuilder g(fmt::format("softmax_backward {}", what));
                     const TensorId y = g.tensor(shape, f, fill), up = g.tensor(shape, f, fill);
                     cases.push_back(g.build(
                         op::SoftmaxBackward{.y = y, .grad_out = up, .grad_in = g.tensor(shape, f), .causal = causal}));
                 }
                 for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms}) {
                     const bool layer = kind == op::NormKind::layer;
-                    Builder b(fmt::format("norm {}", what));
+                    OpCaseBuilder b(fmt::format("norm {}", what));
                     const TensorId in = b.tensor({70, width}, f, fill), weight = b.tensor({width}, "fp32", fill),
                                    bias = layer ? b.tensor({width}, "fp32", fill) : TensorId{};
                     cases.push_back(b.build(op::Norm{
                         .kind = kind, .in = in, .weight = weight, .bias = bias, .out = b.tensor({70, width}, f)}));
-                    Builder g(fmt::format("norm_backward {}", what));
+                    OpCaseBuilder g(fmt::format("norm_backward {}", what));
                     const TensorId x = g.tensor({70, width}, f, fill), w = g.tensor({width}, "fp32", fill),
                                    up = g.tensor({70, width}, f, fill);
                     cases.push_back(g.build(op::NormBackward{.kind = kind,
@@ -100,20 +100,20 @@ void image_cases(Cases& cases) {
                                      .stride = stride,
                                      .padding = padding};
             const Shape image{2, 7, 6, 3}, patches{g.patches(), g.patch_size()};
-            Builder b(fmt::format("im2col {} stride {} padding {} {}", kernel, stride, padding, f));
+            OpCaseBuilder b(fmt::format("im2col {} stride {} padding {} {}", kernel, stride, padding, f));
             const TensorId in = b.tensor(image, f, Fill::edges);
             cases.push_back(b.build(op::Im2Col{.in = in, .out = b.tensor(patches, f), .geometry = g}));
-            Builder c(fmt::format("col2im {} stride {} padding {} {}", kernel, stride, padding, f));
+            OpCaseBuilder c(fmt::format("col2im {} stride {} padding {} {}", kernel, stride, padding, f));
             const TensorId sums = c.tensor(patches, "fp32", Fill::edges);
             cases.push_back(c.build(op::Col2Im{.in = sums, .out = c.tensor(image, f), .geometry = g}));
         }
         for (const op::PoolKind kind : {op::PoolKind::max, op::PoolKind::average})
             for (const std::int64_t size : {2, 3}) {
                 const Shape image{2, 7, 6, 3}, pooled{2, 7 / size, 6 / size, 3};
-                Builder b(fmt::format("pool2d {} {}", size, f));
+                OpCaseBuilder b(fmt::format("pool2d {} {}", size, f));
                 const TensorId in = b.tensor(image, f, Fill::edges);
                 cases.push_back(b.build(op::Pool{.kind = kind, .in = in, .out = b.tensor(pooled, f), .size = size}));
-                Builder g(fmt::format("pool2d_backward {} {}", size, f));
+                OpCaseBuilder g(fmt::format("pool2d_backward {} {}", size, f));
                 const TensorId x = g.tensor(image, f, Fill::edges), up = g.tensor(pooled, f, Fill::edges);
                 cases.push_back(g.build(op::PoolBackward{
                     .kind = kind, .in = x, .grad_out = up, .grad_in = g.tensor(image, f), .size = size}));
@@ -126,24 +126,24 @@ void move_cases(Cases& cases) {
                                        {{2, 3, 4}, {0, 2, 1, 3}},
                                        {{2, 3, 4, 5}, {0, 2, 1, 3}},
                                        {{2, 3, 4, 5}, {3, 1, 0, 2}}}) {
-        Builder b(fmt::format("transpose {}", fmt::join(shape, "x")));
+        OpCaseBuilder b(fmt::format("transpose {}", fmt::join(shape, "x")));
         Shape out;
         for (std::size_t i = 0; i < shape.size(); ++i) out.push_back(shape[static_cast<std::size_t>(order[i])]);
         const TensorId in = b.tensor(shape, "fp32", Fill::edges);
         cases.push_back(b.build(op::Transpose{.in = in, .out = b.tensor(out, "fp32"), .order = order}));
     }
-    Builder v("view");
+    OpCaseBuilder v("view");
     const TensorId in = v.tensor({6, 4}, "fp32", Fill::edges), out = v.tensor({24}, "fp32");
     OpCase view = v.build(op::View{.in = in, .out = out});
     view.program[out].storage = in;
     cases.push_back(std::move(view));
     for (const std::string_view f : formats_of_tensors) {
-        Builder e(fmt::format("embedding {}", f));
+        OpCaseBuilder e(fmt::format("embedding {}", f));
         e.limit(9);
         const TensorId weight = e.tensor({9, 13}, "fp32", Fill::edges),
                        indices = e.tensor({4, 10}, "fp32", Fill::indices);
         cases.push_back(e.build(op::Embedding{.weight = weight, .indices = indices, .out = e.tensor({4, 10, 13}, f)}));
-        Builder g(fmt::format("embedding_backward {}", f));
+        OpCaseBuilder g(fmt::format("embedding_backward {}", f));
         g.limit(9);
         const TensorId uses = g.tensor({4, 10}, "fp32", Fill::indices), up = g.tensor({4, 10, 13}, f, Fill::edges);
         cases.push_back(
@@ -156,13 +156,13 @@ void sum_cases(Cases& cases) {
         for (const std::string_view accumulate : formats_of_tensors)
             for (const op::ReduceKind kind : {op::ReduceKind::sum, op::ReduceKind::mean})
                 for (const Fill fill : {Fill::ordinary, Fill::edges}) {
-                    Builder b(fmt::format("reduce in {} to {}", accumulate, f));
+                    OpCaseBuilder b(fmt::format("reduce in {} to {}", accumulate, f));
                     const TensorId in = b.tensor({70, 37}, "fp32", fill), out = b.tensor({37}, f);
                     cases.push_back(
                         b.build(op::Reduce{.kind = kind, .in = in, .out = out, .accumulate = format(accumulate)}));
                 }
     for (const std::string_view f : formats_of_tensors) {
-        Builder b(fmt::format("reduce_backward {}", f));
+        OpCaseBuilder b(fmt::format("reduce_backward {}", f));
         const TensorId up = b.tensor({37}, "fp32", Fill::edges);
         cases.push_back(
             b.build(op::ReduceBackward{.grad_out = up, .grad_in = b.tensor({5, 37}, f), .factor = 1.0 / 5}));
@@ -172,28 +172,28 @@ void sum_cases(Cases& cases) {
 void loss_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors)
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
-            Builder b(fmt::format("cross_entropy {}", f));
+            OpCaseBuilder b(fmt::format("cross_entropy {}", f));
             b.limit(17);
             const TensorId logits = b.tensor({40, 17}, f, fill), targets = b.tensor({40}, "fp32", Fill::targets);
             cases.push_back(
                 b.build(op::CrossEntropy{.logits = logits, .targets = targets, .out = b.tensor({}, "fp32")}));
-            Builder g(fmt::format("cross_entropy_backward {}", f));
+            OpCaseBuilder g(fmt::format("cross_entropy_backward {}", f));
             g.limit(17);
             const TensorId x = g.tensor({40, 17}, f, fill), t = g.tensor({40}, "fp32", Fill::targets),
                            up = g.tensor({}, "fp32", Fill::ordinary);
             cases.push_back(g.build(
                 op::CrossEntropyBackward{.logits = x, .targets = t, .grad_out = up, .grad_in = g.tensor({40, 17}, f)}));
-            Builder m(fmt::format("mse_loss {}", f));
+            OpCaseBuilder m(fmt::format("mse_loss {}", f));
             const TensorId in = m.tensor({333}, f, fill), want = m.tensor({333}, "fp32", fill);
             cases.push_back(m.build(op::MseLoss{.in = in, .targets = want, .out = m.tensor({}, "fp32")}));
-            Builder h(fmt::format("mse_loss_backward {}", f));
+            OpCaseBuilder h(fmt::format("mse_loss_backward {}", f));
             const TensorId y = h.tensor({333}, f, fill), z = h.tensor({333}, "fp32", fill),
                            g0 = h.tensor({}, "fp32", Fill::ordinary);
             cases.push_back(
                 h.build(op::MseLossBackward{.in = y, .targets = z, .grad_out = g0, .grad_in = h.tensor({333}, f)}));
         }
     for (const double scale : {1.0, 65536.0, 0x1p127, 3e-5}) {
-        Builder b(fmt::format("loss_gradient {}", scale));
+        OpCaseBuilder b(fmt::format("loss_gradient {}", scale));
         b.context().loss_scale = scale;
         b.context().micro_batches = 3;
         cases.push_back(b.build(op::LossGradient{.out = b.tensor({}, "fp16")}));

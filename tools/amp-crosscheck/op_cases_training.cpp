@@ -8,7 +8,7 @@ namespace amp::crosscheck_tool {
 void gradient_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors) {
         for (const int micro_batch : {0, 1}) {
-            Builder b(fmt::format("accumulate_gradient {} {}", f, micro_batch));
+            OpCaseBuilder b(fmt::format("accumulate_gradient {} {}", f, micro_batch));
             b.context().micro_batch = micro_batch;
             b.context().micro_batches = 2;
             const TensorId in = b.tensor({700}, "fp32", Fill::edges);
@@ -17,7 +17,7 @@ void gradient_cases(Cases& cases) {
         for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
             for (const auto division : {op::AllReduceDivision::before, op::AllReduceDivision::after})
                 for (const int replicas : {1, 2, 3, 5, 8}) {
-                    Builder b(fmt::format("all_reduce of {} in {}", replicas, f));
+                    OpCaseBuilder b(fmt::format("all_reduce of {} in {}", replicas, f));
                     op::AllReduce op{.in = {}, .out = {}, .order = order, .division = division, .transport = format(f)};
                     for (int r = 0; r < replicas; ++r)
                         op.in.push_back(b.tensor({331}, "fp32", r % 2 == 0 ? Fill::edges : Fill::finite));
@@ -27,7 +27,7 @@ void gradient_cases(Cases& cases) {
         for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
             for (const Fill fill : {Fill::finite, Fill::edges})
                 for (const int replicas : {1, 2, 3, 8}) {
-                    Builder b(fmt::format("all_reduce of {} in {}, scaled", replicas, f));
+                    OpCaseBuilder b(fmt::format("all_reduce of {} in {}, scaled", replicas, f));
                     op::AllReduce op{.in = {}, .out = {}, .order = order, .transport = format(f), .scaled = true};
                     for (int r = 0; r < replicas; ++r) op.in.push_back(b.tensor({331}, "fp32", fill));
                     op.out = b.tensor({331}, "fp32");
@@ -35,18 +35,18 @@ void gradient_cases(Cases& cases) {
                 }
         for (const auto rule : {UnscaleRule::reciprocal, UnscaleRule::divide})
             for (const double scale : {1.0, 1024.0, 3.7, 0x1p-130}) {
-                Builder b(fmt::format("unscale {} by {}", f, scale));
+                OpCaseBuilder b(fmt::format("unscale {} by {}", f, scale));
                 b.context().unscale_by = scale;
                 cases.push_back(b.build(op::Unscale{.gradient = b.tensor({700}, f, Fill::edges), .rule = rule}));
             }
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
-            Builder c(fmt::format("check_finite {}", f));
+            OpCaseBuilder c(fmt::format("check_finite {}", f));
             const TensorId first = c.tensor({64}, f, Fill::ordinary), second = c.tensor({65}, f, fill);
             cases.push_back(c.build(op::CheckFinite{.gradients = {first, second}}));
-            Builder n(fmt::format("global_norm {}", f));
+            OpCaseBuilder n(fmt::format("global_norm {}", f));
             const TensorId x = n.tensor({7, 39}, f, fill), y = n.tensor({5}, "fp32", fill);
             cases.push_back(n.build(op::GlobalNorm{.gradients = {x, y}, .norm = n.tensor({}, f)}));
-            Builder p(fmt::format("clip {}", f));
+            OpCaseBuilder p(fmt::format("clip {}", f));
             const TensorId norm = p.tensor({}, f, Fill::positive);
             cases.push_back(p.build(op::Clip{.norm = norm, .gradient = p.tensor({300}, f, fill), .max_norm = 0.3}));
         }
@@ -59,7 +59,7 @@ void update_cases(Cases& cases) {
              {UpdateRounding::nearest, UpdateRounding::stochastic, UpdateRounding::kahan})
             for (const std::string_view f : {"fp32", "bf16", "fp16"})
                 for (const bool contract : {false, true}) {
-                    Builder b(fmt::format("update {} {} {}", row.name, f, contract ? "contracted" : ""));
+                    OpCaseBuilder b(fmt::format("update {} {} {}", row.name, f, contract ? "contracted" : ""));
                     b.context().update = 4;
                     b.context().learning_rate = 0.01;
                     OptimizerOptions options = row.options;
@@ -82,7 +82,7 @@ void update_cases(Cases& cases) {
 void scaled_update_cases(Cases& cases) {
     for (const OptimizerRow& row : optimizers())
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::zero, Fill::edges}) {
-            Builder b(fmt::format("update {} scaled", row.name));
+            OpCaseBuilder b(fmt::format("update {} scaled", row.name));
             b.context().update = 4;
             b.context().learning_rate = 0.01;
             op::Update op;
@@ -107,7 +107,7 @@ void block_cast_cases(Cases& cases) {
                                          .rule = static_cast<ScaleRule>(rule)};
                     const BlockGrid grid = s.grid(37, 130);
                     const Shape shape{37, 130}, scales{grid.down, grid.across};
-                    Builder b(
+                    OpCaseBuilder b(
                         fmt::format("quantize {} by {} {}", spec.name, scale_rule_names[rule], name_of(rounding)));
                     op::Quantize op;
                     op.in = b.tensor(shape, "fp32", fill);
@@ -119,7 +119,7 @@ void block_cast_cases(Cases& cases) {
                     if (s.rule == ScaleRule::nvfp4) op.tensor_scale = b.tensor({}, "fp32");
                     cases.push_back(b.build(op));
                     if (rounding != Rounding::nearest_even) continue;
-                    Builder d(fmt::format("dequantize {}", spec.name));
+                    OpCaseBuilder d(fmt::format("dequantize {}", spec.name));
                     const TensorId in = d.tensor(shape, spec.element.name, fill),
                                    scale = d.tensor(scales, "fp32", Fill::positive);
                     cases.push_back(d.build(
@@ -131,7 +131,7 @@ void delayed_cast_cases(Cases& cases) {
     for (const bool ms_amp : {false, true})
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
             const op::DelayedRule rule{.max = 448, .margin = 1, .ms_amp = ms_amp};
-            Builder b(fmt::format("quantize delayed {}", ms_amp ? "ms-amp" : "te"));
+            OpCaseBuilder b(fmt::format("quantize delayed {}", ms_amp ? "ms-amp" : "te"));
             op::Quantize op;
             op.in = b.tensor({40, 33}, "fp32", fill);
             op.rule = rule;
@@ -141,7 +141,7 @@ void delayed_cast_cases(Cases& cases) {
             op.history = b.tensor({4}, "fp32", ms_amp ? Fill::zero : Fill::positive);
             cases.push_back(b.build(op));
             for (const bool most_recent : {false, true}) {
-                Builder u(fmt::format("update_scale {}", ms_amp ? "ms-amp" : "te"));
+                OpCaseBuilder u(fmt::format("update_scale {}", ms_amp ? "ms-amp" : "te"));
                 const TensorId history = u.tensor({6}, "fp32", fill == Fill::edges ? Fill::edges : Fill::positive);
                 cases.push_back(u.build(op::UpdateScale{.history = history,
                                                         .scale = u.tensor({1}, "fp32", Fill::positive),
@@ -150,7 +150,7 @@ void delayed_cast_cases(Cases& cases) {
             }
         }
     for (const int replica : {0, 2}) { // scales of their own
-        Builder b("quantize delayed, a replica");
+        OpCaseBuilder b("quantize delayed, a replica");
         b.context().replicas = 3;
         b.context().replica = replica;
         op::Quantize op;
@@ -160,7 +160,7 @@ void delayed_cast_cases(Cases& cases) {
         op.delayed = b.tensor({3}, "fp32", Fill::positive);
         op.history = b.tensor({3, 4}, "fp32", Fill::positive);
         cases.push_back(b.build(op));
-        Builder u("update_scale, replicas");
+        OpCaseBuilder u("update_scale, replicas");
         const TensorId history = u.tensor({3, 6}, "fp32", Fill::positive);
         cases.push_back(u.build(op::UpdateScale{.history = history, .scale = u.tensor({3}, "fp32", Fill::positive)}));
     }
@@ -168,7 +168,7 @@ void delayed_cast_cases(Cases& cases) {
 
 void hadamard_cases(Cases& cases) {
     for (const std::int64_t height : {16, 37, 5}) {
-        Builder b(fmt::format("hadamard {}", height));
+        OpCaseBuilder b(fmt::format("hadamard {}", height));
         const TensorId in = b.tensor({height, 19}, "bf16", Fill::edges);
         cases.push_back(b.build(op::Hadamard{.in = in, .out = b.tensor({height, 19}, "bf16")}));
     }
@@ -192,7 +192,7 @@ void product_cases(Cases& cases) {
                 ++number;
                 const bool ta = number % 2 == 0, tb = number % 3 == 0;
                 const std::int64_t batch = number % 4 == 0 ? 3 : 1, m = 5, n = 9, k = number % 5 == 0 ? 1 : 77;
-                Builder b(fmt::format("matmul {} of {}", name, f));
+                OpCaseBuilder b(fmt::format("matmul {} of {}", name, f));
                 op::Matmul op;
                 op.batch = batch;
                 op.m = m;
@@ -209,7 +209,7 @@ void product_cases(Cases& cases) {
             }
         }
     for (const Rounding rounding : {Rounding::nearest_even, Rounding::toward_zero, Rounding::nearest_away}) {
-        Builder b("matmul tf32 mode");
+        OpCaseBuilder b("matmul tf32 mode");
         op::Matmul op;
         op.m = 6;
         op.n = 7;
@@ -241,7 +241,7 @@ void scaled_product_cases(Cases& cases) {
     for (const Row& row : table)
         for (const Fill fill : {Fill::ordinary, Fill::edges}) {
             constexpr std::int64_t m = 6, n = 9, k = 200;
-            Builder b(fmt::format("matmul {} scaled", row.accumulate));
+            OpCaseBuilder b(fmt::format("matmul {} scaled", row.accumulate));
             op::Matmul op;
             op.m = m;
             op.n = n;

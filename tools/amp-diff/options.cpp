@@ -70,7 +70,7 @@ std::optional<int> parse_command_line(int argc, char** argv, DiffToolOptions& op
     app.add_html(options.html);
     app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");
-    app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
+    app.add_option("--as", words.as, "Element type of arrays where NumPy does not know it: bf16, e4m3, e5m2 ...");
     options.command = command_text(argc, argv);
     return app.read(argc, argv, [&] { interpret(words, options); });
 }

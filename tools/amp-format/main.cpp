@@ -150,7 +150,7 @@ CLI::App& add_convert(CommandLine& app, Options& options) {
     c.add_option("--seed", options.convert.seed, "Seed of stochastic rounding")
         ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
         ->capture_default_str();
-    c.add_option("--as", options.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
+    c.add_option("--as", options.as, "Element type of arrays where NumPy does not know it: bf16, e4m3, e5m2 ...");
     c.add_option("--dtype", options.dtype, "Element type of a raw input");
     add_policy_options(c, options, true);
     return c;

@@ -1,5 +1,5 @@
 #include <ampscope/sim/base/text.h>
-#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/amp-histogram/data_report.h>
 
 #include <fmt/format.h>
 
@@ -38,7 +38,7 @@ void add_rows(std::string& out, const HistogramEntry& entry, bool group, const H
 
 } // namespace
 
-std::string csv_document(const HistogramFindings& findings, const HistogramOptions& options) {
+std::string csv_report(const HistogramFindings& findings, const HistogramOptions& options) {
     std::string out = "file,tensor,step,kind,format,scale,class,count\r\n";
     const bool groups = options.by != Grouping::tensor;
     for (const HistogramEntry& entry : groups ? findings.groups : findings.tensors)

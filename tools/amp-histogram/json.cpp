@@ -1,6 +1,6 @@
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/histogram_report.h>
-#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/amp-histogram/data_report.h>
 
 #include <fmt/format.h>
 
@@ -38,8 +38,7 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
         {"sum_absolute", "sum of the finite magnitudes; with sum_squares the 1-norm and the square of the 2-norm"},
         {"exponents", "finite non-zero elements by floor(log2(magnitude))"},
         {"window_log2", fmt::format("scales 2^k at which nothing overflows and underflow / nonzero stays below {:g}, "
-                                    "rounded with {}{}{}; null if "
-                                    "there are none",
+                                    "rounded with {}{}{}; null if there are none",
                                     options.recommendation.limit, name_of(options.policy.rounding),
                                     options.policy.flushes_output() ? ", subnormals flushed" : "",
                                     random ? ", whatever the random bits" : "")},
@@ -53,13 +52,12 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
          "FP64 cannot hold them"},
         {"blocks",
          "of consecutive elements, by the scale of a block: mx 2^(floor(log2 amax) - the format's largest exponent); "
-         "amax exactly amax / the "
-         "largest value; tensor: the same with the amax of the whole tensor. Overflow is what such a cast clips"},
+         "amax exactly amax / the largest value; tensor: the same with the amax of the whole tensor. Overflow is what "
+         "such a cast clips"},
         {"expected", "under stochastic rounding counts are expectations and need not be integers"},
         {"state", "per exponent, elements by class of the mantissa m of |x| = 2^e (1 + m): 0: m = 0; 1, 2: no, one "
-                  "leading one; 3, 4, 5: two "
-                  "leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading ones; 27: more. Rows end "
-                  "with their last non-zero count"},
+                  "leading one; 3, 4, 5: two leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading "
+                  "ones; 27: more. Rows end with their last non-zero count"},
     };
     if (!findings.total.is_gradient())
         all.emplace_back("fit",

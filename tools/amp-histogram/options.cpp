@@ -204,7 +204,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.add_threads(options.threads);
     app.add_option("--dtype", words.dtype, "Element type of raw files");
     app.add_option("--shape", words.shape, "Shape of raw files, AxB");
-    app.add_option("--as", words.as, "Element type that NumPy lost: bf16, e4m3, e5m2 ...");
+    app.add_option("--as", words.as, "Element type of arrays where NumPy does not know it: bf16, e4m3, e5m2 ...");
     for (const char* list : {"--format", "--scale", "--gate", "--kind", "--recipe"})
         app.get_option(list)->allow_extra_args(false); // a path may follow
     // Options that would change nothing.

@@ -283,13 +283,13 @@ std::string terms_of(const KindFindings& kind, const HistogramOptions& options) 
                     random ? "Counts are expectations. " : "");
     const std::string whatever = random ? ", whatever the random bits" : "";
     if (!kind.total.is_gradient())
-        return fmt::format(
-            "{}Held: no element of the tensor overflows and underflow stays under {:g} % of its non-zero "
-            "elements{}. Its own scale: the largest power of two at which none overflows.",
-            classes, 100 * limits.limit, whatever);
-    return fmt::format("{}Safe scales: no overflow and underflow under {:g} % of non-zero{}. Recommended: 1 if safe, "
-                       "else {} binades below overflow.",
-                       classes, 100 * limits.limit, whatever, limits.margin);
+        return fmt::format("{}Held: no element of the tensor overflows and underflow stays under {} of its non-zero "
+                           "elements{}. Its own scale: the largest power of two at which none overflows.",
+                           classes, limit_percent(limits.limit), whatever);
+    return fmt::format("{}Safe scales: no overflow and underflow under {} of non-zero{}. Recommended: 1 if safe, "
+                       "else {} below overflow.",
+                       classes, limit_percent(limits.limit), whatever,
+                       plural(static_cast<std::uint64_t>(limits.margin), "binade"));
 }
 
 /// What becomes of one kind of tensors in the formats.

@@ -1,7 +1,7 @@
 // The reports that people read: the terminal and the pictures.
 #pragma once
 
-#include <ampscope/tools/amp-histogram/document.h>
+#include <ampscope/tools/amp-histogram/data_report.h>
 #include <ampscope/tools/chart/chart.h>
 #include <ampscope/tools/document/document.h>
 

@@ -14,8 +14,8 @@ LossScaleAnswer ask(const LossScaleToolOptions& options, const Tell& tell, const
         for (fs::path& run : logged_runs(path, errors)) paths.push_back(std::move(run));
     std::ranges::for_each(errors, tell);
     const auto unread = for_each_input(paths, tell, [&](const fs::path& path) {
-        answer.logs.push_back(loss_scale_findings(path, options, watch));
-        const GradientLog& log = answer.logs.back().log;
+        answer.runs.push_back(loss_scale_findings(path, options, watch));
+        const GradientLog& log = answer.runs.back().log;
         for (const std::string& warning : log.warnings) tell("warning: " + warning);
         std::ranges::for_each(log.errors, tell);
         errors.insert(errors.end(), log.errors.begin(), log.errors.end());

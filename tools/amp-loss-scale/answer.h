@@ -7,7 +7,7 @@
 namespace amp::loss_scale_tool {
 
 struct LossScaleAnswer {
-    std::vector<LossScaleFindings> logs; ///< the inputs with an answer
+    std::vector<LossScaleFindings> runs; ///< the inputs with an answer
     std::vector<std::string> errors;     ///< one line for each file and folder that cannot be read
 };
 

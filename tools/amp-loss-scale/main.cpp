@@ -10,12 +10,12 @@ using namespace amp::loss_scale_tool;
 
 int run(const LossScaleToolOptions& options, const Complain& complain) {
     const LossScaleAnswer answer = ask(options, complain, progress_bars());
-    const auto& [logs, errors] = answer;
-    if (!options.json.empty()) write_report(options.json, json_report(logs, errors, options));
-    if (!options.svg.empty() && !logs.empty()) write_report(options.svg, svg_report(logs));
-    if (!options.html.empty() && !logs.empty()) write_report(options.html, html_report(answer, options));
-    if (!logs.empty() && !takes_standard_output({options.json, options.svg, options.html}))
-        print_text(terminal_of(document_of(logs, options), wants_color(stdout)));
+    const auto& [runs, errors] = answer;
+    if (!options.json.empty()) write_report(options.json, json_report(runs, errors, options));
+    if (!options.svg.empty() && !runs.empty()) write_report(options.svg, svg_report(runs));
+    if (!options.html.empty() && !runs.empty()) write_report(options.html, html_report(answer, options));
+    if (!runs.empty() && !takes_standard_output({options.json, options.svg, options.html}))
+        print_text(terminal_of(document_of(runs, options), wants_color(stdout)));
     return errors.empty() ? 0 : 1;
 }
 

@@ -56,23 +56,23 @@ LineSeries series_of(const std::string& name, const std::vector<ScaleChange>& sc
     return series;
 }
 
-LineFigure figure_of(const LossScaleFindings& log) {
-    LineFigure figure{.title = "Loss scale: " + log.log.name,
+LineFigure figure_of(const LossScaleFindings& run) {
+    LineFigure figure{.title = "Loss scale: " + run.log.name,
                       .subtitle = "the scale in each step under other scalers, from the recorded gradients",
                       .x_label = "step",
                       .marks = "skipped step",
                       .log2_y = true,
-                      .first = static_cast<double>(log.log.steps.front().step),
-                      .last = static_cast<double>(log.log.steps.back().step),
+                      .first = static_cast<double>(run.log.steps.front().step),
+                      .last = static_cast<double>(run.log.steps.back().step),
                       .panels = {}};
-    for (const ScalerReplay& scaler : log.replays) {
+    for (const ScalerReplay& scaler : run.replays) {
         const Replay& r = scaler.replay;
         LinePanel panel{.name = scaler.name,
                         .note =
                             fmt::format("{} skipped, ends at {}", grouped(count(r.skips)), scale_text(r.final_scale)),
                         .series = {}};
-        if (!log.log.scales.empty()) {
-            panel.series.push_back(series_of("as recorded", log.log.scales));
+        if (!run.log.scales.empty()) {
+            panel.series.push_back(series_of("as recorded", run.log.scales));
             panel.series.back().quiet = true;
         }
         panel.series.push_back(series_of("replayed", r.scales));
@@ -82,10 +82,10 @@ LineFigure figure_of(const LossScaleFindings& log) {
     return figure;
 }
 
-TableBlock scaler_table(const LossScaleFindings& log) {
+TableBlock scaler_table(const LossScaleFindings& run) {
     TableBlock table{
         .caption = {}, .header = {"scaler", "skipped", "first good", "final", "mostly at", "underflow"}, .rows = {}};
-    for (const ScalerReplay& scaler : log.replays) {
+    for (const ScalerReplay& scaler : run.replays) {
         const Replay& r = scaler.replay;
         table.rows.push_back(
             {{scaler.name},
@@ -108,31 +108,31 @@ std::string span_of(const GradientLog& log) {
     return fmt::format("{} ({}{} to {})", steps, gaps ? "from " : "", first, last);
 }
 
-TableBlock sweep_table(const LossScaleFindings& log) {
+TableBlock sweep_table(const LossScaleFindings& run) {
     TableBlock table{.caption = fmt::format("The best of {} settings. lost: the share of steps skipped and that of "
                                             "gradients that underflow.",
-                                            log.swept.size()),
+                                            run.swept.size()),
                      .header = {"settings", "lost", "skipped", "underflow"},
                      .rows = {}};
-    for (std::size_t i = 0; i < std::min(rows_of_sweep, log.swept.size()); ++i) {
-        const ScalerReplay& s = log.swept[i];
+    for (std::size_t i = 0; i < std::min(rows_of_sweep, run.swept.size()); ++i) {
+        const ScalerReplay& s = run.swept[i];
         table.rows.push_back(
             {{s.name}, {percent(s.lost()), s.lost()}, count_cell(count(s.replay.skips)), underflow_cell(s.replay)});
     }
     return table;
 }
 
-void add_findings(Document& document, const LossScaleFindings& log, const LossScaleToolOptions& options) {
-    document.add(Heading{clipped(printable(log.log.name), 44) + ": " + span_of(log.log)});
-    document.add(Paragraph{log.advice, true});
-    document.add(Bullets{log.alarms});
-    const std::size_t measured = log.log.measured_steps();
+void add_findings(Document& document, const LossScaleFindings& run, const LossScaleToolOptions& options) {
+    document.add(Heading{clipped(printable(run.log.name), 44) + ": " + span_of(run.log)});
+    document.add(Paragraph{run.advice, true});
+    document.add(Bullets{run.alarms});
+    const std::size_t measured = run.log.measured_steps();
     document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
-                                       log.log.recorded.empty() ? "a log" : log.log.recorded, options.format.name,
+                                       run.log.recorded.empty() ? "a log" : run.log.recorded, options.format.name,
                                        measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
-    document.add(FigureBlock{figure_of(log), ""});
-    document.add(scaler_table(log));
-    const ScalerReplay& first = log.replays.front();
+    document.add(FigureBlock{figure_of(run), ""});
+    document.add(scaler_table(run));
+    const ScalerReplay& first = run.replays.front();
     document.add(Paragraph{known_text(first)});
     if (const auto causes = overflow_causes(first.replay); !causes.empty()) {
         std::vector<std::string> parts;
@@ -142,9 +142,9 @@ void add_findings(Document& document, const LossScaleFindings& log, const LossSc
         document.add(Paragraph{fmt::format("What overflows under {}: {}{}.", first.name, fmt::join(parts, ", "),
                                            causes.size() > 3 ? ", ..." : "")});
     }
-    if (log.swept.empty()) return;
+    if (run.swept.empty()) return;
     document.add(Heading{"Other settings", 3});
-    document.add(sweep_table(log));
+    document.add(sweep_table(run));
 }
 
 Json json_of(const Replay& r, const LossScalerOptions& o) {
@@ -173,30 +173,30 @@ Json json_of(const Replay& r, const LossScalerOptions& o) {
     return json;
 }
 
-Json json_of(const LossScaleFindings& log) {
+Json json_of(const LossScaleFindings& run) {
     Json json = {
-        {"input", printable(log.log.name)},
-        {"recorded", log.log.recorded},
-        {"first_step", log.log.steps.front().step},
-        {"last_step", log.log.steps.back().step},
-        {"steps", log.log.recorded_steps},
-        {"hidden_steps", log.log.hidden_steps},
-        {"steps_with_magnitudes", log.log.measured_steps()},
-        {"recorded_skips", log.log.skipped},
-        {"warnings", log.log.warnings},
-        {"highest_safe_log2", log.recommendation.highest_safe},
-        {"recommended_log2", log.recommendation.log2_scale ? Json(*log.recommendation.log2_scale) : Json(nullptr)},
-        {"advice", log.advice},
-        {"alarms", log.alarms}};
+        {"input", printable(run.log.name)},
+        {"recorded", run.log.recorded},
+        {"first_step", run.log.steps.front().step},
+        {"last_step", run.log.steps.back().step},
+        {"steps", run.log.recorded_steps},
+        {"hidden_steps", run.log.hidden_steps},
+        {"steps_with_magnitudes", run.log.measured_steps()},
+        {"recorded_skips", run.log.skipped},
+        {"warnings", run.log.warnings},
+        {"highest_safe_log2", run.recommendation.highest_safe},
+        {"recommended_log2", run.recommendation.log2_scale ? Json(*run.recommendation.log2_scale) : Json(nullptr)},
+        {"advice", run.advice},
+        {"alarms", run.alarms}};
     json["replays"] = Json::array();
-    for (const ScalerReplay& scaler : log.replays) {
+    for (const ScalerReplay& scaler : run.replays) {
         Json replay = {{"scaler", scaler.name}};
         replay.update(json_of(scaler.replay, scaler.options));
         json["replays"].push_back(replay);
     }
-    if (log.swept.empty()) return json;
+    if (run.swept.empty()) return json;
     json["sweep"] = Json::array();
-    for (const ScalerReplay& s : log.swept)
+    for (const ScalerReplay& s : run.swept)
         json["sweep"].push_back({{"scaler", s.name},
                                  {"lost", s.lost()},
                                  {"skipped", s.replay.skips},
@@ -207,21 +207,21 @@ Json json_of(const LossScaleFindings& log) {
 
 } // namespace
 
-Document document_of(const std::vector<LossScaleFindings>& logs, const LossScaleToolOptions& options) {
+Document document_of(const std::vector<LossScaleFindings>& runs, const LossScaleToolOptions& options) {
     Document document{.title = "What loss scalers do with recorded gradients", .subtitle = {}, .blocks = {}};
-    for (const LossScaleFindings& log : logs) add_findings(document, log, options);
+    for (const LossScaleFindings& run : runs) add_findings(document, run, options);
     return document;
 }
 
 std::string html_report(const LossScaleAnswer& answer, const LossScaleToolOptions& options) {
     PageFacts facts{.command = options.command, .errors = answer.errors};
     facts.inputs.insert(options.paths.begin(), options.paths.end());
-    for (const LossScaleFindings& log : answer.logs)
-        facts.warnings.insert(facts.warnings.end(), log.log.warnings.begin(), log.log.warnings.end());
-    return page_of(document_of(answer.logs, options), facts);
+    for (const LossScaleFindings& run : answer.runs)
+        facts.warnings.insert(facts.warnings.end(), run.log.warnings.begin(), run.log.warnings.end());
+    return page_of(document_of(answer.runs, options), facts);
 }
 
-std::string json_report(const std::vector<LossScaleFindings>& logs, const std::vector<std::string>& errors,
+std::string json_report(const std::vector<LossScaleFindings>& runs, const std::vector<std::string>& errors,
                         const LossScaleToolOptions& options) {
     Json json = {{"schema_version", 1},
                  {"tool", "amp-loss-scale"},
@@ -231,13 +231,13 @@ std::string json_report(const std::vector<LossScaleFindings>& logs, const std::v
                  {"limit", options.recommendation.limit},
                  {"errors", errors}};
     json["inputs"] = Json::array();
-    for (const LossScaleFindings& log : logs) json["inputs"].push_back(json_of(log));
+    for (const LossScaleFindings& run : runs) json["inputs"].push_back(json_of(run));
     return json_text(json);
 }
 
-std::string svg_report(const std::vector<LossScaleFindings>& logs) {
+std::string svg_report(const std::vector<LossScaleFindings>& runs) {
     std::vector<Figure> figures;
-    for (const LossScaleFindings& log : logs) figures.emplace_back(figure_of(log));
+    for (const LossScaleFindings& run : runs) figures.emplace_back(figure_of(run));
     return svg_document(figures);
 }
 

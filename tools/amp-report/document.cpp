@@ -197,14 +197,13 @@ class Writer {
              "smallest normal one. Overflow: its rounded magnitude exceeds the largest finite value, whatever is then "
              "stored.",
              "Rates are of the non-zero elements: finite and not zero. Every recorded gradient is taken to be cast; "
-             "under "
-             "autocast those of embeddings and norms stay in FP32, so that a run may bear a larger scale.",
+             "under autocast those of embeddings and norms stay in FP32, so that a run may bear a larger scale.",
              fmt::format(
                  "Safe window: the loss scales at which no element overflows and less than {} of the non-zero "
                  "ones underflow. The limit is a choice (--limit); at 0.1 % NVIDIA's first example of loss "
                  "scaling recovered all that it called relevant. Recommended: 1 if it is safe, else the largest "
                  "power of two {} below overflow (--margin), room for gradients larger than those recorded.",
-                 fmt::format("{:g} %", 100 * options_.recommendation.limit),
+                 limit_percent(options_.recommendation.limit),
                  plural(static_cast<std::uint64_t>(options_.recommendation.margin), "binade")),
              "Shades of what a format zeroes change at 0.1, 1, 10, 50 and 90 %: orders of magnitude from the usual "
              "limit on, then half and nearly all. Those of magnitudes by layer, at 0.1, 1, 3, 10 and 20 %, show a "

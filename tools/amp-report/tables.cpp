@@ -39,21 +39,22 @@ Cell difference(const std::optional<Difference>& d, double unit = 1) {
 }
 
 Cell answer(Standing standing) {
+    const std::string words(words_of(standing));
     switch (standing) {
-    case Standing::holds: return {"holds", 0, Tone::good};
-    case Standing::unclear: return {"cannot tell", 1, Tone::fair};
-    case Standing::worse: return {"does not hold", 2, Tone::bad};
-    case Standing::broken: return {"diverges", 3, Tone::bad};
+    case Standing::holds: return {words, 0, Tone::good};
+    case Standing::unclear: return {words, 1, Tone::fair};
+    case Standing::worse: return {words, 2, Tone::bad};
+    case Standing::broken: return {words, 3, Tone::bad};
     default: return no_value();
     }
 }
 
-/// The answer, and if these runs cannot tell how many seeds would.
+/// The answer and, if it cannot be told, how many seeds would tell.
 Cell answer(const std::optional<Difference>& d) {
     if (!d) return no_value();
     Cell cell = answer(d->standing);
     if (d->standing == Standing::unclear && d->interval.count > 1)
-        cell.text += d->seeds_needed ? fmt::format("; {} seeds would", *d->seeds_needed) : "; no number would";
+        cell.text += d->seeds_needed ? fmt::format(": {} seeds would tell", *d->seeds_needed) : ": no number would";
     return cell;
 }
 
@@ -93,11 +94,10 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
     text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: if mean "
             "and deviation of the differences stay as they are.";
     if (is_known(group, &ComparisonRow::accuracy))
-        text +=
-            fmt::format(" The margin of accuracy is {:g} points (--accuracy-margin); of n examples it is a multiple of "
-                        "1/n, so seeds may agree by chance: a difference deviates by (1/n)/√6 at least, the rounding "
-                        "of two accuracies.",
-                        100 * limits.accuracy_margin);
+        text += fmt::format(" The margin of accuracy is {} of the examples (--accuracy-margin). An accuracy on n examples is "
+                            "a multiple of 1/n, so that seeds may agree by chance: their differences count as deviating "
+                            "by (1/n)/√6 at least, which is what rounding two accuracies does.",
+                            limit_percent(limits.accuracy_margin));
     return text;
 }
 
@@ -165,8 +165,8 @@ std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportO
     if (columns.scale) table.caption += "Skipped: steps of a run that its loss scaler left out. ";
     if (columns.underflow)
         table.caption += fmt::format("Underflow: of the non-zero gradients that training rounded, those that became "
-                                     "zero; yellow from {:g} % on, the limit of the safe window. ",
-                                     100 * limit);
+                                     "zero; yellow from {} on, the limit of the safe window. ",
+                                     limit_percent(limit));
     if (columns.updates)
         table.caption += "Lost updates: of weights with a gradient, those that a step left as they were. ";
     if (columns.memory) table.caption += "Bytes: weights, gradients and optimizer, without activations. ";
@@ -253,8 +253,8 @@ TableBlock fit_table(const RecordedRun& run, double limit) {
                          "Underflow, overflow: of the non-zero elements of all recorded steps, in a cast without a "
                          "scale; scaled: with a scale for each tensor and step, the largest power of two without "
                          "overflow. Held: tensors, each counted once a step, of which no element overflows and "
-                         "less than {:g} % of the non-zero ones underflow.",
-                         100 * limit),
+                         "less than {} of the non-zero ones underflow.",
+                         limit_percent(limit)),
                      .header = {"tensors", "format", "underflow", "overflow", "held", "scaled: underflow", "held"},
                      .rows = {},
                      .text_columns = 2,

@@ -242,8 +242,7 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")->group(group);
     app.add_option("--accumulate", w.accumulate,
                    "Accumulator of matrix products (hopper-wgmma-fp8, exact ...), in the runs whose operands it takes; "
-                   "several are "
-                   "joined by +; see --list")
+                   "several are joined by +; see --list")
         ->group(group);
     app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale the loss; see --list")
         ->group(group);
@@ -262,7 +261,8 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->group(group);
     app.add_option(
            "--autocast-policy", w.policy,
-           "Whose lists: cuda (default), cpu, mps or xpu; an op on none of them runs in the formats of its operands")
+           "Device whose lists autocast follows: cuda (default), cpu, mps or xpu; an op on none of them runs in the "
+           "formats of its operands")
         ->group(group);
     app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
         ->group(group);

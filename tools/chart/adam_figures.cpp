@@ -1,8 +1,8 @@
 #include <ampscope/tools/chart/adam_figures.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/share.h>
 #include <ampscope/sim/base/text.h>
-#include <ampscope/sim/findings/recorded_run.h>
 
 #include <fmt/format.h>
 

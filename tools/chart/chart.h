@@ -78,7 +78,8 @@ struct LineFigure {
     std::string marks;   ///< meaning of the marks; empty: there are none
     bool log2_y = false; ///< y is the exponent of a power of two
     double first = 0, last = 1;
-    std::optional<std::pair<double, double>> range{}; ///< the y axis; values beyond are drawn at its ends; none: fits all
+    std::optional<std::pair<double, double>>
+        range{};                   ///< the y axis; values beyond are drawn at its ends; none: fits all
     double panel_height = 84;      ///< pixels
     std::vector<LinePanel> panels; ///< panels with the same axes
 };
@@ -102,7 +103,7 @@ struct HeatRow {
 };
 struct HeatFigure {
     std::string title, subtitle, x_label;
-    std::vector<std::string> columns; ///< where each column begins
+    std::vector<std::string> columns; ///< what is written below each column: where it begins
     std::vector<HeatRow> rows;
     std::vector<double> levels; ///< ascending, at most 5: the shade changes when a value reaches one
     /// Lines before the columns with these indices (ascending), and their meanings.

@@ -22,7 +22,7 @@ std::size_t shade_of(double value, const HeatFigure& figure) {
 
 /// "below 0.1 %", "0.1 % to 1 %", ..., "50 % and more".
 std::string shade_label(std::size_t shade, const std::vector<double>& levels) {
-    const auto text = [&](std::size_t i) { return fmt::format("{:g} %", 100 * levels[i]); };
+    const auto text = [&](std::size_t i) { return limit_percent(levels[i]); };
     if (shade == 0) return "below " + text(0);
     return shade == levels.size() ? text(shade - 1) + " and more" : fmt::format("to {}", text(shade));
 }

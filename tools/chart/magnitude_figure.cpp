@@ -59,7 +59,7 @@ void draw_special(Canvas& canvas, const Layout& at, double x, std::string_view n
                   const std::string& label, const MagnitudeFigure& figure) {
     const double value = share(n, figure);
     draw_bar(canvas, at, x, 26, value, "special",
-             fmt::format("{}: {} elements, {} of all", name, grouped(n), percent(n, figure.count())));
+             fmt::format("{}: {}, {} of all", name, plural(n, "element"), percent(n, figure.count())));
     canvas.text(x + 13, at.y.begin + 16, "small", Anchor::middle, name);
     if (n > 0)
         canvas.text(x + 13, std::max(at.y(std::min(value, at.y.to)), at.y.end) - 4, "small quiet", Anchor::middle,
@@ -138,8 +138,8 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
     for (const auto& [exponent, n] : figure.exponents) {
         const double left = at.x(exponent), right = at.x(exponent + 1);
         draw_bar(*canvas, at, left + 0.5, std::max(right - left - 1, 0.8), share(n, figure), "bar",
-                 fmt::format("{} to {}: {} elements, {} of all", power_label(exponent), power_label(exponent + 1),
-                             grouped(n), percent(n, figure.count())));
+                 fmt::format("{} to {}: {}, {} of all", power_label(exponent), power_label(exponent + 1),
+                             plural(n, "element"), percent(n, figure.count())));
     }
     canvas->text((at.x.begin + at.x.end) / 2, at.y.begin + 34, "small quiet", Anchor::middle, "magnitude |x|");
     for (std::size_t i = 0; i < figure.formats.size(); ++i)
@@ -150,7 +150,7 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
 
 std::string description(const MagnitudeFigure& figure) {
     std::string text =
-        fmt::format("Histogram of {} elements by magnitude: {} zero, {} NaN, {} infinite", grouped(figure.count()),
+        fmt::format("Histogram of {} by magnitude: {} zero, {} NaN, {} infinite", plural(figure.count(), "element"),
                     percent(figure.zero, figure.count()), grouped(figure.nan), grouped(figure.inf));
     if (!figure.exponents.empty())
         text += fmt::format("; the others lie between 2^{} and 2^{}", figure.exponents.begin()->first,

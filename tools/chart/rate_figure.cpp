@@ -59,7 +59,7 @@ void draw_axes(Canvas& canvas, const Panel& panel, const RateFigure& figure) {
     }
     if (figure.limit > 0) {
         canvas.line(panel.x.begin, panel.at(figure.limit), panel.x.end, panel.at(figure.limit), "limit",
-                    fmt::format("limit of the underflow rate: {:g} %", 100 * figure.limit));
+                    "limit of the underflow rate: " + limit_percent(figure.limit));
     }
 }
 
@@ -119,7 +119,7 @@ void draw_legend(Canvas& canvas, const RateFigure& figure, double y) {
     entry("overflow", "overflow", 50);
     entry("window", "safe window", 70);
     entry("recommended", "recommended scale", 108);
-    if (figure.limit > 0) entry("limit", fmt::format("limit {:g} %", 100 * figure.limit), 80);
+    if (figure.limit > 0) entry("limit", "limit " + limit_percent(figure.limit), 80);
 }
 
 } // namespace

@@ -19,7 +19,7 @@ enum class Tone : std::uint8_t { plain, good, fair, bad };
 
 struct Cell {
     std::string text;
-    std::optional<double> value{}; ///< what the column is sorted by; none: the text
+    std::optional<double> value{}; ///< the number by which the column is sorted; none: sorted by the text
     Tone tone = Tone::plain;
     std::string brief{}; ///< shown instead where the table is too wide for a terminal; empty: the text
 };
@@ -58,7 +58,7 @@ struct TableBlock {
 };
 struct FigureBlock {
     Figure figure;
-    std::string caption; ///< what to see in it
+    std::string caption; ///< what the figure shows
 };
 
 using Block = std::variant<Heading, Paragraph, Bullets, TableBlock, FigureBlock>;
@@ -66,7 +66,7 @@ using Block = std::variant<Heading, Paragraph, Bullets, TableBlock, FigureBlock>
 struct Document {
     std::string title, subtitle;
     std::vector<Block> blocks;
-    std::vector<Block> appendix{}; ///< what a page says besides (definitions, files, hashes) and a terminal does not
+    std::vector<Block> appendix{}; ///< what a page says and a terminal does not: definitions, files, hashes
 
     void add(Block block);
     template <class Part>

@@ -10,7 +10,7 @@ namespace amp::detail {
 struct CastBlock {
     BlockScale scale{};
     double factor = 1; ///< x ~ q * factor
-    float amax = 0;    ///< largest magnitude, that of its finite numbers if this is finite
+    float amax = 0;    ///< the block's largest magnitude; if finite, NaN and infinities in the block are ignored
 };
 
 /// Numbers of one block, at most scaled_piece, and what they became.

@@ -40,7 +40,8 @@ std::string about_eps(const AdamFindings& f) {
     const double eps = f.usual_eps(), decided = decided_share(f.total, f.question.usual_eps);
     const std::optional<double> quiet = quiet_eps(f);
     std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
-    if (decided >= few && quiet) text += fmt::format(" From {:g} down it decides less than {}.", *quiet, percent(few));
+    if (decided >= few && quiet)
+        text += fmt::format(" From {:g} down it decides less than {}.", *quiet, limit_percent(few));
     if (decided >= few && !quiet) text += " Every eps of the sweep decides more than that of the steps.";
     if (decided < few) text += fmt::format(" It could be as large as {:g}.", quiet.value_or(eps));
     std::vector<std::string> muted;

@@ -9,7 +9,7 @@
 namespace amp {
 
 struct NpyHeader {
-    TensorEntry entry; ///< all but its name
+    TensorEntry entry; ///< the array's entry, without a name
     bool big_endian = false;
 
     /// Size in bytes of the numbers to be swapped; 0 for little-endian data.

@@ -23,7 +23,7 @@ struct Quantized {
     ScaleBlocks blocks{};
     const pickle::Tensor* scale_inv = nullptr;
     DType scale_type = DType::f32;
-    const pickle::Tensor* amax = nullptr; ///< what NVFP4's scales are relative to, one for all or one for each row
+    const pickle::Tensor* amax = nullptr; ///< NVFP4's scales are relative to it: one number, or one for each row
     int scale_max = 448;                  ///< NVFP4: a scale s means s * amax / (6 * scale_max)
 };
 

@@ -14,26 +14,26 @@
 namespace amp::crosscheck_tool {
 
 /// The parts that can be compared. `accumulators` needs a device; the host has no tensor cores.
-inline constexpr std::array<std::string_view, 5> replay_parts = {"conversions", "ops", "accumulators", "training",
-                                                                 "speed"};
+inline constexpr std::array<std::string_view, 5> check_parts = {"conversions", "ops", "accumulators", "training",
+                                                                "speed"};
 
-struct ReplayOptions {
+struct CheckOptions {
     CudaDevice device{};
-    std::vector<std::string> parts{}; ///< parts to compare, from replay_parts; empty: all
+    std::vector<std::string> parts{}; ///< parts to compare, from check_parts; empty: all
     bool quick = false;               ///< samples instead of all 2^32 floats, fewer products, runs of 5 steps
     std::int64_t steps = 100;         ///< steps of each training run
     std::filesystem::path record{};   ///< folder for recorded hardware vectors; empty: they are not kept
 };
 
-struct ReplayMismatch {
+struct BitMismatch {
     std::string where; ///< op, tensor, index
     std::uint32_t got = 0, want = 0;
 };
 
-struct ReplayRow {
+struct CheckRow {
     std::string part, name;
     std::int64_t cases = 0, mismatches = 0;
-    std::optional<ReplayMismatch> first{};
+    std::optional<BitMismatch> first{};
     std::string note{};
 
     /// Counts a comparison of bits.
@@ -52,25 +52,25 @@ struct SpeedRow {
     std::string unit, note;
 };
 
-struct Replay {
-    ReplayOptions options;
-    std::vector<ReplayRow> rows{};
+struct DeviceCheck {
+    CheckOptions options;
+    std::vector<CheckRow> rows{};
     std::vector<SpeedRow> speeds{};
 
     [[nodiscard]] bool agrees() const;
 };
 
 /// Called with every finished row.
-using ReplayProgress = std::function<void(const ReplayRow&)>;
+using CheckProgress = std::function<void(const CheckRow&)>;
 
 /// Throws std::runtime_error if the device fails, FileError if recordings cannot be written.
-Replay replay(const ReplayOptions& options, const ReplayProgress& progress);
+DeviceCheck check_device(const CheckOptions& options, const CheckProgress& progress);
 
 // The parts.
-void replay_conversions(Replay& replay, const ReplayProgress& progress);
-void replay_ops(Replay& replay, const ReplayProgress& progress);
-void replay_accumulators(Replay& replay, const ReplayProgress& progress);
-void replay_training(Replay& replay, const ReplayProgress& progress);
-void measure_speed(Replay& replay);
+void check_conversions(DeviceCheck& check, const CheckProgress& progress);
+void check_ops(DeviceCheck& check, const CheckProgress& progress);
+void check_accumulators(DeviceCheck& check, const CheckProgress& progress);
+void check_training(DeviceCheck& check, const CheckProgress& progress);
+void measure_speed(DeviceCheck& check);
 
 } // namespace amp::crosscheck_tool

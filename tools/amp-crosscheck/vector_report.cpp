@@ -1,4 +1,4 @@
-#include <ampscope/tools/amp-crosscheck/report.h>
+#include <ampscope/tools/amp-crosscheck/vector_report.h>
 
 #include <ampscope/tools/output.h>
 

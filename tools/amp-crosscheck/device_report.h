@@ -1,7 +1,7 @@
-// A replay in words: for terminals, as JSON and as a Markdown report.
+// The result of a device check: for terminals, as JSON and as a Markdown report.
 #pragma once
 
-#include <ampscope/tools/amp-crosscheck/replay.h>
+#include <ampscope/tools/amp-crosscheck/device_check.h>
 #include <ampscope/tools/document/document.h>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace amp::crosscheck_tool {
 std::string subject(const CudaDevice& device);
 
 /// What the terminal and the Markdown report say.
-Document document_of(const Replay& replay, const std::string& command);
-std::string replay_json(const Replay& replay, const std::string& command);
+Document document_of(const DeviceCheck& check, const std::string& command);
+std::string check_json(const DeviceCheck& check, const std::string& command);
 
 } // namespace amp::crosscheck_tool

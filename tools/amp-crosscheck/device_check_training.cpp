@@ -4,8 +4,8 @@
 #include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/train/lockstep.h>
+#include <ampscope/tools/amp-crosscheck/device_check.h>
 #include <ampscope/tools/amp-crosscheck/op_cases.h>
-#include <ampscope/tools/amp-crosscheck/replay.h>
 
 #include <algorithm>
 #include <bit>
@@ -46,7 +46,7 @@ struct Training {
 };
 
 /// Names the op that differs first, by running both backends side by side.
-void locate(const Training& t, std::int64_t steps, ReplayRow& row) {
+void locate(const Training& t, std::int64_t steps, CheckRow& row) {
     LockstepReport report;
     Trainer trainer(t.options, t.data, in_lockstep(on_processor(), t.device, report));
     for (std::int64_t i = 0; i < steps && report.mismatches() == 0; ++i) trainer.step();
@@ -54,8 +54,8 @@ void locate(const Training& t, std::int64_t steps, ReplayRow& row) {
         if (counts.first) row.first = {place(*counts.first), counts.first->got, counts.first->want};
 }
 
-ReplayRow compare(const Training& t, std::string name, std::int64_t steps) {
-    ReplayRow row{.part = "training", .name = std::move(name)};
+CheckRow compare(const Training& t, std::string name, std::int64_t steps) {
+    CheckRow row{.part = "training", .name = std::move(name)};
     Trainer here(t.options, t.data), there(t.options, t.data, t.device);
     std::int64_t first_wrong = steps;
     for (std::int64_t i = 0; i < steps; ++i) {
@@ -92,18 +92,18 @@ std::string rows_of(const CudaDevice& device, bool warpgroup) {
 
 } // namespace
 
-void replay_ops(Replay& replay, const ReplayProgress& progress) {
-    std::map<std::string, ReplayRow> rows;
+void check_ops(DeviceCheck& check, const CheckProgress& progress) {
+    std::map<std::string, CheckRow> rows;
     for (const OpCase& c : op_cases()) {
         LockstepReport report;
-        const auto backend = in_lockstep(on_processor(), on_device(replay.options.device), report)(c.program);
-        for (std::uint64_t seed = 0; seed < (replay.options.quick ? 1 : 8); ++seed) {
+        const auto backend = in_lockstep(on_processor(), on_device(check.options.device), report)(c.program);
+        for (std::uint64_t seed = 0; seed < (check.options.quick ? 1 : 8); ++seed) {
             fill_operands(*backend, c, seed);
             backend->counts_roundings = seed % 2 == 1;
             amp::replay(*backend, c.program.forward);
         }
         for (const auto& [op, counts] : report.ops) {
-            ReplayRow& row = rows[op];
+            CheckRow& row = rows[op];
             row.part = "ops";
             row.name = op;
             row.cases += counts.cases;
@@ -114,12 +114,12 @@ void replay_ops(Replay& replay, const ReplayProgress& progress) {
     }
     for (const auto& [op, row] : rows) {
         progress(row);
-        replay.rows.push_back(row);
+        check.rows.push_back(row);
     }
 }
 
-void replay_training(Replay& replay, const ReplayProgress& progress) {
-    const ReplayOptions& o = replay.options;
+void check_training(DeviceCheck& check, const CheckProgress& progress) {
+    const CheckOptions& o = check.options;
     const Dataset digits = digits_data(), modular = modular_data(23);
     const std::int64_t steps = o.quick ? std::min<std::int64_t>(o.steps, 5) : o.steps;
     const auto run = [&](const char* network, std::string_view preset, const std::string& accumulate,
@@ -127,9 +127,9 @@ void replay_training(Replay& replay, const ReplayProgress& progress) {
         const std::string text = std::string(preset) + (accumulate.empty() ? "" : ",accumulate=" + accumulate);
         const Dataset& data = network == std::string_view("gpt") ? modular : digits;
         const Training t{data, options_of(network, text), on_device(o.device, arithmetic)};
-        ReplayRow row = compare(t, fmt::format("{} {}, {}", network, preset, how), steps);
+        CheckRow row = compare(t, fmt::format("{} {}, {}", network, preset, how), steps);
         progress(row);
-        replay.rows.push_back(std::move(row));
+        check.rows.push_back(std::move(row));
     };
     for (const char* network : {"mlp", "cnn", "gpt"})
         for (const PrecisionRow& preset : precisions())

@@ -3,7 +3,7 @@
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/backend/cuda/conversion.h>
 #include <ampscope/sim/base/parallel.h>
-#include <ampscope/tools/amp-crosscheck/replay.h>
+#include <ampscope/tools/amp-crosscheck/device_check.h>
 
 #include <algorithm>
 #include <bit>
@@ -42,7 +42,7 @@ void encode_here(const FormatSpec& f, std::span<const float> in, std::span<std::
 
 /// codes(options, floats, out) against the processor's, over every `stride`-th float.
 template <class Codes>
-void compare(ReplayRow& row, const FormatSpec& f, const BatchOptions& options, std::uint64_t stride, bool negative,
+void compare(CheckRow& row, const FormatSpec& f, const BatchOptions& options, std::uint64_t stride, bool negative,
              const Codes& codes) {
     std::vector<std::uint32_t> want, got;
     for_floats(stride, [&](std::uint64_t first, const std::vector<float>& x) {
@@ -62,13 +62,13 @@ void compare(ReplayRow& row, const FormatSpec& f, const BatchOptions& options, s
 }
 
 /// The step from a float to the next, odd so that every exponent and many fractions are met; `every`: all of them.
-std::uint64_t stride_of(const ReplayOptions& options, bool every) {
+std::uint64_t stride_of(const CheckOptions& options, bool every) {
     if (options.quick) return every ? 99991 : 1000003;
     return every ? 1 : 997;
 }
 
 /// Stochastic rounding as floats, by 32 and by 16 random bits.
-void compare_rounded(const ReplayOptions& o, const FormatSpec& f, ReplayRow& row) {
+void compare_rounded(const CheckOptions& o, const FormatSpec& f, CheckRow& row) {
     for (const std::uint8_t bits : {std::uint8_t{16}, std::uint8_t{32}})
         for_floats(stride_of(o, false), [&](std::uint64_t first, const std::vector<float>& x) {
             const BatchOptions options{.policy = {.rounding = Rounding::stochastic, .random_bits = bits},
@@ -85,11 +85,11 @@ void compare_rounded(const ReplayOptions& o, const FormatSpec& f, ReplayRow& row
 }
 
 /// All floats to nearest-even, samples of the other roundings and of saturation; decoding of every code.
-ReplayRow compare_format(const ReplayOptions& o, const FormatSpec& f) {
-    ReplayRow row{.part = "conversions",
-                  .name = f.name,
-                  .note = fmt::format("nearest_even: every {}th float, other roundings and saturation: every {}th",
-                                      stride_of(o, true), stride_of(o, false))};
+CheckRow compare_format(const CheckOptions& o, const FormatSpec& f) {
+    CheckRow row{.part = "conversions",
+                 .name = f.name,
+                 .note = fmt::format("nearest_even: every {}th float, other roundings and saturation: every {}th",
+                                     stride_of(o, true), stride_of(o, false))};
     for (std::size_t r = 0; r < rounding_names.size(); ++r)
         for (const Overflow overflow : {Overflow::infinity, Overflow::saturate_all}) {
             const BatchOptions options{.policy = {.rounding = static_cast<Rounding>(r), .overflow = overflow},
@@ -111,8 +111,8 @@ ReplayRow compare_format(const ReplayOptions& o, const FormatSpec& f) {
     return row;
 }
 
-ReplayRow compare_histogram(const ReplayOptions& o) {
-    ReplayRow row{.part = "conversions", .name = "histogram of magnitudes"};
+CheckRow compare_histogram(const CheckOptions& o) {
+    CheckRow row{.part = "conversions", .name = "histogram of magnitudes"};
     for_floats(stride_of(o, true), [&](std::uint64_t first, const std::vector<float>& x) {
         MagnitudeCounter counter(DType::f32);
         const auto bytes = std::as_bytes(std::span(x));
@@ -127,18 +127,18 @@ ReplayRow compare_histogram(const ReplayOptions& o) {
 
 } // namespace
 
-void replay_conversions(Replay& replay, const ReplayProgress& progress) {
-    const ReplayOptions& o = replay.options;
-    const auto done = [&](ReplayRow row) {
+void check_conversions(DeviceCheck& check, const CheckProgress& progress) {
+    const CheckOptions& o = check.options;
+    const auto done = [&](CheckRow row) {
         progress(row);
-        replay.rows.push_back(std::move(row));
+        check.rows.push_back(std::move(row));
     };
     for (const FormatSpec& f : formats) done(compare_format(o, f));
     done(compare_histogram(o));
     const std::span<const NativeConversion> conversions = native_conversions();
     for (std::size_t i = 0; i < conversions.size() && !o.device.is_host(); ++i) {
         const NativeConversion& c = conversions[i];
-        ReplayRow row{.part = "conversions", .name = std::string(c.name)};
+        CheckRow row{.part = "conversions", .name = std::string(c.name)};
         if (o.device.capability() < c.capability)
             row.note = "by the header's code: this device has no such instruction";
         compare(row, format(c.format), {.policy = c.policy}, stride_of(o, true), c.negative,

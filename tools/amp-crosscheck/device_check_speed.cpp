@@ -3,8 +3,8 @@
 #include <ampscope/sim/backend/cuda/conversion.h>
 #include <ampscope/sim/backend/cuda/cuda.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
+#include <ampscope/tools/amp-crosscheck/device_check.h>
 #include <ampscope/tools/amp-crosscheck/dot_inputs.h>
-#include <ampscope/tools/amp-crosscheck/replay.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,14 +47,14 @@ double product_rate(const CudaDevice& device, CudaArithmetic arithmetic, const s
 
 } // namespace
 
-void measure_speed(Replay& replay) {
-    const CudaDevice& device = replay.options.device;
-    const std::size_t numbers = replay.options.quick ? 1 << 20 : 1 << 28;
+void measure_speed(DeviceCheck& check) {
+    const CudaDevice& device = check.options.device;
+    const std::size_t numbers = check.options.quick ? 1 << 20 : 1 << 28;
     for (const std::string_view name : usual_formats) {
         const ConversionTime t = time_conversion(device, format(name), numbers);
         const auto add = [&](std::string_view how, double seconds) {
             const double rate = 8 * static_cast<double>(numbers) / seconds; // read and written
-            replay.speeds.push_back(
+            check.speeds.push_back(
                 {fmt::format("quantize to {}, {}", name, how), rate * 1e-9, "GB/s",
                  fmt::format("{:.0f} % of a copy{}", 100 * t.copy / seconds,
                              device.bandwidth > 0
@@ -64,8 +64,8 @@ void measure_speed(Replay& replay) {
         add("emulated", t.quantize);
         add("native", t.native);
     }
-    const std::int64_t n = replay.options.quick ? 128 : 1024;
-    replay.speeds.push_back(
+    const std::int64_t n = check.options.quick ? 128 : 1024;
+    check.speeds.push_back(
         {fmt::format("product fp32, emulated, {}^3", n),
          product_rate(device, CudaArithmetic::emulated, "fp32", format("fp32"), format("fp32"), n) * 1e-9, "GMAC/s",
          "with the copy of the result"});
@@ -74,7 +74,7 @@ void measure_speed(Replay& replay) {
         if (!seen.insert(i.accumulator).second) continue;
         const double emulated = product_rate(device, CudaArithmetic::emulated, i.accumulator, i.a, i.b, n),
                      native = product_rate(device, CudaArithmetic::native, i.accumulator, i.a, i.b, n);
-        replay.speeds.push_back(
+        check.speeds.push_back(
             {fmt::format("product {}, emulated, {}^3", i.accumulator, n), emulated * 1e-9, "GMAC/s",
              fmt::format("native {:.1f} GMAC/s, {:.1f} times as fast", native * 1e-9, native / emulated)});
     }

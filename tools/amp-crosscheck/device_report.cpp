@@ -1,4 +1,4 @@
-#include <ampscope/tools/amp-crosscheck/replay_report.h>
+#include <ampscope/tools/amp-crosscheck/device_report.h>
 
 #include <ampscope/tools/output.h>
 
@@ -15,23 +15,23 @@ std::string hex_and_float(std::uint32_t bits) {
     return fmt::format("{:#010x} ({:a})", bits, std::bit_cast<float>(bits));
 }
 
-std::int64_t sum(const Replay& replay, std::int64_t ReplayRow::*member) {
+std::int64_t sum(const DeviceCheck& check, std::int64_t CheckRow::*member) {
     std::int64_t total = 0;
-    for (const ReplayRow& r : replay.rows) total += r.*member;
+    for (const CheckRow& r : check.rows) total += r.*member;
     return total;
 }
 
 /// The rows of one part, and what differed first in each.
-void add_part(Document& document, const Replay& replay, std::string_view part) {
-    std::vector<const ReplayRow*> rows;
-    for (const ReplayRow& r : replay.rows)
+void add_part(Document& document, const DeviceCheck& check, std::string_view part) {
+    std::vector<const CheckRow*> rows;
+    for (const CheckRow& r : check.rows)
         if (r.part == part) rows.push_back(&r);
-    const bool notes = std::ranges::any_of(rows, [](const ReplayRow* r) { return !r->note.empty(); });
+    const bool notes = std::ranges::any_of(rows, [](const CheckRow* r) { return !r->note.empty(); });
     TableBlock table{.caption = {}, .header = {"what"}, .rows = {}, .text_columns = notes ? 2u : 1u};
     if (notes) table.header.emplace_back("note");
     table.header.insert(table.header.end(), {"cases", "mismatches"});
     Bullets first;
-    for (const ReplayRow* r : rows) {
+    for (const CheckRow* r : rows) {
         std::vector<Cell> cells = {{r->name}};
         if (notes) cells.push_back({.text = r->note, .brief = r->note.substr(0, r->note.find(','))});
         for (const std::int64_t n : {r->cases, r->mismatches})
@@ -59,34 +59,34 @@ std::string subject(const CudaDevice& device) {
                        device.driver / 1000, device.driver % 1000 / 10);
 }
 
-Document document_of(const Replay& replay, const std::string& command) {
-    Document document{.title = "Cross-check: " + subject(replay.options.device),
+Document document_of(const DeviceCheck& check, const std::string& command) {
+    Document document{.title = "Cross-check: " + subject(check.options.device),
                       .subtitle = fmt::format("Made by {} of ampscope {}.", command, AMPSCOPE_VERSION),
                       .blocks = {}};
-    if (replay.options.device.is_host())
+    if (check.options.device.is_host())
         document.add(Paragraph{"No CUDA device took part. On a machine that has one, tools/check --device builds for "
                                "it, runs this and writes its report into reports/."});
-    if (replay.options.quick) document.add(Paragraph{"With --quick: samples, not all inputs."});
+    if (check.options.quick) document.add(Paragraph{"With --quick: samples, not all inputs."});
     std::vector<std::string_view> parts;
-    for (const ReplayRow& r : replay.rows)
+    for (const CheckRow& r : check.rows)
         if (parts.empty() || parts.back() != r.part) parts.push_back(r.part);
-    for (const std::string_view part : parts) add_part(document, replay, part);
-    if (!replay.speeds.empty()) {
+    for (const std::string_view part : parts) add_part(document, check, part);
+    if (!check.speeds.empty()) {
         document.add(Heading{"speed"});
         Bullets speeds;
-        for (const SpeedRow& s : replay.speeds)
+        for (const SpeedRow& s : check.speeds)
             speeds.items.push_back(fmt::format("{}: {:.1f} {}; {}", s.name, s.value, s.unit, s.note));
         document.add(std::move(speeds));
     }
-    document.add(Paragraph{.text = fmt::format("{} comparisons, {} mismatches", sum(replay, &ReplayRow::cases),
-                                               sum(replay, &ReplayRow::mismatches)),
-                           .tone = replay.agrees() ? Tone::good : Tone::bad});
+    document.add(Paragraph{.text = fmt::format("{} comparisons, {} mismatches", sum(check, &CheckRow::cases),
+                                               sum(check, &CheckRow::mismatches)),
+                           .tone = check.agrees() ? Tone::good : Tone::bad});
     return document;
 }
 
-std::string replay_json(const Replay& replay, const std::string& command) {
+std::string check_json(const DeviceCheck& check, const std::string& command) {
     using Json = nlohmann::ordered_json;
-    const CudaDevice& d = replay.options.device;
+    const CudaDevice& d = check.options.device;
     Json device = {{"name", d.name}, {"hardware", !d.is_host()}};
     if (!d.is_host())
         device.update(Json{{"capability", fmt::format("{}.{}", d.major, d.minor)},
@@ -94,7 +94,7 @@ std::string replay_json(const Replay& replay, const std::string& command) {
                            {"memory", d.memory},
                            {"bandwidth", d.bandwidth}});
     Json rows = Json::array(), speeds = Json::array();
-    for (const ReplayRow& r : replay.rows) {
+    for (const CheckRow& r : check.rows) {
         Json row = {{"part", r.part}, {"name", r.name}, {"cases", r.cases}, {"mismatches", r.mismatches}};
         if (!r.note.empty()) row["note"] = r.note;
         if (r.first)
@@ -103,15 +103,15 @@ std::string replay_json(const Replay& replay, const std::string& command) {
                             {"expected", fmt::format("{:#010x}", r.first->want)}};
         rows.push_back(row);
     }
-    for (const SpeedRow& s : replay.speeds)
+    for (const SpeedRow& s : check.speeds)
         speeds.push_back({{"name", s.name}, {"value", s.value}, {"unit", s.unit}, {"note", s.note}});
     return json_text({{"schema_version", 1},
                       {"command", command},
                       {"version", AMPSCOPE_VERSION},
                       {"device", device},
-                      {"quick", replay.options.quick},
-                      {"cases", sum(replay, &ReplayRow::cases)},
-                      {"mismatches", sum(replay, &ReplayRow::mismatches)},
+                      {"quick", check.options.quick},
+                      {"cases", sum(check, &CheckRow::cases)},
+                      {"mismatches", sum(check, &CheckRow::mismatches)},
                       {"rows", rows},
                       {"speed", speeds}});
 }

@@ -3,8 +3,8 @@
 #include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/io/write.h>
+#include <ampscope/tools/amp-crosscheck/device_check.h>
 #include <ampscope/tools/amp-crosscheck/dot_inputs.h>
-#include <ampscope/tools/amp-crosscheck/replay.h>
 
 #include <bit>
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::vector<float> ask(const CudaDevice& device, const TensorCoreInstruction& i,
 }
 
 /// Compares every sum with the model's.
-void compare(const CudaDevice& device, const TensorCoreInstruction& i, const Question& q, ReplayRow& row) {
+void compare(const CudaDevice& device, const TensorCoreInstruction& i, const Question& q, CheckRow& row) {
     const std::vector<float> got = ask(device, i, q);
     const Accumulator acc =
         accumulator(q.promote_every == 0 ? i.accumulator : fmt::format("{}-promote{}", i.accumulator, q.promote_every));
@@ -71,7 +71,7 @@ Question random_question(const TensorCoreInstruction& i, DotInputs kind, std::in
                             static_cast<std::size_t>(batch * m * n))};
 }
 
-void compare_vectors(const CudaDevice& device, const TensorCoreInstruction& i, ReplayRow& row) {
+void compare_vectors(const CudaDevice& device, const TensorCoreInstruction& i, CheckRow& row) {
     for (const DotVector& v : published_vectors()) {
         if (!(v.format == i.a) || !(v.format == i.b) || v.acc16 != i.acc16()) continue;
         compare(device, i, {std::string(v.id), 1, 1, 1, static_cast<std::int64_t>(v.a.size()), v.a, v.b, {v.c}}, row);
@@ -84,7 +84,7 @@ void compare_vectors(const CudaDevice& device, const TensorCoreInstruction& i, R
 }
 
 /// Some sums of every kind of operands, two steps long, as a file that `amp-crosscheck vectors` reads.
-void record(const ReplayOptions& o, const TensorCoreInstruction& i) {
+void record(const CheckOptions& o, const TensorCoreInstruction& i) {
     constexpr std::int64_t each = 32;
     const std::int64_t k = 2 * i.k();
     Question all{.name = "", .batch = 0, .m = 1, .n = 1, .k = k, .a = {}, .b = {}, .c = {}};
@@ -112,15 +112,15 @@ void record(const ReplayOptions& o, const TensorCoreInstruction& i) {
 
 } // namespace
 
-void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
-    const ReplayOptions& o = replay.options;
+void check_accumulators(DeviceCheck& check, const CheckProgress& progress) {
+    const CheckOptions& o = check.options;
     const std::int64_t side = o.quick ? 32 : 1000;
     const std::vector<std::int64_t> chains =
         o.quick ? std::vector<std::int64_t>{300} : std::vector<std::int64_t>{1000, 4096, 16384};
     for (const TensorCoreInstruction& i : tensor_core_instructions(o.device)) {
-        ReplayRow row{.part = "accumulators",
-                      .name = i.name(),
-                      .note = fmt::format("{}, {}", i.accumulator, name_of(accumulator(i.accumulator).evidence))};
+        CheckRow row{.part = "accumulators",
+                     .name = i.name(),
+                     .note = fmt::format("{}, {}", i.accumulator, name_of(accumulator(i.accumulator).evidence))};
         compare_vectors(o.device, i, row);
         const std::int64_t step = i.k();
         for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind)
@@ -134,7 +134,7 @@ void replay_accumulators(Replay& replay, const ReplayProgress& progress) {
                 compare(o.device, i, q, row);
             }
         progress(row);
-        replay.rows.push_back(std::move(row));
+        check.rows.push_back(std::move(row));
         if (!o.record.empty()) record(o, i);
     }
 }
