@@ -94,10 +94,11 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
     text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: if mean "
             "and deviation of the differences stay as they are.";
     if (is_known(group, &ComparisonRow::accuracy))
-        text += fmt::format(" The margin of accuracy is {} of the examples (--accuracy-margin). An accuracy on n examples is "
-                            "a multiple of 1/n, so that seeds may agree by chance: their differences count as deviating "
-                            "by (1/n)/√6 at least, which is what rounding two accuracies does.",
-                            limit_percent(limits.accuracy_margin));
+        text += fmt::format(
+            " The margin of accuracy is {} of the examples (--accuracy-margin). An accuracy on n examples is "
+            "a multiple of 1/n, so that seeds may agree by chance: their differences count as deviating "
+            "by (1/n)/√6 at least, which is what rounding two accuracies does.",
+            limit_percent(limits.accuracy_margin));
     return text;
 }
 
