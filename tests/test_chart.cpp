@@ -22,6 +22,8 @@ TEST_CASE("a percentage is 0 or 100 only where nothing or everything is meant") 
     CHECK(percent(10, 10) == "100 %");
     CHECK(percent(0, 0) == "-");
     CHECK(percent(124, 1000) == "12.4 %");
+    CHECK(limit_percent(0.001) == "0.1 %");
+    CHECK(limit_percent(0.01) == "1 %");
     CHECK(percent(1, 3200) == "0.0312 %");
     CHECK(percent(1, 3'200'000) == "3.1e-05 %");
     CHECK(percent(999'999'999, 1'000'000'000) == "99.9999999 %");

@@ -2,6 +2,7 @@
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/findings/loss_scale_replay.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/train/trainer.h>
@@ -68,6 +69,11 @@ bool has(const Replay& replay, AlarmKind kind, std::int64_t step) {
 }
 
 } // namespace
+
+TEST_CASE("a record in a format of smaller range than FP32 has lost small numbers") {
+    for (const char* lost : {"fp16", "e5m2", "e4m3", "e2m1"}) CHECK(has_lost_small_numbers(lost));
+    for (const char* kept : {"fp32", "tf32", "bf16", ""}) CHECK(!has_lost_small_numbers(kept));
+}
 
 TEST_CASE("what overflows in a format, and how it is known") {
     const auto at = [](double amax, double scale, const char* f) {
