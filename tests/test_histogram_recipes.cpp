@@ -324,8 +324,8 @@ TEST_CASE("tensors without elements have no blocks, and say nothing of those of 
     const std::vector<float> numbers(48, 1.0F);
     for (const bool empty_first : {true, false}) {
         const fs::path file = scratch / (empty_first ? "first.safetensors" : "last.safetensors");
-        write_matrices(file, {{matrix_entry(empty_first ? "a" : "z", {4, 0, 3}), {}},
-                              {matrix_entry("m", {2, 24}), numbers}});
+        write_matrices(file,
+                       {{matrix_entry(empty_first ? "a" : "z", {4, 0, 3}), {}}, {matrix_entry("m", {2, 24}), numbers}});
         const Json report = Json::parse(run(file.string() + " --recipe te-mxfp8 --json -").out);
         const Json& total = report["total"]["recipes"]["te-mxfp8"];
         CHECK(total["tensors"] == 2);

@@ -225,7 +225,7 @@ TEST_CASE("the error of the first gradients is the distance of the recorded ones
     const Runs runs;
     const std::string first = "gradients/step_000000.safetensors";
     const Recorded exact = tensors_of(runs.plain / "fp32" / first);
-    for (const char* name : {"amp-fp16", "fp8-current"}) {
+    for (const std::string name : {"amp-fp16", "fp8-current"}) {
         const Recorded r = tensors_of(runs.plain / name / first);
         const double scale = std::stod(r.metadata.at("loss_scale"));
         double error = 0, size = 0;
