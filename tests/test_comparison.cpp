@@ -79,10 +79,36 @@ TEST_CASE("a format holds, does not, or cannot be told: the interval of paired d
     const Json both = report.json(runs + " --loss-margin 0.2")["groups"][0];
     CHECK(row_of(both, "breaks")["standing"] == "holds");
     CHECK(row_of(both, "near")["over"]["count"] == 1);
-    // Other seeds than FP32's are two samples.
+    // Other seeds than FP32's are two samples, of which one run tells no noise.
+    const Json alone = report.json(runs + "/fp320 " + runs + "/far1");
+    CHECK(row_of(alone["groups"][0], "far")["over"]["basis"] == "means");
+    CHECK(contains(alone["precisions"][0].get<std::string>(),
+                   "net on data: +1.5, another seed than FP32's: how much of it is noise cannot be told"));
     const Json apart = report.json(runs + "/fp320 " + runs + "/fp322 " + runs + "/far1 " + runs + "/far3")["groups"][0];
     CHECK(row_of(apart, "far")["over"]["basis"] == "means");
     CHECK(row_of(apart, "far")["over"]["mean"].get<double>() == doctest::Approx(1.755));
+}
+
+TEST_CASE("why a precision is not compared") {
+    const Scratch scratch;
+    const auto write = [&](const std::string& name, const std::string& precision, const std::string& net, int steps,
+                           double loss) {
+        write_run(scratch / name, configuration(precision, net, 0), steps, 0, 0, "", loss);
+        return (scratch / name).string() + " ";
+    };
+    const std::string fp32 = write("fp32", "fp32", "net", 20, 1), longer = write("longer", "near", "net", 30, 1),
+                      other = write("other", "far", "another", 20, 1);
+    const Json json = report.json(fp32 + longer + other);
+    const std::string said = json["precisions"].dump();
+    CHECK(contains(said, "far was not compared. another on data: there is no FP32 run of this network and data."));
+    CHECK(contains(said, "near was not compared. net on data: its last step is not FP32's."));
+    CHECK(report.json(fp32)["verdict"][0] == "Format: these runs are all in FP32, so whether another format would do "
+                                             "is not known; add one.");
+    // How many intervals hold at once.
+    const std::string same = write("same", "same", "net", 20, 1), near = write("near", "near", "net", 20, 1);
+    CHECK(contains(report(fp32 + same + "--markdown -").out, "it holds the true difference with probability 0.95. A"));
+    CHECK(contains(report(fp32 + same + near + "--markdown -").out,
+                   "the 2 intervals of a column hold the true differences at once with probability 0.95 (Bonf"));
 }
 
 TEST_CASE("one seed: what its own steps can tell, and what it cannot") {

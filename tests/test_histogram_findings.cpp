@@ -179,3 +179,53 @@ TEST_CASE("who watches is told of every byte, and may end the work") {
     CHECK(five.done == five.total);
     CHECK_THROWS_AS(histogram_findings({recorded.scratch / ""}, asked(), interrupting()), Interrupted);
 }
+
+TEST_CASE("a run of which only histograms remain is counted once, however often it is copied") {
+    const Scratch scratch;
+    const fs::path copy = scratch / "a", logs = scratch / "b", recorded = scratch / "c";
+    fs::copy(fs::path(AMPSCOPE_TEST_DATA) / "run_v1", recorded, fs::copy_options::recursive);
+    fs::create_directories(logs);
+    for (const char* file : {"run.json", "histograms.jsonl"}) fs::copy(recorded / file, logs / file);
+    fs::copy(logs, copy);
+    const HistogramOptions options = [] {
+        HistogramOptions o = asked();
+        o.scales = {0.25, 0x1p12}; // other scales need the tensors
+        return o;
+    }();
+    const auto counted = [&](const std::vector<fs::path>& paths, const std::vector<std::string>& warnings) {
+        const HistogramFindings got = histogram_findings(paths, options);
+        CHECK(got.errors.empty());
+        CHECK(got.warnings == warnings);
+        return got;
+    };
+    const auto warning = [](const fs::path& part, const fs::path& whole) {
+        return (part / "histograms.jsonl").string() + ": its histograms are those of " +
+               (whole / "histograms.jsonl").string() + "; counted once";
+    };
+    const HistogramFindings once = counted({logs}, {});
+    CHECK(once.tensors.size() == 18);
+    for (const auto& paths : {std::vector{logs, copy}, {copy, logs}}) {
+        const HistogramFindings twice = counted(paths, {warning(logs, copy)});
+        CHECK(twice.tensors.size() == 18);
+        CHECK(twice.total.magnitudes.histogram == once.total.magnitudes.histogram);
+        CHECK(twice.tensors.front().file == (copy / "histograms.jsonl").string()); // whatever order is given
+    }
+    // With its tensors, too, and from a time when it was shorter.
+    const HistogramFindings both = counted({logs, recorded}, {warning(recorded, logs)});
+    CHECK(both.tensors.size() == 18);
+    CHECK(std::ranges::all_of(both.tensors, &HistogramEntry::measured));
+    const std::string text = read_file(logs / "histograms.jsonl");
+    write_file(copy / "histograms.jsonl", text.substr(0, text.size() * 2 / 3));
+    CHECK(counted({copy, logs}, {warning(copy, logs)}).tensors.size() == 18);
+    // Another run begins alike.
+    std::string other = text;
+    other.replace(other.rfind("\"step\":2"), 8, "\"step\":4");
+    write_file(copy / "histograms.jsonl", other);
+    CHECK(counted({copy, logs}, {}).tensors.size() == 36);
+
+    write_file(copy / "histograms.jsonl", "");
+    const std::vector<std::string> errors = histogram_findings({copy}, options).errors;
+    REQUIRE(errors.size() == 1);
+    CHECK(errors[0] == copy.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder; its "
+                                       "histograms.jsonl is empty");
+}

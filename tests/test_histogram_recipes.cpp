@@ -319,13 +319,35 @@ TEST_CASE("words of a recipe") {
     CHECK_THROWS_AS(recipe_choice("te-mxfp8,"), std::invalid_argument);
 }
 
+TEST_CASE("tensors without elements have no blocks, and say nothing of those of others") {
+    const Scratch scratch;
+    const std::vector<float> numbers(48, 1.0F);
+    for (const bool empty_first : {true, false}) {
+        const fs::path file = scratch / (empty_first ? "first.safetensors" : "last.safetensors");
+        write_matrices(file,
+                       {{matrix_entry(empty_first ? "a" : "z", {4, 0, 3}), {}}, {matrix_entry("m", {2, 24}), numbers}});
+        const Json report = Json::parse(run(file.string() + " --recipe te-mxfp8 --json -").out);
+        const Json& total = report["total"]["recipes"]["te-mxfp8"];
+        CHECK(total["tensors"] == 2);
+        CHECK(total["block"] == Json{1, 32});
+        CHECK(total["element"] == "e4m3");
+        for (const Json& tensor : report["tensors"])
+            CHECK(tensor["recipes"]["te-mxfp8"]["block"].is_null() == (tensor["name"] != "m"));
+    }
+}
+
 TEST_CASE("what amp-histogram says of recipes") {
     const Outcome two = run(sample("deep_tanh") + " --recipe te-mxfp8 --recipe te-nvfp4,column --worst 3");
     CHECK(two.code == 0);
     for (const char* said : {"What recipes would do", "te-mxfp8", "te-nvfp4,column", "Worst blocks", "SQNR",
                              "which no recipe casts", "quantizes no tensor of one dimension"})
         CHECK(two.out.find(said) != std::string::npos);
+    // No heading of nothing where a recipe casts no tensor.
     const Scratch scratch;
+    write_matrices(scratch / "few.safetensors", {{matrix_entry("m", {2, 24}), std::vector<float>(48, 1.0F)}});
+    const Outcome state = run((scratch / "few.safetensors").string() + " --kind state --recipe te-mxfp8");
+    CHECK(state.out.find("1 tensor not cast") != std::string::npos);
+    for (const char* heading : {"Each tensor", "Worst blocks"}) CHECK(state.out.find(heading) == std::string::npos);
     const std::string archive = (scratch / "blocks.npz").string();
     const Outcome blocks = run(sample("digits_cnn") + " --recipe te-block --json - --blocks " + archive);
     CHECK(blocks.code == 0);

@@ -28,10 +28,12 @@ const std::string four_floats("\0\0\x80\x3f\0\0\0\0\0\0\0\x33\0\0\x80\x7f", 16);
 
 } // namespace
 
-TEST_CASE("options that can change nothing are wrong usage") {
+TEST_CASE("options that can change nothing, or mean nothing, are wrong usage") {
     for (const auto& [arguments, says] : std::vector<std::pair<std::string, std::string>>{
              {"--shape 2x2", "--shape requires --dtype"},
              {"--overflow saturate", "--overflow requires --error"},
+             {"--kind weigth",
+              "unknown kind 'weigth'; known: weight, weight_gradient, activation, activation_gradient, state, all"},
              {"--merge a.json --dtype f32", "--merge excludes --dtype"},
              {"--merge a.json --as bf16", "--merge excludes --as"},
              {"--merge a.json --recorded-scale 2", "--recorded-scale excludes --merge"}}) {

@@ -221,6 +221,30 @@ TEST_CASE("nothing else of a run changes, and no question about gradients has an
     }
 }
 
+TEST_CASE("the error of the first gradients is the distance of the recorded ones from FP32's") {
+    const Runs runs;
+    const std::string first = "gradients/step_000000.safetensors";
+    const Recorded exact = tensors_of(runs.plain / "fp32" / first);
+    for (const std::string name : {"amp-fp16", "fp8-current"}) {
+        const Recorded r = tensors_of(runs.plain / name / first);
+        const double scale = std::stod(r.metadata.at("loss_scale"));
+        double error = 0, size = 0;
+        for (const auto& [tensor, values] : exact.values) {
+            if (tensor.ends_with(".out.grad")) continue;
+            CHECK(r.dtypes.at(tensor) == "F32");
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const double x = values[i], d = r.values.at(tensor).at(i) / scale - x;
+                error += d * d;
+                size += x * x;
+            }
+        }
+        CAPTURE(name);
+        CHECK(error > 0);
+        const double said = nlohmann::json::parse(read_file(runs.plain / name / "result.json"))["gradient_error"];
+        CHECK(said == doctest::Approx(std::sqrt(error / size)).epsilon(1e-6));
+    }
+}
+
 TEST_CASE("a report judges weights, activations and gradients apart, by the fits that amp-histogram counts") {
     const Runs runs;
     const fs::path run = runs.forward / "fp32";

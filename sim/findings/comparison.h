@@ -31,7 +31,7 @@ Spread spread_of(const std::vector<double>& values);
 /// What an interval is based on.
 enum class IntervalBasis : std::uint8_t {
     seeds, ///< pairs of runs with the same seed
-    means, ///< runs whose seeds differ from the reference's: two independent samples
+    means, ///< runs whose seeds differ from the reference's: two independent samples; a single run's is infinite
     steps, ///< one pair: how much the difference varies along the second half of its steps, see mean_of_last()
     none   ///< one pair without logs of both losses: the interval is infinite
 };

@@ -120,7 +120,7 @@ std::optional<Difference> difference_of(const ComparisonRow& row, const Comparis
         d.basis = IntervalBasis::seeds;
     } else if (differences.empty()) {
         d.interval = difference_interval(x, y, alpha, least_deviation);
-        d.basis = d.interval.count > 1 ? IntervalBasis::means : IntervalBasis::none;
+        d.basis = IntervalBasis::means;
     } else {
         d.interval = mean_interval(differences, alpha);
         if (has_steps) judge_by_steps(d, *row.runs.front(), *other.runs.front(), alpha);

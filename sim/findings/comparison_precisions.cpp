@@ -68,7 +68,10 @@ std::string difference_text(const Difference& d) {
     std::string text = interval_text(d.interval);
     switch (d.basis) {
     case IntervalBasis::seeds: return text + fmt::format(", {} seeds", d.interval.count);
-    case IntervalBasis::means: return text + fmt::format(", other seeds than FP32's, {} at least", d.interval.count);
+    case IntervalBasis::means:
+        return text + (d.interval.count > 1
+                           ? fmt::format(", other seeds than FP32's, {} at least", d.interval.count)
+                           : std::string(", another seed than FP32's: how much of it is noise cannot be told"));
     case IntervalBasis::steps:
         return fmt::format("{:+.2g}, one seed: differences below {:.2g} cannot be told from noise", d.interval.mean,
                            noise_of(d));
@@ -99,6 +102,12 @@ std::string divergence_text(const ComparisonRow& row) {
                        first ? fmt::format(" (NaN or infinite from step {} on)", *first) : "");
 }
 
+/// Why a row has no difference to FP32.
+std::string_view why_not_compared(const ComparisonGroup& group, const ComparisonRow& row) {
+    if (group.reference == nullptr) return "there is no FP32 run of this network and data";
+    return row.loss ? "its last step is not FP32's" : "it has no finite final loss";
+}
+
 /// How one row stands: "gpt on alice: holds, +0.003 (-0.001 to 0.007), 8 seeds".
 std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row) {
     if (row.standing == Standing::broken)
@@ -106,7 +115,7 @@ std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row
                            group.reference != nullptr
                                ? divergence_text(row)
                                : fmt::format("{} of {} diverged", row.diverged, plural(row.seeds, "seed")));
-    if (!row.over) return group.name + ": not compared";
+    if (!row.over) return fmt::format("{}: {}", group.name, why_not_compared(group, row));
     std::string text = fmt::format("{}: {}; margin {:.2g}{}", group.name, difference_text(*row.over), group.margin,
                                    way_out(*row.over));
     return text + answer_text("validation loss", row.validation_over) + answer_text("accuracy", row.accuracy_lost);
@@ -178,6 +187,8 @@ std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
     const std::vector<Candidate> candidates = candidates_of(groups);
     if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; }))
         return without_reference(candidates);
+    if (candidates.empty())
+        return "Format: these runs are all in FP32, so whether another format would do is not known; add one.";
     std::vector<const Candidate*> holding, failing, open;
     for (const Candidate& c : candidates) {
         const Standing standing = c.standing();

@@ -4,10 +4,13 @@
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/failure.h>
+#include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -171,6 +174,40 @@ std::uint64_t size_of(const std::filesystem::path& file) {
     return std::filesystem::is_regular_file(file, none) ? std::filesystem::file_size(file, none) : 0;
 }
 
+/// Whether the lines of one file are those with which another begins; the last of them may be incomplete. Throws as
+/// TextFile does.
+bool is_beginning_of(const std::filesystem::path& part, const std::filesystem::path& whole) {
+    TextFile a(part), b(whole);
+    for (std::string x, y; a.next_line(x);)
+        if (!b.next_line(y) || (a.ended() ? !y.starts_with(x) : x != y)) return false;
+    return true;
+}
+
+/// Lists the log of a run and those of its copies, perhaps from a time when it was shorter, as one, the longest, in the
+/// order of their paths. Single tensors are not compared: small ones of different runs often have equal histograms.
+/// What one of the copies has in files is not counted by the log of another.
+void merge_copies(std::vector<RecordedLog>& logs, KindSet selected, std::vector<std::string>& warnings) {
+    std::ranges::sort(logs, {}, &RecordedLog::file);
+    std::ranges::stable_sort(logs, std::greater(), [](const RecordedLog& log) { return size_of(log.file); });
+    std::vector<RecordedLog> kept;
+    for (const RecordedLog& log : logs) {
+        const auto is_part = [&](const RecordedLog& other) {
+            return taken_if_right([&] { return is_beginning_of(log.file, other.file); }).value_or(false);
+        };
+        const auto same = std::ranges::find_if(kept, is_part);
+        if (same == kept.end()) {
+            kept.push_back(log);
+            continue;
+        }
+        if (!only_logged(log, selected).empty() || !only_logged(*same, selected).empty())
+            warnings.push_back(fmt::format("{}: its histograms are those of {}; counted once", log.file.string(),
+                                           same->file.string()));
+        same->in_files |= log.in_files;
+    }
+    std::ranges::sort(kept, {}, &RecordedLog::file);
+    logs = std::move(kept);
+}
+
 /// The kind of tensors that neither a file nor their names tell: the one that is asked for, if that is one.
 TensorKind unstated_kind(KindSet selected) {
     for (std::size_t i = 0; i < tensor_kind_names.size(); ++i)
@@ -204,6 +241,7 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
         for (const RecipePass& recipe : recipes) passes += static_cast<std::uint64_t>(recipe.passes(tensor));
         bytes += tensor.entry.bytes * passes;
     }
+    merge_copies(recording.logs, selected, findings.warnings);
     std::erase_if(recording.logs, [&](const RecordedLog& log) { return only_logged(log, selected).empty(); });
     for (const RecordedLog& log : recording.logs) bytes += size_of(log.file);
     const Progress progress = begin(watch, bytes);

@@ -129,8 +129,9 @@ struct HistogramFindings {
 };
 
 /// Reads and counts the selected tensors of files and folders, which may be run folders. A run that recorded only
-/// histograms of the selected kinds is counted by them; options that need the tensors are then an error. Progress is
-/// reported in bytes, those of every pass over the data.
+/// histograms of the selected kinds is counted by them, and once, although a copy of it may be named, too, perhaps with
+/// its tensors; options that need the tensors are then an error. Progress is reported in bytes, those of every pass
+/// over the data.
 ///
 /// What cannot be read is listed in errors, and so is a selection of nothing. Throws std::invalid_argument for a number
 /// of threads outside its range.

@@ -152,9 +152,9 @@ std::vector<std::string> recipe_notes(const RecipeChoice& choice) {
 }
 
 void RecipeEffect::merge(const RecipeEffect& later, std::size_t most) {
-    const auto agree = [&](auto& mine, const auto& other) {
-        if (tensors == 0) mine = other;
-        else if (later.tensors > 0 && mine != other) mine.reset();
+    const auto agree = [&](auto& mine, const auto& other) { // a tensor without elements has no blocks
+        if (statistics.elements == 0) mine = other;
+        else if (later.statistics.elements > 0 && mine != other) mine.reset();
     };
     agree(role, later.role);
     agree(element, later.element);
@@ -213,7 +213,7 @@ RecipeEffect RecipePass::measure(const TensorFile& file, const RecordedTensor& t
     effect.tensors = 1;
     effect.role = choice_.role_of(tensor.kind);
     effect.element = cast->scaling.element.name;
-    effect.block = {result.height, result.width};
+    if (tensor.entry.count > 0) effect.block = {result.height, result.width};
     effect.grid = {result.down, result.across};
     effect.statistics = std::move(result.statistics);
     effect.blocks = std::move(result.blocks);

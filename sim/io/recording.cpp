@@ -95,9 +95,7 @@ class Finder {
         list(path, files);
         if (files.size() + result_.logs.size() == before && result_.errors.size() == errors)
             result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
-                                     (is_there(path / run_layout::histograms)
-                                          ? "; its histograms.jsonl is for amp-histogram, amp-report and amp-loss-scale"
-                                          : ""));
+                                     about_log(path));
     }
 
     void report_repeats() {
@@ -143,6 +141,14 @@ class Finder {
             return false;
         };
         walk_folder(folder, visit, result_.errors);
+    }
+
+    /// Why the log of a folder without tensors is of no use, if it has one.
+    [[nodiscard]] std::string about_log(const fs::path& folder) const {
+        if (!is_there(folder / run_layout::histograms)) return "";
+        if (!find_.logs) return "; its histograms.jsonl is for amp-histogram, amp-report and amp-loss-scale";
+        return is_there(folder / run_layout::configuration) ? "; its histograms.jsonl is empty"
+                                                            : "; its histograms.jsonl has no run.json beside it";
     }
 
     /// Adds the files of a run, at whatever depth below a path it was found.

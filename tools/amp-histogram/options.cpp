@@ -79,9 +79,15 @@ std::vector<double> parse_scales(const std::vector<std::string>& texts) {
 }
 
 KindSet parse_kinds(const std::vector<std::string>& names) {
+    constexpr std::size_t all = tensor_kind_names.size();
+    std::array<std::string_view, all + 1> known = {};
+    std::ranges::copy(tensor_kind_names, known.begin());
+    known[all] = "all";
     KindSet kinds = {};
-    for (const std::string& name : names)
-        kinds |= name == "all" ? every_kind : KindSet{parse_name<TensorKind>("kind", tensor_kind_names, name)};
+    for (const std::string& name : names) {
+        const auto kind = parse_name<std::size_t>("kind", known, name);
+        kinds |= kind == all ? every_kind : KindSet{static_cast<TensorKind>(kind)};
+    }
     return kinds;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace amp::histogram_tool {
 
@@ -69,8 +70,8 @@ TableBlock scale_table(const HistogramEntry& total, const HistogramOptions& opti
                               count_cell(s.blocks),
                               count_cell(s.zero_blocks),
                               count_cell(s.partial_blocks),
-                              log2_cell(s.least_scale),
-                              log2_cell(s.largest_scale),
+                              s.scales.empty() ? no_value() : log2_cell(s.least_scale),
+                              s.scales.empty() ? no_value() : log2_cell(s.largest_scale),
                               log2_cell(s.spread()),
                               count_cell(s.zero_scales),
                               count_cell(s.saturated_scales),
@@ -246,9 +247,12 @@ void add_recipes(Document& document, const HistogramFindings& findings, const Hi
     for (const Figure& figure : recipe_figures(findings, options)) document.add(FigureBlock{figure, ""});
     document.add(Heading{"Scales", 3});
     document.add(scale_table(findings.total, options));
-    document.add(Heading{fmt::format("Each {}", grouping_names[static_cast<std::size_t>(options.by)]), 3});
-    document.add(entry_table(findings, options));
-    document.add(Heading{"Worst blocks", 3});
+    if (TableBlock entries = entry_table(findings, options); !entries.rows.empty()) {
+        document.add(Heading{fmt::format("Each {}", grouping_names[static_cast<std::size_t>(options.by)]), 3});
+        document.add(std::move(entries));
+    }
+    const auto has_worst = [](const RecipeEffect& effect) { return !effect.worst.empty(); };
+    if (std::ranges::any_of(findings.total.recipes, has_worst)) document.add(Heading{"Worst blocks", 3});
     for (std::size_t i = 0; i < options.recipes.size(); ++i)
         document.add(block_table(findings.total.recipes[i], options.recipes[i].text));
     document.add(Bullets{notes_on(findings, options)});

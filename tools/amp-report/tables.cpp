@@ -87,10 +87,13 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
                        "diverge.";
     if (!has_reference(group)) return text;
     text += fmt::format(
-        " Over FP32: the mean difference to FP32's run of the same seed, with its interval by Student's t; the {} "
-        "intervals of a column hold the true differences at once with probability {:g} (Bonferroni). A format holds if "
-        "its interval lies below the margin, does not hold if above it. The margin of losses is {:.2g}: {}.",
-        group.comparisons, 1 - limits.alpha, group.margin, group.margin_basis);
+        " Over FP32: the mean difference to FP32's run of the same seed, with its interval by Student's t; {} with "
+        "probability {:g}{}. A format holds if its interval lies below the margin, does not hold if above it. The "
+        "margin of losses is {:.2g}: {}.",
+        group.comparisons < 2
+            ? "it holds the true difference"
+            : fmt::format("the {} intervals of a column hold the true differences at once", group.comparisons),
+        1 - limits.alpha, group.comparisons < 2 ? "" : " (Bonferroni)", group.margin, group.margin_basis);
     text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: if mean "
             "and deviation of the differences stay as they are.";
     if (is_known(group, &ComparisonRow::accuracy))
