@@ -73,11 +73,11 @@ struct SlabCaster {
     /// Fills `blocks`; `first`: the index of the slab's first number.
     void cast_slab(const ScaledCast& cast, const BlockScaling& scaling, std::span<const float> amax, const Scales& of,
                    float limit, std::uint64_t first) {
-        scales.clear();
-        casts.clear();
-        for (const float a : amax) {
-            casts.push_back(of.of(a));
-            scales.push_back(casts.back().scale);
+        scales.resize(amax.size());
+        casts.resize(amax.size());
+        for (std::size_t i = 0; i < amax.size(); ++i) {
+            casts[i] = of.of(amax[i]);
+            scales[i] = casts[i].scale;
         }
         slab.q.resize(slab.x.size());
         quantize_blocks(scaling, slab.x, slab.rows, slab.columns, scales, slab.q,

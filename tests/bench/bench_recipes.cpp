@@ -4,9 +4,9 @@
 //     cmake --build build/bench --target bench_recipes && build/bench/bin/bench_recipes
 //
 // The file, of FP32 numbers over 36 binades in rows of 4096, is four times the last-level cache, at least 256 MiB, and
-// made in TMPDIR. Counts of its first rows are first compared with casts one by one; if they differ, an error is printed
-// and no figure. Reading and casting take turns, nine times each, and the best of each counts: "ratio" of the time that
-// passes, "cpu ratio" of the processor's time, which depends less on what else the machine does.
+// made in TMPDIR. Counts of its first rows are first compared with casts one by one; if they differ, an error is
+// printed and no figure. Reading and casting take turns, nine times each, and the best of each counts: "ratio" of the
+// time that passes, "cpu ratio" of the processor's time, which depends less on what else the machine does.
 #include "bench.h"
 
 #include <ampscope/sim/analysis/scaled_cast.h>

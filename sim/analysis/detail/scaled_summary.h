@@ -61,7 +61,7 @@ class ScaleTable {
     }
 
     std::vector<Step> steps_;
-    std::array<std::uint16_t, (infinity >> shift)> starts_{}; ///< by the first bits of an amax: where its step is sought
+    std::array<std::uint16_t, (infinity >> shift)> starts_{}; ///< first step to try, by amax >> shift
 };
 
 /// The scales of a tensor's blocks, and what is said of them.
