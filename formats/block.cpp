@@ -3,63 +3,100 @@
 #include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 
 namespace amp {
 
 namespace {
 
-/// Calls visit(block, first, count) for every run of consecutive elements that lie in one row and one block.
+/// Calls visit(first, block) for every row, with the index of its first element and that of its first block.
 template <class Visit>
-void for_runs(const BlockScaling& s, std::int64_t rows, std::int64_t columns, const Visit& visit) {
-    const BlockGrid grid = s.grid(rows, columns);
+void for_rows(const BlockGrid& grid, std::int64_t rows, const Visit& visit) {
     for (std::int64_t i = 0; i < rows; ++i)
-        for (std::int64_t j = 0; j < columns; j += grid.width)
-            visit(static_cast<std::size_t>(grid.at(i, j)), static_cast<std::size_t>(i * columns + j),
-                  static_cast<std::size_t>(std::min(grid.width, columns - j)));
+        visit(static_cast<std::size_t>(i * grid.columns), static_cast<std::size_t>(grid.at(i, 0)));
 }
 
-constexpr std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffff; }
-
-/// The largest magnitude of n numbers, as bits: these are ordered as the magnitudes are, and NaN's are the largest.
+/// Raises most[b] to the largest magnitude in block b of a row, for all blocks that the row meets. Magnitudes are bits:
+/// these are ordered as the magnitudes are, and NaN's are the largest. Those above `limit` do not count.
 struct LargestKernel {
-    AMPSCOPE_KERNEL void run(const float* in, std::size_t n, std::uint32_t* result) {
-        std::uint32_t most = 0;
-        for (std::size_t i = 0; i < n; ++i) most = std::max(most, magnitude_bits(in[i]));
-        *result = most;
+    AMPSCOPE_KERNEL std::uint32_t counted(float x, std::uint32_t limit) {
+        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x) & 0x7fffffff;
+        return magnitude & (0 - std::uint32_t{magnitude <= limit}); // as a choice, g++ would make a branch of it
+    }
+    AMPSCOPE_KERNEL void run(const float* row, std::size_t columns, std::size_t width, std::uint32_t limit,
+                             std::uint32_t* most) {
+        if (width == 1)
+            for (std::size_t j = 0; j < columns; ++j) most[j] = std::max(most[j], counted(row[j], limit));
+        else
+            for (std::size_t j = 0; j < columns; j += width, ++most) {
+                const std::size_t end = std::min(j + width, columns);
+                std::uint32_t m = *most;
+                for (std::size_t k = j; k < end; ++k) m = std::max(m, counted(row[k], limit));
+                *most = m;
+            }
     }
 };
+
+/// Multiplies the numbers of a row by the factors of their blocks, or divides by them.
+struct ScaleKernel {
+    AMPSCOPE_KERNEL void run(const float* row, std::size_t columns, std::size_t width, const float* factors,
+                             bool divides, float* out) {
+        if (divides) scale<true>(row, columns, width, factors, out);
+        else scale<false>(row, columns, width, factors, out);
+    }
+
+  private:
+    template <bool divides>
+    AMPSCOPE_KERNEL void scale(const float* row, std::size_t columns, std::size_t width, const float* factors,
+                               float* out) {
+        if (width == 1) {
+            AMPSCOPE_INDEPENDENT
+            for (std::size_t j = 0; j < columns; ++j) out[j] = divides ? row[j] / factors[j] : row[j] * factors[j];
+        } else
+            for (std::size_t j = 0; j < columns; j += width, ++factors) {
+                const std::size_t end = std::min(j + width, columns);
+                const float factor = *factors;
+                AMPSCOPE_INDEPENDENT
+                for (std::size_t k = j; k < end; ++k) out[k] = divides ? row[k] / factor : row[k] * factor;
+            }
+    }
+};
+
+/// out = in, scaled by factors[b] in block b.
+void scale_rows(const BlockGrid& grid, std::span<const float> in, std::int64_t rows, std::span<const float> factors,
+                bool divides, std::span<float> out) {
+    const InstructionSet set = best_instruction_set();
+    for_rows(grid, rows, [&](std::size_t first, std::size_t block) {
+        dispatch<ScaleKernel>(set, in.data() + first, static_cast<std::size_t>(grid.columns),
+                              static_cast<std::size_t>(grid.width), factors.data() + block, divides,
+                              out.data() + first);
+    });
+}
 
 } // namespace
 
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns) {
-    std::vector<float> amax(static_cast<std::size_t>(scaling.grid(rows, columns).count()));
-    const bool keeps_nan = amax_keeps_nan(scaling.rule);
+    constexpr std::uint32_t infinity = 0x7f800000, nan = 0x7fffffff;
+    const BlockGrid grid = scaling.grid(rows, columns);
+    const std::uint32_t limit = amax_keeps_nan(scaling.rule) ? nan : infinity;
     const InstructionSet set = best_instruction_set();
-    for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
-        constexpr std::uint32_t infinity = 0x7f800000;
-        std::uint32_t most = 0;
-        dispatch<LargestKernel>(set, in.data() + first, count, &most);
-        if (most > infinity && !keeps_nan) {
-            most = 0;
-            for (const float x : in.subspan(first, count))
-                if (const std::uint32_t bits = magnitude_bits(x); bits <= infinity) most = std::max(most, bits);
-        }
-        amax[block] = std::bit_cast<float>(std::max(most, std::bit_cast<std::uint32_t>(amax[block])));
+    std::vector<std::uint32_t> most(static_cast<std::size_t>(grid.count()));
+    for_rows(grid, rows, [&](std::size_t first, std::size_t block) {
+        dispatch<LargestKernel>(set, in.data() + first, static_cast<std::size_t>(columns),
+                                static_cast<std::size_t>(grid.width), limit, most.data() + block);
     });
+    std::vector<float> amax(most.size());
+    std::ranges::transform(most, amax.begin(), [](std::uint32_t bits) { return std::bit_cast<float>(bits); });
     return amax;
 }
 
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options) {
-    for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
-        const BlockScale s = scales[block];
-        if (s.divides)
-            for (std::size_t i = first; i < first + count; ++i) out[i] = in[i] / s.decode;
-        else
-            for (std::size_t i = first; i < first + count; ++i) out[i] = in[i] * s.encode;
-    });
+    const bool divides = !scales.empty() && scales.front().divides; // as all scales of a rule do
+    std::vector<float> factors(scales.size());
+    std::ranges::transform(scales, factors.begin(), divides ? &BlockScale::decode : &BlockScale::encode);
+    scale_rows(scaling.grid(rows, columns), in, rows, factors, divides, out);
     BatchOptions saturating = options;
     saturating.policy.overflow = Overflow::saturate_all;
     quantize(scaling.element, out, out, saturating);
@@ -67,9 +104,7 @@ void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std
 
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                        std::span<const float> decode_scales, std::span<float> out) {
-    for_runs(scaling, rows, columns, [&](std::size_t block, std::size_t first, std::size_t count) {
-        for (std::size_t i = first; i < first + count; ++i) out[i] = in[i] * decode_scales[block];
-    });
+    scale_rows(scaling.grid(rows, columns), in, rows, decode_scales, false, out);
 }
 
 } // namespace amp

@@ -4,6 +4,7 @@
 #include "oracle_scaled_cast.h"
 #include "sweep.h"
 
+#include <ampscope/sim/analysis/detail/scaled_summary.h>
 #include <ampscope/sim/analysis/detail/scaled_sums.h>
 #include <ampscope/sim/analysis/scaled_cast.h>
 #include <ampscope/sim/io/write.h>
@@ -239,6 +240,21 @@ TEST_CASE("results do not depend on threads") {
             CHECK(one.statistics.scales == more.statistics.scales);
             CHECK(one.statistics.ranges == more.statistics.ranges);
         }
+    }
+}
+
+TEST_CASE("scales of many blocks come from a table, and are the rule's") {
+    for (const ScaleRule rule : {ScaleRule::mx_floor, ScaleRule::mx_even, ScaleRule::mx_ceil, ScaleRule::mx_rceil,
+                                 ScaleRule::mx_te, ScaleRule::nvfp4}) {
+        const ScaledCast cast{.scaling = {format("e2m1"), 1, 16, rule}};
+        const detail::Scales scales(cast, 3.7e5F, 1 << 20);
+        std::uint64_t differing = 0;
+        for (std::uint32_t bits = 0; bits <= 0x7f800000; bits += 40009) { // a prime
+            const BlockScale want = block_scale(rule, format("e2m1"), std::bit_cast<float>(bits), 3.7e5F),
+                             got = scales.of(std::bit_cast<float>(bits)).scale;
+            differing += want.encode != got.encode || want.decode != got.decode;
+        }
+        CHECK(differing == 0);
     }
 }
 

@@ -68,16 +68,16 @@ struct SlabCaster {
     std::vector<BlockScale> scales;
     std::vector<CastBlock> casts;
     std::vector<ScaledBlock> blocks;
-    std::vector<float> x, q; ///< a block whose rows do not lie one behind the other
+    std::vector<float> x, q; ///< blocks whose rows do not lie one behind the other
 
     /// Fills `blocks`; `first`: the index of the slab's first number.
     void cast_slab(const ScaledCast& cast, const BlockScaling& scaling, std::span<const float> amax, const Scales& of,
                    float limit, std::uint64_t first) {
-        scales.clear();
-        casts.clear();
-        for (const float a : amax) {
-            casts.push_back(of.of(a));
-            scales.push_back(casts.back().scale);
+        scales.resize(amax.size());
+        casts.resize(amax.size());
+        for (std::size_t i = 0; i < amax.size(); ++i) {
+            casts[i] = of.of(amax[i]);
+            scales[i] = casts[i].scale;
         }
         slab.q.resize(slab.x.size());
         quantize_blocks(scaling, slab.x, slab.rows, slab.columns, scales, slab.q,
@@ -87,7 +87,7 @@ struct SlabCaster {
         if (slab.rows == 1 && grid.width <= static_cast<std::int64_t>(detail::scaled_piece))
             sum_consecutive(grid, limit);
         else
-            for (std::int64_t b = 0; b < grid.count(); ++b) sum_block(grid, b, limit);
+            for (std::int64_t b = 0; b < grid.count();) b += sum_blocks(grid, b, limit);
     }
 
   private:
@@ -99,19 +99,39 @@ struct SlabCaster {
                              std::span(casts).subspan(whole), limit, std::span(blocks).subspan(whole));
     }
 
-    void sum_block(const BlockGrid& grid, std::int64_t b, float limit) {
+    /// Sums over block b and, where blocks are small, its neighbours in the same row of blocks; returns their number.
+    std::int64_t sum_blocks(const BlockGrid& grid, std::int64_t b, float limit) {
+        constexpr std::int64_t line = 16; // numbers in a line of the cache, of which every row's is read once
         const std::int64_t top = b / grid.across * grid.height, left = b % grid.across * grid.width;
-        const std::int64_t bottom = std::min(top + grid.height, slab.rows),
+        const std::int64_t height = std::min(grid.height, slab.rows - top),
                            width = std::min(grid.width, slab.columns - left);
-        x.clear();
-        q.clear();
-        for (std::int64_t row = top; row < bottom; ++row) {
-            const auto at = row * slab.columns + left;
-            x.insert(x.end(), slab.x.begin() + at, slab.x.begin() + at + width);
-            q.insert(q.end(), slab.q.begin() + at, slab.q.begin() + at + width);
-        }
-        ScaledBlock& block = blocks[static_cast<std::size_t>(b)] = {};
-        const CastBlock& cast = casts[static_cast<std::size_t>(b)];
+        const bool small = grid.width < line && height * width <= static_cast<std::int64_t>(detail::scaled_piece);
+        const std::int64_t count =
+            small ? std::clamp<std::int64_t>((slab.columns - left) / width, 1, line / grid.width) : 1;
+        const auto size = static_cast<std::size_t>(height * width), first = static_cast<std::size_t>(b),
+                   together = static_cast<std::size_t>(count);
+        x.resize(size * together);
+        q.resize(x.size());
+        gather(slab.x.data() + top * slab.columns + left, height, width, count, x.data());
+        gather(slab.q.data() + top * slab.columns + left, height, width, count, q.data());
+        if (size <= detail::scaled_piece)
+            detail::sum_runs(x, q, size, std::span(casts).subspan(first, together), limit,
+                             std::span(blocks).subspan(first, together));
+        else sum_pieces(casts[first], blocks[first] = {}, limit);
+        return count;
+    }
+
+    /// Copies neighbouring blocks of height x width one behind the other, each in C order.
+    void gather(const float* from, std::int64_t height, std::int64_t width, std::int64_t count, float* to) const {
+        for (std::int64_t row = 0; row < height; ++row, from += slab.columns)
+            if (width == 1)
+                for (std::int64_t k = 0; k < count; ++k) to[k * height + row] = from[k];
+            else
+                for (std::int64_t k = 0; k < count; ++k)
+                    std::copy_n(from + k * width, width, to + (k * height + row) * width);
+    }
+
+    void sum_pieces(const CastBlock& cast, ScaledBlock& block, float limit) const {
         for (std::size_t at = 0; at < x.size(); at += detail::scaled_piece) {
             const std::size_t n = std::min(detail::scaled_piece, x.size() - at);
             ScaledBlock part;

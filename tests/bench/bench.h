@@ -11,10 +11,10 @@
 
 namespace amp::bench {
 
-/// Registers a benchmark of five timed runs; the body measures the time itself.
+/// Registers a benchmark of some timed runs; the body measures the time itself.
 template <class Body>
-void add(const std::string& name, const Body& body) {
-    benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+void add(const std::string& name, const Body& body, int runs = 5) {
+    benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime()->Iterations(runs)->Unit(benchmark::kMillisecond);
 }
 
 inline double seconds(const std::function<void()>& work) {

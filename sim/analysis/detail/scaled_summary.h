@@ -17,39 +17,51 @@ inline int exponent_of(float x) {
     return field == 0 ? std::ilogb(x) : static_cast<int>(field) - 127; // a subnormal takes longer
 }
 
-/// The scales of an MX rule, whose exponents grow by at most one within a binade of amax, as a table: block_scale()
-/// takes longer than all else that is done to a block of 32.
-class MxTable {
+/// A rule with few scales, which grow with amax (MX: powers of two; NVFP4: E4M3's numbers), as a table: block_scale()
+/// takes longer than all else that is done to a block.
+class ScaleTable {
   public:
     template <class Rule>
-    explicit MxTable(const Rule& rule) : binades_(binades) {
-        for (std::uint32_t field = 1; field <= binades; ++field) {
-            std::uint32_t low = field << 23, high = low | 0x7fffff;
-            Steps& b = binades_[field - 1];
-            b.below = rule(std::bit_cast<float>(low));
-            b.above = rule(std::bit_cast<float>(high));
-            while (b.below.decode != b.above.decode && high - low > 1) {
-                const std::uint32_t middle = low + (high - low) / 2;
-                (rule(std::bit_cast<float>(middle)).decode == b.below.decode ? low : high) = middle;
-            }
-            b.first_above = high;
+    explicit ScaleTable(const Rule& rule) {
+        const BlockScale least = rule(0);
+        steps_.push_back({0, least});
+        add_steps(rule, 0, least, infinity - 1, rule(largest_float));
+        for (std::uint32_t i = 0, at = 0; i < starts_.size(); ++i) {
+            while (at + 1 < steps_.size() && steps_[at + 1].from <= i << shift) ++at;
+            starts_[i] = static_cast<std::uint16_t>(at);
         }
+        steps_.push_back({infinity, {}}); // what find() stops at
     }
-    /// The scale of an amax, or none for what is not a normal number.
+    /// The scale of an amax, or none for what is not finite.
     [[nodiscard]] const BlockScale* find(float amax) const {
-        const auto bits = std::bit_cast<std::uint32_t>(amax), field = bits >> 23;
-        if (field == 0 || field > binades) return nullptr;
-        const Steps& b = binades_[field - 1];
-        return bits < b.first_above ? &b.below : &b.above;
+        const auto bits = std::bit_cast<std::uint32_t>(amax);
+        if (bits >= infinity) return nullptr;
+        const Step* step = &steps_[starts_[bits >> shift]];
+        while (bits >= step[1].from) ++step; // once at most, where scales are no closer than eighths of a binade
+        return &step->scale;
     }
 
   private:
-    static constexpr std::uint32_t binades = 254;
-    struct Steps {
-        BlockScale below, above;
-        std::uint32_t first_above = 0; ///< bits of the first amax with the scale `above`
+    static constexpr std::uint32_t infinity = 0x7f800000, shift = 20; ///< of amax: its exponent and 3 bits
+    struct Step {
+        std::uint32_t from; ///< bits of the first amax with this scale
+        BlockScale scale;
     };
-    std::vector<Steps> binades_;
+
+    /// Adds the steps above the amax of bits `low` and up to that of bits `high`, whose scales are given.
+    template <class Rule>
+    void add_steps(const Rule& rule, std::uint32_t low, const BlockScale& below, std::uint32_t high,
+                   const BlockScale& above) {
+        if (below.decode == above.decode) return;
+        if (high - low == 1) return steps_.push_back({high, above});
+        const std::uint32_t middle = low + (high - low) / 2;
+        const BlockScale between = rule(std::bit_cast<float>(middle));
+        add_steps(rule, low, below, middle, between);
+        add_steps(rule, middle, between, high, above);
+    }
+
+    std::vector<Step> steps_;
+    std::array<std::uint16_t, (infinity >> shift)> starts_{}; ///< first step to try, by amax >> shift
 };
 
 /// The scales of a tensor's blocks, and what is said of them.
@@ -63,8 +75,9 @@ class Scales {
         const auto of_amax = [this](float amax) { return rule(amax); };
         lowest_ = rule(0x1p-149F).decode;
         highest_ = rule(largest_float).decode;
-        constexpr std::int64_t many = 1 << 16; // more than the table takes to make
-        if (is_mx(cast.scaling.rule) && blocks > many) table_.emplace(of_amax);
+        constexpr std::int64_t many = 1 << 14; // more than the table takes to make
+        if ((is_mx(cast.scaling.rule) || cast.scaling.rule == ScaleRule::nvfp4) && blocks > many)
+            table_.emplace(of_amax);
     }
 
     [[nodiscard]] CastBlock of(float amax) const {
@@ -77,7 +90,8 @@ class Scales {
     }
     /// The key of a positive finite scale in ScaledStatistics::scales.
     [[nodiscard]] int key(float decode) const {
-        return e4m3_ ? static_cast<int>(encode(format("e4m3"), decode)) : exponent_of(decode);
+        static constexpr FormatSpec e4m3 = format("e4m3"); // looked up once, not for every block
+        return e4m3_ ? static_cast<int>(encode(e4m3, decode)) : exponent_of(decode);
     }
 
   private:
@@ -87,7 +101,7 @@ class Scales {
     const ScaledCast& cast_;
     float tensor_scale_, tensor_decode_, lowest_ = 0, highest_ = 0;
     bool e4m3_;
-    std::optional<MxTable> table_;
+    std::optional<ScaleTable> table_;
 };
 
 /// Counts by small integers, faster than a map.
