@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <stdexcept>
 
 namespace amp {
 
@@ -93,7 +94,9 @@ std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float
 
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options) {
-    const bool divides = !scales.empty() && scales.front().divides; // as all scales of a rule do
+    const bool divides = !scales.empty() && scales.front().divides;
+    if (std::ranges::any_of(scales, [&](const BlockScale& s) { return s.divides != divides; }))
+        throw std::invalid_argument("scales to divide by and scales to multiply by in one call");
     std::vector<float> factors(scales.size());
     std::ranges::transform(scales, factors.begin(), divides ? &BlockScale::decode : &BlockScale::encode);
     scale_rows(scaling.grid(rows, columns), in, rows, factors, divides, out);

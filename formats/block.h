@@ -315,8 +315,8 @@ struct BlockScaling {
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns);
 
-/// out = in (rows x columns in C order), scaled by `scales`, one a block, of which all divide or none does, and rounded
-/// as quantize_scaled does.
+/// out = in (rows x columns in C order), scaled by `scales`, one a block, and rounded as quantize_scaled does. Throws
+/// std::invalid_argument if only some of the scales divide, as those of no rule do.
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options = {});
 

@@ -193,6 +193,16 @@ TEST_CASE("a tensor without elements has no blocks") {
     CHECK(block_amax({}, {}, 0, 0).empty());
 }
 
+TEST_CASE("scales of two kinds in one call are refused") {
+    const BlockScaling two{.element = format("e4m3"), .rows = 1, .columns = 1};
+    const std::vector<float> in{1, 2};
+    std::vector<float> out(2);
+    std::vector<BlockScale> scales(2);
+    quantize_blocks(two, in, 1, 2, scales, out);
+    scales[1].divides = !scales[0].divides;
+    CHECK_THROWS_AS(quantize_blocks(two, in, 1, 2, scales, out), std::invalid_argument);
+}
+
 TEST_CASE("names") {
     for (const BlockSpec& b : block_formats) CHECK(block_format(b.name).name == b.name);
     CHECK_THROWS_AS(block_format("mxfp5"), std::invalid_argument);
