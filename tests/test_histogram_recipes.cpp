@@ -348,6 +348,12 @@ TEST_CASE("what amp-histogram says of recipes") {
     const Outcome state = run((scratch / "few.safetensors").string() + " --kind state --recipe te-mxfp8");
     CHECK(state.out.find("1 tensor not cast") != std::string::npos);
     for (const char* heading : {"Each tensor", "Worst blocks"}) CHECK(state.out.find(heading) == std::string::npos);
+    const std::string nowhere = (scratch / "no.npz").string();
+    const Outcome none =
+        run((scratch / "few.safetensors").string() + " --kind state --recipe te-mxfp8 --blocks " + nowhere);
+    CHECK(none.code == 1);
+    CHECK(none.err == "amp-histogram: " + nowhere + ": cannot be written: no recipe casts any of these tensors\n");
+    CHECK(!fs::exists(nowhere));
     const std::string archive = (scratch / "blocks.npz").string();
     const Outcome blocks = run(sample("digits_cnn") + " --recipe te-block --json - --blocks " + archive);
     CHECK(blocks.code == 0);

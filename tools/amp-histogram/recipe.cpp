@@ -280,6 +280,7 @@ std::string blocks_archive(const std::filesystem::path& path, const HistogramFin
             }
         }
     }
+    if (arrays.empty()) throw FileError(path, "cannot be written: no recipe casts any of these tensors");
     return npz_archive(path, arrays);
 }
 
