@@ -48,7 +48,8 @@ double student_bound(double level, std::size_t degrees) {
 MeanInterval mean_interval(std::span<const double> samples, double alpha, double least_deviation) {
     MeanInterval of{.count = samples.size()};
     const auto n = static_cast<double>(of.count);
-    for (const double x : samples) of.mean += x / n;
+    for (const double x : samples) of.mean += (x - samples.front()) / n; // equal samples have no error
+    of.mean += samples.front();
     for (const double x : samples) of.deviation += (x - of.mean) * (x - of.mean);
     of.deviation = of.count < 2 ? 0 : std::max(std::sqrt(of.deviation / (n - 1)), least_deviation);
     const double half = half_width(alpha, of.count - 1, of.deviation / std::sqrt(n));

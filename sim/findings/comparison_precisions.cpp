@@ -88,10 +88,10 @@ std::string way_out(const Difference& d) {
 }
 
 /// The answer for another quantity than the final loss: "; accuracy cannot be told: 14 seeds would tell".
-std::string answer_text(std::string_view quantity, const std::optional<Difference>& d) {
+std::string answer_text(std::string_view quantity, const std::optional<Difference>& d, Standing of_loss) {
     if (!d) return "";
-    return fmt::format("; {}{} {}{}", d->standing == Standing::worse ? "but " : "", quantity, words_of(d->standing),
-                       way_out(*d));
+    const bool contrary = d->standing == Standing::worse && of_loss == Standing::holds;
+    return fmt::format("; {}{} {}{}", contrary ? "but " : "", quantity, words_of(d->standing), way_out(*d));
 }
 
 std::string divergence_text(const ComparisonRow& row) {
@@ -118,7 +118,8 @@ std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row
     if (!row.over) return fmt::format("{}: {}", group.name, why_not_compared(group, row));
     std::string text = fmt::format("{}: {}; margin {:.2g}{}", group.name, difference_text(*row.over), group.margin,
                                    way_out(*row.over));
-    return text + answer_text("validation loss", row.validation_over) + answer_text("accuracy", row.accuracy_lost);
+    return text + answer_text("validation loss", row.validation_over, row.standing) +
+           answer_text("accuracy", row.accuracy_lost, row.standing);
 }
 
 std::string reasons_of(const Candidate& c) {

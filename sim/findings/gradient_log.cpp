@@ -124,11 +124,9 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
     std::error_code none;
     const bool folder = fs::is_directory(path, none);
     const RunFacts run = folder ? run_facts(read_run_configuration(path)) : RunFacts();
-    const auto size_of = [&](const fs::path& file) {
-        return fs::is_regular_file(file, none) ? fs::file_size(file, none) : 0;
-    };
-    const Progress progress = begin(
-        watch, folder ? size_of(path / run_layout::metrics) + size_of(path / run_layout::histograms) : size_of(path));
+    const Progress progress =
+        begin(watch, folder ? file_bytes(path / run_layout::metrics) + file_bytes(path / run_layout::histograms)
+                            : file_bytes(path));
     StepLog read = read_step_log(path, options.columns, progress);
     log.warnings = std::move(read.warnings);
     log.recorded = described(run);

@@ -4,6 +4,7 @@
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/failure.h>
+#include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/text_file.h>
 
@@ -169,11 +170,6 @@ KindSet only_logged(const RecordedLog& log, KindSet selected) {
     return kinds;
 }
 
-std::uint64_t size_of(const std::filesystem::path& file) {
-    std::error_code none;
-    return std::filesystem::is_regular_file(file, none) ? std::filesystem::file_size(file, none) : 0;
-}
-
 /// Whether the lines of one file are those with which another begins; the last of them may be incomplete. Throws as
 /// TextFile does.
 bool is_beginning_of(const std::filesystem::path& part, const std::filesystem::path& whole) {
@@ -188,7 +184,7 @@ bool is_beginning_of(const std::filesystem::path& part, const std::filesystem::p
 /// What one of the copies has in files is not counted by the log of another.
 void merge_copies(std::vector<RecordedLog>& logs, KindSet selected, std::vector<std::string>& warnings) {
     std::ranges::sort(logs, {}, &RecordedLog::file);
-    std::ranges::stable_sort(logs, std::greater(), [](const RecordedLog& log) { return size_of(log.file); });
+    std::ranges::stable_sort(logs, std::greater(), [](const RecordedLog& log) { return file_bytes(log.file); });
     std::vector<RecordedLog> kept;
     for (const RecordedLog& log : logs) {
         const auto is_part = [&](const RecordedLog& other) {
@@ -243,7 +239,7 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
     }
     merge_copies(recording.logs, selected, findings.warnings);
     std::erase_if(recording.logs, [&](const RecordedLog& log) { return only_logged(log, selected).empty(); });
-    for (const RecordedLog& log : recording.logs) bytes += size_of(log.file);
+    for (const RecordedLog& log : recording.logs) bytes += file_bytes(log.file);
     const Progress progress = begin(watch, bytes);
     count_files(recording.tensors, recipes, options, progress, findings);
     for (const RecordedLog& log : recording.logs)

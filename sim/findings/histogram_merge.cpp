@@ -2,6 +2,7 @@
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/failure.h>
+#include <ampscope/sim/io/folder.h>
 
 #include <fmt/format.h>
 
@@ -64,12 +65,8 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
     HistogramFindings findings;
     std::vector<std::filesystem::path> paths = reports;
     std::ranges::sort(paths);
-    const auto size_of = [](const std::filesystem::path& file) {
-        std::error_code none;
-        return std::filesystem::is_regular_file(file, none) ? std::filesystem::file_size(file, none) : 0;
-    };
     std::uint64_t bytes = 0;
-    for (const std::filesystem::path& file : paths) bytes += size_of(file);
+    for (const std::filesystem::path& file : paths) bytes += file_bytes(file);
     const Progress progress = begin(watch, bytes);
     std::vector<Reported> all;
     for (std::size_t report = 0; report < paths.size(); ++report) {
@@ -84,7 +81,7 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
         } catch (const std::exception&) { // other exceptions of a watch end the work
             findings.errors.push_back(failure_text(paths[report]));
         }
-        if (progress) progress(size_of(paths[report]));
+        if (progress) progress(file_bytes(paths[report]));
     }
     std::vector<std::uint64_t> repeated(paths.size());
     keep_distinct(std::move(all), options, findings, repeated);

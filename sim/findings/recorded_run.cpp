@@ -25,12 +25,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t most_columns = 64;
 
-std::uint64_t size_of(const fs::path& path) {
-    std::error_code none;
-    const std::uintmax_t bytes = fs::file_size(path, none);
-    return none ? 0 : bytes;
-}
-
 /// The format in the name of a cast: "e4m3" for "h.0.mlp.up.weight:e4m3_2".
 std::string format_of_cast(const std::string& tensor) {
     const std::string last = tensor.substr(tensor.rfind(':') + 1);
@@ -56,7 +50,8 @@ class RunReader {
     }
 
     RecordedRun read_folder() {
-        const Progress progress = begin(watch_, size_of(path_ / layout::metrics) + size_of(path_ / layout::histograms));
+        const Progress progress =
+            begin(watch_, file_bytes(path_ / layout::metrics) + file_bytes(path_ / layout::histograms));
         attempt([&] { run_.configuration = read_run_configuration(path_); });
         run_.facts = run_facts(run_.configuration);
         run_.label = run_.facts.precision;

@@ -24,4 +24,9 @@ void walk_folder(const fs::path& folder, const std::function<bool(const fs::path
         if (visit(item.path, item.is_folder) && item.is_folder && !item.is_link) walk_folder(item.path, visit, errors);
 }
 
+std::uint64_t file_bytes(const fs::path& file) {
+    std::error_code none;
+    return fs::is_regular_file(file, none) ? fs::file_size(file, none) : 0;
+}
+
 } // namespace amp

@@ -1,6 +1,7 @@
 // The contents of a folder and all folders below it, in an order that does not depend on the file system.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -14,5 +15,8 @@ namespace amp {
 void walk_folder(const std::filesystem::path& folder,
                  const std::function<bool(const std::filesystem::path& path, bool is_folder)>& visit,
                  std::vector<std::string>& errors);
+
+/// The size of a file in bytes, for progress: 0 if it is no file or cannot be examined.
+std::uint64_t file_bytes(const std::filesystem::path& file);
 
 } // namespace amp
