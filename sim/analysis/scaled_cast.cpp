@@ -76,8 +76,13 @@ struct SlabCaster {
         scales.resize(amax.size());
         casts.resize(amax.size());
         for (std::size_t i = 0; i < amax.size(); ++i) {
-            casts[i] = of.of(amax[i]);
-            scales[i] = casts[i].scale;
+            const BlockScale scale = of.of(amax[i]);
+            // Assigned one by one: a copy of a whole block would wait for its parts to be stored.
+            scales[i].encode = casts[i].scale.encode = scale.encode;
+            scales[i].decode = casts[i].scale.decode = scale.decode;
+            scales[i].divides = casts[i].scale.divides = scale.divides;
+            casts[i].factor = of.factor(scale);
+            casts[i].amax = amax[i];
         }
         slab.q.resize(slab.x.size());
         quantize_blocks(scaling, slab.x, slab.rows, slab.columns, scales, slab.q,
@@ -169,7 +174,7 @@ class ScaledPass {
                 parts_.add(index, part_of(worker, static_cast<std::int64_t>(index)));
             },
             [&] { parts_.take([&](SlabPart& part) { take(part); }); });
-        for (const auto& worker : workers) worker->summary.move_into(result_, options_.worst);
+        for (const auto& worker : workers) worker->summary.move_into(result_, scales_, options_.worst);
         finish();
         return std::move(result_);
     }
@@ -230,7 +235,7 @@ class ScaledPass {
             result_.statistics.noise += block.noise;
             complete.add(block, scales_, layout_.grid.height * layout_.grid.width, options_.worst);
         }
-        complete.move_into(result_, options_.worst);
+        complete.move_into(result_, scales_, options_.worst);
         if (layout_.parts && options_.blocks) result_.blocks = std::move(parts_of_blocks_);
         result_.tensor_scale = tensor_scale_;
         const BlockGrid& grid = layout_.grid;

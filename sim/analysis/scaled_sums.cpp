@@ -16,6 +16,7 @@ constexpr std::uint32_t infinite_bits = 0x7f800000;
 using Doubles [[gnu::vector_size(4 * sizeof(double))]] = double;
 using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
 using Words [[gnu::vector_size(lanes * sizeof(std::int32_t))]] = std::int32_t;
+using Bits [[gnu::vector_size(lanes * sizeof(std::uint32_t))]] = std::uint32_t;
 
 /// Widens four numbers. (g++ 12 makes one instruction of this, and of a conversion of vectors several.)
 [[gnu::always_inline]] inline void widen(const float* x, Doubles& wide) {
@@ -26,34 +27,39 @@ using Words [[gnu::vector_size(lanes * sizeof(std::int32_t))]] = std::int32_t;
 /// The sums of a run of numbers, in lanes.
 struct RunLanes {
     Doubles signal[2]{}, noise[2]{};
-    Words least{};     ///< bits of the least magnitude, less 1, so that zeros have the largest
-    Words vanished{};  ///< zeros, and 2^16 times the numbers that become zero
-    Words saturated{}; ///< as comparisons give it: -1 for each
+    Bits least{}; ///< bits of the least magnitude, less 1, so that zeros have the largest
+    // As comparisons give it, -1 for each: zeros, numbers that become zero, numbers beyond the limit.
+    Words zeros{}, vanished{}, saturated{};
 
-    [[gnu::always_inline]] RunLanes() { least += magnitude; }
+    [[gnu::always_inline]] RunLanes() { least -= 1; }
 
-    /// Adds as many numbers as there are lanes.
-    template <bool divides>
-    [[gnu::always_inline]] void add(const float* x, const float* q, double factor, float scale, float limit) {
+    /// Adds as many numbers as there are lanes; only if `clips`, some may be beyond the limit.
+    template <bool clips>
+    [[gnu::always_inline]] void add(const float* x, const float* q, const CastBlock& block, float limit) {
+#pragma GCC unroll 2 // else the sums would be kept in memory
         for (std::size_t half = 0; half < 2; ++half) {
             Doubles wide, got;
             widen(x + half * 4, wide);
             widen(q + half * 4, got);
-            const Doubles error = wide - got * factor;
+            const Doubles error = wide - got * block.factor;
             signal[half] += wide * wide;
             noise[half] += error * error;
         }
         Floats number, stored;
         std::memcpy(&number, x, sizeof number);
         std::memcpy(&stored, q, sizeof stored);
-        const Words bits = reinterpret_cast<Words>(number) & magnitude, less = (bits - 1) & magnitude, zero = bits == 0;
+        const Bits less = (reinterpret_cast<Bits>(number) & magnitude) - 1;
         least = less < least ? less : least;
-        vanished += (zero & 1) + ((stored == 0) & ~zero & 0x10000); // a comparison that holds is -1
-        const Floats scaled = divides ? number / scale : number * scale;
-        saturated += reinterpret_cast<Floats>(reinterpret_cast<Words>(scaled) & magnitude) > limit;
+        const Words zero = number == 0;
+        zeros += zero;
+        vanished += (stored == 0) & ~zero;
+        if constexpr (clips) {
+            const Floats scaled = block.scale.divides ? number / block.scale.decode : number * block.scale.encode;
+            saturated += reinterpret_cast<Floats>(reinterpret_cast<Bits>(scaled) & magnitude) > limit;
+        }
     }
 
-    static constexpr std::int32_t magnitude = 0x7fffffff;
+    static constexpr std::uint32_t magnitude = 0x7fffffff;
 };
 
 /// The sum over the lanes: pairwise, lane l and l + 4 first.
@@ -64,45 +70,49 @@ struct RunLanes {
 
 /// What is left of all lanes, folded in halves: a detour by memory would take longer.
 template <class Fold>
-[[gnu::always_inline]] inline std::int32_t folded(const Words& of, const Fold& fold) {
-    Words a = of;
+[[gnu::always_inline]] inline std::uint32_t folded(const Bits& of, const Fold& fold) {
+    Bits a = of;
     fold(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3));
     fold(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5));
     fold(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6));
     return a[0];
 }
-[[gnu::always_inline]] inline std::uint32_t total_of(const Words& of) {
-    return static_cast<std::uint32_t>(
-        folded(of, [](Words& a, const Words& b) __attribute__((always_inline)) { a += b; }));
+[[gnu::always_inline]] inline std::uint32_t total_of(const Bits& of) {
+    return folded(of, [](Bits& a, const Bits& b) __attribute__((always_inline)) { a += b; });
 }
-[[gnu::always_inline]] inline std::int32_t least_of(const Words& of) {
-    return folded(of, [](Words& a, const Words& b) __attribute__((always_inline)) { a = a < b ? a : b; });
+[[gnu::always_inline]] inline std::uint32_t least_of(const Bits& of) {
+    return folded(of, [](Bits& a, const Bits& b) __attribute__((always_inline)) { a = a < b ? a : b; });
 }
 
 struct SumRuns {
     AMPSCOPE_KERNEL void run(const float* x, const float* q, std::size_t n, const CastBlock* blocks, float limit,
                              ScaledBlock* out, std::size_t count) {
-        for (std::size_t k = 0; k < count; ++k, x += n, q += n)
-            if (blocks[k].scale.divides) sum<true>(x, q, n, blocks[k], blocks[k].scale.decode, limit, out[k]);
-            else sum<false>(x, q, n, blocks[k], blocks[k].scale.encode, limit, out[k]);
+        for (std::size_t k = 0; k < count; ++k, x += n, q += n) {
+            const CastBlock& block = blocks[k];
+            const BlockScale& scale = block.scale;
+            // Where the block's largest magnitude is not beyond the limit, none is.
+            if ((scale.divides ? block.amax / scale.decode : block.amax * scale.encode) > limit)
+                sum<true>(x, q, n, block, limit, out[k]);
+            else sum<false>(x, q, n, block, limit, out[k]);
+        }
     }
 
-    template <bool divides>
-    AMPSCOPE_KERNEL void sum(const float* x, const float* q, std::size_t n, const CastBlock& block, float scale,
-                             float limit, ScaledBlock& out) {
+    template <bool clips>
+    AMPSCOPE_KERNEL void sum(const float* x, const float* q, std::size_t n, const CastBlock& block, float limit,
+                             ScaledBlock& out) {
         const std::size_t whole = n / lanes * lanes;
         RunLanes run;
-        for (std::size_t i = 0; i < whole; i += lanes) run.add<divides>(x + i, q + i, block.factor, scale, limit);
+        for (std::size_t i = 0; i < whole; i += lanes) run.add<clips>(x + i, q + i, block, limit);
         if (whole < n) { // the rest, filled up with zeros
             float rest[lanes]{}, stored[lanes]{};
             std::memcpy(rest, x + whole, (n - whole) * sizeof(float));
             std::memcpy(stored, q + whole, (n - whole) * sizeof(float));
-            run.add<divides>(rest, stored, block.factor, scale, limit);
+            run.add<clips>(rest, stored, block, limit);
         }
         const std::size_t filled = whole < n ? lanes - (n - whole) : 0;
-        const std::uint32_t vanished = total_of(run.vanished);
+        const std::uint32_t counts = total_of(-reinterpret_cast<Bits>(run.zeros + (run.vanished << 16)));
         const bool zero = block.factor == 0; // then all numbers become zero, and none the largest
-        const std::uint64_t nonzero = n + filled - (vanished & 0xffff);
+        const std::uint64_t nonzero = n + filled - (counts & 0xffff);
         // Assigned one by one: as a whole, a block is first filled with zeros, by an instruction that starts slowly.
         out.row = out.column = 0;
         out.scale = block.scale.decode;
@@ -111,8 +121,8 @@ struct SumRuns {
         out.elements = n;
         out.nonzero = nonzero;
         out.nonfinite = out.lost = 0;
-        out.underflow = zero ? nonzero : vanished >> 16;
-        out.saturated = zero ? 0 : total_of(-run.saturated);
+        out.underflow = zero ? nonzero : counts >> 16;
+        out.saturated = !clips || zero ? 0 : total_of(-reinterpret_cast<Bits>(run.saturated));
         out.signal = total_of(run.signal);
         out.noise = total_of(run.noise);
     }

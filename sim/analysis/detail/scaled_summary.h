@@ -80,18 +80,21 @@ class Scales {
             table_.emplace(of_amax);
     }
 
-    [[nodiscard]] CastBlock of(float amax) const {
+    [[nodiscard]] BlockScale of(float amax) const {
+        if (cast_.given) return *cast_.given;
         const BlockScale* const known = table_ ? table_->find(amax) : nullptr;
-        const BlockScale scale = cast_.given ? *cast_.given : known != nullptr ? *known : rule(amax);
-        return {scale, static_cast<double>(scale.decode) * static_cast<double>(tensor_decode_), amax};
+        return known != nullptr ? *known : rule(amax);
+    }
+    /// x ~ q * factor(scale).
+    [[nodiscard]] double factor(const BlockScale& scale) const {
+        return static_cast<double>(scale.decode) * static_cast<double>(tensor_decode_);
     }
     [[nodiscard]] bool is_saturated(float decode) const {
         return lowest_ != highest_ && (decode == lowest_ || decode == highest_);
     }
     /// The key of a positive finite scale in ScaledStatistics::scales.
     [[nodiscard]] int key(float decode) const {
-        static constexpr FormatSpec e4m3 = format("e4m3"); // looked up once, not for every block
-        return e4m3_ ? static_cast<int>(encode(e4m3, decode)) : exponent_of(decode);
+        return e4m3_ ? static_cast<int>(encode(format("e4m3"), decode)) : exponent_of(decode);
     }
 
   private:
@@ -109,12 +112,25 @@ template <int lowest, int highest>
 struct Tally {
     std::array<std::uint64_t, highest - lowest + 1> counts{};
 
-    void add(int key) { ++counts[static_cast<std::size_t>(key - lowest)]; }
-    void move_into(std::map<int, std::uint64_t>& all) const {
+    void add(int at) { ++counts[static_cast<std::size_t>(at - lowest)]; }
+    /// Adds each count to that of key(integer).
+    template <class Key>
+    void move_into(std::map<int, std::uint64_t>& all, const Key& key) const {
         for (std::size_t i = 0; i < counts.size(); ++i)
-            if (counts[i] != 0) all[lowest + static_cast<int>(i)] += counts[i];
+            if (counts[i] != 0) all[key(lowest + static_cast<int>(i))] += counts[i];
     }
 };
+
+/// The place of a positive finite scale among all, so that scales of one key only share it: its exponent and the first
+/// 3 bits of its significand, which are all that an E4M3 number has. Of doubles, which hold every float as a normal
+/// number.
+inline int place_of(float scale) {
+    return static_cast<int>(std::bit_cast<std::uint64_t>(static_cast<double>(scale)) >> 49);
+}
+/// The least scale of a place.
+inline float scale_at(int place) {
+    return static_cast<float>(std::bit_cast<double>(static_cast<std::uint64_t>(place) << 49));
+}
 
 /// floor(log2(a / b)) for finite a >= b > 0.
 inline int binades_between(float a, float b) {
@@ -128,7 +144,7 @@ inline int binades_between(float a, float b) {
 /// What is known of blocks that are complete. The counts do not depend on their order.
 struct Summary {
     ScaledStatistics statistics{};
-    Tally<-149, 127> scales{}; // E4M3's codes, too
+    Tally<(1023 - 149) * 8, (1023 + 128) * 8 - 1> scales{}; ///< by place_of()
     Tally<0, 277> ranges{};
     std::vector<ScaledBlock> worst{};
     double best_of_worst = 0; ///< a little less than the least relative noise in a full `worst`
@@ -167,13 +183,13 @@ struct Summary {
         else {
             s.least_scale = s.least_scale == 0 ? scale : std::min(s.least_scale, scale);
             s.largest_scale = std::max(s.largest_scale, scale);
-            scales.add(of.key(scale));
+            scales.add(place_of(scale));
         }
     }
 
-    void move_into(ScaledResult& result, std::size_t keep) {
-        scales.move_into(statistics.scales);
-        ranges.move_into(statistics.ranges);
+    void move_into(ScaledResult& result, const Scales& of, std::size_t keep) {
+        scales.move_into(statistics.scales, [&](int place) { return of.key(scale_at(place)); });
+        ranges.move_into(statistics.ranges, [](int range) { return range; });
         result.statistics.merge(statistics);
         result.worst.insert(result.worst.end(), worst.begin(), worst.end());
         std::ranges::sort(result.worst, is_worse);
