@@ -82,8 +82,9 @@ void transpose_square(const float* from, std::int64_t from_stride, float* to, st
     std::memcpy(to + 3 * to_stride, &d, sizeof d);
 }
 
-/// to[column * rows + row] = from[row * stride + column].
-void transpose(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, float* to) {
+/// to[column * rows + row] = from[row * stride + column]. Not inlined, so that its places stay in registers.
+[[gnu::noinline]] void transpose(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+                                 float* to) {
     for (std::int64_t row = 0; row < rows; row += 4)
         for (std::int64_t column = 0; column < columns; column += 4)
             if (row + 4 <= rows && column + 4 <= columns)
