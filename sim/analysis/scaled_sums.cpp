@@ -78,10 +78,12 @@ template <class Fold>
     return a[0];
 }
 [[gnu::always_inline]] inline std::uint32_t total_of(const Bits& of) {
-    return folded(of, [](Bits& a, const Bits& b) __attribute__((always_inline)) { a += b; });
+    return folded(
+        of, [](Bits & a, const Bits& b) __attribute__((always_inline)) { a += b; });
 }
 [[gnu::always_inline]] inline std::uint32_t least_of(const Bits& of) {
-    return folded(of, [](Bits& a, const Bits& b) __attribute__((always_inline)) { a = a < b ? a : b; });
+    return folded(
+        of, [](Bits & a, const Bits& b) __attribute__((always_inline)) { a = a < b ? a : b; });
 }
 
 struct SumRuns {

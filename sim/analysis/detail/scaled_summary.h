@@ -37,7 +37,8 @@ class ScaleTable {
         const auto bits = std::bit_cast<std::uint32_t>(amax);
         if (bits >= infinity) return nullptr;
         const Step* step = &steps_[starts_[bits >> shift]];
-        while (bits >= step[1].from) ++step; // once at most, where scales are no closer than eighths of a binade
+        step += bits >= step[1].from ? 1 : 0; // often, and as a branch hard to predict
+        while (bits >= step[1].from) ++step;  // rarely, as scales are hardly closer than eighths of a binade
         return &step->scale;
     }
 
