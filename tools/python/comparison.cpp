@@ -81,7 +81,8 @@ void bind_facts(nb::module_& m) {
         .def_ro("beta2", &RunFacts::beta2)
         .def_ro("eps", &RunFacts::eps)
         .def_ro("weight_decay", &RunFacts::weight_decay)
-        .def_ro("seed", &RunFacts::seed);
+        .def_ro("seed", &RunFacts::seed)
+        .def_ro("validation", &RunFacts::validation);
     nb::class_<GradientCounts>(m, "GradientCounts", "Gradients without the loss scale.")
         .def_ro("nonzero", &GradientCounts::nonzero)
         .def_ro("nan", &GradientCounts::nan)
