@@ -43,8 +43,9 @@ def test_gradients_are_those_that_backward_left(tmp_path, clip):
     run = json.loads((tmp_path / "run.json").read_text())
     assert (run["precision"]["name"], run["loss_scaler"]["name"], run["optimizer"]["lr"]) == ("amp-fp16", "torch", 0.01)
     missing = {pointer for pointer in ampscope._ampscope.run_layout.facts if not holds(run, pointer)}
-    assert missing == {"/data/name", "/optimizer/order", "/precision/operands", "/precision/scaling/recipe",
-                       "/precision/formats/activations", "/precision/formats/gradients"}  # autocast has its own
+    assert missing == {"/data/name", "/data/validation", "/optimizer/order", "/precision/operands",
+                       "/precision/scaling/recipe", "/precision/formats/activations",
+                       "/precision/formats/gradients"}  # autocast has its own
 
 
 def holds(json_object, pointer):
