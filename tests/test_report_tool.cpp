@@ -338,6 +338,11 @@ TEST_CASE("who ends the standard comparison finds nothing left of it") {
         CHECK(o.code == 124); // timeout has sent the signal
         CHECK(fs::is_empty(scratch / ""));
     }
+    // A signal that comes twice, as timeout sends it to a tool and to the tool's group, is one request.
+    const Outcome twice = run_command("TMPDIR=" + (scratch / "").string() +
+                                      " bash -c '" AMP_REPORT " & sleep 1; kill $!; sleep 0.01; kill $!; wait $!'");
+    CHECK(twice.code == 128 + 15);
+    CHECK(fs::is_empty(scratch / ""));
 }
 
 TEST_CASE("of gradients that are NaN or zero nothing is advised") {

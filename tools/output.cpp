@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <span>
 #include <system_error>
@@ -186,14 +187,25 @@ std::vector<std::string> for_each_input(const std::vector<fs::path>& paths, cons
 namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
+timespec stop_time{}; // of stop_signal, on the monotonic clock
 
 struct Stopped {
     int signal;
 };
 
+/// A second signal ends the tool at once, unless it comes with the first: timeout(1) sends one to the tool and one to
+/// its process group, faster than anybody presses Ctrl-C twice.
 void on_signal(int signal) {
-    if (stop_signal != 0) std::_Exit(128 + signal); // asked for the second time
-    stop_signal = signal;
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    const double since = static_cast<double>(now.tv_sec - stop_time.tv_sec) +
+                         1e-9 * static_cast<double>(now.tv_nsec - stop_time.tv_nsec);
+    if (stop_signal == 0) {
+        stop_time = now;
+        stop_signal = signal;
+    } else if (since > 0.3) {
+        std::_Exit(128 + signal);
+    }
 }
 
 } // namespace
