@@ -65,8 +65,11 @@ long double near_zeros(long double x, F&& derivative) {
     return derivative(x);
 }
 
-/// x cdf(x). Beyond `far`, cdf is one but for less than 2^-860, and is replaced by 1 - 2^-900.
+/// x cdf(x). Beyond `far`, cdf is one but for less than 2^-860, and is replaced by 1 - 2^-900. Near zero both forms are
+/// 1/2 + x / sqrt(2 pi) but for x^2 of that: an odd subnormal is halved to a tie, and the second term decides it.
 inline Exact times_cdf(const Exact& x, Exact (*cdf)(const Exact&), int far) {
+    static const Exact slope = 1 / sqrt(2 * boost::math::constants::pi<Exact>());
+    if (fabs(x) < 0x1p-120) return Exact(x * (0.5 + x * slope));
     return x > far ? Exact(x - ldexp(x, -900)) : Exact(x * cdf(x));
 }
 
