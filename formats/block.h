@@ -244,27 +244,34 @@ constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
     return acc.scales_products && acc.promote_every == 0 && block == acc.products;
 }
 
+/// The sums of blocks, each times its two scales, in an FP32 total: sum(x, y) is the dot product of a block's numbers.
+template <class Sum>
+constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const Sum& sum) {
+    Arithmetic math{fp32_format};
+    std::uint32_t total = 0;
+    const std::size_t k = a.values.size();
+    for (std::size_t i = 0; i * block < k; ++i) {
+        const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
+        const auto part = std::bit_cast<std::uint32_t>(sum(a.values.subspan(begin, n), b.values.subspan(begin, n))),
+                   scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
+        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
+    }
+    return std::bit_cast<float>(total);
+}
+
 /// scaled_dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives.
 constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                    const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
-    const std::size_t k = a.values.size();
     if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
-        for (std::size_t i = 0; i * block < k; ++i)
+        for (std::size_t i = 0; i * block < a.values.size(); ++i)
             if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
         return detail::fused_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t i) {
             return binade_of(a.scales[i]).exponent + binade_of(b.scales[i]).exponent;
         });
     }
-    Arithmetic math{fp32_format};
-    std::uint32_t total = 0;
-    for (std::size_t i = 0; i * block < k; ++i) {
-        const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
-        const float sum = dot_as_read(acc, fa, fb, a.values.subspan(begin, n), b.values.subspan(begin, n), 0);
-        const auto part = std::bit_cast<std::uint32_t>(sum),
-                   scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
-        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
-    }
-    return std::bit_cast<float>(total);
+    return scaled_total(a, b, block, [&](std::span<const float> x, std::span<const float> y) {
+        return dot_as_read(acc, fa, fb, x, y, 0);
+    });
 }
 
 /// The dot product of two scaled operands, x ~ q * scale. If `mx` is set (all scales are E8M0) and the accumulator

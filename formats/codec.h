@@ -11,6 +11,8 @@
 #include <bit>
 #include <concepts>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 namespace amp {
 
@@ -60,24 +62,28 @@ inline constexpr float largest_float = 0x1.fffffep127F;
 
 constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }
 
-constexpr Unpacked unpack(float x) { return unpack(fp32_format, std::bit_cast<std::uint32_t>(x)); }
-
-/// A double is only a source of data: its format has no row in the table, since not every double is an FP32 value.
-constexpr Unpacked unpack(double x) {
-    const auto bits = std::bit_cast<std::uint64_t>(x);
-    const std::uint64_t fraction = bits & 0xf'ffff'ffff'ffff;
-    const int field = static_cast<int>(bits >> 52 & 0x7ff);
-    Unpacked u{.sign = (bits >> 63) != 0};
-    if (field == 0x7ff) {
-        u.kind = fraction == 0 ? Kind::infinity : Kind::nan;
-        u.significand = fraction << 12;
-    } else if ((bits << 1) != 0) {
-        u.kind = Kind::finite;
-        u.subnormal = field == 0;
-        u.significand = fraction | std::uint64_t{field != 0} << 52;
-        u.exponent = (field == 0 ? 1 : field) - 1075;
-    }
-    return u;
+/// A float or double taken apart. A double is only a source of data: its format has no row in the table, since not every
+/// double is an FP32 value.
+template <std::floating_point Real>
+    requires(std::numeric_limits<Real>::is_iec559 && sizeof(Real) <= 8)
+constexpr Unpacked unpack(Real x) {
+    using Bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
+    constexpr int fraction_bits = std::numeric_limits<Real>::digits - 1, max_exponent = std::numeric_limits<Real>::max_exponent;
+    constexpr int max_field = 2 * max_exponent - 1;
+    const auto bits = std::bit_cast<Bits>(x);
+    const bool sign = bits >> (8 * sizeof(Real) - 1) != 0;
+    const auto field = static_cast<int>(bits >> fraction_bits & max_field);
+    const std::uint64_t fraction = bits & ((Bits{1} << fraction_bits) - 1);
+    if (field == max_field)
+        return {.kind = fraction == 0 ? Kind::infinity : Kind::nan,
+                .sign = sign,
+                .significand = fraction << (64 - fraction_bits)};
+    const std::uint64_t significand = fraction | std::uint64_t{field != 0} << fraction_bits;
+    return {.kind = significand == 0 ? Kind::zero : Kind::finite,
+            .sign = sign,
+            .subnormal = field == 0 && fraction != 0,
+            .exponent = (field == 0 ? 1 : field) - (max_exponent - 1) - fraction_bits,
+            .significand = significand};
 }
 
 /// x >> n, with the bits shifted out folded into the last bit kept: "below, at or above the middle" stays right.

@@ -28,16 +28,16 @@ namespace detail {
 /// A term of a fused sum: (-1)^sign * significand * 2^(exponent - point), not normalised. A subnormal has its format's
 /// least exponent and a significand below one.
 struct Term {
-    Kind kind = Kind::zero;
-    bool sign = false;
-    int exponent = 0, point = 0;
-    std::uint64_t significand = 0;
+    Kind kind;
+    bool sign;
+    int exponent, point;
+    std::uint64_t significand;
 };
 
 /// x as a term, read in the format f.
 constexpr Term term(const FormatSpec& f, float x) {
     const Unpacked u = unpack(truncated(f, x));
-    Term t{.kind = u.kind, .sign = u.sign, .point = f.fraction_bits};
+    Term t{.kind = u.kind, .sign = u.sign, .exponent = 0, .point = f.fraction_bits, .significand = 0};
     if (u.kind != Kind::finite) return t;
     const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
     t.exponent = std::max(leading, f.min_exponent());
@@ -49,13 +49,16 @@ constexpr Term term(const FormatSpec& f, float x) {
 
 /// The exact product times 2^scale; 0 * infinity is NaN.
 constexpr Term product(const Term& a, const Term& b, int scale) {
-    Term t{.sign = a.sign != b.sign, .exponent = a.exponent + b.exponent + scale, .point = a.point + b.point};
+    Term t{.kind = Kind::zero,
+           .sign = a.sign != b.sign,
+           .exponent = a.exponent + b.exponent + scale,
+           .point = a.point + b.point,
+           .significand = 0};
     const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
     const bool infinite = a.kind == Kind::infinity || b.kind == Kind::infinity;
     if (a.kind == Kind::nan || b.kind == Kind::nan || (zero && infinite)) t.kind = Kind::nan;
     else if (infinite) t.kind = Kind::infinity;
-    else if (zero) t.kind = Kind::zero;
-    else {
+    else if (!zero) {
         t.kind = Kind::finite;
         t.significand = a.significand * b.significand;
     }
@@ -78,17 +81,15 @@ constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, 
     return decode(acc.sum, code);
 }
 
-/// One step of a fused sum: c plus the products of a and b (acc.products numbers each) times 2^scale.
-constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std::span<const Term> b, float c,
-                           int scale = 0) {
+/// One step of a fused sum: c plus as many products as the row adds at once.
+constexpr float fused_step(const Accumulator& acc, std::span<const Term> products, float c) {
     // 1. Special values decide, whatever the other terms are.
     const Term addend = term(acc.result(), c);
     bool nan = addend.kind == Kind::nan, negative_zero = acc.keeps_negative_zero && addend.sign;
     bool infinite[2] = {addend.kind == Kind::infinity && !addend.sign, addend.kind == Kind::infinity && addend.sign};
     // 2. The largest exponent among all terms.
     int largest = addend.kind == Kind::zero ? acc.zero_exponent : addend.exponent;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        const Term p = product(a[i], b[i], scale);
+    for (const Term& p : products) {
         nan |= p.kind == Kind::nan;
         infinite[p.sign ? 1 : 0] |= p.kind == Kind::infinity;
         negative_zero &= p.sign;
@@ -107,7 +108,7 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
         sum += t.sign ? -static_cast<std::int64_t>(units) : static_cast<std::int64_t>(units);
     };
     add(addend);
-    for (std::size_t i = 0; i < a.size(); ++i) add(product(a[i], b[i], scale));
+    for (const Term& p : products) add(p);
     // 4. Normalised and rounded once.
     return round_sum(acc, sum, last, negative_zero);
 }
@@ -117,17 +118,17 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> a, std:
 template <class Scale>
 constexpr float fused_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
                           std::span<const float> b, float c, const Scale& scale_of) {
-    constexpr std::size_t most = 64;
+    std::array<Term, 64> products; // as many as a step of any row has, or more
     const auto step = static_cast<std::size_t>(acc.products);
     const std::size_t period = acc.interleaved ? 32 : step, end = (a.size() + period - 1) / period * period;
     for (std::size_t begin = 0; begin < end; begin += step) {
-        std::array<Term, most> x{}, y{};
+        const int scale = scale_of(begin / step);
         for (std::size_t i = 0; i < step; ++i) {
             const std::size_t l = acc.interleaved ? interleaved_order(begin + i) : begin + i;
-            x[i] = term(fa, l < a.size() ? a[l] : 0.0F);
-            y[i] = term(fb, l < a.size() ? b[l] : 0.0F);
+            const bool inside = l < a.size();
+            products[i] = product(term(fa, inside ? a[l] : 0.0F), term(fb, inside ? b[l] : 0.0F), scale);
         }
-        c = fused_step(acc, std::span(x).first(step), std::span(y).first(step), c, scale_of(begin / step));
+        c = fused_step(acc, std::span(products).first(step), c);
     }
     return c;
 }

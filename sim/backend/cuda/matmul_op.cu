@@ -65,21 +65,27 @@ DeviceArray<float> read_scales(Cuda& cuda, const OperandScale& of, bool k_is_row
     return packed;
 }
 
-/// Computes sums by the definitions in formats/dot.h and block.h, one thread for each.
+/// A chain of FP32 fused multiply-adds, as the device has them.
+AMPSCOPE_DEVICE float fp32_chain(std::span<const float> x, std::span<const float> y) {
+    float sum = 0;
+    for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
+    return sum;
+}
+
+/// Computes sums by the definitions in formats/dot.h and block.h, one thread for each; chains in FP32 by instructions.
 void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
-    const bool fp32_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
-                            p.accumulate.sum == format("fp32") && s.a == nullptr;
+    const bool is_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
+                          p.accumulate.sum == format("fp32");
     cuda::each(device, p.batch * p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
         const std::span<const float> x = p.row(at), y = p.column(at);
-        const auto blocks = static_cast<std::size_t>(s.blocks);
         float sum = 0;
-        if (fp32_chain) {
-            for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
-        } else if (s.a == nullptr) {
-            sum = dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
+        if (s.a == nullptr) {
+            sum = is_chain ? fp32_chain(x, y) : dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
         } else {
-            sum = scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, {x, {s.a + at / p.n * s.blocks, blocks}},
-                                     {y, {s.b + at % p.n * s.blocks, blocks}}, static_cast<std::size_t>(s.block), s.mx);
+            const auto blocks = static_cast<std::size_t>(s.blocks), block = static_cast<std::size_t>(s.block);
+            const ScaledNumbers a{x, {s.a + at / p.n * s.blocks, blocks}}, b{y, {s.b + at % p.n * s.blocks, blocks}};
+            sum = is_chain ? scaled_total(a, b, block, fp32_chain)
+                           : scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, block, s.mx);
             if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
         }
         out[at] = kernels::named(sum);

@@ -26,6 +26,7 @@ template <bool fp16>
 void model_multiply_add(const TensorCoreInstruction& i, const Accumulator& acc,
                         const std::uint32_t (*a)[words_per_step], int lines, const std::uint32_t (*b)[words_per_step],
                         std::vector<Thread<fp16>>& threads) {
+    const FormatSpec a_read = acc.reads(i.a), b_read = acc.reads(i.b);
     std::vector<std::vector<float>> columns;
     for (int c = 0; c < 8; ++c) columns.push_back(numbers_of(i.b, b[c]));
     for (int r = 0; r < lines; r += 16) // the rows of one warp, whose threads have two each
@@ -35,8 +36,8 @@ void model_multiply_add(const TensorCoreInstruction& i, const Accumulator& acc,
                 Sums<fp16>& sums = threads[static_cast<std::size_t>(r / 16 * 32 + g * 4 + t)].sums;
                 float d[4];
                 for (int s = 0; s < 4; ++s)
-                    d[s] =
-                        dot(acc, i.a, i.b, rows[s / 2], columns[static_cast<std::size_t>(2 * t + s % 2)], sums.get(s));
+                    d[s] = dot_as_read(acc, a_read, b_read, rows[s / 2],
+                                       columns[static_cast<std::size_t>(2 * t + s % 2)], sums.get(s));
                 sums.set(d);
             }
         }
