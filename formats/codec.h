@@ -62,14 +62,14 @@ inline constexpr float largest_float = 0x1.fffffep127F;
 
 constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }
 
-/// A float or double taken apart. A double is only a source of data: its format has no row in the table, since not every
-/// double is an FP32 value.
+/// A float or double taken apart. A double is only a source of data: its format has no row in the table, since not
+/// every double is an FP32 value.
 template <std::floating_point Real>
     requires(std::numeric_limits<Real>::is_iec559 && sizeof(Real) <= 8)
 constexpr Unpacked unpack(Real x) {
     using Bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
-    constexpr int fraction_bits = std::numeric_limits<Real>::digits - 1, max_exponent = std::numeric_limits<Real>::max_exponent;
-    constexpr int max_field = 2 * max_exponent - 1;
+    constexpr int fraction_bits = std::numeric_limits<Real>::digits - 1;
+    constexpr int bias = std::numeric_limits<Real>::max_exponent - 1, max_field = 2 * bias + 1;
     const auto bits = std::bit_cast<Bits>(x);
     const bool sign = bits >> (8 * sizeof(Real) - 1) != 0;
     const auto field = static_cast<int>(bits >> fraction_bits & max_field);
@@ -82,7 +82,7 @@ constexpr Unpacked unpack(Real x) {
     return {.kind = significand == 0 ? Kind::zero : Kind::finite,
             .sign = sign,
             .subnormal = field == 0 && fraction != 0,
-            .exponent = (field == 0 ? 1 : field) - (max_exponent - 1) - fraction_bits,
+            .exponent = (field == 0 ? 1 : field) - bias - fraction_bits,
             .significand = significand};
 }
 

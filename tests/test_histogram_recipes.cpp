@@ -354,6 +354,14 @@ TEST_CASE("what amp-histogram says of recipes") {
     CHECK(none.code == 1);
     CHECK(none.err == "amp-histogram: " + nowhere + ": cannot be written: no recipe casts any of these tensors\n");
     CHECK(!fs::exists(nowhere));
+    constexpr std::array doubles = {1e300, 1.0, -1e-300, 2.0};
+    TensorWriter writer =
+        create_tensor_file(scratch / "wide.safetensors", {{.name = "w", .dtype = DType::f64, .shape = {4}}}, {});
+    writer.append(std::as_bytes(std::span(doubles)));
+    writer.commit();
+    const Outcome wide = run((scratch / "wide.safetensors").string() + " --recipe te-current");
+    CHECK(wide.err == "amp-histogram: warning: 1 of the numbers are infinite and 1 are zero in FP32, in which recipes "
+                      "scale: for recipes they count as such\n");
     const std::string archive = (scratch / "blocks.npz").string();
     const Outcome blocks = run(sample("digits_cnn") + " --recipe te-block --json - --blocks " + archive);
     CHECK(blocks.code == 0);

@@ -151,6 +151,18 @@ TEST_CASE("of a run folder only the gradients are read") {
     const Recording found = find_tensors({scratch.folder()});
     REQUIRE(found.tensors.size() == 1);
     CHECK(found.tensors[0].entry.name == "w");
+    CHECK(found.warnings.empty());
+
+    const std::string configuration = (scratch / "run.json").string();
+    write_file(configuration, R"({"schema_version": 99})");
+    CHECK(find_tensors({scratch.folder()}).warnings ==
+          std::vector{configuration + ": schema version 99 is newer than this program's (2): what it does not know is "
+                                      "left out"});
+    write_file(configuration, "[]"); // the tensors do not need it
+    const Recording broken = find_tensors({scratch.folder()});
+    CHECK(broken.tensors.size() == 1);
+    REQUIRE(broken.warnings.size() == 1);
+    CHECK(broken.warnings[0].starts_with(configuration + ": "));
 }
 
 TEST_CASE("so of run folders below a folder, and whatever lies in the place of the gradients") {

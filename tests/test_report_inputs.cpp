@@ -181,6 +181,23 @@ TEST_CASE("a damaged file of gradients is named, and the exit code is 1") {
     CHECK(Json::parse(o.out)["errors"].size() == 1);
 }
 
+TEST_CASE("a run of a later version, and one whose run.json is broken, are told of once") {
+    const Scratch scratch;
+    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
+    fs::remove(run / "histograms.jsonl");
+    fs::create_directory(run / "gradients");
+    fs::copy_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors", run / "gradients/step_000050.safetensors");
+    write_file(run / "run.json", R"({"schema_version": 99})");
+    const Outcome later = report(run.string());
+    CHECK(later.code == 0);
+    REQUIRE(lines_of(later.err).size() == 1);
+    CHECK(contains(later.err, "schema version 99 is newer"));
+    write_file(run / "run.json", "[]");
+    const Outcome broken = report(run.string());
+    CHECK(broken.code == 1);
+    CHECK(lines_of(broken.err).size() == 1);
+}
+
 TEST_CASE("what is no text, or too much of it, is refused in one line and in little memory") {
     const Scratch scratch;
     const fs::path run = write_run(scratch / "run", "fp32", 0, 1);

@@ -159,6 +159,16 @@ TEST_CASE("trees of DumpTensors") {
 
     CHECK(find_tensors({scratch.folder()}, {}, {.by_name = true}).warnings.empty());
 
+    SUBCASE("a rank whose files are not there is named") {
+        put("tensor_dumps/rank_4/iter_000200/h_0_fc1_wgrad.pt");
+        const Recording gaps = find_tensors({scratch.folder()}, {}, {.by_name = true});
+        REQUIRE(gaps.warnings.size() == 1);
+        CHECK(gaps.warnings[0] == (scratch / "tensor_dumps").string() +
+                                      ": dumps up to rank 4, but none of rank 2 and 1 more: their share of each "
+                                      "gradient is not counted");
+        CHECK(find_tensors({scratch / "tensor_dumps/rank_4"}, {}, {.by_name = true}).warnings.empty());
+    }
+
     SUBCASE("found from inside, too") {
         const fs::path before = fs::current_path();
         fs::current_path(scratch / "tensor_dumps/rank_0/iter_000200");

@@ -91,6 +91,14 @@ class RunReader {
         }
     }
 
+    /// Adds warnings that are not said yet, be it as errors, as of a broken run.json.
+    void warn(const std::vector<std::string>& warnings) {
+        for (const std::string& warning : warnings)
+            if (std::ranges::find(run_.errors, warning) == run_.errors.end() &&
+                std::ranges::find(run_.warnings, warning) == run_.warnings.end())
+                run_.warnings.push_back(warning);
+    }
+
     void read_result() {
         if (!is_there(path_ / layout::result)) {
             if (run_.facts.tool == "amp-train")
@@ -130,8 +138,7 @@ class RunReader {
             if (const auto scaling = line.find("scaling"); scaling != line.end() && scaling->is_object())
                 casts.emplace_back(step.step, casts_of(*scaling));
         });
-        for (const std::string& warning : log.warnings) // a broken run.json was reported already
-            if (std::ranges::find(run_.errors, warning) == run_.errors.end()) run_.warnings.push_back(warning);
+        warn(log.warnings);
         run_.steps = std::move(log.steps);
         run_.columns = {run_.steps.front().step, run_.steps.back().step};
         run_.scaled.assign(run_.formats.size(), std::vector<ScaledCasts>(run_.columns.count()));
@@ -226,7 +233,7 @@ class RunReader {
     void measure() {
         const Recording recording = find_tensors({path_});
         run_.errors.insert(run_.errors.end(), recording.errors.begin(), recording.errors.end());
-        run_.warnings.insert(run_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
+        warn(recording.warnings);
         std::uint64_t bytes = 0;
         for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
         if (run_.steps.empty() && !recording.tensors.empty()) {

@@ -37,12 +37,15 @@ std::optional<DumpPath> dump_path(const std::filesystem::path& file) {
     const std::filesystem::path folder = std::filesystem::absolute(file, none).lexically_normal().parent_path();
     const std::string rank = folder.parent_path().filename().string(), stem = file.stem().string();
     const auto step = number_after(folder.filename().string(), "iter_");
-    if (file.extension() != ".pt" || !step || !number_after(rank, "rank_")) return std::nullopt;
+    const auto number = number_after(rank, "rank_");
+    if (file.extension() != ".pt" || !step || !number) return std::nullopt;
     for (const DumpedTensor& tensor : dumped_tensors) {
         const std::string suffix = "_" + std::string(tensor.name);
         if (stem.size() <= suffix.size() || !stem.ends_with(suffix)) continue;
         return DumpPath{.step = *step,
                         .rank = rank,
+                        .rank_number = *number,
+                        .root = folder.parent_path().parent_path(),
                         .layer = stem.substr(0, stem.size() - suffix.size()),
                         .stem = stem,
                         .kind = tensor.kind};

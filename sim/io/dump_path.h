@@ -9,6 +9,8 @@ namespace amp {
 struct DumpPath {
     std::int64_t step = 0;
     std::string rank;  ///< "rank_0"
+    std::int64_t rank_number = 0;
+    std::filesystem::path root; ///< the folder that holds those of the ranks
     std::string layer; ///< the layer's name, in which "_" stands for "."
     std::string stem;  ///< LAYER_TENSOR
     TensorKind kind = TensorKind::activation;

@@ -6,6 +6,7 @@
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/io/step_log.h>
 
 #include <algorithm>
 #include <charconv>
@@ -98,7 +99,18 @@ class Finder {
                                      about_log(path));
     }
 
-    void report_repeats() {
+    /// Adds warnings about the files as a whole.
+    void warn() {
+        for (const auto& [root, ranks] : ranks_) {
+            const std::int64_t last = *ranks.rbegin(), missing = last + 1 - static_cast<std::int64_t>(ranks.size());
+            if (ranks.size() == 1 || missing == 0) continue; // one alone is asked for
+            std::int64_t first = 0;
+            while (ranks.contains(first)) ++first;
+            result_.warnings.push_back(
+                root.string() + ": dumps up to rank " + std::to_string(last) + ", but none of rank " +
+                std::to_string(first) + (missing == 1 ? "" : " and " + std::to_string(missing - 1) + " more") +
+                ": their share of each gradient is not counted");
+        }
         for (const auto& [files, count] : repeated_)
             result_.warnings.push_back(files.first.string() + ": " + std::to_string(count) +
                                        (count == 1 ? " tensor is" : " tensors are") + " the same as in " +
@@ -153,6 +165,7 @@ class Finder {
 
     /// Adds the files of a run, at whatever depth below a path it was found.
     void list_run(const fs::path& run, std::vector<fs::path>& files) {
+        if (const auto warning = newer_schema(run)) result_.warnings.push_back(*warning);
         const std::size_t first = files.size();
         list_part(run / run_layout::gradients, files);
         const std::size_t state = files.size();
@@ -182,6 +195,7 @@ class Finder {
         const bool high = std::ranges::any_of(tensors, begins("high_precision"));
         const bool quantized = std::ranges::any_of(tensors, begins("quantized"));
         if (!high && !quantized) return;
+        ranks_[dump.root].insert(dump.rank_number);
         for (RecordedTensor& t : tensors) {
             t.entry.name = dump.rank + "." + dump.stem + "." + t.entry.name;
             t.layer = dump.rank + "." + dump.layer;
@@ -261,7 +275,8 @@ class Finder {
         bool states_scale;
     };
     std::multimap<Key, Seen> seen_;
-    std::size_t dumped_twice_ = 0; ///< files of DumpTensors with a tensor before and after quantization
+    std::map<fs::path, std::set<std::int64_t>> ranks_; ///< by folder: the ranks with files of DumpTensors below it
+    std::size_t dumped_twice_ = 0; ///< files of DumpTensors that hold a tensor before and after quantization
     fs::path first_twice_;
     std::map<std::pair<fs::path, fs::path>, std::size_t>
         repeated_; ///< (file, the one listed in its place) -> number of tensors
@@ -314,7 +329,7 @@ Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& op
     for (const fs::path& path : paths) finder.expand(path, files);
     std::ranges::sort(files);
     for (const fs::path& file : files) finder.add_file(file);
-    finder.report_repeats();
+    finder.warn();
     return result;
 }
 

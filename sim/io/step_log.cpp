@@ -335,21 +335,6 @@ class LogReader {
     std::int64_t repeated_ = 0, differing_ = 0, first_repeated_ = 0, hidden_ = 0, hidden_inside_ = 0;
 };
 
-/// Warns of a run folder of a later version. Without run.json, or with a broken one, steps are read all the same.
-void note_version(const fs::path& folder, StepLog& log) {
-    try {
-        const Json run = read_run_configuration(folder);
-        const std::optional<double> version = run.is_null() ? std::nullopt : number_in(run, "schema_version");
-        if (version && *version > run_layout::schema_version)
-            log.warnings.push_back(
-                fmt::format("{}: schema version {:g} is newer than this program's ({}): what it does "
-                            "not know is left out",
-                            (folder / run_layout::configuration).string(), *version, run_layout::schema_version));
-    } catch (const FileError& error) {
-        log.warnings.emplace_back(error.what());
-    }
-}
-
 } // namespace
 
 std::size_t final_losses(std::size_t logged) { return std::min(logged, std::max<std::size_t>(10, logged / 10)); }
@@ -366,6 +351,19 @@ Json read_run_configuration(const fs::path& folder) {
     return read_json_object(path);
 }
 
+std::optional<std::string> newer_schema(const fs::path& folder) {
+    try {
+        const Json run = read_run_configuration(folder);
+        const std::optional<double> version = run.is_null() ? std::nullopt : number_in(run, "schema_version");
+        if (!version || *version <= run_layout::schema_version) return std::nullopt;
+        return fmt::format("{}: schema version {:g} is newer than this program's ({}): what it does not know is left "
+                           "out",
+                           (folder / run_layout::configuration).string(), *version, run_layout::schema_version);
+    } catch (const FileError& error) {
+        return error.what();
+    }
+}
+
 StepLog read_step_log(const fs::path& path, const LogColumns& columns,
                       const std::function<void(std::uint64_t)>& progress, const StepSink& sink) {
     const FloatEnvironment environment;
@@ -373,7 +371,8 @@ StepLog read_step_log(const fs::path& path, const LogColumns& columns,
     const bool folder = fs::is_directory(path, none);
     const fs::path file = folder ? path / run_layout::metrics : path;
     StepLog log;
-    if (folder) note_version(path, log);
+    if (folder)
+        if (auto warning = newer_schema(path)) log.warnings.push_back(std::move(*warning));
     LogReader reader(file, folder ? Pipe::refused : Pipe::accepted, columns);
     reader.read(log, progress);
     if (sink) reader.tell(sink);

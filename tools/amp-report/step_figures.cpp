@@ -13,8 +13,22 @@ namespace amp::report_tool {
 
 namespace {
 
-constexpr std::size_t loss_points = 80; // of a curve
-constexpr std::int64_t difference_points = 30;
+constexpr std::int64_t loss_points = 80, difference_points = 30; // of a curve
+
+/// The steps that a figure shows.
+struct StepRange {
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
+
+    void include(std::int64_t begin, std::int64_t end) {
+        first = std::min(first, begin);
+        last = std::max(last, end);
+    }
+    [[nodiscard]] bool empty() const { return first > last; }
+    /// How many steps one of so many points stands for.
+    [[nodiscard]] std::int64_t stretch(std::int64_t points) const {
+        return std::max<std::int64_t>(1, (last - first + 1) / points);
+    }
+};
 
 /// Means of stretches of steps, so that curves can be told apart.
 LineSeries loss_series(const ComparisonRow& row, std::int64_t stretch) {
@@ -54,21 +68,19 @@ void use_log_axis(LineFigure& figure) {
 } // namespace
 
 std::optional<FigureBlock> loss_figure(const ComparisonGroup& group) {
-    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
-    for (const ComparisonRow& row : group.rows) {
-        if (row.runs.front()->steps.empty()) continue;
-        first = std::min(first, row.runs.front()->steps.front().step);
-        last = std::max(last, row.runs.front()->steps.back().step);
-    }
-    if (first > last) return std::nullopt;
-    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / static_cast<std::int64_t>(loss_points));
+    StepRange range;
+    for (const ComparisonRow& row : group.rows)
+        if (const std::vector<StepMetrics>& steps = row.runs.front()->steps; !steps.empty())
+            range.include(steps.front().step, steps.back().step);
+    if (range.empty()) return std::nullopt;
+    const std::int64_t stretch = range.stretch(loss_points);
     LineFigure figure{.title = "Loss: " + group.name,
                       .subtitle = fmt::format("of the first seed of each run{}",
                                               stretch > 1 ? fmt::format(", means of {} steps", stretch) : ""),
                       .x_label = "step",
                       .marks = {},
-                      .first = static_cast<double>(first),
-                      .last = static_cast<double>(last),
+                      .first = static_cast<double>(range.first),
+                      .last = static_cast<double>(range.last),
                       .panel_height = 230,
                       .panels = {{.name = "loss", .note = {}, .series = {}}}};
     for (const ComparisonRow& row : group.rows)
@@ -85,8 +97,9 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
     if (group.reference == nullptr || group.comparisons == 0) return std::nullopt;
     constexpr double margins = 3; // shown above and below FP32
     const std::vector<StepMetrics>& steps = group.reference->runs.front()->steps;
-    const std::int64_t first = steps.front().step, last = steps.back().step;
-    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / difference_points);
+    StepRange range;
+    range.include(steps.front().step, steps.back().step);
+    const std::int64_t stretch = range.stretch(difference_points);
     const double reach = margins * group.margin;
     LineFigure figure{.title = "Loss over FP32: " + group.name,
                       .subtitle =
@@ -94,8 +107,8 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
                                       plural(static_cast<std::uint64_t>(stretch), "step"), -reach, reach),
                       .x_label = "step",
                       .marks = {},
-                      .first = static_cast<double>(first),
-                      .last = static_cast<double>(last),
+                      .first = static_cast<double>(range.first),
+                      .last = static_cast<double>(range.last),
                       .range = {{-reach, reach}},
                       .panels = {}};
     for (const ComparisonRow& row : group.rows) {
@@ -122,15 +135,12 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
 
 std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const SpikeLimits& limits) {
     constexpr double farthest = 8; // binades shown on either side
-    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
+    StepRange range;
     for (const ComparisonRow& row : group.rows)
-        for (const RunSpikes& run : row.stability) {
-            if (run.sizes.empty()) continue;
-            first = std::min(first, run.sizes.front().first);
-            last = std::max(last, run.sizes.back().first);
-        }
-    if (first > last) return std::nullopt;
-    const std::int64_t stretch = std::max<std::int64_t>(1, (last - first + 1) / static_cast<std::int64_t>(loss_points));
+        for (const RunSpikes& run : row.stability)
+            if (!run.sizes.empty()) range.include(run.sizes.front().first, run.sizes.back().first);
+    if (range.empty()) return std::nullopt;
+    const std::int64_t stretch = range.stretch(loss_points);
     const double limit = std::log2(limits.gradient);
     LineFigure figure{.title = "Gradients over their level: " + group.name,
                       .subtitle = fmt::format("median of all runs in {}; the level is {}",
@@ -140,8 +150,8 @@ std::optional<FigureBlock> gradient_figure(const ComparisonGroup& group, const S
                       .x_label = "step",
                       .marks = {},
                       .log2_y = true,
-                      .first = static_cast<double>(first),
-                      .last = static_cast<double>(last),
+                      .first = static_cast<double>(range.first),
+                      .last = static_cast<double>(range.last),
                       .range = {{-2, limit + 1}},
                       .panel_height = 52,
                       .panels = {}};
