@@ -147,3 +147,38 @@ TEST_CASE("who watches the merging of reports is told of every byte, and may end
     CHECK(watched.done == watched.total);
     CHECK_THROWS_AS(merged_histogram_findings({scratch / "a.json"}, options_of(true), interrupting()), Interrupted);
 }
+
+TEST_CASE("of a delayed scale, which follows from the steps before it, reports may not share out the steps") {
+    const Scratch scratch;
+    HistogramOptions options;
+    options.formats = {format("fp16")};
+    options.recipes = {recipe_choice("te-delayed")};
+    const fs::path folder = AMP_SAMPLE "/deep_tanh";
+    const auto counted = [&](const std::string& name, const fs::path& input) {
+        std::string text;
+        write_json(histogram_findings({input}, options), options, [&](std::string_view piece) { text += piece; });
+        return write_file(scratch / name, text);
+    };
+    const fs::path first = counted("first.json", folder / "step_000000.safetensors"),
+                   last = counted("last.json", folder / "step_000050.safetensors"),
+                   whole = counted("whole.json", folder);
+    CHECK(merged_histogram_findings({whole, whole}, options).tensors.size() ==
+          histogram_findings({folder}, options).tensors.size());
+    const auto refused = [&](const std::vector<fs::path>& reports) {
+        try {
+            merged_histogram_findings(reports, options);
+            return std::string();
+        } catch (const FileError& error) {
+            return std::string(error.what());
+        }
+    };
+    const std::string error = refused({last, first});
+    CHECK(error.starts_with(last.string() +
+                            ": te-delayed takes its scales from the steps before, and other steps of '"));
+    CHECK(error.ends_with("' are in " + first.string() + ": count all steps in one pass"));
+    CHECK(!refused({whole, first}).empty());
+    options.recipes = {recipe_choice("te-current")};
+    const fs::path a = counted("a.json", folder / "step_000000.safetensors"),
+                   b = counted("b.json", folder / "step_000050.safetensors");
+    CHECK(refused({a, b}).empty());
+}

@@ -133,6 +133,26 @@ TEST_CASE("the residual stream is recorded, whose gradient is that of what was a
         for (std::size_t i = 0; i < before.size(); ++i) differ += before[i] + attn[i] + mlp[i] != after[i] ? 1U : 0U;
         CHECK(differ == 0);
     }
+    // What linear layers read, which FP8 recipes cast, is there, too.
+    const auto made_of = [&](const std::string& input, const std::string& name) {
+        return layer(r.values.at(input + ".out"), r.values.at(name + ".weight"), r.values.at(name + ".bias"), false);
+    };
+    for (const std::string block : {"h.0", "h.1", "h.2"}) {
+        CHECK(made_of(block + ".attn.context", block + ".attn.o") == r.values.at(block + ".attn.out"));
+        CHECK(made_of(block + ".mlp.hidden", block + ".mlp.down") == r.values.at(block + ".mlp.out"));
+        CHECK(r.values.count(block + ".ln1.out") == 1);
+        const std::vector<float> up = made_of(block + ".ln2", block + ".mlp.up"),
+                                 &hidden = r.values.at(block + ".mlp.hidden.out");
+        REQUIRE(up.size() == hidden.size());
+        std::size_t odd = 0;
+        for (std::size_t i = 0; i < up.size(); ++i) {
+            const double x = up[i], inner = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x),
+                         want = x * (1 + std::tanh(inner)) / 2;
+            odd += std::abs(hidden[i] - want) > 1e-6 * std::abs(want) ? 1U : 0U;
+        }
+        CHECK(odd == 0);
+    }
+    CHECK(made_of("ln_f", "head") == r.values.at("head.out"));
 }
 
 TEST_CASE("metadata and histograms state the kinds; only gradients contain the loss scale") {

@@ -153,7 +153,7 @@ class Crew {
     }
 
     std::mutex mutex_;
-    std::vector<Job*> jobs_;       ///< jobs that want helpers
+    std::vector<Job*> jobs_;       ///< jobs with parts that nobody has begun
     std::vector<Helper*> resting_; ///< helpers without work; has room for all
     int size_ = 0, most_ = 1;
     std::optional<ThreadShortage> shortage_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace amp {
 
@@ -31,6 +32,25 @@ bool precedes(const Reported& x, const Reported& y, const HistogramOptions& opti
     if (a != b) return a < b;
     if (x.place != y.place) return x.place < y.place;
     return tensor_json(x.entry, options).dump() < tensor_json(y.entry, options).dump();
+}
+
+/// Throws FileError if a recipe takes its scales from the steps before and the steps of a tensor are shared out among
+/// reports, each of which began without them.
+void check_delayed(const std::vector<Reported>& all, const std::vector<std::filesystem::path>& paths,
+                   const HistogramOptions& options) {
+    const auto delayed =
+        std::ranges::find_if(options.recipes, [](const RecipeChoice& choice) { return choice.recipe.delayed(); });
+    if (delayed == options.recipes.end()) return;
+    std::map<std::pair<std::filesystem::path, std::string>, std::map<std::size_t, std::set<std::int64_t>>> steps;
+    for (const auto& [entry, report, place] : all)
+        steps[{std::filesystem::path(entry.file).parent_path(), entry.name}][report].insert(entry.step.value_or(0));
+    for (const auto& [tensor, by_report] : steps)
+        for (const auto& [report, of_report] : by_report)
+            if (of_report != by_report.begin()->second)
+                throw FileError(paths[report],
+                                fmt::format("{} takes its scales from the steps before, and other steps of '{}' are in "
+                                            "{}: count all steps in one pass",
+                                            delayed->text, tensor.second, paths[by_report.begin()->first].string()));
 }
 
 /// Removes tensors that are in several reports. Within one report none repeats: two names may differ only in bytes that
@@ -83,6 +103,7 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
         }
         if (progress) progress(file_bytes(paths[report]));
     }
+    check_delayed(all, paths, options);
     std::vector<std::uint64_t> repeated(paths.size());
     keep_distinct(std::move(all), options, findings, repeated);
     for (std::size_t report = 0; report < paths.size(); ++report)

@@ -29,8 +29,8 @@ struct GradientStep {
 };
 
 enum class Known : std::uint8_t {
-    exact,  ///< follows from the record
-    bound,  ///< nothing recorded overflows, but gradients that were not recorded might
+    exact,  ///< the record tells whether the step overflows
+    bound,  ///< no recorded gradient overflows, but one that was not recorded might
     unknown ///< the record does not tell: the step overflowed there under a larger scale, or is not in the record
 };
 std::string_view name_of(Known known);

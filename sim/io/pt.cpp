@@ -119,7 +119,7 @@ class PtFile : public TensorFile {
     struct View {
         std::size_t member;
         const pickle::Tensor* tensor;
-        const DTypeInfo* type;      ///< of the elements in the storage
+        const DTypeInfo* type;      ///< the type of the elements in the storage
         bool in_memory_order;       ///< too large to keep in memory, so not read in C order
         const Quantized* quantized; ///< what the elements are codes of, if they are
     };

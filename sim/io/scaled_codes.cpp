@@ -61,7 +61,7 @@ class ScaledStream : public ByteStream {
     std::unique_ptr<ByteStream> codes_;
     ScaledCodes scaled_;
     int bits_;
-    std::array<float, 256> values_{}; ///< of all codes
+    std::array<float, 256> values_{}; ///< the value of each code
     std::array<std::byte, 1 << 14> buffer_{};
     std::size_t at_ = 0, held_ = 0;
     std::uint32_t byte_ = 0; ///< codes that are still to be read

@@ -70,7 +70,8 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
     if (is_directed(options.policy.rounding))
         all.emplace_back("toward, away",
                          "of the state: rows of the elements whose magnitude this rounding may move toward "
-                         "zero, and away from it; these are entered a hair below their magnitude");
+                         "zero, and away from it; the latter are counted as the next smaller magnitude, since a "
+                         "magnitude that is a format's value stays where it is");
     if (!options.recipes.empty()) all.insert(all.end(), recipe_definitions.begin(), recipe_definitions.end());
     if (random)
         all.emplace_back("recommended_at_most",

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace amp::histogram_tool {
@@ -32,51 +33,63 @@ std::string cast_text(const RecipeEffect& effect) {
     return fmt::format("{}, {} x {}", element, effect.block->first, effect.block->second);
 }
 
-TableBlock comparison_table(const HistogramEntry& total, const HistogramOptions& options) {
+/// Adds a row for each recipe and group of kinds, since what holds of loud tensors need not hold of gradients; the
+/// column that names the group comes after the recipe's, where there are several groups.
+template <class Cells>
+void add_recipe_rows(TableBlock& table, const HistogramFindings& findings, const HistogramOptions& options,
+                     const Cells& cells_of) {
+    const bool several = findings.kinds.size() > 1;
+    if (several) table.header.insert(table.header.begin() + 1, "of");
+    table.text_columns = several ? 3 : 2;
+    for (std::size_t i = 0; i < options.recipes.size(); ++i)
+        for (const KindFindings& kind : findings.kinds) {
+            std::vector<Cell> row = {{options.recipes[i].text}};
+            if (several) row.push_back({std::string(kind.group->name)});
+            std::ranges::move(cells_of(kind.total.recipes[i], options.recipes[i].recipe), std::back_inserter(row));
+            table.rows.push_back(std::move(row));
+        }
+}
+
+TableBlock comparison_table(const HistogramFindings& findings, const HistogramOptions& options) {
     TableBlock table{.caption =
                          "SQNR: signal-to-quantization-noise ratio, 10 log10(sum of x^2 / sum of squared errors). "
                          "Underflow: of the non-zero elements; as TransformerEngine counts it: of all.",
                      .header = {"recipe", "cast", "tensors", "SQNR", "MSE", "underflow", "of all", "saturated", "lost"},
-                     .rows = {},
-                     .text_columns = 2};
-    for (std::size_t i = 0; i < options.recipes.size(); ++i) {
-        const RecipeEffect& effect = total.recipes[i];
+                     .rows = {}};
+    add_recipe_rows(table, findings, options, [](const RecipeEffect& effect, const ScalingRecipe&) {
         const ScaledStatistics& s = effect.statistics;
-        table.rows.push_back({{options.recipes[i].text},
-                              {effect.tensors > 0 ? cast_text(effect) : "-"},
-                              count_cell(effect.tensors),
-                              decibel_cell(s.sqnr()),
-                              finite_cell(s.mean_squared_error(), 3),
-                              share_cell(s.underflow, s.nonzero),
-                              share_cell(s.underflow, s.elements),
-                              share_cell(s.saturated, s.nonzero),
-                              count_cell(s.lost)});
-    }
+        return std::vector<Cell>{{effect.tensors > 0 ? cast_text(effect) : "-"},
+                                 count_cell(effect.tensors),
+                                 decibel_cell(s.sqnr()),
+                                 finite_cell(s.mean_squared_error(), 3),
+                                 share_cell(s.underflow, s.nonzero),
+                                 share_cell(s.underflow, s.elements),
+                                 share_cell(s.saturated, s.nonzero),
+                                 count_cell(s.lost)};
+    });
     return table;
 }
 
-TableBlock scale_table(const HistogramEntry& total, const HistogramOptions& options) {
+TableBlock scale_table(const HistogramFindings& findings, const HistogramOptions& options) {
     TableBlock table{.caption =
                          "Scales are those that numbers are multiplied by to get them back. Saturated: at an end "
                          "of what the rule can give. Zero: the whole block becomes zero.",
                      .header = {"recipe", "scales", "blocks", "of zeros", "partial", "smallest", "largest", "spread",
                                 "zero", "saturated", "not finite"},
-                     .rows = {},
-                     .text_columns = 2};
-    for (std::size_t i = 0; i < options.recipes.size(); ++i) {
-        const ScaledStatistics& s = total.recipes[i].statistics;
-        table.rows.push_back({{options.recipes[i].text},
-                              {upper_case(scale_format(options.recipes[i].recipe.gradient.rule).name)},
-                              count_cell(s.blocks),
-                              count_cell(s.zero_blocks),
-                              count_cell(s.partial_blocks),
-                              s.scales.empty() ? no_value() : log2_cell(s.least_scale),
-                              s.scales.empty() ? no_value() : log2_cell(s.largest_scale),
-                              log2_cell(s.spread()),
-                              count_cell(s.zero_scales),
-                              count_cell(s.saturated_scales),
-                              count_cell(s.nonfinite_scales)});
-    }
+                     .rows = {}};
+    add_recipe_rows(table, findings, options, [](const RecipeEffect& effect, const ScalingRecipe& recipe) {
+        const ScaledStatistics& s = effect.statistics;
+        return std::vector<Cell>{{upper_case(scale_format(recipe.gradient.rule).name)},
+                                 count_cell(s.blocks),
+                                 count_cell(s.zero_blocks),
+                                 count_cell(s.partial_blocks),
+                                 s.scales.empty() ? no_value() : log2_cell(s.least_scale),
+                                 s.scales.empty() ? no_value() : log2_cell(s.largest_scale),
+                                 log2_cell(s.spread()),
+                                 count_cell(s.zero_scales),
+                                 count_cell(s.saturated_scales),
+                                 count_cell(s.nonfinite_scales)};
+    });
     return table;
 }
 
@@ -243,10 +256,10 @@ std::vector<Figure> recipe_figures(const HistogramFindings& findings, const Hist
 void add_recipes(Document& document, const HistogramFindings& findings, const HistogramToolOptions& options) {
     if (options.recipes.empty()) return;
     document.add(Heading{"What recipes would do"});
-    document.add(comparison_table(findings.total, options));
+    document.add(comparison_table(findings, options));
     for (const Figure& figure : recipe_figures(findings, options)) document.add(FigureBlock{figure, ""});
     document.add(Heading{"Scales", 3});
-    document.add(scale_table(findings.total, options));
+    document.add(scale_table(findings, options));
     if (TableBlock entries = entry_table(findings, options); !entries.rows.empty()) {
         document.add(Heading{fmt::format("Each {}", grouping_names[static_cast<std::size_t>(options.by)]), 3});
         document.add(std::move(entries));

@@ -66,7 +66,7 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.add_option("--spike-loss", options.limits.spikes.loss,
                    "A loss so many deviations above its median is an alarm; default 10")
         ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::low));
-    app.add_option("--spike-window", options.limits.spikes.window, "Steps that these medians are taken of; default 50")
+    app.add_option("--spike-window", options.limits.spikes.window, "Median over this many steps before; default 50")
         ->transform(whole_number(10, 1000));
     app.add_recommendation(options.recommendation, "advised");
     app.add_worst(options.worst);

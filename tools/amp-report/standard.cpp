@@ -68,11 +68,11 @@ StandardTraining training_of(const StandardNetwork& network, const StandardOptio
     e.steps = options.steps.value_or(network.steps);
     e.record = fmt::format("{}-{}", network.folder, seed);
     e.record_every = records ? 25 : 0;
-    e.record_state = records;
+    e.record_state = e.record_activations = records;
     training.command = fmt::format(
         "amp-train {} --growth-interval {} --steps {} --precision {} --seed {} --record {} --record-every {}{}",
         network.words, growth_interval, e.steps, fmt::join(precisions, ","), seed, e.record.string(), e.record_every,
-        records ? " --record-state" : "");
+        records ? " --record-state --record-activations" : "");
     return training;
 }
 

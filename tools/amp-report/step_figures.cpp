@@ -100,32 +100,35 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
     StepRange range;
     range.include(steps.front().step, steps.back().step);
     const std::int64_t stretch = range.stretch(difference_points);
-    const double reach = margins * group.margin;
     LineFigure figure{.title = "Loss over FP32: " + group.name,
                       .subtitle =
-                          fmt::format("loss minus FP32's of the same seed, mean of {}; drawn from {:.2g} to {:.2g}",
-                                      plural(static_cast<std::uint64_t>(stretch), "step"), -reach, reach),
+                          fmt::format("loss minus FP32's of the same seed, mean of {}; each on a scale of its own, "
+                                      "which ends at {:g} margins",
+                                      plural(static_cast<std::uint64_t>(stretch), "step"), margins),
                       .x_label = "step",
                       .marks = {},
                       .first = static_cast<double>(range.first),
                       .last = static_cast<double>(range.last),
-                      .range = {{-reach, reach}},
                       .panels = {}};
     for (const ComparisonRow& row : group.rows) {
         if (!row.over) continue;
         LineSeries line{.name = "difference", .points = {}, .band = {}};
         LineSeries margin{.name = fmt::format("the margin, {:.2g}", group.margin), .points = {}, .quiet = true};
         const double alpha = limits.alpha / static_cast<double>(group.comparisons);
+        double reach = 1.2 * group.margin;
         for (const auto& [step, interval] : difference_curve(row, *group.reference, stretch, alpha)) {
             line.points.emplace_back(static_cast<double>(step) + static_cast<double>(stretch - 1) / 2, interval.mean);
             line.band.emplace_back(interval.low, interval.high);
+            for (const double y : {interval.mean, interval.low, interval.high})
+                if (std::isfinite(y)) reach = std::max(reach, std::min(std::abs(y), margins * group.margin));
         }
         if (line.points.empty()) continue;
         for (const double x : {figure.first, figure.last}) margin.points.emplace_back(x, group.margin);
         const MeanInterval& end = row.over->interval;
         figure.panels.push_back({.name = row.label,
                                  .note = fmt::format("ends at {:+.2g}", end.mean),
-                                 .series = {std::move(line), std::move(margin)}});
+                                 .series = {std::move(line), std::move(margin)},
+                                 .range = {{-reach, reach}}});
     }
     if (figure.panels.empty()) return std::nullopt;
     return FigureBlock{figure, fmt::format("Band: the interval of the mean over seeds, of the level that the verdict "

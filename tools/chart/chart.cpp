@@ -118,7 +118,7 @@ std::string definitions(const std::string& id) {
 .amp-chart .recommended{stroke:#1b1f24;stroke-width:2}
 .amp-chart .pointer{fill:#1b1f24}
 .amp-chart .series{stroke-width:2;fill:none;stroke-linejoin:round}
-.amp-chart .series-0{stroke:#0072b2}.amp-chart .series-1{stroke:#d55e00;stroke-dasharray:7 3}.amp-chart .series-2{stroke:#009e73;stroke-dasharray:2 3}.amp-chart .series-3{stroke:#9b4f96;stroke-dasharray:9 3 2 3}.amp-chart .series-4{stroke:#b87d00;stroke-dasharray:12 4}.amp-chart .series-5{stroke:#56b4e9;stroke-dasharray:4 2}.amp-chart .series-6{stroke:#1b1f24;stroke-dasharray:1 4}.amp-chart .series-7{stroke:#0072b2;stroke-dasharray:3 2}.amp-chart .series-8{stroke:#d55e00;stroke-dasharray:16 3}.amp-chart .series-9{stroke:#009e73;stroke-dasharray:10 2 2 2 2 2}
+.amp-chart .series-0{stroke:#0072b2}.amp-chart .series-1{stroke:#d55e00;stroke-dasharray:7 3}.amp-chart .series-2{stroke:#009e73;stroke-dasharray:2 3}.amp-chart .series-3{stroke:#9b4f96;stroke-dasharray:9 3 2 3}.amp-chart .series-4{stroke:#b87d00;stroke-dasharray:12 4}.amp-chart .series-5{stroke:#56b4e9;stroke-dasharray:4 2}.amp-chart .series-6{stroke:#1b1f24;stroke-dasharray:1 4}.amp-chart .series-7{stroke:#0072b2;stroke-dasharray:3 2}.amp-chart .series-8{stroke:#d55e00;stroke-dasharray:16 3}.amp-chart .series-9{stroke:#009e73;stroke-dasharray:10 2 2 2 2 2}.amp-chart .series-10{stroke:#9b4f96}.amp-chart .series-11{stroke:#b87d00;stroke-dasharray:2 2}.amp-chart .series-12{stroke:#56b4e9;stroke-dasharray:14 3 2 3}.amp-chart .series-13{stroke:#1b1f24}
 .amp-chart .compare{stroke:#8c959f;stroke-width:1;fill:none}
 .amp-chart .mark{fill:#d55e00}
 .amp-chart .hit{fill:#888;fill-opacity:0}
@@ -144,7 +144,7 @@ std::string definitions(const std::string& id) {
 .amp-chart .limit{stroke:#9aa4af}
 .amp-chart .recommended{stroke:#e6edf3}
 .amp-chart .pointer{fill:#e6edf3}
-.amp-chart .series-0{stroke:#56b4e9}.amp-chart .series-1{stroke:#f58a3c}.amp-chart .series-2{stroke:#2fc49a}.amp-chart .series-3{stroke:#d79bd2}.amp-chart .series-4{stroke:#e6b800}.amp-chart .series-5{stroke:#9bd3f5}.amp-chart .series-6{stroke:#e6edf3}.amp-chart .series-7{stroke:#56b4e9}.amp-chart .series-8{stroke:#f58a3c}.amp-chart .series-9{stroke:#2fc49a}
+.amp-chart .series-0{stroke:#56b4e9}.amp-chart .series-1{stroke:#f58a3c}.amp-chart .series-2{stroke:#2fc49a}.amp-chart .series-3{stroke:#d79bd2}.amp-chart .series-4{stroke:#e6b800}.amp-chart .series-5{stroke:#9bd3f5}.amp-chart .series-6{stroke:#e6edf3}.amp-chart .series-7{stroke:#56b4e9}.amp-chart .series-8{stroke:#f58a3c}.amp-chart .series-9{stroke:#2fc49a}.amp-chart .series-10{stroke:#d79bd2}.amp-chart .series-11{stroke:#e6b800}.amp-chart .series-12{stroke:#9bd3f5}.amp-chart .series-13{stroke:#e6edf3}
 .amp-chart .mark{fill:#f58a3c}
 .amp-chart .heat-0{fill:#1c232c}.amp-chart .heat-1{fill:#4a2508}.amp-chart .heat-2{fill:#853d0a}.amp-chart .heat-3{fill:#c9620f}.amp-chart .heat-4{fill:#f79c42}.amp-chart .heat-5{fill:#ffe0b0}
 .amp-chart .guide{stroke:#56b4e9}

@@ -72,6 +72,7 @@ struct LineSeries {
 struct LinePanel {
     std::string name, note; ///< heading of the panel; the note may be empty
     std::vector<LineSeries> series;
+    std::optional<std::pair<double, double>> range{}; ///< a y axis of its own; none: that of the figure
 };
 struct LineFigure {
     std::string title, subtitle, x_label;
@@ -81,7 +82,7 @@ struct LineFigure {
     std::optional<std::pair<double, double>>
         range{};                   ///< the y axis; values beyond are drawn at its ends; none: fits all
     double panel_height = 84;      ///< pixels
-    std::vector<LinePanel> panels; ///< panels with the same axes
+    std::vector<LinePanel> panels; ///< panels with the same x axis
 };
 
 /// Counts by powers of two, as shares of each panel's elements.

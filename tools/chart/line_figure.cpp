@@ -14,7 +14,7 @@ namespace amp::svg {
 namespace {
 
 constexpr double lines_top = 56, legend_row = 18, above_panel = 52, lines_foot = 34;
-constexpr std::size_t styles = 10;
+constexpr std::size_t styles = 14;
 
 struct Axes {
     Scale x, y;
@@ -200,9 +200,10 @@ double draw(Canvas* canvas, const LineFigure& figure, double y) {
     canvas->open_group(figure.title);
     draw_title(*canvas, figure.title, figure.subtitle, y);
     draw_legend(canvas, figure, names, y + lines_top);
-    const auto [low, high] = range_of(figure);
+    const std::pair<double, double> common = range_of(figure);
     double top = y + lines_top + legend + 12;
     for (const LinePanel& panel : figure.panels) {
+        const auto& [low, high] = panel.range ? *panel.range : common;
         const Axes axes{{figure.first, std::max(figure.last, figure.first + 1), left_edge, right_edge},
                         {low, high, top + 8 + figure.panel_height, top + 8}};
         draw_panel(*canvas, axes, figure, panel, names);

@@ -92,7 +92,7 @@ class Grid {
     }
 
     std::vector<std::vector<Cell>> rows_; ///< the header is the first
-    std::vector<std::size_t> widths_;     ///< of the widest cell of each column
+    std::vector<std::size_t> widths_;     ///< the width of the widest cell of each column
 };
 
 /// Writes the blocks one after the other, an empty line between two of them.

@@ -43,7 +43,7 @@ class ScaleTable {
     }
 
   private:
-    static constexpr std::uint32_t infinity = 0x7f800000, shift = 20; ///< of amax: its exponent and 3 bits
+    static constexpr std::uint32_t infinity = 0x7f800000, shift = 20; ///< leaves the exponent of amax and 3 bits
     struct Step {
         std::uint32_t from; ///< bits of the first amax with this scale
         BlockScale scale;

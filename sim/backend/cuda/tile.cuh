@@ -65,7 +65,7 @@ struct Sums<true> {
 /// and t = lane % 4 (PTX ISA, figures of mma.m16n8k16 and wgmma .m64n8).
 template <bool fp16>
 struct Thread {
-    std::int64_t matrix = 0, row = 0, column = 0; ///< place of the first sum
+    std::int64_t matrix = 0, row = 0, column = 0; ///< where the first sum lies in the product
     Sums<fp16> sums{};
     float totals[4]{};
 

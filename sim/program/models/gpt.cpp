@@ -10,6 +10,7 @@ namespace {
 constexpr Init small{Init::Kind::normal, 0.02};
 
 struct Gpt {
+    // What linear layers read is watched, since that is what FP8 recipes cast, and so is what leaves a layer.
     Graph& g;
     const ModelOptions& options;
     std::int64_t batch, tokens; // B, T
@@ -26,8 +27,8 @@ struct Gpt {
         const Graph::Scope scope = g.scope(name);
         const Shape width = {options.width};
         const TensorId weight = g.parameter("weight", width, {Init::Kind::constant, 1});
-        if (options.norm == op::NormKind::rms) return op::rms_norm(g, x, weight);
-        return op::layer_norm(g, x, weight, g.parameter("bias", width, {}));
+        return options.norm == op::NormKind::rms ? op::rms_norm(g, x, weight)
+                                                 : op::layer_norm(g, x, weight, g.parameter("bias", width, {}));
     }
 
     /// B x T x C -> B x heads x T x (C / heads).
@@ -53,12 +54,14 @@ struct Gpt {
         const TensorId scores = op::softmax(g, op::matmul(g, op::scale(g, q, factor), k, true), true);
         const TensorId mixed = op::matmul(g, scores, v);
         const TensorId joined = op::view(g, op::transpose(g, mixed, {0, 2, 1, 3}), {batch, tokens, width});
+        g.watch(joined, "context", false);
         return op::dropout(g, linear_layer("o", joined, width, residual), options.dropout);
     }
 
     TensorId mlp(TensorId x, const Init& residual) const {
         const Graph::Scope scope = g.scope("mlp");
         const TensorId hidden = op::activation(g, options.activation, linear_layer("up", x, 4 * options.width));
+        g.watch(hidden, "hidden", false);
         return op::dropout(g, linear_layer("down", hidden, options.width, residual), options.dropout);
     }
 
@@ -66,10 +69,14 @@ struct Gpt {
         const Graph::Scope scope = g.scope("h." + std::to_string(number));
         // Initial values of layers that add to the residual stream are smaller, the more such layers there are.
         const Init residual{Init::Kind::normal, small.value / std::sqrt(2.0 * static_cast<double>(options.depth))};
-        TensorId y = attention(norm("ln1", x), residual);
+        TensorId y = norm("ln1", x);
+        g.watch(y, "ln1", false);
+        y = attention(y, residual);
         g.watch(y, "attn");
         x = op::add(g, x, y);
-        y = mlp(norm("ln2", x), residual);
+        y = norm("ln2", x);
+        g.watch(y, "ln2", false);
+        y = mlp(y, residual);
         g.watch(y, "mlp");
         x = op::add(g, x, y);
         g.watch(x, "residual", false); // a sum hands its gradient on to what is added, which is watched
@@ -90,7 +97,9 @@ Network gpt_network(Graph& g, const ModelOptions& options, const Dataset& data, 
     const TensorId positions = g.parameter("wpe.weight", {gpt.tokens, options.width}, small);
     TensorId x = op::dropout(g, op::add(g, op::embedding(g, table, n.inputs), positions), options.dropout);
     for (std::int64_t i = 0; i < options.depth; ++i) x = gpt.block(i, x);
-    add_loss(g, n, gpt.linear_layer("head", gpt.norm("ln_f", x), data.classes), data);
+    x = gpt.norm("ln_f", x);
+    g.watch(x, "ln_f", false);
+    add_loss(g, n, gpt.linear_layer("head", x, data.classes), data);
     g.watch(n.outputs, "head");
     return n;
 }
