@@ -1,13 +1,7 @@
 #include <ampscope/sim/backend/cuda/cuda.h>
 
 #include <ampscope/sim/backend/cuda/wide.cuh>
-#include <ampscope/sim/backend/kernels/activation.h>
-#include <ampscope/sim/backend/kernels/elementwise.h>
-#include <ampscope/sim/backend/kernels/gradient.h>
-#include <ampscope/sim/backend/kernels/norm.h>
-#include <ampscope/sim/backend/kernels/pool.h>
-#include <ampscope/sim/backend/kernels/reduce.h>
-#include <ampscope/sim/backend/kernels/softmax.h>
+#include <ampscope/sim/backend/kernels/mapped.h>
 
 namespace amp {
 
