@@ -99,8 +99,12 @@ HostRounding host_rounding(Rounding rounding) {
     case Rounding::down: return HostRounding::down;
     case Rounding::up: return HostRounding::up;
     case Rounding::nearest_even: return HostRounding::nearest_even;
-    default: return HostRounding::toward_zero;
+    case Rounding::nearest_away:
+    case Rounding::toward_zero:
+    case Rounding::to_odd:
+    case Rounding::stochastic: break;
     }
+    return HostRounding::toward_zero;
 }
 
 Loop choose(const FormatSpec& f, Rounding rounding, const RoundingConstants& k) {
@@ -110,8 +114,12 @@ Loop choose(const FormatSpec& f, Rounding rounding, const RoundingConstants& k) 
     case Rounding::nearest_away: return Loop::adder_away;
     case Rounding::to_odd: return Loop::adder_odd;
     case Rounding::stochastic: return Loop::adder_random;
-    default: return k.simple ? Loop::adder_simple : Loop::adder;
+    case Rounding::nearest_even:
+    case Rounding::toward_zero:
+    case Rounding::down:
+    case Rounding::up: break;
     }
+    return k.simple ? Loop::adder_simple : Loop::adder;
 }
 
 /// Calls body(begin, count, streams) for blocks of [0, n), each of at most `size` elements; if results are streamed,

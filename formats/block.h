@@ -327,7 +327,7 @@ std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options = {});
 
-/// out = in * the decode scale of its block, in FP32.
+/// out = in * the decode scale of its block, in FP32: the way back from quantize_blocks(), for users of the library.
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                        std::span<const float> decode_scales, std::span<float> out);
 

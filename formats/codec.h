@@ -127,8 +127,11 @@ constexpr bool overflows_to_infinity(Rounding rounding, bool sign) {
     case Rounding::to_odd: return false;
     case Rounding::down: return sign;
     case Rounding::up: return !sign;
-    default: return true;
+    case Rounding::nearest_even:
+    case Rounding::nearest_away:
+    case Rounding::stochastic: break;
     }
+    return true;
 }
 
 /// The code of a NaN made from the operand u. Formats without NaN store +max.

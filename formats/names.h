@@ -17,9 +17,14 @@ constexpr std::string names_of_rows(const Rows& rows) {
     return all;
 }
 
-/// Throws "unknown format 'fp17'; known: fp32, tf32 ..." as std::invalid_argument.
+/// "unknown format 'fp17'; known: fp32, tf32 ..."
+inline std::string unknown_name(std::string_view what, std::string_view name, const std::string& known) {
+    return "unknown " + std::string(what) + " '" + std::string(name) + "'; known: " + known;
+}
+
+/// Throws that as std::invalid_argument.
 [[noreturn]] inline void throw_unknown(std::string_view what, std::string_view name, const std::string& known) {
-    throw std::invalid_argument("unknown " + std::string(what) + " '" + std::string(name) + "'; known: " + known);
+    throw std::invalid_argument(unknown_name(what, name, known));
 }
 
 /// The row of that name. Throws as above if there is none; `others` is added to the list of known names.

@@ -15,9 +15,12 @@ namespace amp::test {
 
 using oracle::Context, oracle::Facts;
 
-inline constexpr std::array roundings = {Rounding::nearest_even, Rounding::nearest_away, Rounding::toward_zero,
-                                         Rounding::down,         Rounding::up,           Rounding::to_odd,
-                                         Rounding::stochastic};
+/// All of them, in the order of the enum.
+inline constexpr auto roundings = [] {
+    std::array<Rounding, rounding_names.size()> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Rounding>(i);
+    return all;
+}();
 inline constexpr std::uint64_t policy_count = roundings.size() * 3 * 4 * 2 * 2 * 5;
 
 /// The i-th combination of rounding (fastest), overflow, subnormals, tininess, random bits and NaN rule.

@@ -301,6 +301,8 @@ TEST_CASE("what is broken is said, and the rest is reported") {
     CHECK(contains(Json::parse(both.out)["errors"].dump(), "cut.safetensors: the tensors end at byte"));
     replay.check_error("", 2, {"PATH is required"});
     replay.check_error(gaps + " --scaler torhc", 2, {"unknown loss scaler 'torhc'; known: torch, "});
+    replay.check_error(gaps + " --scaler torch,int=5", 2,
+                       {"unknown key of a loss scaler 'int'; known: init, growth, backoff, interval, hysteresis, min"});
     replay.check_error(gaps + " --format e8m0", 2, {"holds scales"});
     replay.check_error(gaps + " --json - --svg -", 2, {"only one of"});
     replay.check_error(written(scratch, "far.csv", "step,amax\n0,1\n99999999999,1\n"), 1,

@@ -1,5 +1,6 @@
 #include <ampscope/tools/command_line.h>
 
+#include <ampscope/formats/names.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
@@ -341,7 +342,7 @@ CLI::Validator one_of(std::span<const std::string_view> names) {
     for (const std::string_view name : names) (known += known.empty() ? "" : ", ") += name;
     const std::set<std::string, std::less<>> all(names.begin(), names.end());
     const auto check = [=](const std::string& text) {
-        return all.contains(text) ? "" : "unknown value '" + text + "'; known: " + known;
+        return all.contains(text) ? "" : unknown_name("value", text, known);
     };
     return {check, "{" + known + "}"};
 }

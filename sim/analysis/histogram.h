@@ -75,8 +75,16 @@ struct CastRule {
 
 /// Whether classes under this rounding need a DirectedHistogram.
 constexpr bool is_directed(Rounding rounding) {
-    return rounding == Rounding::down || rounding == Rounding::up || rounding == Rounding::to_odd ||
-           rounding == Rounding::stochastic;
+    switch (rounding) {
+    case Rounding::nearest_even:
+    case Rounding::nearest_away:
+    case Rounding::toward_zero: return false;
+    case Rounding::down:
+    case Rounding::up:
+    case Rounding::to_odd:
+    case Rounding::stochastic: break;
+    }
+    return true;
 }
 
 /// Magnitude histograms for roundings that depend on more than the magnitude: one of the elements whose magnitude may

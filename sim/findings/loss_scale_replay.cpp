@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/loss_scale_replay.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/formats/names.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/io/step_log.h>
@@ -13,6 +14,20 @@
 namespace amp {
 
 namespace {
+
+/// What scaler_options() can change, and where it is: a number or a count of steps.
+struct ScalerKey {
+    std::string_view name;
+    double LossScalerOptions::* factor = nullptr;
+    std::int64_t LossScalerOptions::* count = nullptr;
+};
+constexpr std::array scaler_keys = {ScalerKey{"init", &LossScalerOptions::init_scale},
+                                    ScalerKey{"growth", &LossScalerOptions::growth_factor},
+                                    ScalerKey{"backoff", &LossScalerOptions::backoff_factor},
+                                    ScalerKey{"interval", nullptr, &LossScalerOptions::growth_interval},
+                                    ScalerKey{"hysteresis", nullptr, &LossScalerOptions::hysteresis},
+                                    ScalerKey{"min", &LossScalerOptions::min_scale},
+                                    ScalerKey{"max", &LossScalerOptions::max_scale}};
 
 constexpr std::array<std::string_view, 3> known_names = {"exact", "bound", "unknown"};
 constexpr std::array<std::string_view, 7> alarm_names = {"scale zero",
@@ -227,19 +242,12 @@ std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, con
     return swept;
 }
 
+std::string scaler_option_names() { return names_of_rows(scaler_keys); }
+
 LossScalerOptions scaler_options(std::string_view text) {
     const FloatEnvironment environment;
     std::size_t end = std::min(text.find(','), text.size());
     LossScalerOptions o = loss_scaler(text.substr(0, end)).options;
-    struct Number {
-        std::string_view key;
-        double& value;
-    };
-    const Number numbers[] = {{"init", o.init_scale},
-                              {"growth", o.growth_factor},
-                              {"backoff", o.backoff_factor},
-                              {"min", o.min_scale},
-                              {"max", o.max_scale}};
     std::vector<std::string_view> given;
     while (end < text.size()) {
         text.remove_prefix(end + 1);
@@ -251,17 +259,11 @@ LossScalerOptions scaler_options(std::string_view text) {
         given.push_back(key);
         if (o.scaling == LossScaling::off || (o.scaling == LossScaling::constant && key != "init"))
             throw std::invalid_argument(fmt::format("loss scaler: {} changes nothing here", key));
-        const auto* const number = std::ranges::find(numbers, key, &Number::key);
+        const ScalerKey& row = find_row("key of a loss scaler", scaler_keys, key);
         if (key == "backoff" && o.backoff == BackoffRule::divide)
             throw std::invalid_argument("loss scaler: this one backs off by growth: backoff changes nothing");
-        if (number != std::end(numbers)) number->value = key == "min" && value == "0" ? 0 : parse_scale(value);
-        else if (key == "interval") o.growth_interval = whole<std::int64_t>(key, value);
-        else if (key == "hysteresis") o.hysteresis = whole<std::int64_t>(key, value);
-        else
-            throw std::invalid_argument(
-                fmt::format("loss scaler: unknown key '{}'; known: init, growth, backoff, interval, "
-                            "hysteresis, min, max",
-                            key));
+        if (row.count != nullptr) o.*row.count = whole<std::int64_t>(key, value);
+        else o.*row.factor = key == "min" && value == "0" ? 0 : parse_scale(value);
     }
     check(o);
     return o;

@@ -116,8 +116,9 @@ struct ScalerReplay {
 std::vector<ScalerReplay> sweep_scalers(std::span<const GradientStep> steps, const FormatSpec& format,
                                         const Watch& watch = {});
 
-/// Options for a table row with changes: "torch,interval=100,min=2^7". Keys: init, growth, backoff (factors), interval,
-/// hysteresis, min, max. Throws std::invalid_argument.
+/// Options for a table row with changes: "torch,interval=100,min=2^7". Throws std::invalid_argument.
 LossScalerOptions scaler_options(std::string_view text);
+/// The names of what can be changed so, separated by commas: init, growth ...
+std::string scaler_option_names();
 
 } // namespace amp

@@ -38,7 +38,7 @@ struct OrderFacts {
     bool single_betas = false;   ///< betas are rounded to FP32 before 1 - beta^t is computed
 };
 
-/// A new order does not compile until it has a case here and in adam() of backend/kernels/update.h.
+/// A new order does not compile until it has a case here and in backend/kernels/update.h: in adam() and is_fused_sgd().
 constexpr OrderFacts facts_of(OptimizerOrder order) {
     switch (order) {
     case OptimizerOrder::torch: return {.name = "torch", .rounds_each = true, .lerps = true};

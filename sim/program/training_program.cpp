@@ -1,5 +1,7 @@
 #include <ampscope/sim/program/training_program.h>
 
+#include <ampscope/formats/names.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -122,8 +124,7 @@ void check_modules(std::string_view what, const std::vector<std::string>& names,
     }
     for (const std::string& name : names)
         if (std::ranges::find(known, name) == known.end())
-            throw std::invalid_argument(
-                fmt::format("{}: '{}' is no module of the model; known: {}", what, name, fmt::join(known, ", ")));
+            throw_unknown(fmt::format("module of {}", what), name, fmt::format("{}", fmt::join(known, ", ")));
 }
 
 /// The scales of delayed scaling follow from the amax of this step and those before it.

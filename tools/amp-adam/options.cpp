@@ -28,6 +28,13 @@ std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::st
     return specs;
 }
 
+/// The same names as a command line has them.
+std::string list_of(const std::vector<FormatSpec>& formats) {
+    std::string list;
+    for (const FormatSpec& f : formats) list += (list.empty() ? "" : ",") + std::string(f.name);
+    return list;
+}
+
 struct Words {
     std::vector<std::string> paths, states, weights;
     std::string optimizer, tensor;
@@ -51,6 +58,7 @@ void interpret(const Words& words, AdamToolOptions& options) {
 
 std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& options) {
     Words words;
+    const AdamOptions standard = standard_adam_options();
     CommandLine app("amp-adam", "What eps and the formats of its state do to Adam, on recorded gradients.", examples);
     app.reads(app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required());
     app.add_option("--eps", options.eps, "Values of eps to try, separated by commas; default 1e-4 to 1e-15")
@@ -59,10 +67,10 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
         ->transform(real_number(0, 1));
     app.add_option("--at", options.usual_eps, "The eps that advice is about; default: the run's, else 1e-8")
         ->transform(real_number(0, 1));
-    app.add_option("--state", words.states, "Formats of m and v; default fp32,bf16,fp16")
+    app.add_option("--state", words.states, "Formats of m and v; default " + list_of(standard.states))
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--weights", words.weights, "Formats of the weights; default fp32,bf16,fp16")
+    app.add_option("--weights", words.weights, "Formats of the weights; default " + list_of(standard.weights))
         ->delimiter(',')
         ->allow_extra_args(false);
     app.add_option("--optimizer", words.optimizer, "A row of amp-train --list; default: the run's, else adamw");

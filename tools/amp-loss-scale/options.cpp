@@ -16,7 +16,7 @@ constexpr const char* examples = R"(Examples:
   amp-loss-scale skips.jsonl --found-inf overflow --recorded-under megatron
 
 A scaler is a row (torch, apex, deepspeed, megatron, keras3 ...; constant, none), then any key=value that differs:
-init, growth, backoff, interval, hysteresis, min, max. Numbers may be 2^13.)";
+)";
 
 struct Words {
     std::vector<std::string> paths, scalers;
@@ -60,7 +60,7 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOption
     Words words;
     CommandLine app("amp-loss-scale",
                     "What other loss scalers would have done with a recorded run: skipped steps, scales, underflow.",
-                    examples);
+                    examples + scaler_option_names() + ". Numbers may be 2^13.");
     app.reads(app.add_option("PATH", words.paths,
                              "Run folders, gradients in files or folders, or logs (.csv, .tsv, .jsonl)"))
         ->required();

@@ -150,7 +150,7 @@ void add_findings(Document& document, const LossScaleFindings& run, const LossSc
 Json json_of(const Replay& r, const LossScalerOptions& o) {
     Json json = {{"steps", r.steps},
                  {"skipped", r.skips},
-                 {"first_good_step", r.first_good ? Json(*r.first_good) : Json(nullptr)},
+                 {"first_good_step", or_null(r.first_good)},
                  {"final_scale", finite_or_null(r.final_scale)}};
     for (std::size_t k = 0; k < 3; ++k) json["known"][std::string(name_of(static_cast<Known>(k)))] = r.known[k];
     json["underflow"] = {
@@ -185,7 +185,7 @@ Json json_of(const LossScaleFindings& run) {
         {"recorded_skips", run.log.skipped},
         {"warnings", run.log.warnings},
         {"highest_safe_log2", run.recommendation.highest_safe},
-        {"recommended_log2", run.recommendation.log2_scale ? Json(*run.recommendation.log2_scale) : Json(nullptr)},
+        {"recommended_log2", or_null(run.recommendation.log2_scale)},
         {"advice", run.advice},
         {"alarms", run.alarms}};
     json["replays"] = Json::array();

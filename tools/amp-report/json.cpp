@@ -25,7 +25,7 @@ Json json_of(const std::optional<Difference>& d) {
             {"basis", bases[static_cast<std::size_t>(d->basis)]},
             {"independent_steps", d->basis == IntervalBasis::steps ? Json(d->independent_steps) : Json(nullptr)},
             {"standing", name_of(d->standing)},
-            {"seeds_needed", d->seeds_needed ? Json(*d->seeds_needed) : Json(nullptr)}};
+            {"seeds_needed", or_null(d->seeds_needed)}};
 }
 
 Json json_of(const Share& s) { return {{"part", s.part}, {"whole", s.whole}}; }
@@ -125,7 +125,7 @@ Json json_of(const MagnitudeHistogram& all, const FormatSpec& spec, const Recomm
             {"subnormal", c.subnormal},
             {"normal", c.normal},
             {"overflow", c.overflow},
-            {"recommended_log2", r.log2_scale ? Json(*r.log2_scale) : Json(nullptr)},
+            {"recommended_log2", or_null(r.log2_scale)},
             {"window_log2", r.window ? Json{r.window->low, r.window->high} : Json(nullptr)}};
 }
 
@@ -135,7 +135,7 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
     for (const std::string_view name : usual_formats)
         json["formats"][name] = json_of(run.magnitudes, format(name), options);
     json["columns"] = Json::array(); // of steps: the first recorded one of each
-    for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(step ? Json(*step) : Json());
+    for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(or_null(step));
     for (const TensorRecord& t : run.tensors) {
         Json tensor = {{"tensor", t.name},
                        {"kind", name_of(t.kind)},

@@ -2,9 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>
-#include <ampscope/sim/backend/kernels/activation.h>
-#include <ampscope/sim/backend/kernels/elementwise.h>
-#include <ampscope/sim/backend/kernels/softmax.h>
+#include <ampscope/sim/backend/kernels/mapped.h>
 #include <ampscope/sim/base/parallel.h>
 
 namespace amp {

@@ -77,13 +77,6 @@ double rounded(const FormatSpec& f, double x) { return quantize(f, x); }
 
 } // namespace
 
-void run(Cpu& cpu, const AccumulateGradient& op) {
-    const TensorId total = op.totals[static_cast<std::size_t>(cpu.context.replica)];
-    if (cpu.context.micro_batch != 0) return map(cpu, SumKernel{}, total, cpu[total].data(), cpu[op.in].data());
-    std::ranges::copy(cpu[op.in], cpu[total].begin());
-    cpu::round_in_place(cpu, total, 0, cpu.info(total).count());
-}
-
 void run(Cpu& cpu, const AllReduce& op) {
     const std::size_t replicas = op.in.size();
     const Transport transport =
@@ -117,18 +110,6 @@ void run(Cpu& cpu, const CheckFinite& op) {
         });
     }
     cpu.found_inf = cpu.found_inf || found;
-}
-
-void run(Cpu& cpu, const Unscale& op) {
-    const float* const x = cpu[op.gradient].data();
-    const double scale = cpu.context.unscale_by;
-    if (scale == 1) return;
-    switch (op.rule) {
-    case UnscaleRule::divide:
-        return map(cpu, WideQuotientKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    case UnscaleRule::reciprocal:
-        return map(cpu, WideProductKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
-    }
 }
 
 void run(Cpu& cpu, const GlobalNorm& op) {

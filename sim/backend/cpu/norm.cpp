@@ -31,11 +31,6 @@ void parameter_gradients(Cpu& cpu, const NormBackward& op) {
 
 } // namespace
 
-void run(Cpu& cpu, const Norm& op) {
-    const float* const bias = op.bias ? cpu[op.bias].data() : nullptr;
-    map_rows(cpu, NormKernel{}, op.out, cpu[op.in].data(), cpu[op.weight].data(), bias, op.kind, op.eps);
-}
-
 void run(Cpu& cpu, const NormBackward& op) {
     if (op.grad_in)
         map_rows(cpu, BackwardKernel{}, op.grad_in, cpu[op.in].data(), cpu[op.weight].data(), cpu[op.grad_out].data(),

@@ -5,11 +5,6 @@ namespace amp::op {
 
 using namespace kernels;
 
-void run(Cpu& cpu, const Pool& op) {
-    const PoolShape shape(cpu.info(op.in).shape, op.size);
-    map(cpu, PoolKernel{}, op.out, cpu[op.in].data(), shape, op.kind == PoolKind::max);
-}
-
 void run(Cpu& cpu, const PoolBackward& op) {
     const PoolShape shape(cpu.info(op.in).shape, op.size);
     const std::span<const float> in = cpu[op.in], grad_out = cpu[op.grad_out];

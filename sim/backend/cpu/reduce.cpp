@@ -53,8 +53,4 @@ void run(Cpu& cpu, const Reduce& op) {
                    });
 }
 
-void run(Cpu& cpu, const ReduceBackward& op) {
-    map(cpu, SpreadKernel{}, op.grad_in, cpu[op.grad_out].data(), cpu.info(op.grad_out).count(), op.factor);
-}
-
 } // namespace amp::op

@@ -1,9 +1,7 @@
 #include <ampscope/sim/backend/cuda/cuda.h>
 
 #include <ampscope/sim/backend/cuda/wide.cuh>
-#include <ampscope/sim/backend/kernels/activation.h>
-#include <ampscope/sim/backend/kernels/elementwise.h>
-#include <ampscope/sim/backend/kernels/softmax.h>
+#include <ampscope/sim/backend/kernels/mapped.h>
 
 namespace amp {
 

@@ -50,12 +50,6 @@ void reduce_tree(const CudaDevice& device, const Sent& sent, std::int64_t replic
 
 } // namespace
 
-void run(Cuda& cuda, const AccumulateGradient& op) {
-    const TensorId total = op.totals[static_cast<std::size_t>(cuda.context.replica)];
-    if (cuda.context.micro_batch == 0) return copy(cuda, total, cuda.in(op.in));
-    map(cuda, SumKernel{}, total, cuda.in(total), cuda.in(op.in));
-}
-
 void run(Cuda& cuda, const AllReduce& op) {
     const auto replicas = static_cast<std::int64_t>(op.in.size()), count = cuda.info(op.out).count();
     Transport transport{.format = op.transport};
@@ -93,18 +87,6 @@ void run(Cuda& cuda, const CheckFinite& op) {
         });
     }
     cuda.found_inf = cuda.found_inf || flag.read()[0] != 0;
-}
-
-void run(Cuda& cuda, const Unscale& op) {
-    const double scale = cuda.context.unscale_by;
-    if (scale == 1) return;
-    const float* const x = cuda.in(op.gradient);
-    switch (op.rule) {
-    case UnscaleRule::divide:
-        return map(cuda, WideQuotientKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
-    case UnscaleRule::reciprocal:
-        return map(cuda, WideProductKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(1 / scale)));
-    }
 }
 
 /// One thread for each lane of lane_sum(); the squares of the norms are added in the order of the gradients.

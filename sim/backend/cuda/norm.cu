@@ -46,11 +46,6 @@ void parameter_gradients(Cuda& cuda, const NormBackward& op) {
 
 } // namespace
 
-void run(Cuda& cuda, const Norm& op) {
-    const float* const bias = op.bias ? cuda.in(op.bias) : nullptr;
-    map_rows(cuda, NormKernel{}, op.out, cuda.in(op.in), cuda.in(op.weight), bias, op.kind, op.eps);
-}
-
 void run(Cuda& cuda, const NormBackward& op) {
     if (op.grad_in)
         map_rows(cuda, BackwardKernel{}, op.grad_in, cuda.in(op.in), cuda.in(op.weight), cuda.in(op.grad_out), op.kind,

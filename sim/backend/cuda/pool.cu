@@ -5,11 +5,6 @@ namespace amp::op {
 
 using namespace kernels;
 
-void run(Cuda& cuda, const Pool& op) {
-    const PoolShape shape(cuda.info(op.in).shape, op.size);
-    map(cuda, PoolKernel{}, op.out, cuda.in(op.in), shape, op.kind == PoolKind::max);
-}
-
 void run(Cuda& cuda, const PoolBackward& op) {
     const PoolShape shape(cuda.info(op.in).shape, op.size);
     const float *const in = cuda.in(op.in), *const grad_out = cuda.in(op.grad_out);

@@ -19,8 +19,4 @@ void run(Cuda& cuda, const Reduce& op) {
     });
 }
 
-void run(Cuda& cuda, const ReduceBackward& op) {
-    map(cuda, SpreadKernel{}, op.grad_in, cuda.in(op.grad_out), cuda.info(op.grad_out).count(), op.factor);
-}
-
 } // namespace amp::op

@@ -63,3 +63,28 @@ struct Transport {
 };
 
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const AccumulateGradient& op) {
+    const TensorId total = op.totals[static_cast<std::size_t>(on.context.replica)];
+    if (on.context.micro_batch == 0) return copy(on, total, on.in(op.in));
+    map(on, kernels::SumKernel{}, total, on.in(total), on.in(op.in));
+}
+
+template <class On>
+void run(On& on, const Unscale& op) {
+    const double scale = on.context.unscale_by;
+    if (scale == 1) return;
+    const float* const x = on.in(op.gradient);
+    switch (op.rule) {
+    case UnscaleRule::divide:
+        return map(on, kernels::WideQuotientKernel{}, op.gradient, x, static_cast<double>(static_cast<float>(scale)));
+    case UnscaleRule::reciprocal:
+        return map(on, kernels::WideProductKernel{}, op.gradient, x,
+                   static_cast<double>(static_cast<float>(1 / scale)));
+    }
+}
+
+} // namespace amp::op

@@ -67,3 +67,13 @@ struct ParameterKernel {
 };
 
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const Norm& op) {
+    const float* const bias = op.bias ? on.in(op.bias) : nullptr;
+    map_rows(on, kernels::NormKernel{}, op.out, on.in(op.in), on.in(op.weight), bias, op.kind, op.eps);
+}
+
+} // namespace amp::op

@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/base/tensor.h>
+#include <ampscope/sim/program/ops/pool.h>
 
 namespace amp::kernels {
 
@@ -52,3 +53,13 @@ struct PoolKernel {
 };
 
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const Pool& op) {
+    const kernels::PoolShape shape(on.info(op.in).shape, op.size);
+    map(on, kernels::PoolKernel{}, op.out, on.in(op.in), shape, op.kind == PoolKind::max);
+}
+
+} // namespace amp::op

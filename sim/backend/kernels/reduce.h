@@ -1,7 +1,8 @@
-// The gradient of a sum.
+// The gradient of a sum, element by element.
 #pragma once
 
 #include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/program/ops/reduce.h>
 
 namespace amp::kernels {
 
@@ -13,3 +14,12 @@ struct SpreadKernel {
 };
 
 } // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const ReduceBackward& op) {
+    map(on, kernels::SpreadKernel{}, op.grad_in, on.in(op.grad_out), on.info(op.grad_out).count(), op.factor);
+}
+
+} // namespace amp::op

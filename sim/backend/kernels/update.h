@@ -97,12 +97,24 @@ constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) 
     }
 }
 
-/// Follows torch.optim.SGD, _single_tensor_sgd; or ATen/native/cpu/FusedSGDKernel.cpp, which computes in FP32 and
-/// rounds what it stores.
+/// Whether SGD in that order computes in FP32 and rounds what it stores.
+constexpr bool is_fused_sgd(OptimizerOrder order) {
+    switch (order) {
+    case OptimizerOrder::torch_fused_cpu: return true;
+    case OptimizerOrder::torch:
+    case OptimizerOrder::torch_1:
+    case OptimizerOrder::torch_fused: // no row of optimizers() has SGD in this order, nor in those below
+    case OptimizerOrder::apex:
+    case OptimizerOrder::ms_amp: break;
+    }
+    return false;
+}
+
+/// Follows torch.optim.SGD, _single_tensor_sgd; or ATen/native/cpu/FusedSGDKernel.cpp.
 template <class Arithmetic>
 constexpr void sgd(const BlockState<Arithmetic>& b) {
     const OptimizerOptions& o = b.options;
-    const bool fused = o.order == OptimizerOrder::torch_fused_cpu;
+    const bool fused = is_fused_sgd(o.order);
     const FormatSpec f = fused ? fp32_format : b.state.weight_format;
     const FormatSpec m_format = fused ? fp32_format : b.state.m_format;
     typename Arithmetic::Block g, change;

@@ -17,8 +17,6 @@ struct AccumulateGradient {
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] const std::vector<TensorId>& outputs() const { return totals; }
 };
-void run(Cpu& cpu, const AccumulateGradient& op);
-void run(Cuda& cuda, const AccumulateGradient& op);
 
 enum class AllReduceOrder : std::uint8_t {
     ring, ///< chunk c of N (the first are longer by the remainder) is summed from replica c + 1 on, around the ring
@@ -69,8 +67,6 @@ struct Unscale {
     [[nodiscard]] auto inputs() const { return std::array{gradient}; }
     [[nodiscard]] auto outputs() const { return std::array{gradient}; }
 };
-void run(Cpu& cpu, const Unscale& op);
-void run(Cuda& cuda, const Unscale& op);
 
 /// norm = sqrt of the sum of the squares of the gradients' norms, each first rounded to its gradient's format, as in
 /// torch's clip_grad_norm_; squares are summed in double by lane_sum() of sim/backend/kernels/kernel.h.

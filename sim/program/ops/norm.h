@@ -25,8 +25,6 @@ struct Norm {
 TensorId layer_norm(Graph& g, TensorId in, TensorId weight, TensorId bias, double eps = 1e-5);
 TensorId rms_norm(Graph& g, TensorId in, TensorId weight, double eps = 1e-6);
 void backward(Graph& g, const Norm& op);
-void run(Cpu& cpu, const Norm& op);
-void run(Cuda& cuda, const Norm& op);
 
 /// The gradients of operand, weight and bias. Those of weight and bias are summed in double: over blocks of 32 rows in
 /// order, then over the blocks in order.

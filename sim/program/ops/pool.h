@@ -18,8 +18,6 @@ struct Pool {
 };
 TensorId pool(Graph& g, PoolKind kind, TensorId in, std::int64_t size);
 void backward(Graph& g, const Pool& op);
-void run(Cpu& cpu, const Pool& op);
-void run(Cuda& cuda, const Pool& op);
 
 /// max: grad_out goes to the first pixel that is the largest, +0 to the others. average: grad_out / size^2 goes to
 /// each.

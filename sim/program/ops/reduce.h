@@ -32,7 +32,5 @@ struct ReduceBackward {
     [[nodiscard]] auto inputs() const { return std::array{grad_out}; }
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };
-void run(Cpu& cpu, const ReduceBackward& op);
-void run(Cuda& cuda, const ReduceBackward& op);
 
 } // namespace amp::op
