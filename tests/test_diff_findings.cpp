@@ -1,7 +1,7 @@
 // Where two recordings begin to differ: results worked out by hand, for files written here.
 #include "recorded_files.h"
 
-#include <ampscope/sim/findings/diff_gate.h>
+#include <ampscope/sim/findings/diff.h>
 
 #include <doctest/doctest.h>
 
@@ -101,28 +101,44 @@ TEST_CASE("two runs: the state before a step tells local error from drift") {
 
 TEST_CASE("gates: a limit on each figure") {
     const Scratch scratch;
-    const fs::path a = save(scratch / "a.safetensors", {{"x", {1, 1, 0, -2}}, {"y", {1}}});
-    const DiffFindings f = diff_findings(a, save(scratch / "b.safetensors", {{"x", {1, one_and(2), 1, 2}}}), {});
+    const fs::path a = save(scratch / "a.safetensors", {{"x", {1, 1, 0, -2}}, {"y", {1}}}),
+                   b = save(scratch / "b.safetensors", {{"x", {1, one_and(2), 1, 2}}}),
+                   nan = save(scratch / "c.safetensors", {{"x", {NAN}}}),
+                   one = save(scratch / "d.safetensors", {{"x", {1}}});
     struct Row {
         const char* gate;
+        double value;
         bool holds;
     };
-    const std::vector<Row> rows = {
-        {"differ<=75%", true},     {"differ<0.75", false}, {"sign<=1", true},     {"sign<1", false},
-        {"zero<=1", true},         {"zero<1", false},      {"nan<=0", true},      {"inf<1", true},
-        {"missing<=1", true},      {"missing<1", false},   {"max-ulps<1", false}, {"max-relative<=2", true},
-        {"max-relative<2", false},
+    const auto check = [](const fs::path& left, const fs::path& right, const std::vector<Row>& rows) {
+        DiffOptions options;
+        for (const Row& row : rows) options.gates.push_back(parse_diff_gate(row.gate));
+        const DiffFindings f = diff_findings(left, right, options);
+        REQUIRE(f.gates.size() == rows.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            CAPTURE(rows[i].gate);
+            CHECK(f.gates[i].gate.text == rows[i].gate);
+            CHECK(f.gates[i].value == rows[i].value);
+            CHECK(f.gates[i].holds == rows[i].holds);
+        }
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.gate);
-        CHECK(judge(f, {parse_diff_gate(row.gate)}).at(0).holds == row.holds);
-    }
-    CHECK(judge(f, {parse_diff_gate("differ<1%")})[0].value == 0.75);
-    const DiffFindings odd = diff_findings(save(scratch / "c.safetensors", {{"x", {NAN}}}),
-                                           save(scratch / "d.safetensors", {{"x", {1}}}), {});
-    CHECK(judge(odd, {parse_diff_gate("max-ulps<=1e300")})[0].value == HUGE_VAL);
-    CHECK(!judge(odd, {parse_diff_gate("norm<=1000")})[0].holds);
-    CHECK(!judge(DiffFindings(), {parse_diff_gate("nan<=0")})[0].holds); // nothing was compared
+    check(a, b,
+          {{"differ<=75%", 0.75, true},
+           {"differ<0.75", 0.75, false},
+           {"sign<=1", 1, true},
+           {"sign<1", 1, false},
+           {"zero<=1", 1, true},
+           {"zero<1", 1, false},
+           {"nan<=0", 0, true},
+           {"inf<1", 0, true},
+           {"missing<=1", 1, true},
+           {"missing<1", 1, false},
+           {"max-ulps<=16777216", 0x1p24, true}, // from -2 to 2, in units of 2^-22
+           {"max-ulps<16777216", 0x1p24, false},
+           {"max-relative<=2", 2, true},
+           {"max-relative<2", 2, false}});
+    check(nan, one, {{"max-ulps<=1e300", HUGE_VAL, false}, {"norm<=1000", HUGE_VAL, false}, {"nan<=1", 1, true}});
+    check(a, scratch / "none", {{"nan<=0", 0, false}}); // nothing was compared
     for (const char* text : {"nan", "nan<", "nan<-1", "ulps<1", "nan<1%", "differ<2", "norm<inf"})
         CHECK_THROWS_AS(parse_diff_gate(text), std::invalid_argument);
 }

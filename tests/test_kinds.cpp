@@ -100,8 +100,9 @@ FormatFit searched(const std::vector<float>& values, const std::string& format, 
     const auto holds = [&](int k) {
         return counts(k).overflow == 0 && static_cast<double>(counts(k).underflow) < limit * nonzero;
     };
-    return {1,  counts(0).overflow > 0 ? 1U : 0U, holds(0) ? 1U : 0U, holds(own) ? 1U : 0U, counts(0), counts(own), own,
-            own};
+    return {
+        1,         counts(0).overflow > 0 ? 1U : 0U, holds(0) ? 1U : 0U, holds(own) ? 1U : 0U, counts(0), counts(own),
+        {own, own}};
 }
 
 } // namespace
@@ -131,7 +132,7 @@ TEST_CASE("every question is answered for a run of schema version 1 by its gradi
     const HistogramFindings counted = histogram_findings({version_1}, asked({"fp16", "e5m2"}));
     CHECK(counted.errors.empty());
     CHECK(counted.tensors.size() == 18);
-    CHECK(counted.unselected == KindSet{TensorKind::weight, TensorKind::state}); // in state/
+    CHECK(counted.other_kinds == KindSet{TensorKind::weight, TensorKind::state}); // in state/
     HistogramOptions weights = asked();
     weights.kinds = {TensorKind::weight};
     CHECK(histogram_findings({version_1}, weights).tensors.size() == 12);
@@ -210,7 +211,7 @@ TEST_CASE("kinds are selected, counted and grouped apart, and only gradients are
     const AllKinds all;
     const HistogramFindings gradients = histogram_findings({all.scratch / "all"}, asked());
     REQUIRE(gradients.tensors.size() == 2);
-    CHECK(gradients.unselected == KindSet{TensorKind::weight, TensorKind::activation, TensorKind::state});
+    CHECK(gradients.other_kinds == KindSet{TensorKind::weight, TensorKind::activation, TensorKind::state});
     HistogramOptions options = asked();
     options.kinds = every_kind;
     options.by = Grouping::kind;

@@ -6,8 +6,9 @@ namespace amp {
 
 void FormatFit::merge(const FormatFit& other) {
     if (other.tensors == 0) return;
-    least_scale = tensors == 0 ? other.least_scale : std::min(least_scale, other.least_scale);
-    most_scale = tensors == 0 ? other.most_scale : std::max(most_scale, other.most_scale);
+    log2_scales = tensors == 0 ? other.log2_scales
+                               : std::pair(std::min(log2_scales.first, other.log2_scales.first),
+                                           std::max(log2_scales.second, other.log2_scales.second));
     tensors += other.tensors;
     overflowing += other.overflowing;
     held += other.held;
@@ -29,7 +30,7 @@ FormatFit fit_of(const MagnitudeHistogram& all, const DirectedHistogram& directe
     const auto holds = [&](const ClassCounts& counts) {
         return counts.overflow == 0 && static_cast<double>(counts.underflow) < limit * nonzero;
     };
-    FormatFit fit{.tensors = 1, .unscaled = unscaled, .scaled = scaled, .least_scale = own, .most_scale = own};
+    FormatFit fit{.tensors = 1, .unscaled = unscaled, .scaled = scaled, .log2_scales = {own, own}};
     fit.overflowing = fit.unscaled.overflow > 0 ? 1 : 0;
     fit.held = holds(fit.unscaled) ? 1 : 0;
     fit.held_scaled = holds(fit.scaled) ? 1 : 0;

@@ -4,6 +4,8 @@
 
 #include <ampscope/sim/analysis/histogram.h>
 
+#include <utility>
+
 namespace amp {
 
 /// Counts over one or several tensors. A tensor's own scale is the largest power of two at which none of its elements
@@ -15,8 +17,8 @@ struct FormatFit {
     std::uint64_t held = 0;        ///< the ones that a cast without a scale holds
     std::uint64_t held_scaled = 0; ///< the ones that a cast under their own scales holds: the others need a scale for
                                    ///< each block of elements, or a format of larger range
-    ClassCounts unscaled{}, scaled{};    ///< elements, without a scale and under the tensors' own scales
-    int least_scale = 0, most_scale = 0; ///< log2 of the smallest and the largest of these scales
+    ClassCounts unscaled{}, scaled{};  ///< elements, without a scale and under the tensors' own scales
+    std::pair<int, int> log2_scales{}; ///< log2 of the smallest and the largest of these scales
 
     void merge(const FormatFit& other);
     bool operator==(const FormatFit&) const = default;

@@ -144,6 +144,11 @@ class Parser {
 
 std::string_view name_of(NumberClass c) { return class_names[static_cast<std::size_t>(c)]; }
 
+std::string_view name_of(Denominator denominator) {
+    constexpr std::array<std::string_view, 3> names = {"none", "all", "nonzero"};
+    return names[static_cast<std::size_t>(denominator)];
+}
+
 GateError::GateError(std::string_view text, std::size_t position, const std::string& expected)
     : std::invalid_argument("gate '" + std::string(text) + "', character " + std::to_string(position + 1) +
                             ": expected " + expected) {}

@@ -20,6 +20,7 @@ enum class NumberClass : std::uint8_t { underflow, subnormal, normal, overflow, 
 std::string_view name_of(NumberClass c);
 
 enum class Denominator : std::uint8_t { none, all, nonzero }; ///< none: the limit is a number of elements
+std::string_view name_of(Denominator denominator);
 
 struct Gate {
     std::string text;   ///< the gate in the user's words

@@ -35,6 +35,8 @@ enum class IntervalBasis : std::uint8_t {
     steps, ///< one pair: how much the difference varies along the second half of its steps, see mean_of_last()
     none   ///< one pair without logs of both losses: the interval is infinite
 };
+/// Its name in JSON and Python: "seeds", "means", "steps" or "none".
+std::string_view name_of(IntervalBasis basis);
 
 /// How much worse than another row a row is in one quantity: loss above its, or accuracy below its.
 struct Difference {
@@ -74,6 +76,8 @@ struct KnownEffect {
     Shows shows = in_gradients;
 };
 std::span<const KnownEffect> known_effects();
+/// Its name in Python: "losses", "gradients" or "sums".
+std::string_view name_of(KnownEffect::Shows shows);
 
 /// An effect in the runs of one group.
 struct EffectFinding {

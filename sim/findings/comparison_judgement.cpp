@@ -214,6 +214,16 @@ std::string_view name_of(Standing standing) { return standing_table[static_cast<
 
 std::string_view words_of(Standing standing) { return standing_table[static_cast<std::size_t>(standing)].words; }
 
+std::string_view name_of(IntervalBasis basis) {
+    constexpr std::array<std::string_view, 4> names = {"seeds", "means", "steps", "none"};
+    return names[static_cast<std::size_t>(basis)];
+}
+
+std::string_view name_of(KnownEffect::Shows shows) {
+    constexpr std::array<std::string_view, 3> names = {"losses", "gradients", "sums"};
+    return names[shows];
+}
+
 std::span<const KnownEffect> known_effects() { return effect_table; }
 
 Spread spread_of(const std::vector<double>& values) {

@@ -208,6 +208,30 @@ void compare_runs(const Paths& paths, DiffFindings& findings) {
     compare_logs(x, y, findings);
 }
 
+double figure_of(const DiffFindings& findings, DiffGate::Figure figure) {
+    const TensorDiff& d = findings.total;
+    const bool odd = d.of(DiffClass::nan) + d.of(DiffClass::inf) > 0; // then distances are infinite
+    switch (figure) {
+    case DiffGate::Figure::differ:
+        return static_cast<double>(d.differing()) / static_cast<double>(std::max<std::uint64_t>(d.elements(), 1));
+    case DiffGate::Figure::max_ulps: return odd ? HUGE_VAL : d.max_ulps;
+    case DiffGate::Figure::max_relative: return odd ? HUGE_VAL : d.max_relative;
+    case DiffGate::Figure::norm: return odd ? HUGE_VAL : d.relative_norm();
+    case DiffGate::Figure::nan: return static_cast<double>(d.of(DiffClass::nan));
+    case DiffGate::Figure::inf: return static_cast<double>(d.of(DiffClass::inf));
+    case DiffGate::Figure::sign: return static_cast<double>(d.of(DiffClass::sign));
+    case DiffGate::Figure::zero: return static_cast<double>(d.of(DiffClass::zero) + d.of(DiffClass::zero_sign));
+    case DiffGate::Figure::missing: return static_cast<double>(findings.only_a.size() + findings.only_b.size());
+    }
+    return HUGE_VAL;
+}
+
+DiffGateResult judge(const DiffGate& gate, const DiffFindings& findings) {
+    const double value = figure_of(findings, gate.figure);
+    const bool below = gate.or_equal ? value <= gate.limit : value < gate.limit;
+    return {.gate = gate, .value = value, .holds = below && findings.total.elements() > 0};
+}
+
 } // namespace
 
 std::string_view name_of(DiffOrigin origin) {
@@ -250,6 +274,7 @@ DiffFindings diff_findings(const fs::path& a, const fs::path& b, const DiffOptio
     }
     if (findings.pairs.empty() && findings.errors.empty())
         findings.errors.push_back(fmt::format("{} and {} have no tensor of one name and step", a.string(), b.string()));
+    for (const DiffGate& gate : options.gates) findings.gates.push_back(judge(gate, findings));
     return findings;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/analysis/tensor_diff.h>
+#include <ampscope/sim/findings/diff_gate.h>
 #include <ampscope/sim/io/recording.h>
 
 #include <regex>
@@ -15,6 +16,7 @@ struct DiffOptions {
     std::optional<std::regex> tensor;       ///< only tensors whose names contain a match
     std::optional<double> a_scale, b_scale; ///< loss scales that the values contain; none: as the files say
     std::size_t worst = 10;                 ///< number of most distant elements to list for each tensor
+    std::vector<DiffGate> gates;            ///< limits on the whole comparison
     int threads = 0;                        ///< 0: every core; results do not depend on it
 };
 
@@ -45,12 +47,20 @@ struct StepDiff {
     double state_distance = 0; ///< |a - b| / |a| of the states before the step, if the origin is drift
 };
 
+/// The outcome of one gate.
+struct DiffGateResult {
+    DiffGate gate;
+    double value = 0;   ///< value of the gate's figure
+    bool holds = false; ///< false for every gate if nothing could be compared
+};
+
 /// The result of comparing two recordings.
 struct DiffFindings {
     std::vector<PairedTensor> pairs;         ///< sorted by step, then in A's order
     std::vector<StepDiff> steps;             ///< ascending
     std::vector<std::string> only_a, only_b; ///< tensors without a partner: "name, step 100"
     TensorDiff total;                        ///< over all pairs, without lists of elements
+    std::vector<DiffGateResult> gates;       ///< in the order of the options
     std::vector<std::string> notes;          ///< differences between configurations and metrics of run folders
     std::vector<std::string> errors;         ///< files that cannot be read and were left out; nothing to pair
     std::vector<std::string> warnings;

@@ -2,34 +2,13 @@
 
 #include <ampscope/formats/policy.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 
 namespace amp {
 
-namespace {
-
-double figure_of(const DiffFindings& findings, DiffGate::Figure figure) {
-    const TensorDiff& d = findings.total;
-    const bool odd = d.of(DiffClass::nan) + d.of(DiffClass::inf) > 0; // then distances are infinite
-    switch (figure) {
-    case DiffGate::Figure::differ:
-        return static_cast<double>(d.differing()) / static_cast<double>(std::max<std::uint64_t>(d.elements(), 1));
-    case DiffGate::Figure::max_ulps: return odd ? HUGE_VAL : d.max_ulps;
-    case DiffGate::Figure::max_relative: return odd ? HUGE_VAL : d.max_relative;
-    case DiffGate::Figure::norm: return odd ? HUGE_VAL : d.relative_norm();
-    case DiffGate::Figure::nan: return static_cast<double>(d.of(DiffClass::nan));
-    case DiffGate::Figure::inf: return static_cast<double>(d.of(DiffClass::inf));
-    case DiffGate::Figure::sign: return static_cast<double>(d.of(DiffClass::sign));
-    case DiffGate::Figure::zero: return static_cast<double>(d.of(DiffClass::zero) + d.of(DiffClass::zero_sign));
-    case DiffGate::Figure::missing: return static_cast<double>(findings.only_a.size() + findings.only_b.size());
-    }
-    return HUGE_VAL;
-}
-
-} // namespace
+std::string_view name_of(DiffGate::Figure figure) { return diff_gate_names[static_cast<std::size_t>(figure)]; }
 
 DiffGate parse_diff_gate(const std::string& text) {
     DiffGate gate;
@@ -60,17 +39,6 @@ DiffGate parse_diff_gate(const std::string& text) {
         fail("a share of at most 1 or 100%, since no share is larger");
     if (percent && !share) fail("a number without %: this figure is a count");
     return gate;
-}
-
-std::vector<DiffGateResult> judge(const DiffFindings& findings, const std::vector<DiffGate>& gates) {
-    std::vector<DiffGateResult> results;
-    for (const DiffGate& gate : gates) {
-        const double value = figure_of(findings, gate.figure);
-        // A gate does not hold if nothing could be compared.
-        const bool holds = findings.total.elements() > 0 && (gate.or_equal ? value <= gate.limit : value < gate.limit);
-        results.push_back({gate, value, holds});
-    }
-    return results;
 }
 
 } // namespace amp

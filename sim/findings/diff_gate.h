@@ -6,9 +6,10 @@
 // (LIMIT: a number).
 #pragma once
 
-#include <ampscope/sim/findings/diff.h>
-
 #include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace amp {
 
@@ -33,16 +34,9 @@ struct DiffGate {
 inline constexpr std::array<std::string_view, 9> diff_gate_names = {
     "differ", "max-ulps", "max-relative", "norm", "nan", "inf", "sign", "zero", "missing"};
 
+std::string_view name_of(DiffGate::Figure figure);
+
 /// Throws std::invalid_argument with a message that quotes the text and says what was expected.
 DiffGate parse_diff_gate(const std::string& text);
-
-struct DiffGateResult {
-    DiffGate gate;
-    double value = 0; ///< value of the gate's figure
-    bool holds = false;
-};
-
-/// The outcome of each gate. If nothing could be compared, none holds.
-std::vector<DiffGateResult> judge(const DiffFindings& findings, const std::vector<DiffGate>& gates);
 
 } // namespace amp

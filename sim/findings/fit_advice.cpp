@@ -33,9 +33,8 @@ std::string unscaled_fit_text(const detail::FitFacts& f) {
 /// What scales of their own do to the tensors of which a cast without a scale does not hold all.
 std::string scaled_fit_text(const detail::FitFacts& f) {
     const FormatFit& fit = f.fit;
-    const std::string scales = fit.least_scale == fit.most_scale
-                                   ? power_of_two(fit.least_scale)
-                                   : power_of_two(fit.least_scale) + " ... " + power_of_two(fit.most_scale);
+    const auto [least, most] = fit.log2_scales;
+    const std::string scales = least == most ? power_of_two(least) : power_of_two(least) + " ... " + power_of_two(most);
     const std::string start =
         fmt::format("with a scale for each tensor, the largest power of two without overflow ({}), ", scales);
     if (fit.scaled.underflow == 0) return start + "nothing becomes zero: a scale per tensor suffices";

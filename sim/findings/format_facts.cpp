@@ -1,5 +1,6 @@
 #include <ampscope/sim/findings/format_facts.h>
 
+#include <array>
 #include <cctype>
 #include <cfenv>
 #include <cmath>
@@ -61,6 +62,19 @@ Unpacked parse_number(const std::string& text) {
     x.significand = x.significand << 10 | 1;
     x.exponent -= 10;
     return x;
+}
+
+std::vector<std::string_view> NumberInFormat::flag_names() const {
+    constexpr std::array<std::string_view, 5> names = {"inexact", "underflow", "overflow", "divide_by_zero", "invalid"};
+    std::vector<std::string_view> raised;
+    for (std::size_t i = 0; i < names.size(); ++i)
+        if ((flags.bits >> i & 1) != 0) raised.push_back(names[i]);
+    return raised;
+}
+
+std::optional<std::string_view> NumberInFormat::lacking() const {
+    if (!in_place_of) return std::nullopt;
+    return *in_place_of == Kind::nan ? "NaN" : "infinity";
 }
 
 std::vector<NumberInFormat> store_number(const std::string& text, const std::vector<FormatSpec>& wanted,

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,10 @@ struct NumberInFormat {
     std::optional<std::pair<std::uint32_t, std::uint32_t>> neighbours{};
 
     [[nodiscard]] bool is_exact() const { return flags.bits == 0; }
+    /// The names of its flags: inexact, underflow, overflow, divide_by_zero, invalid.
+    [[nodiscard]] std::vector<std::string_view> flag_names() const;
+    /// "NaN" or "infinity", if the format lacks what the number is.
+    [[nodiscard]] std::optional<std::string_view> lacking() const;
 };
 
 /// A number given as text: decimal or hexadecimal floating point of any length, inf, nan. It is exact up to 63 bits and

@@ -143,7 +143,7 @@ void count_log(const std::filesystem::path& log, KindSet wanted, KindSet selecte
     std::vector<HistogramEntry> entries;
     std::size_t rows = 0;
     const auto add = [&](const RecordedMagnitudes& line) {
-        if (!selected.has(line.kind)) findings.unselected |= {line.kind};
+        if (!selected.has(line.kind)) findings.other_kinds |= {line.kind};
         if (!wanted.has(line.kind) || !options.selects(line.tensor, line.step)) return;
         if (const auto option = options.needs_tensors())
             throw FileError(log, fmt::format("{} needs tensors, and this run recorded only their histograms", *option));
@@ -239,9 +239,9 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
     findings.warnings = unneeded_options(options.open, {&recording});
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());
     findings.errors = std::move(recording.errors);
-    findings.unselected = recording.unread;
+    findings.other_kinds = recording.unread;
     std::erase_if(recording.tensors, [&](const RecordedTensor& t) {
-        if (!selected.has(t.kind)) findings.unselected |= {t.kind};
+        if (!selected.has(t.kind)) findings.other_kinds |= {t.kind};
         return !selected.has(t.kind) || !options.selects(t.entry.name, t.step);
     });
     std::vector<RecipePass> recipes(options.recipes.begin(), options.recipes.end());

@@ -122,7 +122,7 @@ struct HistogramFindings {
     std::vector<HistogramEntry> groups;  ///< groups in order of appearance; empty for Grouping::tensor
     std::vector<KindFindings> kinds;     ///< in the order of kind_groups; without tensors one that is empty
     HistogramEntry total;                ///< all selected tensors merged
-    KindSet unselected = {};             ///< kinds of other tensors of the recording
+    KindSet other_kinds = {};            ///< kinds of other tensors of the recording
     std::vector<GateResult> gates;       ///< in the order of the options
     std::vector<std::string> errors;     ///< files that cannot be read; nothing in them is counted
     std::vector<std::string> warnings;

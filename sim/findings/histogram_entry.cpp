@@ -258,12 +258,13 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
     if (!findings.tensors.empty()) {
         for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
     } else if (findings.errors.empty()) {
-        findings.errors.push_back(fmt::format(
-            "{}{}: no tensor that {}--tensor and --step select{}", paths.front().string(),
-            paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1),
-            findings.unselected.empty() ? "" : "--kind, ",
-            findings.unselected.empty() ? ""
-                                        : fmt::format("; of other kinds it holds {}", names_of(findings.unselected))));
+        findings.errors.push_back(
+            fmt::format("{}{}: no tensor that {}--tensor and --step select{}", paths.front().string(),
+                        paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1),
+                        findings.other_kinds.empty() ? "" : "--kind, ",
+                        findings.other_kinds.empty()
+                            ? ""
+                            : fmt::format("; of other kinds it holds {}", names_of(findings.other_kinds))));
     }
 }
 

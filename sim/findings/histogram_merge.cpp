@@ -95,7 +95,7 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
             for (HistogramEntry& entry : read_histogram_report(paths[report], options)) {
                 ++place;
                 const bool wanted = entry.kinds.within(options.kinds.value_or(every_kind));
-                if (!wanted) findings.unselected |= entry.kinds;
+                if (!wanted) findings.other_kinds |= entry.kinds;
                 if (wanted && options.selects(entry.name, entry.step)) all.push_back({std::move(entry), report, place});
             }
         } catch (const std::exception&) { // other exceptions of a watch end the work

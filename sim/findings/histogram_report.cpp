@@ -102,7 +102,7 @@ Json fit_json(const FormatFit& fit) {
             {"overflowing", fit.overflowing},
             {"held", fit.held},
             {"held_scaled", fit.held_scaled},
-            {"log2_scales", fit.tensors > 0 ? Json{fit.least_scale, fit.most_scale} : Json(nullptr)},
+            {"log2_scales", fit.tensors > 0 ? Json(fit.log2_scales) : Json(nullptr)},
             {"scaled", counts_json(fit.scaled)}};
 }
 

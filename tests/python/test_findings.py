@@ -47,8 +47,7 @@ def test_adam(runs):
                 assert (eps.dominated, eps.nonfinite) == (at["dominated"], at["nonfinite"])
                 assert {str(b): n for b, n in eps.ratio.bins} == at["ratio"]["bins"]
     assert [t.muted_from for t in f.tensors] == [t["muted_from_eps"] for t in said["tensors"]]
-    rows = [{key: row[key] for key in row if key != "run"} for row in ampscope.amp_adam(
-        runs / "amp-fp16", eps="1e-8,1e-6").rows()]
+    rows = ampscope.amp_adam(runs / "amp-fp16", eps="1e-8,1e-6").rows()
     assert f.frame().to_dict("records") == rows and f._repr_html_().count("<tr>") == len(rows) + 1
 
 
@@ -68,6 +67,8 @@ def test_loss_scale(runs):
     assert [s.lost for s in f.swept] == [s["lost"] for s in said["sweep"]] and f.alarms == said["alarms"]
     whole = sum((step.magnitudes for step in f.log.steps), ampscope.Histogram())
     assert whole.count > 0 and len(f.frame()) == len(f.replays) + len(f.swept)
+    replays = ampscope.amp_loss_scale(runs / "amp-fp16", scaler=["torch", "torch,init=2^24"]).rows()
+    assert f.frame().to_dict("records")[:2] == replays
 
 
 def test_diff(runs):
@@ -80,13 +81,28 @@ def test_diff(runs):
         assert p.diff.counts == expected["classes"] and p.diff.max_ulps == expected["max_ulps"]
         assert (p.diff.first is None) == (expected["first"] is None)
     assert f.first.name == said["first"]["tensor"] and f.first.diff.first.index == said["first"]["index"]
-    assert list(f.frame()["differing"]) == [t["differing"] for t in said["tensors"]]
+    assert f.frame().to_dict("records") == said.rows() and len(said.rows()) == len(f.pairs)
     a, b = np.ones(4, np.float32), np.float32([1, 1 + 2**-22, np.nan, -1])
     assert (a != b).sum() == 3
     for name, x in (("a", a), ("b", b)):
         np.save(runs / f"{name}.npy", x)
     total = ampscope.diff_findings(runs / "a.npy", runs / "b.npy").total
     assert total.counts["nan"] == total.counts["sign"] == total.counts["finite"] == 1 and total.differing == 3
+
+
+def test_gates_of_a_diff(runs):
+    asked = dict(gate=["norm<1e-9", "max-ulps <= 1e30", "missing<=0", "differ<100%"])
+    f, said = (ask(runs / "fp32", runs / "amp-fp16", **asked) for ask in (ampscope.diff_findings, ampscope.amp_diff))
+    assert [(g.gate.text, g.value, g.holds) for g in f.gates] == [
+        (g["gate"], g["value"], g["holds"]) for g in said["gates"]]
+    assert [g.value for g in f.gates] == [f.total.relative_norm, f.total.max_ulps, 0,
+                                          f.total.differing / f.total.elements]
+    assert [g.holds for g in f.gates] == [False, True, True, True]
+    assert [(g.gate.figure, g.gate.or_equal, g.gate.limit) for g in f.gates] == [
+        ("norm", False, 1e-9), ("max-ulps", True, 1e30), ("missing", True, 0), ("differ", False, 1)]
+    assert ampscope.diff_findings(runs / "fp32", runs / "amp-fp16").gates == []
+    squares = f.total.difference_squares, f.total.a_squares
+    assert 0 < (squares[0] / squares[1])**0.5 == pytest.approx(f.total.relative_norm, rel=1e-15)
 
 
 def test_histogram(runs):
@@ -105,8 +121,12 @@ def test_histogram(runs):
     assert f.formats[0].recommendation["log2_scale"] == said["total"]["formats"]["fp16"]["recommended_log2_scale"]
     assert {(format, scale) for format, scale, _ in f.total.errors} >= {("fp16", 1.0), ("e4m3", 1024.0)}
     frame = f.frame()
-    rows = [{key: row[key] for key in frame.columns} for row in said.rows()]
-    assert isinstance(frame, pandas.DataFrame) and frame.to_dict("records") == rows
+    rows = said.rows()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == len(rows)
+    for ours, theirs in zip(frame.to_dict("records"), rows):
+        error, told = ours.pop("error"), theirs.pop("error")  # of scales that were asked for
+        assert (error and (error.max_relative, error.signal)) == (told and (told["max_relative"], told["signal"]))
+        assert {key: None if value != value else value for key, value in ours.items()} == theirs
     assert f._repr_html_().count("<tr>") == len(rows) + 1
     merged = runs / "all.json"
     ampscope.amp_histogram(GRADIENTS / "deep_tanh", csv=runs / "all.csv", html=runs / "all.html")
@@ -192,10 +212,31 @@ def test_comparison(runs):
     assert spike.value > 10 * spike.level and (spike.growth.step, spike.growth.since) == (20, 19)
     run = f.runs[0]
     assert run.configuration["precision"]["name"] == run.label and len(run.steps) == 30 and run.result["steps"] == 30
+    assert [(s.name, s.bytes, s.sha256) for run in f.runs for s in run.files] == [
+        tuple(s.values()) for s in said["files"]]
+    assert (f.limits.alpha, f.limits.spikes.window) == (0.05, 50) and group.comparisons == 1
+    assert run.columns.first == run.tensors[0].counts.nan == 0 and len(run.recorded) == run.columns.count
+    zeroed = run.tensors[0].zeroed
+    assert zeroed.keys() == {"fp16", "e5m2"} and len(zeroed["fp16"]) == run.columns.count
+    assert sum(share.part for share in zeroed["fp16"]) == run.tensors[0].counts.underflow["fp16"]
     del f, row
     assert group.evidence.magnitudes.nonzero > 0  # what a part points to stays
     frame = ampscope.comparison_findings(runs).frame()
     assert list(frame["standing"]) == ["reference", "unclear"] and list(frame["label"]) == ["fp32", "amp-fp16"]
+
+
+def test_known_effects(tmp_path):
+    runs = tmp_path / "runs"
+    ampscope.train(model="mlp", steps=100, precision=["fp32", "pure-bf16", "pure-bf16-kahan"], record=runs)
+    f, said = ampscope.comparison_findings(runs), ampscope.amp_report(runs)
+    (effect,), (told,) = f.groups[0].effects, said["groups"][0]["effects"]
+    assert (effect.effect.claim, effect.effect.loses, effect.effect.recovers, effect.appears, effect.longest_sum) == (
+        told["claim"], told["loses"], told["recovers"], told["appears"], told["longest_sum"])
+    assert (effect.loses.label, effect.recovers.label, effect.effect.shows) == (
+        "pure-bf16", "pure-bf16-kahan", "losses")
+    assert effect.gradient_error is None and effect.difference.basis == "steps"  # one pair of runs
+    assert effect.difference.interval.mean == told["difference"]["mean"] == pytest.approx(
+        effect.loses.loss.mean - effect.recovers.loss.mean)
 
 
 def test_what_is_refused(tmp_path):

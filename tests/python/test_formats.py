@@ -141,7 +141,11 @@ def test_a_number_in_each_format():
             if stored.neighbours:
                 assert ampscope.decode(np.uint32([stored.neighbours[0]]), stored.format)[0] <= once
     tenth, = ampscope.store_number("0.1" + "0" * 400 + "1", ["bf16"])
-    assert tenth.code == 0x3dcd and not tenth.is_exact
+    assert tenth.code == 0x3dcd and not tenth.is_exact and tenth.flags == ["inexact"]
+    assert ampscope.store_number(1e6, ["fp16"])[0].flags == ["inexact", "overflow"]
+    assert [(s.in_place_of, s.flags) for s in ampscope.store_number("nan", ["e2m1", "fp16"])] == [
+        ("NaN", ["invalid"]), (None, [])]
+    assert ampscope.store_number("inf", ["e4m3"])[0].in_place_of == "infinity"
     assert len(ampscope.store_number(1.0)) == len(ampscope.formats)
     with pytest.raises(ValueError, match="neither a format nor a number"):
         ampscope.store_number("one", ["fp16"])

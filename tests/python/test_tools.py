@@ -1,4 +1,5 @@
 """The tools, runs and optimizers from Python: against the commands, torch's rules and the files themselves."""
+import html
 import json
 import pathlib
 import shutil
@@ -38,6 +39,27 @@ def test_each_tool_says_what_its_command_says(runs):
     report = ampscope.amp_report(runs)
     assert report == said("amp-report", runs)
     assert report.html.startswith("<!DOCTYPE html>") and "srcdoc" in report._repr_html_()
+
+
+@pytest.mark.parametrize("ask", [ampscope.amp_histogram, ampscope.amp_loss_scale, ampscope.amp_adam, ampscope.amp_diff,
+                                 ampscope.amp_report], ids=lambda ask: ask.__name__)
+def test_pages_are_those_of_the_commands(runs, tmp_path, ask):
+    """Byte for byte, with the command that gives the same page and JSON, and with all that went wrong."""
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    shutil.copytree(runs / "amp-fp16", run)
+    (run / "gradients/step_000007.safetensors").write_text("no tensors")
+    with open(run / "metrics.jsonl", "a") as log:
+        log.write("no step\n{}\n")
+    paths = [run, run] if ask is ampscope.amp_diff else [run]
+    ask(*paths, html=page)
+    ours = page.read_text()
+    page.unlink()
+    command = [ask.__name__.replace("_", "-"), *map(str, paths), "--html", str(page), "--json", "-"]
+    lines = subprocess.run(command, capture_output=True, text=True).stderr.splitlines()
+    assert ours == page.read_text()
+    for line in lines:
+        assert html.escape(line.removeprefix(command[0] + ": ").removeprefix("warning: "), quote=False) in ours
+    assert lines and " ".join(command) in ours
 
 
 def test_rows_and_frames(runs):

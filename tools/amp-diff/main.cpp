@@ -20,11 +20,10 @@ int run(const DiffToolOptions& options, const Complain& complain) {
     const bool piped = takes_standard_output({options.json, options.svg, options.html});
     if (!piped && !findings.pairs.empty()) print_text(terminal_of(document_of(findings, options), wants_color(stdout)));
     if (!findings.errors.empty()) return 1;
-    const std::vector<DiffGateResult> gates = judge(findings, options.gates);
     if (piped)
-        for (const DiffGateResult& g : gates)
+        for (const DiffGateResult& g : findings.gates)
             if (!g.holds) complain("gate does not hold: " + g.gate.text);
-    return std::ranges::all_of(gates, &DiffGateResult::holds) ? 0 : 3;
+    return std::ranges::all_of(findings.gates, &DiffGateResult::holds) ? 0 : 3;
 }
 
 } // namespace

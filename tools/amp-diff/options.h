@@ -1,14 +1,13 @@
 // What the command line of amp-diff says.
 #pragma once
 
-#include <ampscope/sim/findings/diff_gate.h>
+#include <ampscope/sim/findings/diff.h>
 
 namespace amp::diff_tool {
 
 struct DiffToolOptions : DiffOptions {
     std::filesystem::path a, b;
-    std::size_t rows = 10; ///< in tables; 0: all
-    std::vector<DiffGate> gates;
+    std::size_t rows = 10;       ///< in tables; 0: all
     std::string json, svg, html; ///< empty: none; "-": standard output
     std::string command;         ///< the command as it was typed
 };

@@ -258,7 +258,7 @@ Document document_of(const DiffFindings& findings, const DiffToolOptions& option
         document.add(Paragraph{fmt::format("First: {}{}", first->step ? fmt::format("step {}, ", *first->step) : "",
                                            element_text(*first->diff.first, *first)),
                                true});
-    for (const DiffGateResult& g : judge(findings, options.gates))
+    for (const DiffGateResult& g : findings.gates)
         document.add(Paragraph{.text = fmt::format("{}: gate {} ({})", g.holds ? "holds" : "DOES NOT HOLD", g.gate.text,
                                                    figure_text(g.value)),
                                .tone = g.holds ? Tone::good : Tone::bad});
@@ -318,7 +318,7 @@ std::string json_report(const DiffFindings& findings, const DiffToolOptions& opt
     json["tensors"] = Json::array();
     for (const PairedTensor& pair : findings.pairs) json["tensors"].push_back(json_of(pair));
     json["gates"] = Json::array();
-    for (const DiffGateResult& g : judge(findings, options.gates))
+    for (const DiffGateResult& g : findings.gates)
         json["gates"].push_back({{"gate", g.gate.text}, {"value", number(g.value)}, {"holds", g.holds}});
     return json_text(json);
 }

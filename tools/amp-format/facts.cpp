@@ -148,16 +148,12 @@ Json number_json(const std::string& text, const std::vector<NumberInFormat>& sto
                  {"exact", n.is_exact()}};
         if (n.error) row["error"] = *n.error;
         if (n.relative_error) row["relative_error"] = *n.relative_error;
-        if (n.in_place_of) row["in_place_of"] = *n.in_place_of == Kind::nan ? "NaN" : "infinity";
+        if (n.in_place_of) row["in_place_of"] = *n.lacking();
         if (n.neighbours) {
             row["below"] = decimal(n.format, n.neighbours->first);
             row["above"] = decimal(n.format, n.neighbours->second);
         }
-        Json raised = Json::array();
-        constexpr std::array names = {"inexact", "underflow", "overflow", "divide_by_zero", "invalid"};
-        for (std::size_t i = 0; i < names.size(); ++i)
-            if ((n.flags.bits >> i & 1) != 0) raised.push_back(names[i]);
-        row["flags"] = std::move(raised);
+        row["flags"] = n.flag_names();
         rows.push_back(std::move(row));
     }
     return {{"number", text}, {"formats", std::move(rows)}};

@@ -111,7 +111,7 @@ void write_json(const HistogramFindings& findings, const HistogramOptions& optio
     }
     json["other_kinds"] = Json::array();
     for (std::size_t i = 0; i < tensor_kind_names.size(); ++i)
-        if (findings.unselected.has(static_cast<TensorKind>(i))) json["other_kinds"].push_back(tensor_kind_names[i]);
+        if (findings.other_kinds.has(static_cast<TensorKind>(i))) json["other_kinds"].push_back(tensor_kind_names[i]);
     json["gates"] = Json::array();
     for (const GateResult& gate : findings.gates) json["gates"].push_back(gate_json(gate));
     json["errors"] = Json::array();

@@ -98,12 +98,12 @@ TableBlock fit_table(const KindFindings& kind, const HistogramOptions& options) 
                      .rows = {}};
     for (std::size_t i = 0; i < options.formats.size(); ++i) {
         const FormatFit& fit = kind.total.fits[i];
+        const auto [least, most] = fit.log2_scales;
         table.rows.push_back({{options.formats[i].name},
                               count_cell(fit.overflowing),
                               count_cell(fit.held),
                               count_cell(fit.held_scaled),
-                              {power_of_two(fit.least_scale) + " ... " + power_of_two(fit.most_scale),
-                               static_cast<double>(fit.most_scale)},
+                              {power_of_two(least) + " ... " + power_of_two(most), static_cast<double>(most)},
                               count_cell(fit.scaled.underflow),
                               share_cell(fit.scaled.underflow, nonzero)});
     }
@@ -313,9 +313,9 @@ Document document_of(const HistogramFindings& findings, const HistogramToolOptio
     const bool empty = findings.total.magnitudes.histogram.count() == 0;
     if (options.sample)
         document.add(Paragraph{"The sample gradients of the project; name files or folders for your own."});
-    if (!findings.unselected.empty())
+    if (!findings.other_kinds.empty())
         document.add(Paragraph{
-            fmt::format("The recording also holds {}, which --kind selects.", names_of(findings.unselected))});
+            fmt::format("The recording also holds {}, which --kind selects.", names_of(findings.other_kinds))});
     document.add(Heading{"Verdict"});
     if (empty) document.add(Paragraph{"There are no elements, and so nothing to lose."});
     else

@@ -16,13 +16,12 @@ Json json_of(const std::optional<Spread>& s) {
 
 Json json_of(const std::optional<Difference>& d) {
     if (!d) return nullptr;
-    constexpr std::array<std::string_view, 4> bases = {"seeds", "means", "steps", "none"};
     return {{"mean", d->interval.mean},
             {"low", finite_or_null(d->interval.low)},
             {"high", finite_or_null(d->interval.high)},
             {"deviation", d->interval.deviation},
             {"count", d->interval.count},
-            {"basis", bases[static_cast<std::size_t>(d->basis)]},
+            {"basis", name_of(d->basis)},
             {"independent_steps", d->basis == IntervalBasis::steps ? Json(d->independent_steps) : Json(nullptr)},
             {"standing", name_of(d->standing)},
             {"seeds_needed", or_null(d->seeds_needed)}};
@@ -167,7 +166,7 @@ Json kinds_of(const RecordedRun& run) {
                                        {"overflowing", of.fit.overflowing},
                                        {"held", of.fit.held},
                                        {"held_scaled", of.fit.held_scaled},
-                                       {"log2_scales", {of.fit.least_scale, of.fit.most_scale}},
+                                       {"log2_scales", of.fit.log2_scales},
                                        {"unscaled", json_of(of.fit.unscaled)},
                                        {"scaled", json_of(of.fit.scaled)},
                                        {"advice", of.advice}};

@@ -19,8 +19,7 @@ Said amp_adam(const Words& words) {
         const auto tell = [&](const std::string& line) { said.second.push_back("amp-adam: " + printable(line)); };
         const AdamAnswer answer = ask(options, tell, watch);
         if (!options.svg.empty() && !answer.inputs.empty()) write_report(options.svg, svg_report(answer.inputs));
-        if (!options.html.empty() && !answer.inputs.empty())
-            write_report(options.html, html_of(document_of(answer.inputs, options)));
+        if (!options.html.empty() && !answer.inputs.empty()) write_report(options.html, html_report(answer, options));
         write_json(answer.inputs, answer.errors, [&](std::string_view piece) { said.first += piece; });
         return said;
     });
@@ -35,25 +34,32 @@ AdamFindings findings(const Words& words) {
 void bind_effects(nb::module_& m) {
     nb::class_<BinadeCounts>(m, "BinadeCounts", "Counts of elements by powers of two.")
         .def_ro("bins", &BinadeCounts::bins, "Pairs of floor(log2 x) and a count, ascending.")
-        .def_ro("zero", &BinadeCounts::zero)
-        .def_ro("infinite", &BinadeCounts::infinite)
-        .def("count", &BinadeCounts::count, InEnvironment());
-    nb::class_<EpsEffects>(m, "EpsEffects", "One state format at one eps.")
-        .def_ro("dominated", &EpsEffects::dominated, "Elements with a gradient whose sqrt(v_hat) is below eps.")
-        .def_ro("nonfinite", &EpsEffects::nonfinite, "Steps that are NaN or infinite.")
-        .def_ro("ratio", &EpsEffects::ratio, "sqrt(v_hat) / eps of elements with a gradient.");
-    nb::class_<StateEffects>(m, "StateEffects", "One format of m and v.")
-        .def_ro("v_underflow", &StateEffects::v_underflow, "Elements whose v is zero though the gradient is not.")
-        .def_ro("v_stuck", &StateEffects::v_stuck, "Elements whose v times beta2 rounds to v.")
-        .def_ro("eps", &StateEffects::eps, "EpsEffects, one for each eps of the question.");
-    nb::class_<AdamEffects>(m, "AdamEffects", "What eps and formats do in a tensor, or in several.")
+        .def_ro("zero", &BinadeCounts::zero, "The number of elements that are 0.")
+        .def_ro("infinite", &BinadeCounts::infinite, "The number of elements that are infinite.")
+        .def("count", &BinadeCounts::count, "The number of all elements.", InEnvironment());
+    nb::class_<EpsEffects>(m, "EpsEffects", "What one format of m and v does at one eps.")
+        .def_ro("dominated", &EpsEffects::dominated,
+                "The number of elements with a gradient whose sqrt(v_hat) is below eps.")
+        .def_ro("nonfinite", &EpsEffects::nonfinite, "The number of elements whose step is NaN or infinite.")
+        .def_ro("ratio", &EpsEffects::ratio, "The BinadeCounts of sqrt(v_hat) / eps of elements with a gradient.");
+    nb::class_<StateEffects>(m, "StateEffects", "What one format of m and v does.")
+        .def_ro("v_underflow", &StateEffects::v_underflow,
+                "The number of elements whose v is zero though the gradient is not.")
+        .def_ro("v_stuck", &StateEffects::v_stuck,
+                "The number of elements whose v times beta2 rounds to v: it cannot decay.")
+        .def_ro("eps", &StateEffects::eps, "An EpsEffects for each eps of the question.");
+    nb::class_<AdamEffects>(m, "AdamEffects", "What eps and formats do to the elements of a tensor, or of several.")
         .def_ro("elements", &AdamEffects::elements)
-        .def_ro("nonzero", &AdamEffects::nonzero, "Elements with a gradient.")
-        .def_ro("root", &AdamEffects::root, "sqrt(v_hat) of those, with state in FP32.")
-        .def_ro("rate", &AdamEffects::rate, "Learning rate / (sqrt(v_hat) + eps) of those.")
-        .def_ro("states", &AdamEffects::states, "StateEffects, one for each format of the question.")
-        .def_ro("updated", &AdamEffects::updated, "Elements with a gradient whose weight is known.")
-        .def_ro("lost", &AdamEffects::lost, "Of these, weights that stay, for each weights' format of the question.");
+        .def_ro("nonzero", &AdamEffects::nonzero, "The number of elements with a gradient.")
+        .def_ro("root", &AdamEffects::root,
+                "The BinadeCounts of sqrt(v_hat) of elements with a gradient; m and v are in FP32.")
+        .def_ro("rate", &AdamEffects::rate,
+                "The BinadeCounts of learning rate / (sqrt(v_hat) + eps) of elements with a gradient.")
+        .def_ro("states", &AdamEffects::states, "A StateEffects for each format of m and v in the question.")
+        .def_ro("updated", &AdamEffects::updated, "The number of elements with a gradient whose weight is known.")
+        .def_ro("lost", &AdamEffects::lost,
+                "For each format of weights in the question: the number of these elements whose weight the step leaves "
+                "as it is.");
 }
 
 } // namespace
@@ -61,28 +67,31 @@ void bind_effects(nb::module_& m) {
 void bind_adam(nb::module_& m) {
     bind_effects(m);
     nb::class_<AdamQuestion>(m, "AdamQuestion", "What was asked of every element.")
-        .def_ro("options", &AdamQuestion::options)
-        .def_ro("eps", &AdamQuestion::eps)
-        .def_ro("states", &AdamQuestion::states)
-        .def_ro("weights", &AdamQuestion::weights)
-        .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index of the eps in use.");
-    nb::class_<AdamTensor>(m, "AdamTensor", "One parameter, by the name of its gradient.")
-        .def_prop_ro("name", text_of(&AdamTensor::name), InEnvironment())
-        .def_ro("effects", &AdamTensor::effects)
+        .def_ro("options", &AdamQuestion::options, "The OptimizerOptions.")
+        .def_ro("eps", &AdamQuestion::eps, "The values of eps, descending.")
+        .def_ro("states", &AdamQuestion::states, "The formats of m and v; the first is FP32.")
+        .def_ro("weights", &AdamQuestion::weights, "The formats of the weights, in which small updates may be lost.")
+        .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index in eps of the eps in use.");
+    nb::class_<AdamTensor>(m, "AdamTensor", "What eps and formats do to one parameter.")
+        .def_prop_ro("name", text_of(&AdamTensor::name), "The name of its gradient.", InEnvironment())
+        .def_ro("effects", &AdamTensor::effects, "The AdamEffects.")
         .def_ro("muted_from", &AdamTensor::muted_from, "The smallest eps that decides more than half of the steps.");
     nb::class_<AdamFindings>(m, "AdamFindings", "What a recording says of Adam: see ampscope.adam_findings().")
-        .def_prop_ro("name", text_of(&AdamFindings::name), InEnvironment())
-        .def_prop_ro(
-            "basis", [](const AdamFindings& f) { return name_of(f.basis); },
-            "How the state before the step is known: recorded, contiguous, held or stationary.", InEnvironment())
-        .def_prop_ro("is_exact", &AdamFindings::is_exact, InEnvironment())
-        .def_ro("step", &AdamFindings::step, "The step that is asked about.")
-        .def_ro("question", &AdamFindings::question)
+        .def_prop_ro("name", text_of(&AdamFindings::name), "The path as given.", InEnvironment())
+        .def_prop_ro("basis", named(&AdamFindings::basis),
+                     "How the state before the step is known: recorded, contiguous, held or stationary.",
+                     InEnvironment())
+        .def_prop_ro("is_exact", &AdamFindings::is_exact, "Whether the state before the step is known, not estimated.",
+                     InEnvironment())
+        .def_ro("step", &AdamFindings::step, "The step that is examined; None where files do not name steps.")
+        .def_ro("question", &AdamFindings::question, "The AdamQuestion.")
         .def_prop_ro("usual_eps", &AdamFindings::usual_eps, "The eps in use.", InEnvironment())
-        .def_ro("tensors", &AdamFindings::tensors)
-        .def_ro("total", &AdamFindings::total)
-        .def_ro("muted_from", &AdamFindings::muted_from)
-        .def_prop_ro("advice", text_of(&AdamFindings::advice), InEnvironment())
+        .def_ro("tensors", &AdamFindings::tensors, "An AdamTensor for each parameter.")
+        .def_ro("total", &AdamFindings::total, "The AdamEffects on all tensors together.")
+        .def_ro("muted_from", &AdamFindings::muted_from,
+                "The smallest eps that decides more than half of the steps of all tensors.")
+        .def_prop_ro("advice", text_of(&AdamFindings::advice), "Which eps and formats to use, in sentences.",
+                     InEnvironment())
         .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())
         .def_prop_ro("errors", text_of(&AdamFindings::errors), InEnvironment());
     m.def("amp_adam", &amp_adam, nb::arg("words"), InEnvironment());

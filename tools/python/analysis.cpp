@@ -76,11 +76,12 @@ void bind_magnitudes(nb::module_& m) {
         .def_ro("zero", &MagnitudeHistogram::zero)
         .def_ro("nan", &MagnitudeHistogram::nan)
         .def_ro("inf", &MagnitudeHistogram::inf)
-        .def_prop_ro("nonzero", &MagnitudeHistogram::nonzero, "Elements that are finite and not zero.", InEnvironment())
+        .def_prop_ro("nonzero", &MagnitudeHistogram::nonzero, "The number of elements that are finite and not zero.",
+                     InEnvironment())
         .def_prop_ro("count", &MagnitudeHistogram::count, InEnvironment())
-        .def_prop_ro("exponents", &exponents_of, "How many elements lie in [2^e, 2^(e+1)), by e.", InEnvironment())
-        .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"), "Of every element times 2^log2_scale.",
-             InEnvironment())
+        .def_prop_ro("exponents", &exponents_of, "The number of elements in [2^e, 2^(e+1)), by e.", InEnvironment())
+        .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"),
+             "The Histogram of every element times 2^log2_scale.", InEnvironment())
         .def("classify", &classes, nb::arg("format"), nb::arg("log2_scale") = 0,
              "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.",
              InEnvironment())
@@ -142,7 +143,7 @@ void bind_scaler(nb::module_& m) {
             nb::arg("growth_factor") = nb::none(), nb::arg("backoff_factor") = nb::none(),
             nb::arg("growth_interval") = nb::none(), InEnvironment())
         .def_prop_ro(
-            "scale", [](const Scaler& s) { return s.state.scale; }, "What the next loss is multiplied by.",
+            "scale", [](const Scaler& s) { return s.state.scale; }, "The number by which the next loss is multiplied.",
             InEnvironment())
         .def_prop_ro(
             "growth_tracker", [](const Scaler& s) { return s.state.growth_tracker; }, InEnvironment())
@@ -153,7 +154,7 @@ void bind_scaler(nb::module_& m) {
                 s.state = u.state;
                 return u.verdict == ScalerVerdict::step ? "step" : u.verdict == ScalerVerdict::skip ? "skip" : "abort";
             },
-            nb::arg("found_inf"), "One step: 'step', 'skip' or 'abort'; the scale moves as the framework's does.",
+            nb::arg("found_inf"), "Ends a step: 'step', 'skip' or 'abort'; the scale moves as the framework's does.",
             InEnvironment());
 }
 

@@ -74,6 +74,7 @@ void bind_diff(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_loss_scale(nb::module_& m);
 void bind_optimizer(nb::module_& m);
+void bind_recorded_run(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_teaching(nb::module_& m);
 void bind_training(nb::module_& m);

@@ -2,12 +2,10 @@
 
 #include <ampscope/tools/amp-report/answer.h>
 
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
-#include <nlohmann/json.hpp>
 #include <tuple>
 
 namespace amp::python {
@@ -43,193 +41,150 @@ ComparisonFindings findings(const Words& words) {
     });
 }
 
-std::map<std::string, std::uint64_t> by_usual_format(const std::array<std::uint64_t, usual_formats.size()>& counts) {
-    std::map<std::string, std::uint64_t> by;
-    for (std::size_t i = 0; i < counts.size(); ++i) by[std::string(usual_formats[i])] = counts[i];
-    return by;
-}
-
-nb::object json_object(const nlohmann::ordered_json& json) {
-    return from_json(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-}
-
-void bind_facts(nb::module_& m) {
-    nb::class_<StepMetrics>(m, "StepMetrics", "A step, as metrics.jsonl has it.")
-        .def_ro("step", &StepMetrics::step)
-        .def_ro("loss", &StepMetrics::loss)
-        .def_ro("scale", &StepMetrics::scale)
-        .def_ro("amax_weight", &StepMetrics::amax_weight)
-        .def_ro("amax_activation", &StepMetrics::amax_activation)
-        .def_ro("found_inf", &StepMetrics::found_inf)
-        .def_ro("gradient_norm", &StepMetrics::gradient_norm);
-    nb::class_<RunFacts>(m, "RunFacts", "What run.json says; empty and None where it does not.")
-        .def_ro("tool", &RunFacts::tool)
-        .def_ro("version", &RunFacts::version)
-        .def_ro("model", &RunFacts::model)
-        .def_ro("data", &RunFacts::data)
-        .def_ro("precision", &RunFacts::precision)
-        .def_ro("recipe", &RunFacts::recipe)
-        .def_ro("autocast", &RunFacts::autocast)
-        .def_ro("activation_format", &RunFacts::activation_format)
-        .def_ro("gradient_format", &RunFacts::gradient_format)
-        .def_ro("operands", &RunFacts::operands)
-        .def_ro("loss_scaler", &RunFacts::loss_scaler)
-        .def_ro("optimizer", &RunFacts::optimizer)
-        .def_ro("optimizer_order", &RunFacts::optimizer_order)
-        .def_ro("lr", &RunFacts::lr)
-        .def_ro("beta1", &RunFacts::beta1)
-        .def_ro("beta2", &RunFacts::beta2)
-        .def_ro("eps", &RunFacts::eps)
-        .def_ro("weight_decay", &RunFacts::weight_decay)
-        .def_ro("seed", &RunFacts::seed)
-        .def_ro("validation", &RunFacts::validation);
-    nb::class_<GradientCounts>(m, "GradientCounts", "Gradients without the loss scale.")
-        .def_ro("nonzero", &GradientCounts::nonzero)
-        .def_ro("nan", &GradientCounts::nan)
-        .def_prop_ro(
-            "underflow", [](const GradientCounts& c) { return by_usual_format(c.underflow); },
-            "Elements that become zero, by format.", InEnvironment())
-        .def_prop_ro("range", &GradientCounts::range, "Such as '2^-20 to 2^3'.", InEnvironment());
-    nb::class_<TensorRecord>(m, "TensorRecord", "The gradients of one tensor over all steps.")
-        .def_prop_ro("name", text_of(&TensorRecord::name), InEnvironment())
-        .def_prop_ro("layer", text_of(&TensorRecord::layer), InEnvironment())
-        .def_prop_ro(
-            "kind", [](const TensorRecord& t) { return name_of(t.kind); }, InEnvironment())
-        .def_ro("flushed", &TensorRecord::flushed, "Recorded in a format of smaller range: small ones are lost.")
-        .def_ro("counts", &TensorRecord::counts);
-}
-
-void bind_kinds(nb::module_& m) {
-    nb::class_<KindFit>(m, "KindFit", "How one format holds tensors, each counted once for each recorded step.")
-        .def_ro("format", &KindFit::format)
-        .def_ro("fit", &KindFit::fit, "A FormatFit.")
-        .def_prop_ro("advice", text_of(&KindFit::advice), InEnvironment());
-    nb::class_<KindRecord>(m, "KindRecord",
-                           "Gradients, weights or activations of a run, in the formats they are used in.")
-        .def_prop_ro(
-            "name", [](const KindRecord& k) { return k.group->name; }, InEnvironment())
-        .def_ro("magnitudes", &KindRecord::magnitudes)
-        .def_ro("fits", &KindRecord::fits, "A KindFit for each format.");
-}
-
-void bind_run(nb::module_& m) {
-    nb::class_<Share>(m, "Share", "So many of a whole.")
-        .def_ro("part", &Share::part)
-        .def_ro("whole", &Share::whole)
-        .def_prop_ro("rate", &Share::rate, InEnvironment());
-    nb::class_<Spread>(m, "Spread", "Mean and standard deviation between seeds.")
-        .def_ro("mean", &Spread::mean)
-        .def_ro("deviation", &Spread::deviation)
-        .def_ro("count", &Spread::count);
-    nb::class_<RecordedRun>(m, "RecordedRun", "A run, as its folder tells.")
-        .def_prop_ro(
-            "path", [](const RecordedRun& r) { return printed(r.path.string()); }, InEnvironment())
-        .def_prop_ro("name", text_of(&RecordedRun::name), InEnvironment())
-        .def_prop_ro("label", text_of(&RecordedRun::label), "Its precision.", InEnvironment())
-        .def_prop_ro(
-            "configuration", [](const RecordedRun& r) { return json_object(r.configuration); },
-            "What run.json says; None without one.", InEnvironment())
-        .def_prop_ro(
-            "result", [](const RecordedRun& r) { return json_object(r.result); }, "Likewise of result.json.",
-            InEnvironment())
-        .def_ro("facts", &RecordedRun::facts)
-        .def_ro("steps", &RecordedRun::steps, "StepMetrics of the steps that were logged.")
-        .def_ro("tensors", &RecordedRun::tensors, "TensorRecord of each, in order of appearance.")
-        .def_ro("skipped", &RecordedRun::skipped, "Steps that did not update the weights.")
-        .def_ro("lost_updates", &RecordedRun::lost_updates)
-        .def_ro("magnitudes", &RecordedRun::magnitudes, "Of all gradients, as a Histogram.")
-        .def_ro("kinds", &RecordedRun::kinds, "A KindRecord each where weights or activations were recorded.")
-        .def_prop_ro("final_loss", &RecordedRun::final_loss, "Mean of the last tenth of the losses.", InEnvironment())
-        .def_prop_ro("broken_at", &RecordedRun::broken_at, "The first step whose loss is not finite.", InEnvironment())
-        .def_prop_ro("flushed", &RecordedRun::flushed, "Some gradients were recorded in a format of smaller range.",
-                     InEnvironment())
-        .def_prop_ro("errors", text_of(&RecordedRun::errors), InEnvironment())
-        .def_prop_ro("warnings", text_of(&RecordedRun::warnings), InEnvironment())
-        .def_prop_ro("remarks", text_of(&RecordedRun::remarks), "What is wrong with the training loop.",
-                     InEnvironment());
-}
-
 void bind_stability(nb::module_& m) {
     nb::class_<TensorGrowth>(m, "TensorGrowth", "The tensor whose largest magnitude grew most before a spike.")
-        .def_prop_ro("tensor", text_of(&TensorGrowth::tensor), "Empty: not recorded.", InEnvironment())
-        .def_ro("evidence", &TensorGrowth::evidence, "What tells, such as 'histograms.jsonl'.")
-        .def_ro("step", &TensorGrowth::step, "The first step of the spike that is recorded there.")
-        .def_ro("since", &TensorGrowth::since, "The recorded step before it.")
-        .def_ro("factor", &TensorGrowth::factor, "By how much it grew; inf: it became infinite or NaN.");
+        .def_prop_ro("tensor", text_of(&TensorGrowth::tensor), "Its name; empty if no tensor that grew is recorded.",
+                     InEnvironment())
+        .def_ro("evidence", &TensorGrowth::evidence, "The file that tells it, such as 'histograms.jsonl'.")
+        .def_ro("step", &TensorGrowth::step, "The first step of the spike that this file has.")
+        .def_ro("since", &TensorGrowth::since, "The step before it that this file has.")
+        .def_ro("factor", &TensorGrowth::factor,
+                "The factor by which it grew between these steps; inf where it became infinite or NaN.");
     nb::class_<Spike>(m, "Spike", "Steps whose gradients or loss leap, or are not finite.")
-        .def_prop_ro(
-            "kind", [](const Spike& s) { return name_of(s.kind); }, "not finite, gradient or loss.", InEnvironment())
-        .def_ro("first", &Spike::first)
-        .def_ro("last", &Spike::last)
+        .def_prop_ro("kind", named(&Spike::kind), "What leaps: 'gradient' or 'loss'; or 'not finite'.", InEnvironment())
+        .def_ro("first", &Spike::first, "The first step above the limit.")
+        .def_ro("last", &Spike::last, "The last step above the limit.")
         .def_ro("peak", &Spike::peak, "The step with the largest value.")
-        .def_ro("steps", &Spike::steps, "Number of steps above the limit.")
+        .def_ro("steps", &Spike::steps, "The number of steps above the limit.")
         .def_ro("value", &Spike::value, "The gradient norm or the loss, at the peak.")
-        .def_ro("level", &Spike::level, "What it is compared with: FP32's, or its median before.")
-        .def_ro("growth", &Spike::growth);
+        .def_ro("level", &Spike::level, "What the value is compared with: FP32's, or its own median of earlier steps.")
+        .def_ro("lasts", &Spike::lasts, "Whether the spike lasts up to the last step of the log.")
+        .def_ro("growth", &Spike::growth, "The TensorGrowth before it.");
     nb::class_<RunSpikes>(m, "RunSpikes", "How stable a run was.")
         .def_ro("run", &RunSpikes::run)
-        .def_ro("reference", &RunSpikes::reference, "FP32's run whose gradients are its level; None: its own median.")
-        .def_ro("norms", &RunSpikes::norms, "Sizes are of gradient norms; else of the largest gradient.")
-        .def_ro("sizes", &RunSpikes::sizes, "(step, size of the gradients over their level).")
-        .def_ro("spikes", &RunSpikes::spikes);
+        .def_ro("reference", &RunSpikes::reference,
+                "FP32's run whose gradients are the level; None where the level is the run's own median.")
+        .def_ro("norms", &RunSpikes::norms, "Whether sizes are those of gradient norms; else of the largest gradient.")
+        .def_ro("sizes", &RunSpikes::sizes, "Pairs of a step and the size of its gradients over their level.")
+        .def_ro("spikes", &RunSpikes::spikes, "Every Spike, by kind and step.");
+}
+
+void bind_limits(nb::module_& m) {
+    nb::class_<SpikeLimits>(m, "SpikeLimits", "What counts as a spike.")
+        .def_ro("gradient", &SpikeLimits::gradient, "A gradient norm above so many times its level is one.")
+        .def_ro("loss", &SpikeLimits::loss, "A loss above its median by so many deviations is one.")
+        .def_ro("window", &SpikeLimits::window, "The number of earlier steps of which medians are taken.");
+    nb::class_<ComparisonLimits>(m, "ComparisonLimits", "What runs are judged by.")
+        .def_ro("alpha", &ComparisonLimits::alpha,
+                "The intervals of a group hold all true differences at once with probability 1 - alpha or more.")
+        .def_ro("loss_margin", &ComparisonLimits::loss_margin,
+                "How much a final loss may exceed FP32's; None: see ComparisonGroup.margin.")
+        .def_ro("accuracy_margin", &ComparisonLimits::accuracy_margin, "How far an accuracy may lie below FP32's.")
+        .def_ro("spikes", &ComparisonLimits::spikes);
+}
+
+void bind_difference(nb::module_& m) {
+    nb::class_<Spread>(m, "Spread", "Mean and standard deviation between seeds.")
+        .def_ro("mean", &Spread::mean)
+        .def_ro("deviation", &Spread::deviation, "The standard deviation; 0 for a single seed.")
+        .def_ro("count", &Spread::count, "The number of seeds.");
+    nb::class_<MeanInterval>(m, "MeanInterval", "A mean with its confidence interval.")
+        .def_ro("mean", &MeanInterval::mean)
+        .def_ro("low", &MeanInterval::low)
+        .def_ro("high", &MeanInterval::high)
+        .def_ro("deviation", &MeanInterval::deviation, "The standard deviation of the samples.")
+        .def_ro("count", &MeanInterval::count, "The number of samples.");
+    nb::class_<Difference>(m, "Difference", "How much worse than FP32: loss above its, accuracy below its.")
+        .def_ro("interval", &Difference::interval)
+        .def_prop_ro("basis", named(&Difference::basis),
+                     "What the interval is based on: seeds (pairs of runs of one seed), means (runs of other seeds), "
+                     "steps (one pair, along its steps) or none (one pair without both losses).",
+                     InEnvironment())
+        .def_prop_ro("standing", named(&Difference::standing), "holds, worse or unclear.", InEnvironment())
+        .def_ro("seeds_needed", &Difference::seeds_needed,
+                "The number of seeds that would tell, if these do not; None where 1,000 would not suffice.")
+        .def_ro("independent_steps", &Difference::independent_steps,
+                "For one pair of runs: as many independent steps would tell as much as its own.");
+}
+
+void bind_effects(nb::module_& m) {
+    nb::class_<KnownEffect>(m, "KnownEffect", "A mistake of low precision that is known in the field, and its remedy.")
+        .def_ro("claim", &KnownEffect::claim, "A sentence that says what is lost, and how it is recovered.")
+        .def_ro("loses", &KnownEffect::loses, "The name of the precision that makes the mistake.")
+        .def_ro("recovers", &KnownEffect::recovers, "The name of the precision with the remedy.")
+        .def_prop_ro("shows", named(&KnownEffect::shows),
+                     "Where it shows: in losses only, in gradients of the first step, or there if sums are long "
+                     "enough: losses, gradients or sums.",
+                     InEnvironment());
+    nb::class_<EffectFinding>(m, "EffectFinding", "A known effect in the runs of one group.")
+        .def_ro("effect", &EffectFinding::effect, "The KnownEffect.")
+        .def_ro("loses", &EffectFinding::loses, "The ComparisonRow of the precision that makes the mistake.")
+        .def_ro("recovers", &EffectFinding::recovers, "The ComparisonRow of the precision with the remedy.")
+        .def_ro("difference", &EffectFinding::difference,
+                "The Difference by which the first ends above the second; None if the first diverged.")
+        .def_ro("appears", &EffectFinding::appears,
+                "Whether the interval lies above 0, or only the first of the two diverged.")
+        .def_ro("gradient_error", &EffectFinding::gradient_error,
+                "The Difference of how far the gradients of the first step lie from FP32's, relative; None if the "
+                "effect shows in losses only, or if that was not recorded.")
+        .def_ro("longest_sum", &EffectFinding::longest_sum,
+                "The number of products in the longest sum of the first precision; None if sums do not matter.");
+}
+
+void bind_row(nb::module_& m) {
+    nb::class_<ComparisonRow>(m, "ComparisonRow", "Runs that differ in the seed only.")
+        .def_prop_ro("label", text_of(&ComparisonRow::label), "The name of their precision.", InEnvironment())
+        .def_ro("runs", &ComparisonRow::runs, "A RecordedRun for each.")
+        .def_ro("seeds", &ComparisonRow::seeds, "The number of seeds.")
+        .def_ro("diverged", &ComparisonRow::diverged, "The number of seeds whose final loss is infinite or NaN.")
+        .def_ro("loss", &ComparisonRow::loss, "The Spread of the final losses of all other seeds; None without any.")
+        .def_ro("over", &ComparisonRow::over, "The Difference of final losses from FP32's.")
+        .def_ro("validation_over", &ComparisonRow::validation_over, "The Difference of validation losses from FP32's.")
+        .def_ro("accuracy_lost", &ComparisonRow::accuracy_lost,
+                "The Difference of validation accuracies: how far they lie below FP32's.")
+        .def_ro("validation", &ComparisonRow::validation, "The Spread of validation losses.")
+        .def_ro("accuracy", &ComparisonRow::accuracy, "The Spread of validation accuracies.")
+        .def_ro("skipped", &ComparisonRow::skipped, "The mean number of skipped steps of a run.")
+        .def_ro("underflow", &ComparisonRow::underflow,
+                "The Share of gradient elements that became zero when training rounded them.")
+        .def_ro("lost_updates", &ComparisonRow::lost_updates,
+                "The Share of weights with a gradient that an update left as they were.")
+        .def_ro("bytes_per_parameter", &ComparisonRow::bytes_per_parameter)
+        .def_ro("distance", &ComparisonRow::distance, "The relative distance of the weights from those of FP32.")
+        .def_ro("operand_bits", &ComparisonRow::operand_bits,
+                "The bits of the operands of matrix products; 0 if unknown.")
+        .def_ro("scales_loss", &ComparisonRow::scales_loss, "Whether a loss scaler is used.")
+        .def_ro("stability", &ComparisonRow::stability, "The RunSpikes of each of its runs.")
+        .def_prop_ro("standing", named(&ComparisonRow::standing),
+                     "reference, holds, worse, unclear, broken or unknown.", InEnvironment());
 }
 
 } // namespace
 
 void bind_comparison(nb::module_& m) {
-    bind_facts(m);
-    bind_kinds(m);
-    bind_run(m);
-    nb::class_<MeanInterval>(m, "MeanInterval", "A mean with its confidence interval.")
-        .def_ro("mean", &MeanInterval::mean)
-        .def_ro("low", &MeanInterval::low)
-        .def_ro("high", &MeanInterval::high)
-        .def_ro("deviation", &MeanInterval::deviation)
-        .def_ro("count", &MeanInterval::count);
-    nb::class_<Difference>(m, "Difference", "How much worse than FP32: loss above its, accuracy below its.")
-        .def_ro("interval", &Difference::interval)
-        .def_prop_ro(
-            "standing", [](const Difference& d) { return name_of(d.standing); }, "holds, worse or unclear.",
-            InEnvironment())
-        .def_ro("seeds_needed", &Difference::seeds_needed, "If unclear: seeds that would tell; None: too many.")
-        .def_ro("independent_steps", &Difference::independent_steps,
-                "One pair: as many independent steps would tell as much as its own.");
+    bind_limits(m);
+    bind_difference(m);
     bind_stability(m);
-    nb::class_<ComparisonRow>(m, "ComparisonRow", "Runs that differ in the seed only.")
-        .def_prop_ro("label", text_of(&ComparisonRow::label), InEnvironment())
-        .def_ro("runs", &ComparisonRow::runs)
-        .def_ro("seeds", &ComparisonRow::seeds)
-        .def_ro("diverged", &ComparisonRow::diverged, "Seeds whose final loss is infinite or NaN.")
-        .def_ro("loss", &ComparisonRow::loss, "The final loss of the other seeds, a Spread; None without any.")
-        .def_ro("over", &ComparisonRow::over, "Final loss above FP32's of the same seeds, a Difference.")
-        .def_ro("validation_over", &ComparisonRow::validation_over)
-        .def_ro("accuracy_lost", &ComparisonRow::accuracy_lost)
-        .def_ro("validation", &ComparisonRow::validation)
-        .def_ro("accuracy", &ComparisonRow::accuracy)
-        .def_ro("skipped", &ComparisonRow::skipped, "Steps a run.")
-        .def_ro("underflow", &ComparisonRow::underflow, "Of the gradients that training rounded, a Share.")
-        .def_ro("lost_updates", &ComparisonRow::lost_updates)
-        .def_ro("bytes_per_parameter", &ComparisonRow::bytes_per_parameter)
-        .def_ro("distance", &ComparisonRow::distance, "Of the weights from FP32's, relative.")
-        .def_ro("operand_bits", &ComparisonRow::operand_bits)
-        .def_ro("scales_loss", &ComparisonRow::scales_loss)
-        .def_ro("stability", &ComparisonRow::stability, "RunSpikes of each of its runs.")
-        .def_prop_ro(
-            "standing", [](const ComparisonRow& r) { return name_of(r.standing); },
-            "reference, holds, worse, unclear, broken or unknown.", InEnvironment());
+    bind_row(m);
+    bind_effects(m);
     nb::class_<ComparisonGroup>(m, "ComparisonGroup", "Runs of one network on the same data.")
         .def_prop_ro("name", text_of(&ComparisonGroup::name), InEnvironment())
-        .def_ro("rows", &ComparisonGroup::rows)
+        .def_ro("rows", &ComparisonGroup::rows, "A ComparisonRow for each precision, in order of appearance.")
         .def_ro("reference", &ComparisonGroup::reference, "The row of FP32; None without one.")
         .def_ro("margin", &ComparisonGroup::margin, "How much a final loss may exceed FP32's and still hold.")
-        .def_ro("margin_basis", &ComparisonGroup::margin_basis)
+        .def_ro("margin_basis", &ComparisonGroup::margin_basis, "How the margin was chosen, in words.")
+        .def_ro("comparisons", &ComparisonGroup::comparisons, "The number of rows that are compared with FP32's.")
+        .def_ro("effects", &ComparisonGroup::effects,
+                "An EffectFinding for each known effect of which both precisions are here.")
         .def_ro("evidence", &ComparisonGroup::evidence, "The run by whose gradients the group is judged.")
         .def_ro("adam", &ComparisonGroup::adam, "AdamFindings of that run.")
-        .def_prop_ro("notes", text_of(&ComparisonGroup::notes), InEnvironment());
+        .def_prop_ro("notes", text_of(&ComparisonGroup::notes), "What its runs differ in besides precision and seed.",
+                     InEnvironment());
     nb::class_<ComparisonFindings>(m, "ComparisonFindings",
                                    "What precisions did to training: see ampscope.comparison_findings().")
-        .def_ro("runs", &ComparisonFindings::runs)
-        .def_ro("groups", &ComparisonFindings::groups)
+        .def_ro("limits", &ComparisonFindings::limits, "The ComparisonLimits that differences were judged by.")
+        .def_ro("runs", &ComparisonFindings::runs, "A RecordedRun for each run.")
+        .def_ro("groups", &ComparisonFindings::groups, "A ComparisonGroup for each network and its data.")
         .def_prop_ro("verdict", text_of(&ComparisonFindings::verdict),
                      "Which format, loss scale, eps and state to use, and why.", InEnvironment())
         .def_prop_ro("precisions", text_of(&ComparisonFindings::precisions), "A sentence on each precision.",

@@ -5,6 +5,7 @@
 #include <ampscope/sim/base/batch.h>
 #include <ampscope/tools/amp-format/facts.h>
 
+#include <nanobind/stl/string_view.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {
@@ -70,7 +71,7 @@ float dot_of(const Array<float>& a, const Array<float>& b, const std::string& a_
 }
 
 std::vector<NumberInFormat> stored(const std::string& text, const std::vector<FormatSpec>& wanted,
-                                 const BatchOptions& o) {
+                                   const BatchOptions& o) {
     return store_number(text, wanted, o.policy);
 }
 
@@ -107,17 +108,19 @@ void bind_format(nb::module_& m) {
         .def_prop_ro("first_overflow", fact(&FormatFacts::first_overflow),
                      "Halfway from max to the next value that there would be; what is above overflows.",
                      InEnvironment())
-        .def_prop_ro("tie_overflows", fact(&FormatFacts::tie_overflows), "Whether first_overflow itself does, too.",
-                     InEnvironment())
+        .def_prop_ro("tie_overflows", fact(&FormatFacts::tie_overflows),
+                     "Whether first_overflow itself overflows, too.", InEnvironment())
         .def_prop_ro("last_to_zero", fact(&FormatFacts::last_to_zero),
                      "The largest magnitude that becomes zero; None without a zero.", InEnvironment())
-        .def_prop_ro("binades", fact(&FormatFacts::binades), "From the smallest value to max.", InEnvironment())
-        .def_prop_ro("dynamic_range_db", fact(&FormatFacts::dynamic_range_db), InEnvironment())
+        .def_prop_ro("binades", fact(&FormatFacts::binades),
+                     "The number of powers of two from the smallest positive value to max.", InEnvironment())
+        .def_prop_ro("dynamic_range_db", fact(&FormatFacts::dynamic_range_db),
+                     "20 log10(max / smallest positive value).", InEnvironment())
         .def_prop_ro("has_infinity", &FormatSpec::has_infinity, InEnvironment())
         .def_prop_ro("has_nan", &FormatSpec::has_nan, InEnvironment())
         .def(
             "facts", [](const FormatSpec& f) { return from_json(facts_json(f, f.bits() <= 8).dump()); },
-            "Every fact, as amp-format --json prints it; with all values up to 8 bits.", InEnvironment())
+            "Every fact as amp-format --json prints it, and all values of formats of at most 8 bits.", InEnvironment())
         .def(
             "__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; }, nb::is_operator(), equality,
             InEnvironment())
@@ -142,10 +145,15 @@ void bind_stored(nb::module_& m) {
     nb::class_<NumberInFormat>(m, "NumberInFormat", "What a format makes of a number: see ampscope.store_number().")
         .def_ro("format", &NumberInFormat::format)
         .def_ro("code", &NumberInFormat::code)
-        .def_ro("value", &NumberInFormat::value)
-        .def_prop_ro("is_exact", &NumberInFormat::is_exact, InEnvironment())
+        .def_ro("value", &NumberInFormat::value, "The value of the code.")
+        .def_prop_ro("flags", &NumberInFormat::flag_names,
+                     "The IEEE 754 exceptions that rounding raised: inexact, underflow, overflow, invalid ...",
+                     InEnvironment())
+        .def_prop_ro("is_exact", &NumberInFormat::is_exact, "Whether rounding raised no exception.", InEnvironment())
         .def_ro("error", &NumberInFormat::error, "value - number; None for 0, and where a double cannot tell.")
-        .def_ro("relative_error", &NumberInFormat::relative_error)
+        .def_ro("relative_error", &NumberInFormat::relative_error, "error / |number|; None where error is.")
+        .def_prop_ro("in_place_of", &NumberInFormat::lacking,
+                     "'NaN' or 'infinity', if the number is that and the format lacks it.", InEnvironment())
         .def_ro("neighbours", &NumberInFormat::neighbours, "Codes of the values below and above; None for NaN.");
     m.def("store_number", &stored, nb::arg("number"), nb::arg("formats"), nb::arg("policy"), InEnvironment());
 }

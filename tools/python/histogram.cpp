@@ -89,41 +89,61 @@ void bind_counts(nb::module_& m) {
         .def_ro("subnormal", &CastCounts::subnormal)
         .def_ro("normal", &CastCounts::normal)
         .def_ro("overflow", &CastCounts::overflow)
-        .def_ro("expected", &CastCounts::expected, "They are expectations and need not be integers.");
+        .def_ro("expected", &CastCounts::expected,
+                "Whether they are expectations, as under stochastic rounding, and need not be integers.");
     nb::class_<CastError>(m, "CastError", "The error of a cast, over elements that are finite before and after it.")
-        .def_ro("compared", &CastError::compared)
-        .def_ro("excluded", &CastError::excluded, "Finite elements whose result is infinite or NaN.")
-        .def_ro("max_relative", &CastError::max_relative)
-        .def_prop_ro("mean_relative", &CastError::mean_relative, InEnvironment())
+        .def_ro("compared", &CastError::compared, "The number of these elements.")
+        .def_ro("excluded", &CastError::excluded, "The number of finite elements whose result is infinite or NaN.")
+        .def_prop_ro("signal", value_of(&CastError::signal), "The sum of the squares of the values.", InEnvironment())
+        .def_prop_ro("noise", value_of(&CastError::noise), "The sum of the squares of the errors.", InEnvironment())
+        .def_ro("max_relative", &CastError::max_relative, "The largest |error| / |x|; 1 if an element becomes zero.")
+        .def_ro("sum_relative", &CastError::sum_relative, "The sum of |error| / |x| over elements that are not zero.")
+        .def_ro("nonzero", &CastError::nonzero, "The number of elements compared that are not zero.")
+        .def_prop_ro("mean_relative", &CastError::mean_relative, "sum_relative / nonzero.", InEnvironment())
         .def_prop_ro("sqnr", &CastError::sqnr, "Signal-to-quantization-noise ratio in dB.", InEnvironment());
-    nb::class_<ScaleCounts>(m, "ScaleCounts", "One format at one loss scale.")
+    nb::class_<ScaleCounts>(m, "ScaleCounts", "What a cast to one format does at one loss scale.")
         .def_ro("scale", &ScaleCounts::scale)
-        .def_ro("counts", &ScaleCounts::counts);
-    nb::class_<FormatCounts>(m, "FormatCounts", "One format at all its scales.")
-        .def_ro("scales", &FormatCounts::scales, "A ScaleCounts for each, ascending.")
+        .def_ro("counts", &ScaleCounts::counts, "The CastCounts.");
+    nb::class_<FormatCounts>(m, "FormatCounts", "What a cast to one format does at all its scales.")
+        .def_ro("scales", &FormatCounts::scales, "A ScaleCounts for each loss scale, ascending.")
         .def_prop_ro(
             "recommendation", [](const FormatCounts& f) { return recommendation_dict(f.recommendation); },
-            "As Histogram.recommend() gives it.", InEnvironment());
+            "The recommended loss scale, a dict as Histogram.recommend() returns it.", InEnvironment());
     nb::class_<Gate>(m, "Gate", "A limit on what a format may do to the gradients.")
-        .def_ro("text", &Gate::text, "As it was asked for.")
-        .def_ro("format", &Gate::format)
-        .def_ro("scale", &Gate::scale);
-    nb::class_<GateResult>(m, "GateResult", "A limit on the total, and whether it holds.")
+        .def_ro("text", &Gate::text, "The gate as it was asked for: 'fp16.underflow<0.1%'.")
+        .def_ro("format", &Gate::format, "The name of the format.")
+        .def_ro("scale", &Gate::scale, "The loss scale.")
+        .def_prop_ro("number_class", named(&Gate::number_class), "What is counted: underflow, overflow, nan ...",
+                     InEnvironment())
+        .def_prop_ro("denominator", named(&Gate::denominator),
+                     "Whose share is limited: all elements or the finite nonzero ones; none: the limit is a number.",
+                     InEnvironment())
+        .def_ro("or_equal", &Gate::or_equal, "Whether the limit itself is allowed.")
+        .def_ro("limit_digits", &Gate::limit_digits, "The limit is exactly limit_digits / 10^limit_decimals.")
+        .def_ro("limit_decimals", &Gate::limit_decimals);
+    nb::class_<GateResult>(m, "GateResult", "What became of a Gate on the total.")
         .def_ro("gate", &GateResult::gate)
-        .def_prop_ro("empty", &GateResult::empty, "A share of no elements, which does not hold.", InEnvironment())
-        .def_ro("part", &GateResult::part)
-        .def_ro("whole", &GateResult::whole)
+        .def_prop_ro("empty", &GateResult::empty,
+                     "Whether the gate is on a share of no elements; it does not hold then.", InEnvironment())
+        .def_ro("part", &GateResult::part,
+                "The number of elements of the class; an expectation under stochastic rounding.")
+        .def_ro("whole", &GateResult::whole, "The number of elements whose share is limited; 0 if there is no share.")
         .def_ro("holds", &GateResult::holds);
 }
 
 void bind_statistics(nb::module_& m) {
-    nb::class_<MagnitudeStatistics>(m, "MagnitudeStatistics", "Magnitudes without the recorded scale.")
+    nb::class_<MagnitudeSums>(m, "MagnitudeSums", "Sums over the finite elements of a tensor.")
+        .def_ro("absolute", &MagnitudeSums::absolute, "The sum of magnitudes.")
+        .def_ro("squares", &MagnitudeSums::squares, "The sum of squares.");
+    nb::class_<MagnitudeStatistics>(m, "MagnitudeStatistics", "Magnitudes without the recorded loss scale.")
         .def_ro("histogram", &MagnitudeStatistics::histogram)
-        .def_ro("min_nonzero", &MagnitudeStatistics::min_nonzero, "The smallest finite non-zero one; 0 if none.")
-        .def_ro("max", &MagnitudeStatistics::max, "The largest finite one.");
+        .def_ro("min_nonzero", &MagnitudeStatistics::min_nonzero,
+                "The smallest finite magnitude above 0; 0 if there is none.")
+        .def_ro("max", &MagnitudeStatistics::max, "The largest finite magnitude.")
+        .def_ro("sums", &MagnitudeStatistics::sums, "The MagnitudeSums.");
     nb::class_<DirectedHistogram>(m, "DirectedHistogram", "Elements that rounding may move toward and away from zero.")
-        .def_ro("toward", &DirectedHistogram::toward)
-        .def_ro("away", &DirectedHistogram::away);
+        .def_ro("toward", &DirectedHistogram::toward, "The Histogram of elements that may move toward zero.")
+        .def_ro("away", &DirectedHistogram::away, "The Histogram of elements that may move away from zero.");
     nb::class_<ClassCounts>(m, "ClassCounts", "The non-zero elements by what a cast makes of them.")
         .def_ro("underflow", &ClassCounts::underflow)
         .def_ro("subnormal", &ClassCounts::subnormal)
@@ -131,47 +151,54 @@ void bind_statistics(nb::module_& m) {
         .def_ro("overflow", &ClassCounts::overflow);
     nb::class_<BlockCounts>(m, "BlockCounts", "What three kinds of scales make of blocks in one format.")
         .def_ro("format", &BlockCounts::format)
-        .def_ro("mx", &BlockCounts::mx, "A power of two for each block, as OCP MX has it.")
-        .def_ro("amax", &BlockCounts::amax, "amax / max for each block.")
-        .def_ro("tensor", &BlockCounts::tensor, "amax / max of the whole tensor.");
-    nb::class_<BlockStatistics>(m, "BlockStatistics", "Blocks of elements that share a scale, with block=N.")
-        .def_ro("blocks", &BlockStatistics::blocks)
-        .def_ro("zero_blocks", &BlockStatistics::zero_blocks, "Blocks without any finite non-zero element.")
-        .def_ro("amax_exponents", &BlockStatistics::amax_exponents, "Blocks by floor(log2 amax).")
-        .def_ro("formats", &BlockStatistics::formats);
+        .def_ro("mx", &BlockCounts::mx, "The ClassCounts under a power of two for each block, as OCP MX has it.")
+        .def_ro("amax", &BlockCounts::amax, "The ClassCounts under amax / max for each block.")
+        .def_ro("tensor", &BlockCounts::tensor, "The ClassCounts under amax / max of the whole tensor.");
+    nb::class_<BlockStatistics>(m, "BlockStatistics", "Blocks of N elements that share a scale; measured with block=N.")
+        .def_ro("blocks", &BlockStatistics::blocks, "The number of blocks.")
+        .def_ro("zero_blocks", &BlockStatistics::zero_blocks,
+                "The number of blocks without any finite non-zero element.")
+        .def_ro("amax_exponents", &BlockStatistics::amax_exponents, "The number of blocks by floor(log2 amax).")
+        .def_ro("formats", &BlockStatistics::formats, "A BlockCounts for each format.");
 }
 
 void bind_recipes(nb::module_& m) {
     nb::class_<ScaledStatistics>(m, "ScaledStatistics", "What a cast with a scale for each block does.")
         .def_ro("elements", &ScaledStatistics::elements)
-        .def_ro("nonzero", &ScaledStatistics::nonzero, "Elements that are finite and not zero.")
-        .def_ro("nonfinite", &ScaledStatistics::nonfinite, "Elements that are NaN or infinite.")
-        .def_ro("underflow", &ScaledStatistics::underflow, "Non-zero elements that become zero.")
-        .def_ro("saturated", &ScaledStatistics::saturated, "Finite elements that are clipped.")
-        .def_ro("lost", &ScaledStatistics::lost, "Finite elements that become NaN or infinite.")
-        .def_ro("signal", &ScaledStatistics::signal, "Sum of squares.")
-        .def_ro("noise", &ScaledStatistics::noise, "Sum of squared errors.")
+        .def_ro("nonzero", &ScaledStatistics::nonzero, "The number of elements that are finite and not zero.")
+        .def_ro("nonfinite", &ScaledStatistics::nonfinite, "The number of elements that are NaN or infinite.")
+        .def_ro("underflow", &ScaledStatistics::underflow, "The number of non-zero elements that become zero.")
+        .def_ro("saturated", &ScaledStatistics::saturated, "The number of finite elements that are clipped.")
+        .def_ro("lost", &ScaledStatistics::lost, "The number of finite elements that become NaN or infinite.")
+        .def_ro("signal", &ScaledStatistics::signal, "The sum of squares of the elements.")
+        .def_ro("noise", &ScaledStatistics::noise, "The sum of squared errors.")
         .def_ro("blocks", &ScaledStatistics::blocks)
-        .def_ro("zero_blocks", &ScaledStatistics::zero_blocks, "Blocks of zeros.")
-        .def_ro("partial_blocks", &ScaledStatistics::partial_blocks, "Blocks smaller than asked for.")
-        .def_ro("nonfinite_blocks", &ScaledStatistics::nonfinite_blocks, "Blocks with NaN or infinity.")
-        .def_ro("zero_scales", &ScaledStatistics::zero_scales)
-        .def_ro("nonfinite_scales", &ScaledStatistics::nonfinite_scales)
-        .def_ro("saturated_scales", &ScaledStatistics::saturated_scales, "At an end of what the rule can give.")
-        .def_ro("least_scale", &ScaledStatistics::least_scale)
-        .def_ro("largest_scale", &ScaledStatistics::largest_scale)
-        .def_ro("scales", &ScaledStatistics::scales, "Blocks by floor(log2 scale); E4M3's by code.")
-        .def_ro("ranges", &ScaledStatistics::ranges, "Blocks by floor(log2(amax / least non-zero magnitude)).")
-        .def_prop_ro("compared", &ScaledStatistics::compared, "Elements of signal and noise.", InEnvironment())
+        .def_ro("zero_blocks", &ScaledStatistics::zero_blocks, "The number of blocks of zeros.")
+        .def_ro("partial_blocks", &ScaledStatistics::partial_blocks,
+                "The number of blocks that are smaller than asked for, at the edges of tensors.")
+        .def_ro("nonfinite_blocks", &ScaledStatistics::nonfinite_blocks, "The number of blocks with NaN or infinity.")
+        .def_ro("zero_scales", &ScaledStatistics::zero_scales, "The number of blocks whose scale is 0.")
+        .def_ro("nonfinite_scales", &ScaledStatistics::nonfinite_scales,
+                "The number of blocks whose scale is NaN or infinite.")
+        .def_ro("saturated_scales", &ScaledStatistics::saturated_scales,
+                "The number of blocks whose scale is the smallest or largest that the recipe has.")
+        .def_ro("least_scale", &ScaledStatistics::least_scale, "The smallest scale of a block.")
+        .def_ro("largest_scale", &ScaledStatistics::largest_scale, "The largest scale of a block.")
+        .def_ro("scales", &ScaledStatistics::scales,
+                "The number of blocks by floor(log2 scale), or by code where scales are E4M3.")
+        .def_ro("ranges", &ScaledStatistics::ranges,
+                "The number of blocks by floor(log2(amax / least non-zero magnitude)).")
+        .def_prop_ro("compared", &ScaledStatistics::compared, "The number of elements that signal and noise sum over.",
+                     InEnvironment())
         .def_prop_ro("sqnr", &ScaledStatistics::sqnr, "Signal-to-quantization-noise ratio in dB.", InEnvironment())
         .def_prop_ro("mean_squared_error", &ScaledStatistics::mean_squared_error, InEnvironment())
         .def_prop_ro("spread", &ScaledStatistics::spread, "largest_scale / least_scale.", InEnvironment());
     nb::class_<ScaledBlock>(m, "ScaledBlock", "A block of elements that share a scale; see ScaledStatistics.")
-        .def_ro("row", &ScaledBlock::row, "Its place among the blocks, from 0.")
-        .def_ro("column", &ScaledBlock::column)
-        .def_ro("scale", &ScaledBlock::scale, "The decode scale.")
-        .def_ro("amax", &ScaledBlock::amax, "Largest finite magnitude.")
-        .def_ro("least", &ScaledBlock::least, "Smallest non-zero finite magnitude.")
+        .def_ro("row", &ScaledBlock::row, "The row of the block among the blocks, from 0.")
+        .def_ro("column", &ScaledBlock::column, "The column of the block among the blocks, from 0.")
+        .def_ro("scale", &ScaledBlock::scale, "The scale by which its codes are multiplied.")
+        .def_ro("amax", &ScaledBlock::amax, "Its largest finite magnitude.")
+        .def_ro("least", &ScaledBlock::least, "Its smallest non-zero finite magnitude.")
         .def_ro("elements", &ScaledBlock::elements)
         .def_ro("nonzero", &ScaledBlock::nonzero)
         .def_ro("nonfinite", &ScaledBlock::nonfinite)
@@ -180,72 +207,79 @@ void bind_recipes(nb::module_& m) {
         .def_ro("lost", &ScaledBlock::lost)
         .def_ro("signal", &ScaledBlock::signal)
         .def_ro("noise", &ScaledBlock::noise);
-    nb::class_<RecordedBlock, ScaledBlock>(m, "RecordedBlock", "One of the worst blocks, and its tensor.")
+    nb::class_<RecordedBlock, ScaledBlock>(m, "RecordedBlock",
+                                           "One of the blocks that a recipe holds worst, and its tensor.")
         .def_prop_ro("tensor", text_of(&RecordedBlock::tensor), InEnvironment())
         .def_ro("step", &RecordedBlock::step);
     nb::class_<RecipeEffect>(m, "RecipeEffect", "What a scaling recipe does to a tensor, or to several.")
-        .def_ro("tensors", &RecipeEffect::tensors)
-        .def_ro("unscaled", &RecipeEffect::unscaled, "Tensors that the recipe does not cast.")
+        .def_ro("tensors", &RecipeEffect::tensors, "The number of tensors that the recipe casts.")
+        .def_ro("unscaled", &RecipeEffect::unscaled, "The number of tensors that the recipe does not cast.")
         .def_prop_ro(
             "role",
             [](const RecipeEffect& e) { return e.role ? std::optional(std::string(name_of(*e.role))) : std::nullopt; },
             "input, weight or gradient; None where merged tensors differ.", InEnvironment())
-        .def_ro("element", &RecipeEffect::element, "Name of the format.")
-        .def_ro("block", &RecipeEffect::block, "(height, width).")
-        .def_ro("grid", &RecipeEffect::grid, "Blocks (below, beside) each other, of a single tensor.")
-        .def_ro("statistics", &RecipeEffect::statistics)
-        .def_ro("worst", &RecipeEffect::worst, "A RecordedBlock each, worst first.");
+        .def_ro("element", &RecipeEffect::element, "The name of the format.")
+        .def_ro("block", &RecipeEffect::block, "The height and width of a block, in elements.")
+        .def_ro("grid", &RecipeEffect::grid, "How many blocks lie below and beside each other, in a single tensor.")
+        .def_ro("statistics", &RecipeEffect::statistics, "The ScaledStatistics of all blocks.")
+        .def_ro("worst", &RecipeEffect::worst, "The worst blocks, a RecordedBlock each, worst first.");
 }
 
 void bind_fit(nb::module_& m) {
     nb::class_<FormatFit>(m, "FormatFit", "How a format holds tensors that no loss scale multiplies.")
-        .def_ro("tensors", &FormatFit::tensors, "Those with an element that is finite and not zero.")
-        .def_ro("overflowing", &FormatFit::overflowing, "Those of which elements overflow without a scale.")
-        .def_ro("held", &FormatFit::held, "Those that do not overflow and lose less than the limit without a scale.")
-        .def_ro("held_scaled", &FormatFit::held_scaled, "The same under a scale of their own.")
-        .def_ro("unscaled", &FormatFit::unscaled, "ClassCounts without a scale.")
-        .def_ro("scaled", &FormatFit::scaled, "ClassCounts under the scale of each tensor.")
-        .def_prop_ro(
-            "log2_scales", [](const FormatFit& f) { return std::pair(f.least_scale, f.most_scale); },
-            "The smallest and the largest of these scales: largest powers of two at which nothing overflows.",
-            InEnvironment());
+        .def_ro("tensors", &FormatFit::tensors, "The number of tensors with an element that is finite and not zero.")
+        .def_ro("overflowing", &FormatFit::overflowing,
+                "The number of tensors of which elements overflow without a scale.")
+        .def_ro("held", &FormatFit::held,
+                "The number of tensors that do not overflow and lose less than the limit without a scale.")
+        .def_ro("held_scaled", &FormatFit::held_scaled,
+                "The number of tensors for which the same is true under a scale of their own.")
+        .def_ro("unscaled", &FormatFit::unscaled, "The ClassCounts without a scale.")
+        .def_ro("scaled", &FormatFit::scaled, "The ClassCounts under the scale of each tensor.")
+        .def_ro("log2_scales", &FormatFit::log2_scales,
+                "log2 of the smallest and the largest of these scales: largest powers of two without overflow.");
     nb::class_<KindFindings>(m, "KindFindings",
                              "Tensors that are judged together: gradients, weights, activations, state.")
         .def_prop_ro(
-            "name", [](const KindFindings& k) { return k.group->name; }, InEnvironment())
+            "name", [](const KindFindings& k) { return k.group->name; }, "gradients, weights, activations or state.",
+            InEnvironment())
         .def_ro("total", &KindFindings::total, "A HistogramEntry of them all.")
-        .def_ro("formats", &KindFindings::formats, "FormatCounts of the total, one for each format.")
-        .def_prop_ro(
-            "advice", [](const KindFindings& k) { return printed(k.advice); }, InEnvironment());
+        .def_ro("formats", &KindFindings::formats, "The FormatCounts of the total for each format.")
+        .def_prop_ro("advice", text_of(&KindFindings::advice), "A sentence or two on each format.", InEnvironment());
 }
 
 void bind_entry(nb::module_& m) {
-    nb::class_<HistogramEntry>(m, "HistogramEntry", "A tensor, or several.")
+    nb::class_<HistogramEntry>(m, "HistogramEntry", "What was counted of a tensor, or of several.")
         .def_prop_ro("file", text_of(&HistogramEntry::file), InEnvironment())
         .def_prop_ro("name", text_of(&HistogramEntry::name), InEnvironment())
         .def_prop_ro("layer", text_of(&HistogramEntry::layer), InEnvironment())
-        .def_ro("step", &HistogramEntry::step)
+        .def_ro("step", &HistogramEntry::step, "None where the file names no step.")
         .def_prop_ro(
             "kind", [](const HistogramEntry& e) { return names_of(e.kinds); },
-            "Several where merged tensors differ in it.", InEnvironment())
-        .def_ro("dtype", &HistogramEntry::dtype)
+            "What the tensor is: weight_gradient, activation ...; several names where merged tensors differ in it.",
+            InEnvironment())
+        .def_ro("dtype", &HistogramEntry::dtype,
+                "The name of the element type; empty where merged tensors differ in it.")
         .def_ro("shape", &HistogramEntry::shape)
-        .def_ro("recorded_scale", &HistogramEntry::recorded_scale, "None where merged tensors differ in it.")
-        .def_ro("tensors", &HistogramEntry::tensors, "How many tensors it holds.")
-        .def_ro("magnitudes", &HistogramEntry::magnitudes)
-        .def_ro("directed", &HistogramEntry::directed, "Filled for roundings that are not to nearest.")
-        .def_ro("blocks", &HistogramEntry::blocks)
+        .def_ro("recorded_scale", &HistogramEntry::recorded_scale,
+                "The loss scale that the file's values contain; None where merged tensors differ in it.")
+        .def_ro("tensors", &HistogramEntry::tensors, "The number of tensors that were counted.")
+        .def_ro("magnitudes", &HistogramEntry::magnitudes, "The MagnitudeStatistics.")
+        .def_ro("directed", &HistogramEntry::directed,
+                "A DirectedHistogram, filled for roundings that are not to nearest.")
+        .def_ro("blocks", &HistogramEntry::blocks, "The BlockStatistics, filled with block=N.")
         .def_ro("recipes", &HistogramEntry::recipes, "A RecipeEffect for each recipe, in their order.")
-        .def_ro("unscaled", &HistogramEntry::unscaled, "CastCounts at scale 1, one for each format.")
+        .def_ro("unscaled", &HistogramEntry::unscaled, "The CastCounts at scale 1 for each format.")
         .def_ro("fits", &HistogramEntry::fits, "A FormatFit for each format; empty for gradients.")
         .def_ro("measured", &HistogramEntry::measured,
-                "False where only a histogram was recorded: max and min are unknown.")
+                "Whether tensors were read; if only a histogram was recorded, max and min are unknown.")
         .def_prop_ro(
             "own", [](const HistogramEntry& e) { return by_cast(e.own); },
-            "(format, scale, CastCounts) of casts that took a pass of their own.", InEnvironment())
+            "A tuple (format, scale, CastCounts) for each cast whose counts do not follow from the histogram.",
+            InEnvironment())
         .def_prop_ro(
             "errors", [](const HistogramEntry& e) { return by_cast(e.errors); },
-            "(format, scale, CastError) of every cast, with error=True.", InEnvironment());
+            "A tuple (format, scale, CastError) for each cast, with error=True.", InEnvironment());
 }
 
 } // namespace
@@ -258,17 +292,17 @@ void bind_histogram(nb::module_& m) {
     bind_fit(m);
     nb::class_<Asked>(m, "HistogramFindings",
                       "What formats make of recorded gradients: see ampscope.histogram_findings().")
-        .def_ro("tensors", &Asked::tensors, "A HistogramEntry for each.")
-        .def_ro("groups", &Asked::groups, "As `by` asks for; empty for tensors.")
-        .def_ro("total", &Asked::total)
+        .def_ro("tensors", &Asked::tensors, "A HistogramEntry for each tensor.")
+        .def_ro("groups", &Asked::groups, "A HistogramEntry for each group that `by` asks for; empty for tensors.")
+        .def_ro("total", &Asked::total, "A HistogramEntry of all selected tensors.")
         .def_ro("kinds", &Asked::kinds,
-                "A KindFindings for gradients, weights, activations, state; of those asked for.")
+                "A KindFindings for each of gradients, weights, activations and state that was asked for.")
         .def_prop_ro(
-            "other_kinds", [](const Asked& f) { return names_of(f.unselected); },
-            "Kinds of tensors of the recording that were not selected.", InEnvironment())
-        .def_prop_ro("formats", &formats_of, "FormatCounts of the total, one for each format.", InEnvironment())
-        .def_prop_ro("advice", &advice_of, "That of all kinds.", InEnvironment())
-        .def_ro("gates", &Asked::gates)
+            "other_kinds", [](const Asked& f) { return names_of(f.other_kinds); },
+            "The kinds of tensors of the recording that were not selected.", InEnvironment())
+        .def_prop_ro("formats", &formats_of, "The FormatCounts of the total for each format.", InEnvironment())
+        .def_prop_ro("advice", &advice_of, "The advice of all kinds, in sentences.", InEnvironment())
+        .def_ro("gates", &Asked::gates, "A GateResult for each gate that was asked for.")
         .def_prop_ro(
             "errors", [](const Asked& f) { return printed(f.errors); }, InEnvironment())
         .def_prop_ro(
@@ -280,8 +314,9 @@ void bind_histogram(nb::module_& m) {
                 for (const RecipeChoice& choice : f.options.recipes) names.push_back(choice.text);
                 return names;
             },
-            "The recipes that were asked for.", InEnvironment())
-        .def("rows", &rows_of, "(index in tensors, format, scale, CastCounts) of all that is known.", InEnvironment());
+            "The names of the recipes that were asked for.", InEnvironment())
+        .def("rows", &rows_of, "A tuple (index in tensors, format, scale, CastCounts) for each count that is known.",
+             InEnvironment());
     m.def("amp_histogram", &amp_histogram, nb::arg("words"), InEnvironment());
     m.def("histogram_findings", &findings, nb::arg("words"), InEnvironment());
 }

@@ -25,7 +25,8 @@ NB_MODULE(_ampscope, m) {
     bind_formats(m);
     bind_analysis(m);
     bind_adam(m);
-    bind_histogram(m); // a comparison has its counts
+    bind_histogram(m); // runs have its counts
+    bind_recorded_run(m);
     bind_comparison(m);
     bind_diff(m);
     bind_loss_scale(m);

@@ -64,7 +64,23 @@ void bind_optimizer(nb::module_& m) {
             [](const OptimizerOptions& o) {
                 return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
             },
-            "sgd, adam or adamw.", InEnvironment());
+            "sgd, adam or adamw.", InEnvironment())
+        .def_prop_ro(
+            "order",
+            [](const OptimizerOptions& o) {
+                return std::string(optimizer_order_names[static_cast<std::size_t>(o.order)]);
+            },
+            "Whose order of operations it follows: torch, apex ...", InEnvironment())
+        .def_ro("learning_rate", &OptimizerOptions::learning_rate)
+        .def_ro("beta1", &OptimizerOptions::beta1)
+        .def_ro("beta2", &OptimizerOptions::beta2)
+        .def_ro("eps", &OptimizerOptions::eps)
+        .def_ro("weight_decay", &OptimizerOptions::weight_decay)
+        .def_ro("momentum", &OptimizerOptions::momentum)
+        .def_ro("dampening", &OptimizerOptions::dampening)
+        .def_ro("nesterov", &OptimizerOptions::nesterov)
+        .def_ro("contract", &OptimizerOptions::contract,
+                "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), InEnvironment());

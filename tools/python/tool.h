@@ -3,6 +3,7 @@
 
 #include <ampscope/tools/python/interrupt.h>
 
+#include <ampscope/sim/analysis/exact.h>
 #include <ampscope/sim/base/text.h>
 
 #include <stdexcept>
@@ -49,6 +50,18 @@ inline std::vector<std::string> printed(std::vector<std::string> texts) {
 template <class Struct, class Text>
 auto text_of(Text Struct::*member) {
     return [member](const Struct& x) { return printed(x.*member); };
+}
+
+/// A member that has a name.
+template <class Struct, class Enum>
+auto named(Enum Struct::*member) {
+    return [member](const Struct& x) { return name_of(x.*member); };
+}
+
+/// A sum of squares, as the nearest double.
+template <class Struct>
+auto value_of(SquareSum Struct::*member) {
+    return [member](const Struct& x) { return (x.*member).value(); };
 }
 
 } // namespace amp::python

@@ -18,7 +18,8 @@ from ._findings import (adam_findings, comparison_findings, diff_findings, histo
                         loss_scale_findings)
 from ._optimizer import Optimizer
 from ._runs import Run, read_tensors
-from ._tools import Answer, Table, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
+from ._tables import Table
+from ._tools import Answer, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
 from ._training import train
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ._ampscope import Format, Histogram, usual_formats
 from ._arrays import as_format
-from ._tools import Table
+from ._tables import Table
 
 _FACTS = ("bits", "exponent_bits", "fraction_bits", "bias", "max", "min_normal", "min_subnormal", "epsilon",
           "has_infinity", "has_nan")

@@ -1,13 +1,15 @@
 """What recordings say, as objects with the fields of the C++ structs of sim/findings."""
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 from . import _ampscope
 from ._ampscope import AdamFindings, ComparisonFindings, DiffFindings, HistogramFindings, LossScaleFindings
 from ._conversions import quantize
-from ._tools import Table, command_of, paths_or_sample
+from ._tables import Table, main_table
+from ._tools import command_of, paths_or_sample
 
 
 def adam_findings(path: str | os.PathLike[str], **options: Any) -> AdamFindings:
@@ -45,12 +47,19 @@ def comparison_findings(*paths: str | os.PathLike[str], **options: Any) -> Compa
     return _ampscope.comparison_findings(command_of(paths, options))
 
 
+def _exact_log2(x):
+    significand, exponent = math.frexp(x)
+    return exponent - 1 if significand == 0.5 else None
+
+
 def _cast_rows(f):
-    tensors = [(t.name, t.step, t.kind, t.magnitudes.histogram) for t in f.tensors]
-    return Table({"tensor": name, "step": step, "kind": kind, "elements": h.count, "zero": h.zero, "nan": h.nan,
-                  "inf": h.inf, "format": format, "scale": scale, "underflow": n.underflow, "subnormal": n.subnormal,
-                  "normal": n.normal, "overflow": n.overflow}
-                 for i, format, scale, n in f.rows() for name, step, kind, h in [tensors[i]])
+    tensors = [([t.name, t.step, t.kind, h.count, h.zero, h.nan, h.inf],
+                {(format, scale): error for format, scale, error in t.errors})
+               for t in f.tensors for h in [t.magnitudes.histogram]]
+    return main_table("histogram", (
+        [*tensor, format, scale, _exact_log2(scale), n.underflow, n.subnormal, n.normal, n.overflow,
+         errors.get((format, scale))]
+        for i, format, scale, n in f.rows() for tensor, errors in [tensors[i]]))
 
 
 def _recipe_rows(f):
@@ -77,24 +86,22 @@ def _precision_rows(f):
 
 
 def _adam_rows(f):
-    return Table({"format": str(format), "eps": eps, "stored": quantize(eps, format).item(),
-                  "dominated": at.dominated, "nonfinite": at.nonfinite, "v_underflow": state.v_underflow,
-                  "v_stuck": state.v_stuck, "nonzero": f.total.nonzero}
-                 for format, state in zip(f.question.states, f.total.states)
-                 for eps, at in zip(f.question.eps, state.eps))
+    return main_table("adam", (
+        [f.name, str(format), eps, quantize(eps, format).item(), at.dominated, at.nonfinite, state.v_underflow,
+         state.v_stuck, f.total.nonzero]
+        for format, state in zip(f.question.states, f.total.states) for eps, at in zip(f.question.eps, state.eps)))
 
 
 def _scaler_rows(f):
-    return Table({"name": s.name, "steps": s.replay.steps, "skips": s.replay.skips, "first_good": s.replay.first_good,
-                  "final_scale": s.replay.final_scale, "underflow": s.replay.underflow, "nonzero": s.replay.nonzero,
-                  "alarms": "; ".join(s.alarms)} for s in [*f.replays, *f.swept])
+    return main_table("loss_scale", (
+        [f.log.name, s.name, r.steps, r.skips, r.first_good, r.final_scale, r.underflow, r.nonzero, "; ".join(s.alarms)]
+        for s in [*f.replays, *f.swept] for r in [s.replay]))
 
 
 def _pair_rows(f):
-    return Table({"name": p.name, "step": p.step, "kind": p.kind, "a_dtype": p.a_dtype, "b_dtype": p.b_dtype,
-                  **{field: getattr(p.diff, field) for field in ("elements", "differing", "max_ulps", "max_relative",
-                                                                 "max_absolute", "relative_norm")}}
-                 for p in f.pairs)
+    return main_table("diff", (
+        [p.name, p.step, p.kind, p.a_dtype, p.b_dtype, d.elements, d.differing, d.max_ulps, d.max_relative,
+         d.max_absolute, d.relative_norm] for p in f.pairs for d in [p.diff]))
 
 
 for _kind, _rows in ((AdamFindings, _adam_rows), (LossScaleFindings, _scaler_rows), (DiffFindings, _pair_rows),

@@ -7,30 +7,14 @@ import os
 from typing import Any
 
 from . import _ampscope
-
-
-class Table(list):  # type: ignore[type-arg]
-    """Rows: dicts of the same keys. Notebooks show it; frame() is the same as a pandas.DataFrame."""
-
-    def frame(self) -> Any:
-        import pandas
-        return pandas.DataFrame(list(self))
-
-    def _repr_html_(self):
-        def line(cells, tag):
-            return "<tr>" + "".join(f"<{tag}>{html.escape(_shown(cell))}</{tag}>" for cell in cells) + "</tr>"
-        lines = [line(row, "th") for row in self[:1]] + [line(row.values(), "td") for row in self]
-        return "<table>" + "".join(lines) + "</table>"
-
-    def __repr__(self):
-        return f"<ampscope.Table of {len(self)} rows>"
+from ._tables import Table, main_table
 
 
 class Answer(dict):  # type: ignore[type-arg]
     """What a tool says with --json. rows() is its main table, frame() the same as a pandas.DataFrame."""
 
     def rows(self) -> Table:
-        return Table(_ROWS[self["tool"] if "tool" in self else "amp-train"](self))
+        return _ROWS[self["tool"] if "tool" in self else "amp-train"](self)
 
     def frame(self) -> Any:
         return self.rows().frame()
@@ -39,10 +23,6 @@ class Answer(dict):  # type: ignore[type-arg]
         if "html" in self.__dict__:
             return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 40em; border: 0"></iframe>'
         return self.rows()._repr_html_()
-
-
-def _shown(cell):
-    return "" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell)
 
 
 def words_of(options):
@@ -122,24 +102,31 @@ def amp_report(*paths: str | os.PathLike[str], **options: Any) -> Answer:
     return answer
 
 
-def _histogram_rows(answer):
-    return [{"tensor": t["name"], "step": t["step"], "kind": t["kind"], "elements": t["count"], "zero": t["zero"],
-             "nan": t["nan"], "inf": t["inf"], "format": name, **scale}
-            for t in answer["tensors"] for name, format in t["formats"].items() for scale in format["scales"]]
+def _cast_rows(answer):
+    return main_table("histogram", (
+        [*(t[key] for key in ("name", "step", "kind", "count", "zero", "nan", "inf")), name,
+         *(at.get(key) for key in ("scale", "log2", "underflow", "subnormal", "normal", "overflow", "error"))]
+        for t in answer["tensors"] for name, format in t["formats"].items() for at in format["scales"]))
 
 
-def _replay_rows(answer):
-    return [{"run": run["input"], **{key: replay[key] for key in ("scaler", "steps", "skipped", "first_good_step",
-                                                                  "final_scale")},
-             "underflow": replay["underflow"]["elements"], "alarms": "; ".join(a["text"] for a in replay["alarms"])}
-            for run in answer["inputs"] for replay in run["replays"]]
+def _scaler_rows(answer):
+    return main_table("loss_scale", (
+        [run["input"], *(r[key] for key in ("scaler", "steps", "skipped", "first_good_step", "final_scale")),
+         r["underflow"]["elements"], r["underflow"]["nonzero"], "; ".join(alarm["text"] for alarm in r["alarms"])]
+        for run in answer["inputs"] for r in run["replays"]))
 
 
 def _adam_rows(answer):
-    return [{"run": run["input"], "format": state["format"], "eps": eps["eps"], "stored": eps["stored"],
-             "dominated": eps["dominated"], "nonfinite": eps["nonfinite"], "v_underflow": state["v_underflow"],
-             "v_stuck": state["v_stuck"], "nonzero": run["total"]["nonzero"]}
-            for run in answer["inputs"] for state in run["total"]["states"] for eps in state["eps"]]
+    return main_table("adam", (
+        [run["input"], state["format"], *(at[key] for key in ("eps", "stored", "dominated", "nonfinite")),
+         state["v_underflow"], state["v_stuck"], run["total"]["nonzero"]]
+        for run in answer["inputs"] for state in run["total"]["states"] for at in state["eps"]))
+
+
+def _pair_rows(answer):
+    return main_table("diff", (
+        [t[key] for key in ("tensor", "step", "kind", "a_dtype", "b_dtype", "elements", "differing", "max_ulps",
+                            "max_relative", "max_absolute", "relative_norm")] for t in answer["tensors"]))
 
 
 def _plain(row):
@@ -149,10 +136,11 @@ def _plain(row):
 
 
 _ROWS = {
-    "amp-histogram": _histogram_rows,
-    "amp-loss-scale": _replay_rows,
+    "amp-histogram": _cast_rows,
+    "amp-loss-scale": _scaler_rows,
     "amp-adam": _adam_rows,
-    "amp-diff": lambda answer: [_plain(t) for t in answer["tensors"]],
-    "amp-report": lambda answer: [{"group": g["name"], **_plain(row)} for g in answer["groups"] for row in g["rows"]],
-    "amp-train": lambda answer: [_plain(run) for run in answer["runs"]],
+    "amp-diff": _pair_rows,
+    "amp-report": lambda answer: Table({"group": group["name"], **_plain(row)}
+                                       for group in answer["groups"] for row in group["rows"]),
+    "amp-train": lambda answer: Table(_plain(run) for run in answer["runs"]),
 }
