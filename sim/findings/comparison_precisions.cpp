@@ -108,23 +108,23 @@ std::string_view why_not_compared(const ComparisonGroup& group, const Comparison
     return row.loss ? "its last step is not FP32's" : "it has no finite final loss";
 }
 
-/// How one row stands: "gpt on alice: holds, +0.003 (-0.001 to 0.007), 8 seeds".
-std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row) {
+/// How one row stands: "gpt on alice: +0.003 (-0.001 to 0.007), 8 seeds"; `told`: "gpt on alice: holds, +0.003 ...".
+std::string standing_text(const ComparisonGroup& group, const ComparisonRow& row, bool told) {
     if (row.standing == Standing::broken)
         return fmt::format("{}: {}", group.name,
                            group.reference != nullptr
                                ? divergence_text(row)
                                : fmt::format("{} of {} diverged", row.diverged, plural(row.seeds, "seed")));
     if (!row.over) return fmt::format("{}: {}", group.name, why_not_compared(group, row));
-    std::string text = fmt::format("{}: {}; margin {:.2g}{}", group.name, difference_text(*row.over), group.margin,
-                                   way_out(*row.over));
+    std::string text = fmt::format("{}: {}{}{}; margin {:.2g}{}", group.name, told ? words_of(row.standing) : "",
+                                   told ? ", " : "", difference_text(*row.over), group.margin, way_out(*row.over));
     return text + answer_text("validation loss", row.validation_over, row.standing) +
            answer_text("accuracy", row.accuracy_lost, row.standing);
 }
 
 std::string reasons_of(const Candidate& c) {
     std::vector<std::string> parts;
-    for (const auto& [group, row] : c.rows) parts.push_back(standing_text(*group, *row));
+    for (const auto& [group, row] : c.rows) parts.push_back(standing_text(*group, *row, c.rows.size() > 1));
     return fmt::format("{}", fmt::join(parts, "; "));
 }
 
@@ -151,6 +151,13 @@ std::string about_one_seed(const std::vector<const Candidate*>& open) {
                        detail::listed(limits));
 }
 
+/// What runs tell of an effect whose least size of interest is the margin.
+std::string_view effect_words(bool appears, const MeanInterval& of, double margin) {
+    if (appears) return "it appears";
+    if (of.high < 0) return "the opposite appears";
+    return of.high < margin ? "not seen, and smaller than the margin" : "cannot be told";
+}
+
 /// What an effect does to the gradients of the first step, and how long the sums are in which it arises.
 std::string gradients_text(const EffectFinding& e) {
     std::string text;
@@ -160,7 +167,7 @@ std::string gradients_text(const EffectFinding& e) {
         for (const RecordedRun* run : e.recovers->runs)
             if (const auto error = number_at(run->result, "/gradient_error")) errors.push_back(*error);
         text = fmt::format(" (first gradients, which are {:.2g} from FP32's: {}, {})", spread_of(errors).mean,
-                           appears ? "appears" : "not seen", difference_text(*e.gradient_error));
+                           effect_words(appears, e.gradient_error->interval, 0), difference_text(*e.gradient_error));
     }
     if (e.longest_sum)
         text += fmt::format(" (sums of at most {} products)", grouped(static_cast<std::uint64_t>(*e.longest_sum)));
@@ -233,7 +240,11 @@ std::vector<std::string> detail::effect_sentences(const std::vector<ComparisonGr
         for (const ComparisonGroup& group : groups)
             for (const EffectFinding& e : group.effects) {
                 if (e.effect != &effect) continue;
-                std::string text = fmt::format("{}: {}", group.name, e.appears ? "it appears" : "not seen");
+                std::string text =
+                    fmt::format("{}: {}", group.name,
+                                e.difference ? effect_words(e.appears, e.difference->interval, group.margin)
+                                : e.appears  ? "it appears"
+                                             : "cannot be told");
                 if (e.loses->diverged > e.recovers->diverged)
                     text += fmt::format(", {} diverged of {}", e.loses->diverged, plural(e.loses->seeds, "seed"));
                 if (e.difference) text += fmt::format(", {}", difference_text(*e.difference));
