@@ -49,14 +49,15 @@ double effective_count(std::span<const double> series) {
     return std::clamp(n / std::max(inflation, 1.0), 1.0, n);
 }
 
-MeanInterval mean_of_last(std::span<const double> series, std::size_t last, double alpha) {
+MeanInterval mean_of_last(std::span<const double> series, std::size_t last, double alpha, double between) {
     MeanInterval of = mean_interval(stretches_of(series), alpha); // for its deviation
     const double independent = effective_count(series);
     const double in_last = independent * static_cast<double>(last) / static_cast<double>(series.size());
+    const double others = between * mean_interval(series, alpha).deviation;
+    const double variance = of.deviation * of.deviation / std::max(1.0, in_last) + others * others;
     const auto degrees = static_cast<std::size_t>(independent) - 1;
-    const double half = degrees == 0
-                            ? std::numeric_limits<double>::infinity()
-                            : student_bound(1 - alpha, degrees) * of.deviation / std::sqrt(std::max(1.0, in_last));
+    const double half = degrees == 0 ? std::numeric_limits<double>::infinity()
+                                     : student_bound(1 - alpha, degrees) * std::sqrt(variance);
     of.mean = mean_of(series.last(last));
     of.low = of.mean - half;
     of.high = of.mean + half;

@@ -20,7 +20,11 @@ double effective_count(std::span<const double> series);
 /// contains the mean that the series has in the long run with probability 1 - alpha or so, if it keeps to it. Infinite
 /// if the series tells no more than one independent value would; a drift counts as noise. `deviation` is that of the
 /// values (or of the stretches, see above), `count` is 1: it is one series. 1 <= last <= series.size().
-MeanInterval mean_of_last(std::span<const double> series, std::size_t last, double alpha);
+///
+/// Series of which this is one may have different means in the long run, which a single series cannot show. `between`
+/// is the standard deviation of those means, in standard deviations of the series' values; the interval is then that of
+/// the mean of all series: its half width is t * sqrt(variance of the mean + (between * deviation)^2).
+MeanInterval mean_of_last(std::span<const double> series, std::size_t last, double alpha, double between = 0);
 
 /// The median of the last values that were added, and their spread about it.
 class RunningMedian {

@@ -32,7 +32,8 @@ Spread spread_of(const std::vector<double>& values);
 enum class IntervalBasis : std::uint8_t {
     seeds, ///< pairs of runs with the same seed
     means, ///< runs whose seeds differ from the reference's: two independent samples; a single run's is infinite
-    steps, ///< one pair: how much the difference varies along the second half of its steps, see mean_of_last()
+    steps, ///< one pair: how much the difference varies along the second half of its steps, see mean_of_last(), and
+           ///< what other seeds would add to that, as the runs of the standard comparison show
     none   ///< one pair without logs of both losses: the interval is infinite
 };
 
