@@ -46,6 +46,15 @@ fs::path write_run(const fs::path& folder, const std::string& precision, int see
     return folder;
 }
 
+/// The same, with a file of gradients in place of their histograms.
+fs::path write_run_with_tensors(const fs::path& folder) {
+    write_run(folder, "fp32", 0, 1);
+    fs::remove(folder / "histograms.jsonl");
+    fs::create_directory(folder / "gradients");
+    fs::copy_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors", folder / "gradients/step_000050.safetensors");
+    return folder;
+}
+
 Json group_of(const std::string& arguments) {
     const Outcome o = report(arguments + " --json -");
     CAPTURE(o.err);
@@ -168,10 +177,7 @@ TEST_CASE("a step that is too far from the others makes a log that cannot be bel
 
 TEST_CASE("a damaged file of gradients is named, and the exit code is 1") {
     const Scratch scratch;
-    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
-    fs::remove(run / "histograms.jsonl");
-    fs::create_directory(run / "gradients");
-    fs::copy_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors", run / "gradients/step_000050.safetensors");
+    const fs::path run = write_run_with_tensors(scratch / "run");
     CHECK(report(run.string()).code == 0);
     write_file(run / "gradients/step_000051.safetensors", "damaged");
     const Outcome o = report(run.string() + " --json -");
@@ -183,10 +189,7 @@ TEST_CASE("a damaged file of gradients is named, and the exit code is 1") {
 
 TEST_CASE("a run of a later version, and one whose run.json is broken, are told of once") {
     const Scratch scratch;
-    const fs::path run = write_run(scratch / "run", "fp32", 0, 1);
-    fs::remove(run / "histograms.jsonl");
-    fs::create_directory(run / "gradients");
-    fs::copy_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors", run / "gradients/step_000050.safetensors");
+    const fs::path run = write_run_with_tensors(scratch / "run");
     write_file(run / "run.json", R"({"schema_version": 99})");
     const Outcome later = report(run.string());
     CHECK(later.code == 0);
