@@ -197,7 +197,7 @@ TEST_CASE("steps whose lines say nothing of their gradients are unknown, too") {
     replay.check_error(written(scratch, "log.jsonl", "{\"step\":0,\"amax\"\n{\"st\n"), 1, {"holds no step"});
 }
 
-TEST_CASE("memory follows what is read, within bounds") {
+TEST_CASE("memory follows what is read, within bounds" * doctest::skip(!memory_is_limited)) {
     const Scratch scratch;
     const auto limited = [](const std::string& arguments) {
         return run_command("ulimit -v 250000; timeout 60 " AMP_LOSS_SCALE " --threads 1 " + arguments);

@@ -133,7 +133,7 @@ TEST_CASE("reports of thousands of tensors take little memory for each") {
     const Scratch scratch;
     // Sanitizers allow no limit on memory, and take two minutes for 1,500 tensors; a few suffice for what they can
     // find.
-    constexpr std::size_t tensors = std::string_view(AMPSCOPE_TEST_SHELL).empty() ? 1500 : 60, elements = 250;
+    constexpr std::size_t tensors = memory_is_limited ? 1500 : 60, elements = 250;
     std::string header = "{", data;
     for (std::size_t t = 0; t < tensors; ++t)
         header += fmt::format(R"({}"t{}": {{"dtype": "F32", "shape": [{}], "data_offsets": [{}, {}]}})",
