@@ -23,10 +23,10 @@ std::pair<int, int> ends_of(const std::vector<ScaleCurve>& curves, const ScaleRa
 } // namespace
 
 ScaleCurves scale_curves(const MagnitudeHistogram& all, const DirectedHistogram& directed,
-                         std::span<const FormatSpec> formats, const CastRule& rule,
-                         const RecommendationOptions& options, const ScaleRange& range) {
+                         std::span<const FormatSpec> wanted, const CastRule& rule, const RecommendationOptions& options,
+                         const ScaleRange& range) {
     ScaleCurves result{.rule = rule, .curves = {}};
-    for (const FormatSpec& format : formats)
+    for (const FormatSpec& format : wanted)
         result.curves.push_back({.format = format,
                                  .unscaled = classify(all, directed, format, 0, rule),
                                  .recommendation = recommend(all, directed, format, rule, options),
