@@ -33,8 +33,8 @@ struct ScaleCurves {
     std::vector<ScaleCurve> curves; ///< one for each format, of equal length
 };
 
-/// The curves of each of the wanted formats. Counts are those of classify(), so under stochastic rounding they are the worst that random bits can do. Without any
-/// finite non-zero element all shares are 0.
+/// The curves of each of the wanted formats. Counts are those of classify(), so under stochastic rounding they are the
+/// worst that random bits can do. Without any finite non-zero element all shares are 0.
 ScaleCurves scale_curves(const MagnitudeHistogram& all, const DirectedHistogram& directed,
                          std::span<const FormatSpec> wanted, const CastRule& rule,
                          const RecommendationOptions& options = {}, const ScaleRange& range = {});
