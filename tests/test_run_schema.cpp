@@ -1,4 +1,4 @@
-// The keys of run.json: amp-train writes those of the schema and no other, and what is read of them is what was written.
+// The keys of run.json: amp-train writes those of the schema and no other, and what is read again was written.
 #include "tool.h"
 
 #include <ampscope/sim/io/run_facts.h>
