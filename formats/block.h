@@ -195,8 +195,25 @@ constexpr bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rul
 
 /// Whether the amax of a block with a NaN is NaN (as torch.amax has it) or the amax of its other numbers (as fmaxf).
 constexpr bool amax_keeps_nan(ScaleRule rule) {
-    return rule == ScaleRule::torchao || rule == ScaleRule::torchao_pow2 || rule == ScaleRule::deepgemm ||
-           rule == ScaleRule::deepgemm_pow2 || (is_mx(rule) && rule != ScaleRule::mx_te);
+    switch (rule) {
+    case ScaleRule::torchao:
+    case ScaleRule::torchao_pow2:
+    case ScaleRule::deepgemm:
+    case ScaleRule::deepgemm_pow2:
+    case ScaleRule::mx_floor:
+    case ScaleRule::mx_even:
+    case ScaleRule::mx_ceil:
+    case ScaleRule::mx_rceil: return true;
+    case ScaleRule::te:
+    case ScaleRule::te_pow2:
+    case ScaleRule::deepseek:
+    case ScaleRule::deepseek_pow2:
+    case ScaleRule::mx_te:
+    case ScaleRule::nvfp4:
+    case ScaleRule::ms_amp:
+    case ScaleRule::one: break;
+    }
+    return false;
 }
 
 /// The scale of a block. `tensor_scale` is used by NVFP4 only, where x ~ q * d / tensor_scale.

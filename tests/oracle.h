@@ -233,13 +233,25 @@ inline Outcome store_infinity(const Context& to, bool negative, unsigned flags) 
     return f.has_nan() ? Outcome{nan_for_infinity(to, negative), flags} : store_max(f, negative, flags);
 }
 
+/// Whether a number beyond the largest finite one rounds away from zero (IEEE 754 section 7.4).
+inline bool overflows_outwards(Rounding rounding, bool negative) {
+    switch (rounding) {
+    case Rounding::nearest_even:
+    case Rounding::nearest_away:
+    case Rounding::stochastic: return true;
+    case Rounding::down: return negative;
+    case Rounding::up: return !negative;
+    case Rounding::toward_zero:
+    case Rounding::to_odd: break;
+    }
+    return false;
+}
+
 inline Outcome store_overflow(const Context& to, bool negative) {
     const Facts& f = to.format;
     const unsigned flags = Flags::overflow | Flags::inexact;
-    const Rounding r = to.policy.rounding;
-    const bool outwards = r == Rounding::nearest_even || r == Rounding::nearest_away || r == Rounding::stochastic ||
-                          (r == Rounding::down && negative) || (r == Rounding::up && !negative);
-    if (to.policy.overflow != Overflow::infinity || !outwards || !f.has_nan()) return store_max(f, negative, flags);
+    if (to.policy.overflow != Overflow::infinity || !overflows_outwards(to.policy.rounding, negative) || !f.has_nan())
+        return store_max(f, negative, flags);
     if (f.infinity != 0) return {with_sign(f, f.infinity, negative), flags};
     return {nan_for_infinity(to, negative), flags};
 }

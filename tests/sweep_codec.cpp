@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <stdexcept>
+
 using namespace amp;
 using namespace amp::test;
 
@@ -28,10 +30,13 @@ double to_integer(double x, Rounding rounding) {
     case Rounding::toward_zero: return std::trunc(x);
     case Rounding::down: return std::floor(x);
     case Rounding::up: return std::ceil(x);
-    default: break;
+    case Rounding::to_odd: {
+        const double t = std::trunc(x);
+        return t == x || std::fmod(t, 2.0) != 0 ? t : t + std::copysign(1.0, x);
     }
-    const double t = std::trunc(x); // rounding to odd
-    return t == x || std::fmod(t, 2.0) != 0 ? t : t + std::copysign(1.0, x);
+    case Rounding::stochastic: break; // has sweeps of its own
+    }
+    throw std::invalid_argument("[to_integer] expected a rounding without random bits");
 }
 
 /// The value of x in the format; NaN is 0x7fc00000.
@@ -44,9 +49,7 @@ float by_double(const Facts& f, float x, Rounding rounding) {
     const int last_place = std::max(exponent, 1 - f.bias) - f.fraction_bits;
     const double r = to_integer(double{x} * power(-last_place), rounding) * power(last_place);
     if (std::fabs(r) <= f.max) return static_cast<float>(r);
-    const bool outwards = rounding == Rounding::nearest_even || rounding == Rounding::nearest_away ||
-                          (rounding == Rounding::down && x < 0) || (rounding == Rounding::up && x > 0);
-    return outwards ? infinity : static_cast<float>(std::copysign(f.max, x));
+    return oracle::overflows_outwards(rounding, x < 0) ? infinity : static_cast<float>(std::copysign(f.max, x));
 }
 
 void prove_encode(const Facts& facts, Rounding rounding, std::string_view mode, Shard part) {

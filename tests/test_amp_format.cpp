@@ -122,16 +122,47 @@ TEST_CASE("NaN and infinity in formats that have none, or one NaN without a sign
             CHECK(row.contains("below") == false);
             if (f.has_nan()) CHECK(row["value"] == "nan"); // canonical NaN under this profile
         }
-    CHECK(run("--format e3m2 nan").out == "e3m2         0x1f        0 111 11\n"
-                                          "             28  in place of NaN, which e3m2 lacks  invalid\n");
-    CHECK(run("--format e4m3 inf").out == "e4m3         0x7f        0 1111 111\n"
-                                          "             nan  in place of infinity, which e4m3 lacks  invalid\n");
-    CHECK(run("--format e5m2fnuz --profile ml_dtypes -- -nan").out == "e5m2fnuz     0x80        1 00000 00\n"
-                                                                      "             nan  exact\n");
-    CHECK(run("--format e5m2 --profile ml_dtypes -- -nan").out.find(" -nan  exact\n") != std::string::npos);
+    CHECK(run("--format e3m2 nan").out == "format  code  bits      value\n"
+                                          "e3m2    0x1f  0 111 11     28\n"
+                                          "\n"
+                                          "format  rounding                                  error  error, %\n"
+                                          "e3m2    in place of NaN, which it lacks, invalid      -         -\n");
+    CHECK(run("--format e4m3 inf").out.find("in place of infinity, which it lacks, invalid") != std::string::npos);
+    CHECK(run("--format e5m2fnuz --profile ml_dtypes -- -nan").out == "format    code  bits        value\n"
+                                                                      "e5m2fnuz  0x80  1 00000 00    nan\n"
+                                                                      "\n"
+                                                                      "format    rounding  error  error, %\n"
+                                                                      "e5m2fnuz  exact         -         -\n");
+    CHECK(run("--format e5m2 --profile ml_dtypes -- -nan").out.find(" -nan\n") != std::string::npos);
     CHECK_FALSE(json_of("--format fp16 inf")["formats"][0].contains("in_place_of"));
     CHECK(json_of("e4m3fnuz --values")["values"][0x80]["value"] == "nan");
     CHECK(json_of("e4m3 --values")["values"][0xff]["value"] == "-nan");
+}
+
+TEST_CASE("a number's neighbours and error stand in tables of 80 columns; a command's help has its own examples") {
+    const std::string tenth = run("--format fp16,e2m1 0.1").out;
+    CHECK(tenth == "format  code    bits                          value\n"
+                   "fp16    0x2e66  0 01011 1001100110  0.0999755859375\n"
+                   "e2m1    0x0     0 00 0                            0\n"
+                   "\n"
+                   "format  rounding                error  error, %\n"
+                   "fp16    inexact             -2.44e-05   -0.0244\n"
+                   "e2m1    inexact, underflow       -0.1      -100\n"
+                   "\n"
+                   "format        next below        next above\n"
+                   "fp16    0.09991455078125  0.10003662109375\n"
+                   "e2m1                -0.5               0.5\n");
+    std::istringstream lines(run("1e-40").out + run("e8m0").out + run("convert --help").out);
+    for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+    const auto shows = [](const std::string& command, const std::string& example) {
+        return run(command + " --help").out.find(example) != std::string::npos;
+    };
+    for (const char* command : {"", "convert"}) CHECK(shows(command, "amp-format convert"));
+    for (const char* command : {"", "eval"}) CHECK(shows(command, "amp-format eval"));
+    CHECK(shows("", "amp-format 0.1"));
+    for (const char* command : {"convert", "eval"}) CHECK_FALSE(shows(command, "amp-format 0.1"));
+    CHECK_FALSE(shows("convert", "amp-format eval"));
+    CHECK(shows("convert", "Exit codes:"));
 }
 
 TEST_CASE("arguments that would do nothing, and output that cannot be written") {

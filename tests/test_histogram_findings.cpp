@@ -122,6 +122,38 @@ TEST_CASE("the window holds every scale at which nothing overflows and little un
     CHECK(windows > 100); // for BF16 alone
 }
 
+TEST_CASE("the curves over the loss scale are counted element by element, and reach beyond the scales of interest") {
+    const Recorded recorded;
+    HistogramOptions options = asked();
+    options.recommendation.limit = 0.02;
+    const std::vector<float>& values = recorded.tensors.at("b.weight.grad");
+    options.tensor = std::regex("^b");
+    const HistogramFindings findings = histogram_findings({recorded.scratch / ""}, options);
+    const ScaleCurves& scales = findings.kinds.front().scales;
+    REQUIRE(scales.curves.size() == options.formats.size());
+    const auto nonzero = static_cast<double>(findings.total.magnitudes.histogram.nonzero());
+    for (std::size_t f = 0; f < options.formats.size(); ++f) {
+        const ScaleCurve& curve = scales.curves[f];
+        CAPTURE(curve.format.name);
+        CHECK(static_cast<double>(curve.unscaled.underflow) == count(values, curve.format.name, 1).underflow);
+        CHECK(curve.recommendation.log2_scale == findings.kinds.front().formats[f].recommendation.log2_scale);
+        REQUIRE(curve.underflow.size() == curve.overflow.size());
+        REQUIRE(curve.underflow.size() == scales.curves.front().underflow.size());
+        for (std::size_t i = 0; i < curve.underflow.size(); ++i) {
+            const Counted n =
+                count(values, curve.format.name, std::ldexp(1.0, scales.first_log2 + static_cast<int>(i)));
+            CAPTURE(i);
+            CHECK(curve.underflow[i] == n.underflow / nonzero);
+            CHECK(curve.overflow[i] == n.overflow / nonzero);
+        }
+        const Recommendation& advice = curve.recommendation;
+        if (curve.format.exponent_bits == 8) continue; // BF16's window reaches beyond
+        CHECK(scales.first_log2 <= std::min({0, advice.lowest_enough, advice.highest_safe}) - 8);
+        CHECK(scales.first_log2 + static_cast<int>(curve.underflow.size()) - 1 >=
+              std::max({0, advice.lowest_enough, advice.highest_safe}) + 8);
+    }
+}
+
 TEST_CASE("gates are judged on the total, and a share of nothing does not hold") {
     const Recorded recorded;
     HistogramOptions options = asked();

@@ -365,6 +365,7 @@ Knobs random_knobs(const LossScalerRow& row, std::mt19937_64& random) {
 
 TEST_CASE("10,000 random sequences against each framework's second formula") {
     for (const LossScalerRow& row : loss_scalers) {
+        REQUIRE_MESSAGE(twin(row.name, {}) != nullptr, "loss_scaler_twins.h lacks a second formula for " << row.name);
         prove(fmt::format("loss scaler {}: 64 steps of random found_inf", row.name), 10'000,
               [&](std::uint64_t i, Tally& tally) {
                   std::mt19937_64 random(i * 977 + 5);

@@ -66,7 +66,9 @@ TEST_CASE("runs of two seeds: what the rows say is what the runs recorded") {
     for (const char* seed : {"0", "1"})
         train("--precision fp32,amp-fp16,pure-fp16,pure-bf16,fp8-delayed --record-every 20 --record-state --seed " +
               std::string(seed) + " --record " + (runs / seed).string());
-    const Json json = report.json(runs.string());
+    const Json json = report.json(runs.string() + " --markdown " + (scratch / "report.md").string());
+    // How much of the range casts use is a power of two, also in words.
+    CHECK(contains(read_file(scratch / "report.md"), "Use of the range: fp8-delayed. e4m3: largest from 2^"));
     REQUIRE(json["groups"].size() == 1);
     const Json& group = json["groups"][0];
     CHECK(group["name"] == "cnn on digits");
@@ -229,7 +231,7 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
     // The 48 of 100 layers of which FP16 makes most zero; tensor t has 2^(-10 - t), so from 16 on all become zero.
     CHECK(contains(page, "48 of 100 rows"));
     for (const auto& [layer, shown] : {std::pair{15, false}, {16, true}, {63, true}, {64, false}})
-        CHECK(contains(page, "layer." + std::to_string(layer) + ", weights") == shown);
+        CHECK(contains(page, "layer." + std::to_string(layer) + ", weight grad") == shown);
     const Json tensor = report.json((scratch / "runs").string())["groups"][0]["gradients"]["tensors"][15];
     CHECK(tensor["nonzero"] == 480);
     CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself, a tie, goes to zero; what is above it does not

@@ -3,7 +3,6 @@
 #include "tool.h"
 
 #include <ampscope/sim/io/folder_lock.h>
-#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/data/dataset.h>
@@ -71,33 +70,6 @@ void flip(const fs::path& file, std::size_t byte) {
 }
 
 } // namespace
-
-TEST_CASE("what is read again of run.json is what is written there") {
-    const Scratch scratch;
-    const fs::path runs = scratch / "runs";
-    REQUIRE(train(tiny + "--steps 1 --precision fp32,amp-fp16,fp8-current --record " + runs.string()).code == 0);
-    std::set<std::string> known;
-    for (const char* name : {"fp32", "amp-fp16", "fp8-current"}) {
-        const auto json = nlohmann::ordered_json::parse(read_file(runs / name / "run.json"));
-        for (const char* pointer : run_fact_pointers())
-            if (json.contains(nlohmann::ordered_json::json_pointer(pointer))) known.insert(pointer);
-        const RunFacts facts = run_facts(json);
-        CHECK(facts.precision == name);
-        CHECK(facts.tool == "amp-train");
-        CHECK(facts.optimizer == "adamw");
-        CHECK(facts.seed == 0);
-    }
-    CHECK(known.size() == run_fact_pointers().size());
-
-    for (const char* text :
-         {"null", "[]", "7", "{}", R"({"precision": 3, "seed": "x", "optimizer": [1], "tool": null})"}) {
-        const RunFacts facts = run_facts(nlohmann::ordered_json::parse(text));
-        CHECK(facts.precision.empty());
-        CHECK(facts.tool.empty());
-        CHECK(!facts.seed);
-        CHECK(!facts.lr);
-    }
-}
 
 TEST_CASE("a command that is refused changes no folder, of whichever run") {
     const Recorded r;

@@ -158,6 +158,13 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
     set_version_flag("--version", name + " " AMPSCOPE_VERSION);
 }
 
+CLI::App& CommandLine::add_command(const std::string& name, const std::string& description,
+                                   const std::string& examples) {
+    CLI::App& command = *add_subcommand(name, description);
+    command.footer(examples + "\n" + exit_codes);
+    return command;
+}
+
 CLI::Option* CommandLine::reads(CLI::Option* paths) {
     read_.push_back(paths);
     return paths;

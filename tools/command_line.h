@@ -19,6 +19,9 @@ class CommandLine : public CLI::App {
   public:
     CommandLine(const std::string& name, const std::string& description, const std::string& examples);
 
+    /// A command of the tool, with options and examples of its own.
+    CLI::App& add_command(const std::string& name, const std::string& description, const std::string& examples);
+
     /// The option's values are files or folders that the tool reads.
     CLI::Option* reads(CLI::Option* paths);
     /// The option's value is a file that the tool writes; "-" and other names of standard output become "-". It is

@@ -54,7 +54,7 @@ int floor_log2(const Unpacked& d, const Unpacked& x) {
     return d.exponent - x.exponent - (d.significand < x.significand ? 1 : 0);
 }
 
-bool is_worse(const DifferingElement& a, const DifferingElement& b) {
+bool differs_more(const DifferingElement& a, const DifferingElement& b) {
     return a.ulps != b.ulps ? a.ulps > b.ulps : a.index < b.index;
 }
 
@@ -103,7 +103,7 @@ class BlockDiff {
                            HUGE_VAL};
         if (finite) e.ulps = c == DiffClass::zero_sign ? 0 : measure(a, b);
         if (!diff_.first) diff_.first = e;
-        if (diff_.worst.size() < keep_ || (keep_ > 0 && is_worse(e, diff_.worst.back()))) note(e);
+        if (diff_.worst.size() < keep_ || (keep_ > 0 && differs_more(e, diff_.worst.back()))) note(e);
     }
     [[nodiscard]] TensorDiff result() {
         if (largest_.kind == Kind::finite) diff_.max_absolute = value_of(scaled(largest_, 1, pairing_.a_scale()));
@@ -129,7 +129,7 @@ class BlockDiff {
         return ulps;
     }
     void note(const DifferingElement& e) {
-        diff_.worst.insert(std::ranges::upper_bound(diff_.worst, e, is_worse), e);
+        diff_.worst.insert(std::ranges::upper_bound(diff_.worst, e, differs_more), e);
         if (diff_.worst.size() > keep_) diff_.worst.pop_back();
     }
 
@@ -181,7 +181,7 @@ void TensorDiff::merge(const TensorDiff& later, std::size_t keep) {
     b_squares += later.b_squares;
     if (!first) first = later.first;
     worst.insert(worst.end(), later.worst.begin(), later.worst.end());
-    std::ranges::stable_sort(worst, is_worse);
+    std::ranges::stable_sort(worst, differs_more);
     if (worst.size() > keep) worst.resize(keep);
 }
 

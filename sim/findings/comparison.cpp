@@ -159,6 +159,15 @@ std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs, con
     return groups;
 }
 
+/// The loss scales of interest for a network: few need one below 2^-4 or above 2^60.
+constexpr ScaleRange drawn_scales = {.below = 4, .above = 3, .least = -4, .most = 60};
+
+std::vector<FormatSpec> usual_specs() {
+    std::vector<FormatSpec> specs;
+    for (const std::string_view name : usual_formats) specs.push_back(format(name));
+    return specs;
+}
+
 /// Computes what Adam does to the gradients by which a group is judged.
 void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Watch& watch) {
     if (group.evidence == nullptr) return;
@@ -192,6 +201,8 @@ void attempt(const std::filesystem::path& path, std::vector<std::string>& errors
 
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch) {
     findings.limits = options.limits;
+    for (RecordedRun& run : findings.runs)
+        run.scales = scale_curves(run.magnitudes, {}, usual_specs(), {}, options.recommendation, drawn_scales);
     findings.groups = groups_of(findings.runs, options.limits);
     for (ComparisonGroup& group : findings.groups) {
         detail::find_instabilities(group, options.limits.spikes, options.threads);

@@ -10,6 +10,7 @@
 #include <ampscope/sim/analysis/format_fit.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/histogram.h>
+#include <ampscope/sim/analysis/scale_curves.h>
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/histogram_recipe.h>
 #include <ampscope/sim/io/recording.h>
@@ -102,7 +103,8 @@ struct KindFindings {
     const KindGroup* group = nullptr;
     HistogramEntry total;
     std::vector<FormatCounts> formats; ///< counts of the total, one for each of the options' formats
-    std::vector<std::string> advice;   ///< advice for each format, in one or two sentences
+    ScaleCurves scales{};              ///< what loss scales do to gradients, in each of the formats
+    std::vector<std::string> advice{}; ///< advice for each format, in one or two sentences
 };
 
 /// The outcome of one gate on the total.

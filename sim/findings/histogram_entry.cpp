@@ -253,6 +253,9 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
         kind.total.unscaled = unscaled_counts(kind.total, options);
         for (const FormatSpec& format : options.formats)
             kind.formats.push_back(format_counts(kind.total, format, options));
+        if (kind.total.is_gradient())
+            kind.scales = scale_curves(kind.total.magnitudes.histogram, kind.total.directed, options.formats,
+                                       options.rule(), options.recommendation);
         kind.advice = histogram_advice(kind, findings.tensors, options);
     }
     if (!findings.tensors.empty()) {

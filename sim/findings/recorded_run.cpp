@@ -144,15 +144,7 @@ class RunReader {
         run_.scaled.assign(run_.formats.size(), std::vector<ScaledCasts>(run_.columns.count()));
         for (const auto& [step, by_format] : casts)
             for (std::size_t f = 0; f < by_format.size(); ++f)
-                merge(run_.scaled[f][run_.columns.of(step)], by_format[f]);
-    }
-
-    static void merge(ScaledCasts& sum, const ScaledCasts& other) {
-        sum.nonzero += other.nonzero;
-        sum.underflow += other.underflow;
-        sum.saturated += other.saturated;
-        sum.least = std::min(sum.least, other.least);
-        sum.most = std::max(sum.most, other.most);
+                run_.scaled[f][run_.columns.of(step)].merge(by_format[f]);
     }
 
     /// Counts of the casts with a scale in one step, by format; adds them to the sums of each tensor.
@@ -170,7 +162,7 @@ class RunReader {
             const double scale = real_at(values, values.contains("least_scale") ? "least_scale" : "scale");
             if (amax > 0 && scale > 0)
                 casts.least = casts.most = std::log2(amax) + std::log2(scale) - largest_log2_[sum.format];
-            merge(by_format[static_cast<std::size_t>(at)], casts);
+            by_format[static_cast<std::size_t>(at)].merge(casts);
             sum.nonzero += casts.nonzero;
             sum.underflow += casts.underflow;
             sum.saturated += casts.saturated;
@@ -281,6 +273,14 @@ void GradientCounts::merge(const GradientCounts& other) {
     for (std::size_t f = 0; f < underflow.size(); ++f) underflow[f] += other.underflow[f];
 }
 
+void ScaledCasts::merge(const ScaledCasts& other) {
+    nonzero += other.nonzero;
+    underflow += other.underflow;
+    saturated += other.saturated;
+    least = std::min(least, other.least);
+    most = std::max(most, other.most);
+}
+
 std::string GradientCounts::range() const {
     const auto& bins = binades.bins;
     return bins.empty() ? "-" : fmt::format("2^{} to 2^{}", bins.front().first, bins.back().first + 1);
@@ -313,6 +313,12 @@ std::optional<std::int64_t> RecordedRun::broken_at() const {
     const auto found =
         std::ranges::find_if(steps, [](const StepMetrics& m) { return m.loss && !std::isfinite(*m.loss); });
     return found == steps.end() ? std::nullopt : std::optional(found->step);
+}
+
+ScaledCasts RecordedRun::all_scaled(std::size_t f) const {
+    ScaledCasts sum;
+    for (const ScaledCasts& casts : scaled[f]) sum.merge(casts);
+    return sum;
 }
 
 std::vector<const TensorRecord*> RecordedRun::most_underflow_first() const {

@@ -4,6 +4,7 @@
 
 #include <ampscope/sim/analysis/format_fit.h>
 #include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/analysis/scale_curves.h>
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/base/share.h>
 #include <ampscope/sim/findings/adam_effects.h>
@@ -72,6 +73,8 @@ struct ScaledCasts {
     std::uint64_t nonzero = 0, underflow = 0, saturated = 0;
     /// Extremes of log2(amax * scale / largest value of the format): how much of the range the tensors use.
     double least = std::numeric_limits<double>::infinity(), most = -least;
+
+    void merge(const ScaledCasts& other);
 };
 struct ScaledTensor {
     std::string name, format;
@@ -98,6 +101,7 @@ struct RecordedRun {
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
+    ScaleCurves scales;               ///< what loss scales do to them in usual_formats; compare() computes it
     std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups
     std::vector<std::string> formats; ///< formats of casts under a scale, in order of appearance
     std::vector<std::vector<ScaledCasts>> scaled; ///< counts by index in `formats` and column
@@ -112,6 +116,8 @@ struct RecordedRun {
     [[nodiscard]] std::optional<double> final_loss() const;
     /// The first step with an infinite or NaN loss.
     [[nodiscard]] std::optional<std::int64_t> broken_at() const;
+    /// Counts of all casts under a scale to formats[f].
+    [[nodiscard]] ScaledCasts all_scaled(std::size_t f) const;
     /// Tensors that lose most in FP16 without a loss scale first.
     [[nodiscard]] std::vector<const TensorRecord*> most_underflow_first() const;
     /// Casts under a scale that saturate or lose elements, those that saturate most first.

@@ -1,5 +1,6 @@
 #include <ampscope/sim/io/run_facts.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <variant>
@@ -8,53 +9,144 @@ namespace amp {
 
 namespace {
 
-struct Fact {
+using Member = std::variant<std::monostate, std::string RunFacts::*, std::optional<double> RunFacts::*>;
+
+struct Key {
     const char* pointer;
-    std::variant<std::string RunFacts::*, std::optional<double> RunFacts::*> member;
+    RunWriter writer;
+    Member member{}; ///< where run_facts() puts the value, if it reads it
 };
 
-constexpr std::array facts = {
-    Fact{"/tool", &RunFacts::tool},
-    Fact{"/version", &RunFacts::version},
-    Fact{"/model/name", &RunFacts::model},
-    Fact{"/data/name", &RunFacts::data},
-    Fact{"/precision/name", &RunFacts::precision},
-    Fact{"/precision/scaling/recipe", &RunFacts::recipe},
-    Fact{"/precision/autocast/format", &RunFacts::autocast},
-    Fact{"/precision/formats/activations", &RunFacts::activation_format},
-    Fact{"/precision/formats/gradients", &RunFacts::gradient_format},
-    Fact{"/precision/operands", &RunFacts::operands},
-    Fact{"/loss_scaler/name", &RunFacts::loss_scaler},
-    Fact{"/optimizer/kind", &RunFacts::optimizer},
-    Fact{"/optimizer/order", &RunFacts::optimizer_order},
-    Fact{"/optimizer/lr", &RunFacts::lr},
-    Fact{"/optimizer/beta1", &RunFacts::beta1},
-    Fact{"/optimizer/beta2", &RunFacts::beta2},
-    Fact{"/optimizer/eps", &RunFacts::eps},
-    Fact{"/optimizer/weight_decay", &RunFacts::weight_decay},
-    Fact{"/seed", &RunFacts::seed},
-    Fact{"/data/validation", &RunFacts::validation},
+constexpr RunWriter trainer = RunWriter::trainer, recorder = RunWriter::recorder, both = RunWriter::both;
+
+constexpr std::array keys = {
+    Key{"/schema_version", both},
+    Key{"/tool", both, &RunFacts::tool},
+    Key{"/version", both, &RunFacts::version},
+    Key{"/torch", recorder},
+    Key{"/model/name", both, &RunFacts::model},
+    Key{"/model/width", trainer},
+    Key{"/model/depth", trainer},
+    Key{"/model/heads", trainer},
+    Key{"/model/dropout", trainer},
+    Key{"/model/activation", trainer},
+    Key{"/model/norm", trainer},
+    Key{"/model/parameters", recorder},
+    Key{"/precision/name", both, &RunFacts::precision},
+    Key{"/precision/autocast/format", both, &RunFacts::autocast},
+    Key{"/precision/autocast/policy", trainer},
+    Key{"/precision/autocast/weight_cache", trainer},
+    Key{"/precision/autocast/backward_under_autocast", trainer},
+    Key{"/precision/autocast/off", trainer},
+    Key{"/precision/formats/weights", both},
+    Key{"/precision/formats/activations", both, &RunFacts::activation_format},
+    Key{"/precision/formats/gradients", both, &RunFacts::gradient_format},
+    Key{"/precision/formats/loss", trainer},
+    Key{"/precision/state_formats/master", trainer},
+    Key{"/precision/state_formats/m", trainer},
+    Key{"/precision/state_formats/v", trainer},
+    Key{"/precision/accumulate", trainer},
+    Key{"/precision/accumulate_backward", trainer},
+    Key{"/precision/scaling/recipe", trainer, &RunFacts::recipe},
+    Key{"/precision/scaling/off", trainer},
+    Key{"/precision/operands", both, &RunFacts::operands},
+    Key{"/precision/operand_rounding", trainer},
+    Key{"/precision/update", trainer},
+    Key{"/optimizer/kind", both, &RunFacts::optimizer},
+    Key{"/optimizer/order", trainer, &RunFacts::optimizer_order},
+    Key{"/optimizer/lr", both, &RunFacts::lr},
+    Key{"/optimizer/beta1", both, &RunFacts::beta1},
+    Key{"/optimizer/beta2", both, &RunFacts::beta2},
+    Key{"/optimizer/eps", both, &RunFacts::eps},
+    Key{"/optimizer/weight_decay", both, &RunFacts::weight_decay},
+    Key{"/optimizer/momentum", both},
+    Key{"/optimizer/dampening", trainer},
+    Key{"/optimizer/nesterov", trainer},
+    Key{"/optimizer/contract", trainer},
+    Key{"/warmup", trainer},
+    Key{"/loss_scaler/name", both, &RunFacts::loss_scaler},
+    Key{"/loss_scaler/init_scale", both},
+    Key{"/loss_scaler/growth_factor", both},
+    Key{"/loss_scaler/backoff_factor", both},
+    Key{"/loss_scaler/growth_interval", both},
+    Key{"/loss_scaler/hysteresis", trainer},
+    Key{"/loss_scaler/unscale_by_updated_scale", trainer},
+    Key{"/loss_weight", trainer},
+    Key{"/clip", trainer},
+    Key{"/clip_before_unscale", trainer},
+    Key{"/batch", trainer},
+    Key{"/micro_batches", trainer},
+    Key{"/replicas", trainer},
+    Key{"/all_reduce/order", trainer},
+    Key{"/all_reduce/divide", trainer},
+    Key{"/all_reduce/format", trainer},
+    Key{"/all_reduce/scaling", trainer},
+    Key{"/seed", both, &RunFacts::seed},
+    Key{"/data/name", trainer, &RunFacts::data},
+    Key{"/data/fingerprint", trainer},
+    Key{"/data/input", trainer},
+    Key{"/data/target", trainer},
+    Key{"/data/vocabulary", trainer},
+    Key{"/data/classes", trainer},
+    Key{"/data/training", trainer},
+    Key{"/data/validation", trainer, &RunFacts::validation},
+    Key{"/parameters", trainer},
+    Key{"/recording/gradients_every", trainer},
+    Key{"/recording/every", recorder},
+    Key{"/recording/activations", both},
+    Key{"/recording/state", trainer},
+    Key{"/recording/statistics_every", trainer},
+    Key{"/recording/departure", trainer},
+    Key{"/recording/reference", trainer},
+    Key{"/recording/weights", recorder},
+    Key{"/recording/store", recorder},
+    Key{"/ranks/rank", recorder},
+    Key{"/ranks/of", recorder},
+    Key{"/ranks/merged", recorder},
+    Key{"/ranks/weights", recorder},
 };
+
+constexpr auto public_keys = [] {
+    std::array<RunKey, keys.size()> all{};
+    for (std::size_t i = 0; i < keys.size(); ++i) all[i] = {keys[i].pointer, keys[i].writer};
+    return all;
+}();
+
+void add_keys(const nlohmann::ordered_json& json, const std::string& at, std::vector<std::string>& found) {
+    if (!json.is_object() ||
+        std::ranges::find(keys, at, [](const Key& k) { return std::string_view(k.pointer); }) != keys.end())
+        return found.push_back(at);
+    for (const auto& [key, value] : json.items()) add_keys(value, at + "/" + key, found);
+}
 
 } // namespace
 
 RunFacts run_facts(const nlohmann::ordered_json& configuration) {
     RunFacts result;
-    for (const auto& [pointer, member] : facts) {
-        if (const auto* text = std::get_if<std::string RunFacts::*>(&member))
-            result.** text = text_at(configuration, pointer);
-        else result.*std::get<std::optional<double> RunFacts::*>(member) = number_at(configuration, pointer);
+    for (const Key& key : keys) {
+        if (const auto* text = std::get_if<std::string RunFacts::*>(&key.member))
+            result.** text = text_at(configuration, key.pointer);
+        else if (const auto* number = std::get_if<std::optional<double> RunFacts::*>(&key.member))
+            result.** number = number_at(configuration, key.pointer);
     }
     return result;
 }
 
-std::span<const char* const> run_fact_pointers() {
-    static constexpr auto pointers = [] {
-        std::array<const char*, facts.size()> all{};
-        for (std::size_t i = 0; i < facts.size(); ++i) all[i] = facts[i].pointer;
-        return all;
-    }();
-    return pointers;
+std::string_view name_of(RunWriter writer) {
+    switch (writer) {
+    case RunWriter::trainer: return "trainer";
+    case RunWriter::recorder: return "recorder";
+    case RunWriter::both: return "both";
+    }
+    return "";
+}
+
+std::span<const RunKey> run_keys() { return public_keys; }
+
+std::vector<std::string> keys_of_run(const nlohmann::ordered_json& configuration) {
+    std::vector<std::string> found;
+    add_keys(configuration, "", found);
+    return found;
 }
 
 std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer) {

@@ -1,12 +1,16 @@
-// What run.json says of a run. amp-train (sim/train/configuration.cpp) and the recorder for PyTorch
-// (tools/python/ampscope/torch/_describe.py) write it; what anybody reads of it again is read here.
+// The schema of run.json: every key that amp-train (sim/train/configuration.cpp, experiment.cpp) or the recorder for
+// PyTorch (tools/python/ampscope/torch) writes, and what anybody reads of it again. A test of each writer fails for a
+// key that is missing here, or that it does not write although the table says so.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace amp {
 
@@ -29,8 +33,22 @@ struct RunFacts {
 /// Reads the facts of a run.json; all are unknown if it is no object. Never throws for what a JSON document may hold.
 RunFacts run_facts(const nlohmann::ordered_json& configuration);
 
-/// Where the facts are in run.json, as JSON pointers: "/precision/name".
-std::span<const char* const> run_fact_pointers();
+/// Who writes a key of run.json.
+enum class RunWriter : std::uint8_t { trainer, recorder, both };
+/// Its name in Python: "trainer", "recorder" or "both".
+std::string_view name_of(RunWriter writer);
+
+/// A key of run.json that holds a value; for "parameters", names of tensors and their shapes.
+struct RunKey {
+    const char* pointer; ///< JSON pointer: "/precision/name"
+    RunWriter writer = RunWriter::both;
+};
+
+/// All keys, in the order in which they are written.
+std::span<const RunKey> run_keys();
+
+/// The keys of a run.json that hold a value; below a key of the table nothing is looked for.
+std::vector<std::string> keys_of_run(const nlohmann::ordered_json& configuration);
 
 /// The text at a JSON pointer; empty where there is none.
 std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer);

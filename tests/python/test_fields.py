@@ -13,6 +13,7 @@ OTHERWISE = {
     "KindFindings": {"group": "name"},
     "KindRecord": {"group": "name"},
     "RecipeEffect": {"blocks": None},
+    "ScaleCurves": {"rule": "rounding"},
     "ScalerReplay": {"options": "name"},
 }
 

@@ -118,6 +118,12 @@ def test_histogram(runs):
         assert tensor.magnitudes.max == expected["max"] and tensor.blocks.blocks == tensor.directed.away.count == 0
         assert tensor.magnitudes.histogram.count == expected["count"] and tensor.shape == expected["shape"]
         assert tensor.unscaled[0].underflow == expected["formats"]["fp16"]["scales"][0]["underflow"]
+    scales = f.kinds[0].scales
+    curve = scales.curves[0]
+    assert (str(curve.format), scales.rounding, scales.flush) == ("fp16", "nearest_even", False)
+    assert curve.recommendation == f.formats[0].recommendation
+    share = curve.unscaled.underflow / f.total.magnitudes.histogram.nonzero
+    assert curve.underflow[-scales.first_log2] == share and len(curve.overflow) == len(curve.underflow)
     assert f.formats[0].recommendation["log2_scale"] == said["total"]["formats"]["fp16"]["recommended_log2_scale"]
     assert {(format, scale) for format, scale, _ in f.total.errors} >= {("fp16", 1.0), ("e4m3", 1024.0)}
     frame = f.frame()
@@ -222,7 +228,13 @@ def test_comparison(runs):
     del f, row
     assert group.evidence.magnitudes.nonzero > 0  # what a part points to stays
     frame = ampscope.comparison_findings(runs).frame()
-    assert list(frame["standing"]) == ["reference", "unclear"] and list(frame["label"]) == ["fp32", "amp-fp16"]
+    assert list(frame["standing"]) == ["reference", "unclear"] and list(frame["precision"]) == ["fp32", "amp-fp16"]
+    assert frame.equals(said.frame())  # what the report's JSON says
+    (row,) = [row for row in said["groups"][0]["rows"] if row["precision"] == "amp-fp16"]
+    told = frame.iloc[1]
+    assert (told["final_loss"], told["over"]) == (row["final_loss"]["mean"], row["over"]["mean"])
+    assert "over_low" in frame and row["over"]["low"] is None  # an infinite interval
+    assert told["underflow"] == row["underflow"]["part"] / row["underflow"]["whole"]
 
 
 def test_known_effects(tmp_path):

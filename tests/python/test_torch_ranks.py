@@ -83,6 +83,13 @@ def copied(ranks, folder, weights, change=lambda rank, name, line: line):
     return json.loads((folder / "run.json").read_text())["ranks"]["weights"], histograms(folder)
 
 
+def test_run_json_of_ranks_has_the_keys_of_its_schema(ranks, tmp_path):
+    copied(ranks, tmp_path / "same", "all-reduced")
+    written = {f"/ranks/{key}" for folder in ("same", "same/rank_0")
+               for key in json.loads((tmp_path / folder / "run.json").read_text())["ranks"]}
+    assert written == {key for key in ampscope._ampscope.run_layout.keys if key.startswith("/ranks/")}
+
+
 def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
     """By hand, or in a framework that hides its wrapper of the model: what tells is that ranks hold the same."""
     weights, merged = copied(ranks, tmp_path / "same", "own")

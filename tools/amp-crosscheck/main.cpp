@@ -23,9 +23,18 @@ using namespace amp::crosscheck_tool;
 constexpr const char* examples = R"(Examples:
   amp-crosscheck devices
   amp-crosscheck run                                         all of it, on the first device
+  amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32)";
+
+constexpr const char* device_examples = R"(Examples:
+  amp-crosscheck devices)";
+
+constexpr const char* run_examples = R"(Examples:
+  amp-crosscheck run                                         all of it, on the first device
   amp-crosscheck run --device host --quick                   what devices run, on the processor
   amp-crosscheck run --device host:90 --quick                and the layouts around Hopper's matrix instructions
-  amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
+  amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them)";
+
+constexpr const char* vector_examples = R"(Examples:
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
 
 A file of vectors has arrays a and b (cases x k), c (cases), and d_fp32 or
@@ -130,7 +139,7 @@ int run(Options options, const std::string& command) {
 }
 
 void add_run(CommandLine& app, Options& options) {
-    CLI::App& r = *app.add_subcommand("run", "Compare a CUDA device with the processor, bit for bit");
+    CLI::App& r = app.add_command("run", "Compare a CUDA device with the processor, bit for bit", run_examples);
     r.add_option("--device", options.device,
                  "The number of a device; host; or host:N (" + capabilities() +
                      "), the host with models of the matrix instructions of that compute capability; default: the "
@@ -150,8 +159,8 @@ void add_run(CommandLine& app, Options& options) {
 }
 
 void add_vectors(CommandLine& app, Options& options) {
-    CLI::App& v =
-        *app.add_subcommand("vectors", "Compare a row of the table of accumulators with recorded dot products");
+    CLI::App& v = app.add_command("vectors", "Compare a row of the table of accumulators with recorded dot products",
+                                  vector_examples);
     v.add_option("row", options.question.accumulator, "A row of the table of accumulators, such as hopper-wgmma-fp8")
         ->required();
     v.add_option("file", options.files, ".npz files, or others with the same arrays")->required();
@@ -184,7 +193,7 @@ int main_of(int argc, char** argv, const Complain& complain) {
     Options options;
     CommandLine app("amp-crosscheck", "Checks the models of matrix hardware against hardware.", examples);
     app.require_subcommand(1);
-    app.add_subcommand("devices", "List the CUDA devices of this machine");
+    app.add_command("devices", "List the CUDA devices of this machine", device_examples);
     add_run(app, options);
     add_vectors(app, options);
     if (const auto exit = app.read(argc, argv, [&] { interpret(app, options); })) return *exit;

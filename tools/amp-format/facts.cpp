@@ -1,7 +1,5 @@
 #include <ampscope/tools/amp-format/facts.h>
 
-#include <ampscope/tools/document/document.h>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -57,6 +55,17 @@ std::string codes_text(const FormatSpec& f, const std::vector<std::pair<std::uin
     return text.empty() ? "none" : text;
 }
 
+/// How a number was rounded: "exact", "in place of NaN", the exceptions that rounding raised.
+std::string rounding_words(const Json& row) {
+    if (row["exact"].get<bool>()) return "exact";
+    std::string words;
+    const auto add = [&](const std::string& word) { words += (words.empty() ? "" : ", ") + word; };
+    if (row.contains("in_place_of"))
+        add(fmt::format("in place of {}, which it lacks", row["in_place_of"].get<std::string>()));
+    for (const Json& flag : row["flags"]) add(flag);
+    return words;
+}
+
 } // namespace
 
 Json facts_json(const FormatSpec& f, bool values) {
@@ -96,29 +105,29 @@ Json facts_json(const FormatSpec& f, bool values) {
     return facts;
 }
 
-std::string facts_text(const Json& facts) {
-    std::string text;
+Document facts_document(const Json& facts) {
+    TableBlock table{.caption = {}, .header = {"fact", "value"}, .rows = {}, .text_columns = 2};
     for (const auto& [key, fact] : facts.items()) {
         if (key == "values") continue;
         std::string shown = fact.is_string() ? fact.get<std::string>() : fact.dump();
         if (fact.is_object()) {
-            shown = fmt::format("{:<24} {:<18}", fmt::format("{}", fact["value"].get<double>()),
-                                fact["hexfloat"].get<std::string>());
-            if (fact.contains("code")) shown += " code " + fact["code"].get<std::string>();
+            shown = fmt::format("{} = {}", fact["value"].get<double>(), fact["hexfloat"].get<std::string>());
+            if (fact.contains("code")) shown += ", code " + fact["code"].get<std::string>();
         }
         std::string label = key;
         std::ranges::replace(label, '_', ' ');
-        text += fmt::format("{:<18} {}\n", label, shown);
+        table.rows.push_back({{label}, {shown}});
     }
-    if (!facts.contains("values")) return text;
-    text += "\n";
-    for (const Json& row : facts["values"])
-        text += fmt::format("{}  {}  {}\n", row["code"].get<std::string>(), row["bits"].get<std::string>(),
-                            row["value"].get<std::string>());
-    return text;
+    Document document{.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
+    if (facts.contains("values")) {
+        TableBlock values{.caption = {}, .header = {"code", "bits", "value"}, .rows = {}, .text_columns = 3};
+        for (const Json& row : facts["values"]) values.rows.push_back({{row["code"]}, {row["bits"]}, {row["value"]}});
+        document.add(std::move(values));
+    }
+    return document;
 }
 
-std::string format_table(bool color) {
+Document format_table() {
     TableBlock table{.caption = {},
                      .header = {"format", "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"},
                      .rows = {}};
@@ -134,7 +143,7 @@ std::string format_table(bool color) {
                               {f.has_infinity() ? "yes" : "-"},
                               {f.has_nan() ? "yes" : "-"}});
     }
-    return terminal_of({.title = {}, .subtitle = {}, .blocks = {std::move(table)}}, color);
+    return {.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
 }
 
 Json number_json(const std::string& text, const std::vector<NumberInFormat>& stored) {
@@ -159,27 +168,23 @@ Json number_json(const std::string& text, const std::vector<NumberInFormat>& sto
     return {{"number", text}, {"formats", std::move(rows)}};
 }
 
-std::string number_text(const Json& facts) {
-    std::string text;
+Document number_document(const Json& facts) {
+    TableBlock codes{.caption = {}, .header = {"format", "code", "bits", "value"}, .rows = {}, .text_columns = 3};
+    TableBlock errors{
+        .caption = {}, .header = {"format", "rounding", "error", "error, %"}, .rows = {}, .text_columns = 2};
+    TableBlock neighbours{.caption = {}, .header = {"format", "next below", "next above"}, .rows = {}};
+    const auto number = [](const Json& row, const char* key, double unit) {
+        return row.contains(key) ? number_cell(unit * row[key].get<double>(), 3) : no_value();
+    };
     for (const Json& row : facts["formats"]) {
-        text += fmt::format("{:<12} {:<11} {}\n", row["format"].get<std::string>(), row["code"].get<std::string>(),
-                            row["bits"].get<std::string>());
-        std::string detail = row["value"].get<std::string>();
-        if (row["exact"].get<bool>()) detail += "  exact";
-        else if (row.contains("error")) detail += fmt::format("  error {:.3g}", row["error"].get<double>());
-        if (row.contains("in_place_of"))
-            detail += fmt::format("  in place of {}, which {} lacks", row["in_place_of"].get<std::string>(),
-                                  row["format"].get<std::string>());
-        if (!row["exact"].get<bool>() && row.contains("relative_error"))
-            detail += fmt::format(" ({:.3g} %)", 100 * row["relative_error"].get<double>());
-        for (const Json& flag : row["flags"])
-            if (flag != "inexact" || !row.contains("error")) detail += "  " + flag.get<std::string>();
-        text += fmt::format("{:<12} {}\n", "", detail);
-        if (row.contains("below"))
-            text += fmt::format("{:<12} between {} and {}\n", "", row["below"].get<std::string>(),
-                                row["above"].get<std::string>());
+        codes.rows.push_back({{row["format"]}, {row["code"]}, {row["bits"]}, {row["value"]}});
+        errors.rows.push_back(
+            {{row["format"]}, {rounding_words(row)}, number(row, "error", 1), number(row, "relative_error", 100)});
+        if (row.contains("below")) neighbours.rows.push_back({{row["format"]}, {row["below"]}, {row["above"]}});
     }
-    return text;
+    Document document{.title = {}, .subtitle = {}, .blocks = {std::move(codes), std::move(errors)}};
+    if (!neighbours.rows.empty()) document.add(std::move(neighbours));
+    return document;
 }
 
 } // namespace amp::format_tool

@@ -1,12 +1,12 @@
-// The facts about formats, and about one number in every format, as JSON and as text for a terminal.
+// The facts about formats, and about one number in every format, as JSON and as documents.
 #pragma once
 
 #include <ampscope/sim/findings/format_facts.h>
+#include <ampscope/tools/document/document.h>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace amp::format_tool {
@@ -14,13 +14,14 @@ namespace amp::format_tool {
 /// All facts about one format; `values` adds all its values. Throws std::invalid_argument if these are asked for and
 /// the format has more than 8 bits.
 nlohmann::ordered_json facts_json(const FormatSpec& format, bool values);
-std::string facts_text(const nlohmann::ordered_json& facts);
+/// A table of the facts, and one of the values where they are listed.
+Document facts_document(const nlohmann::ordered_json& facts);
 
 /// The table of formats, one line each, at most 80 columns.
-std::string format_table(bool color);
+Document format_table();
 
 /// The number in each format: code, bits, value, error, neighbours.
 nlohmann::ordered_json number_json(const std::string& text, const std::vector<NumberInFormat>& stored);
-std::string number_text(const nlohmann::ordered_json& facts);
+Document number_document(const nlohmann::ordered_json& facts);
 
 } // namespace amp::format_tool

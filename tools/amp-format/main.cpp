@@ -26,6 +26,15 @@ constexpr const char* examples = R"(Examples:
   amp-format convert grads.npy out.safetensors --to e4m3 --profile cuda-satfinite
   testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd)";
 
+constexpr const char* convert_examples = R"(Examples:
+  amp-format convert g.npy codes.safetensors --to e4m3 --profile cuda-satfinite
+  amp-format convert model.pt values.npy --to e6m9 --quantize
+  amp-format convert w.npy half.npy --to bf16 --rounding stochastic --seed 1)";
+
+constexpr const char* eval_examples = R"(Examples:
+  echo '3C00 3C00 0001' | amp-format eval f16_mulAdd
+  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd)";
+
 struct Options {
     std::optional<std::string> what;
     std::vector<std::string> formats;
@@ -79,7 +88,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     if (!options.what) {
         only_for_numbers();
         if (options.values) throw std::invalid_argument("--values needs the name of a format");
-        if (!options.json) return format_table(wants_color(stdout));
+        if (!options.json) return terminal_of(format_table(), wants_color(stdout));
         Json all = Json::array();
         for (const FormatSpec& f : formats) all.push_back(facts_json(f, false));
         return json_text({{"schema_version", 1}, {"formats", all}}, 2);
@@ -95,7 +104,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     if (named) {
         only_for_numbers();
         const Json facts = facts_json(*named, options.values);
-        return options.json ? json_text(facts, 2) : facts_text(facts);
+        return options.json ? json_text(facts, 2) : terminal_of(facts_document(facts), wants_color(stdout));
     }
     if (options.values) throw std::invalid_argument("--values needs the name of a format, and '" + what + "' is none");
     std::vector<FormatSpec> shown;
@@ -103,7 +112,7 @@ std::string describe(const CLI::App& app, const Options& options) {
         if (name == "all") shown.insert(shown.end(), formats.begin(), formats.end());
         else shown.push_back(format(name));
     const Json facts = number_json(what, store_number(what, shown, policy_of(options)));
-    return options.json ? json_text(facts, 2) : number_text(facts);
+    return options.json ? json_text(facts, 2) : terminal_of(number_document(facts), wants_color(stdout));
 }
 
 /// What the words for a conversion mean. Throws std::invalid_argument.
@@ -138,8 +147,9 @@ void convert(const ConvertOptions& c) {
 }
 
 CLI::App& add_convert(CommandLine& app, Options& options) {
-    CLI::App& c = *app.add_subcommand(
-        "convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw");
+    CLI::App& c =
+        app.add_command("convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw",
+                        convert_examples);
     app.reads(c.add_option("IN", options.convert.in, "Input file"))->required();
     app.writes(c.add_option("OUT", options.convert.out, "Output file; its extension says its kind"))->required();
     c.add_option("--to", options.to,
@@ -157,8 +167,8 @@ CLI::App& add_convert(CommandLine& app, Options& options) {
 }
 
 CLI::App& add_eval(CommandLine& app, Options& options) {
-    CLI::App& e = *app.add_subcommand(
-        "eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them");
+    CLI::App& e = app.add_command(
+        "eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them", eval_examples);
     e.add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
     e.add_option("--rounding", options.eval_rounding, "Rounding mode")
         ->check(directed_roundings())

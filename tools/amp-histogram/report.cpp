@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-histogram/recipe.h>
+#include <ampscope/tools/chart/loss_scale_figure.h>
 #include <ampscope/tools/document/page.h>
 
 #include <fmt/format.h>
@@ -298,7 +299,8 @@ void add_formats(Document& document, const KindFindings& kind, bool several, con
     const std::string_view name = kind.group->name;
     if (several) document.add(Heading{fmt::format("{:c}{}", name.front() - 'a' + 'A', name.substr(1)), 3});
     document.add(FigureBlock{magnitude_figure(kind, options), ""});
-    if (kind.total.is_gradient()) document.add(FigureBlock{rate_figure(kind, options), ""});
+    if (kind.total.is_gradient())
+        document.add(FigureBlock{loss_scale_figure(kind.scales, options.recommendation.limit), ""});
     document.add(format_table(kind, options));
     if (!kind.total.fits.empty()) document.add(fit_table(kind, options));
     document.add(Paragraph{terms_of(kind, options)});

@@ -12,7 +12,6 @@ Document document_of(const HistogramFindings& findings, const HistogramToolOptio
 
 /// The pictures: magnitudes, and for gradients what becomes of them at each loss scale.
 MagnitudeFigure magnitude_figure(const KindFindings& kind, const HistogramOptions& options);
-RateFigure rate_figure(const KindFindings& kind, const HistogramOptions& options);
 
 /// The page: also what went wrong, definitions, and the files with their hashes.
 std::string html_report(const HistogramFindings& findings, const HistogramToolOptions& options);

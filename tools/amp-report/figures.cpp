@@ -1,7 +1,9 @@
 #include <ampscope/tools/amp-report/report.h>
 
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/layer_records.h>
 #include <ampscope/tools/chart/figure.h>
+#include <ampscope/tools/chart/loss_scale_figure.h>
 
 #include <fmt/format.h>
 
@@ -9,7 +11,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <unordered_map>
 
 namespace amp::report_tool {
 
@@ -19,49 +20,12 @@ constexpr std::size_t most_rows = 48; // of a heat map
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
-/// Tensors of one layer and kind.
-struct LayerRow {
-    std::string name;
-    GradientCounts counts;
-    std::array<std::vector<Share>, followed_formats.size()> zeroed;
-};
-
-std::vector<LayerRow> layers_of(const RecordedRun& run) {
-    std::vector<LayerRow> rows;
-    std::unordered_map<std::string, std::size_t> index;
-    for (const TensorRecord& t : run.tensors) {
-        const std::string name = t.layer + (t.kind == TensorKind::activation_gradient ? ", activations" : ", weights");
-        const auto [found, is_new] = index.try_emplace(name, rows.size());
-        if (is_new) rows.push_back({.name = name, .counts = {}, .zeroed = {}});
-        LayerRow& row = rows[found->second];
-        row.counts.merge(t.counts);
-        for (std::size_t f = 0; f < followed_formats.size(); ++f) {
-            row.zeroed[f].resize(run.columns.count());
-            for (std::size_t c = 0; c < t.zeroed[f].size(); ++c) row.zeroed[f][c] += t.zeroed[f][c];
-        }
-    }
-    return rows;
-}
-
-Share sum_of(const std::vector<Share>& shares) {
-    Share sum;
-    for (const Share& s : shares) sum += s;
-    return sum;
-}
-
-/// Of too many rows those that FP16 zeroes most, in their order. Returns what the subtitle says of it.
-std::string keep_worst(std::vector<LayerRow>& rows) {
-    if (rows.size() <= most_rows) return "";
-    const std::size_t all = rows.size();
-    std::vector<double> rates;
-    for (const LayerRow& row : rows) rates.push_back(sum_of(row.zeroed.front()).rate());
-    std::vector<double> sorted = rates;
-    std::ranges::sort(sorted, std::greater<>());
-    std::vector<LayerRow> kept;
-    for (std::size_t i = 0; i < all && kept.size() < most_rows; ++i)
-        if (rates[i] >= sorted[most_rows - 1]) kept.push_back(std::move(rows[i]));
-    rows = std::move(kept);
-    return fmt::format("; {} of {} rows, those with most", most_rows, all);
+/// The layers to draw. `left_out` is what the subtitle says of the others.
+std::vector<LayerRecord> drawn_layers(const std::vector<LayerRecord>& layers, std::string& left_out) {
+    if (layers.size() > most_rows)
+        left_out = fmt::format("; {} of {} rows, those that {} zeroes most", most_rows, layers.size(),
+                               upper_case(followed_formats.front()));
+    return worst_layers(layers, most_rows);
 }
 
 MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
@@ -70,9 +34,7 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
                            .exponents = {},
                            .formats = {}};
     for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
-    GradientCounts all;
-    for (const TensorRecord& t : run.tensors)
-        if (t.kind == kind) all.merge(t.counts);
+    const GradientCounts all = gradient_counts(run, kind);
     figure.exponents = {all.binades.bins.begin(), all.binades.bins.end()};
     figure.zero = all.binades.zero;
     figure.nan = all.nan;
@@ -81,16 +43,16 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
 }
 
 HeatFigure layer_figure(const RecordedRun& run) {
-    std::vector<LayerRow> rows = layers_of(run);
-    const std::string left_out = keep_worst(rows);
-    HeatFigure figure{.title = "Magnitudes by layer",
+    std::string left_out;
+    const std::vector<LayerRecord> rows = drawn_layers(layer_records(run), left_out);
+    HeatFigure figure{.title = "Magnitudes of gradients by layer",
                       .subtitle = "share of each row's non-zero gradients by binade" + left_out,
                       .x_label = "magnitude",
                       .columns = {},
                       .rows = {},
                       .levels = binade_levels};
     int low = std::numeric_limits<int>::max(), high = std::numeric_limits<int>::min();
-    for (const LayerRow& row : rows) {
+    for (const LayerRecord& row : rows) {
         if (row.counts.nonzero == 0) continue;
         low = std::min(low, row.counts.binades.bins.front().first);
         high = std::max(high, row.counts.binades.bins.back().first);
@@ -99,8 +61,8 @@ HeatFigure layer_figure(const RecordedRun& run) {
     constexpr int most = 80;              // binades shown
     low = std::max(low, high - most + 1); // what lies below counts in the first
     for (int e = low; e <= high; ++e) figure.columns.push_back(svg::power_label(e));
-    for (const LayerRow& row : rows) {
-        HeatRow shown{.name = row.name, .note = {}, .values = std::vector<double>(figure.columns.size())};
+    for (const LayerRecord& row : rows) {
+        HeatRow shown{.name = row.name(), .note = {}, .values = std::vector<double>(figure.columns.size())};
         for (const auto& [exponent, n] : row.counts.binades.bins)
             shown.values[static_cast<std::size_t>(std::max(exponent, low) - low)] +=
                 static_cast<double>(n) / static_cast<double>(row.counts.nonzero);
@@ -116,8 +78,10 @@ HeatFigure layer_figure(const RecordedRun& run) {
     return figure;
 }
 
-HeatFigure zeroed_figure(const RecordedRun& run, std::vector<LayerRow> rows, std::size_t f) {
-    const std::string name = upper_case(followed_formats[f]), left_out = keep_worst(rows);
+HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>& layers, std::size_t f) {
+    const std::string name = upper_case(followed_formats[f]);
+    std::string left_out;
+    const std::vector<LayerRecord> rows = drawn_layers(layers, left_out);
     HeatFigure figure{.title = fmt::format("What {} zeroes, by layer and step", name),
                       .subtitle = fmt::format(
                           "share of the non-zero gradients that become zero in {} at loss scale 1{}", name, left_out),
@@ -127,15 +91,15 @@ HeatFigure zeroed_figure(const RecordedRun& run, std::vector<LayerRow> rows, std
                       .levels = zeroed_levels};
     std::vector<std::size_t> columns; // those with a recorded step
     for (std::size_t c = 0; c < run.columns.count(); ++c) {
-        if (std::ranges::none_of(rows, [&](const LayerRow& r) { return r.zeroed[f][c].whole > 0; })) continue;
+        if (std::ranges::none_of(rows, [&](const LayerRecord& r) { return r.zeroed[f][c].whole > 0; })) continue;
         columns.push_back(c);
         figure.columns.push_back(std::to_string(run.recorded[c].value_or(run.columns.begin(c))));
     }
-    for (const LayerRow& row : rows) {
-        HeatRow shown{.name = row.name, .note = {}, .values = {}};
+    for (const LayerRecord& row : rows) {
+        HeatRow shown{.name = row.name(), .note = {}, .values = {}};
         for (const std::size_t c : columns)
             shown.values.push_back(row.zeroed[f][c].whole == 0 ? std::nan("") : row.zeroed[f][c].rate());
-        const Share all = sum_of(row.zeroed[f]);
+        const Share all = row.zeroed_in_all(f);
         shown.note = fmt::format("{} of all steps", percent(all.part, all.whole));
         figure.rows.push_back(std::move(shown));
     }
@@ -179,51 +143,33 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
 
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run) {
     std::vector<FigureBlock> figures;
-    const std::vector<LayerRow> rows = layers_of(run);
-    for (std::size_t f = 0; f < followed_formats.size(); ++f) figures.push_back({zeroed_figure(run, rows, f), ""});
+    const std::vector<LayerRecord> layers = layer_records(run);
+    for (std::size_t f = 0; f < followed_formats.size(); ++f) figures.push_back({zeroed_figure(run, layers, f), ""});
     return figures;
 }
 
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options) {
-    const MagnitudeHistogram& all = run.magnitudes;
-    const auto nonzero = static_cast<double>(std::max<std::uint64_t>(all.nonzero(), 1));
-    int low = -4, high = 8;
-    RateFigure figure{.title = "What a loss scale loses and saves", .limit = options.limit, .curves = {}};
-    for (const std::string_view name : usual_formats) {
-        const FormatSpec spec = format(name);
-        const Recommendation r = recommend(all, spec, options);
-        figure.curves.push_back({spec, {}, {}, std::nullopt, r.log2_scale});
-        if (r.window) figure.curves.back().window = {r.window->low, r.window->high};
-        if (spec.exponent_bits >= 8) continue; // BF16's window reaches far beyond all others
-        high = std::clamp(std::max(r.highest_safe, r.lowest_enough) + 3, high, 60);
-    }
-    figure.first_log2 = low;
-    for (RateCurve& curve : figure.curves)
-        for (int k = low; k <= high; ++k) {
-            const ClassCounts counts = all.classify(curve.format, k);
-            curve.underflow.push_back(static_cast<double>(counts.underflow) / nonzero);
-            curve.overflow.push_back(static_cast<double>(counts.overflow) / nonzero);
-        }
-    return {figure, "The safe window is where nothing overflows and underflow stays below the limit."};
+    return {loss_scale_figure(run.scales, options.limit),
+            "The safe window is where nothing overflows and underflow stays below the limit."};
 }
 
 std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run) {
     LineFigure usage{.title = "Use of the range: " + run.label,
                      .subtitle =
-                         "log2 of amax x scale / largest value, of the tensors of each stretch of steps; above 0 "
-                         "they saturate",
+                         "amax x scale / largest value, of the tensors of each stretch of steps; above 1 they saturate",
                      .x_label = "step",
                      .marks = {},
+                     .log2_y = true,
                      .first = static_cast<double>(run.columns.first),
                      .last = static_cast<double>(run.columns.last),
                      .panels = {}};
     LineFigure rates = usage;
+    rates.log2_y = false;
     rates.title = "Underflow and saturation under a scale: " + run.label;
     rates.subtitle = "percent of the non-zero elements that are cast";
     for (std::size_t f = 0; f < run.formats.size(); ++f) {
         LineSeries most{.name = "largest", .points = {}}, least{.name = "smallest", .points = {}},
             underflow{.name = "underflow", .points = {}}, saturated{.name = "saturated", .points = {}};
-        ScaledCasts sum;
         for (std::size_t c = 0; c < run.scaled[f].size(); ++c) {
             const ScaledCasts& casts = run.scaled[f][c];
             if (casts.nonzero == 0) continue;
@@ -232,15 +178,13 @@ std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run) {
             least.points.emplace_back(step, std::isfinite(casts.least) ? casts.least : std::nan(""));
             underflow.points.emplace_back(step, 100 * Share{casts.underflow, casts.nonzero}.rate());
             saturated.points.emplace_back(step, 100 * Share{casts.saturated, casts.nonzero}.rate());
-            sum.nonzero += casts.nonzero;
-            sum.underflow += casts.underflow;
-            sum.saturated += casts.saturated;
         }
+        const ScaledCasts all = run.all_scaled(f);
         usage.panels.push_back({.name = run.formats[f], .note = {}, .series = {most, least}});
         rates.panels.push_back(
             {.name = run.formats[f],
-             .note = fmt::format("{} underflow, {} saturate in all", percent(sum.underflow, sum.nonzero),
-                                 percent(sum.saturated, sum.nonzero)),
+             .note = fmt::format("{} underflow, {} saturate in all", percent(all.underflow, all.nonzero),
+                                 percent(all.saturated, all.nonzero)),
              .series = {underflow, saturated}});
     }
     return {{usage, ""}, {rates, ""}};

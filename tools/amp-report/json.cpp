@@ -117,22 +117,22 @@ Json json_of(const ComparisonRow& row) {
     return json;
 }
 
-Json json_of(const MagnitudeHistogram& all, const FormatSpec& spec, const RecommendationOptions& options) {
-    const ClassCounts c = all.classify(spec, 0);
-    const Recommendation r = recommend(all, spec, options);
-    return {{"underflow", c.underflow},
-            {"subnormal", c.subnormal},
-            {"normal", c.normal},
-            {"overflow", c.overflow},
-            {"recommended_log2", or_null(r.log2_scale)},
-            {"window_log2", r.window ? Json{r.window->low, r.window->high} : Json(nullptr)}};
+Json json_of(const ClassCounts& c) {
+    return {{"underflow", c.underflow}, {"subnormal", c.subnormal}, {"normal", c.normal}, {"overflow", c.overflow}};
 }
 
-Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) {
+Json json_of(const ScaleCurve& curve) {
+    const Recommendation& r = curve.recommendation;
+    Json json = json_of(curve.unscaled);
+    json["recommended_log2"] = or_null(r.log2_scale);
+    json["window_log2"] = r.window ? Json{r.window->low, r.window->high} : Json(nullptr);
+    return json;
+}
+
+Json gradients_of(const RecordedRun& run) {
     Json json = {
         {"run", run.name}, {"flushed", run.flushed()}, {"formats", Json::object()}, {"tensors", Json::array()}};
-    for (const std::string_view name : usual_formats)
-        json["formats"][name] = json_of(run.magnitudes, format(name), options);
+    for (const ScaleCurve& curve : run.scales.curves) json["formats"][curve.format.name] = json_of(curve);
     json["columns"] = Json::array(); // of steps: the first recorded one of each
     for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(or_null(step));
     for (const TensorRecord& t : run.tensors) {
@@ -150,10 +150,6 @@ Json gradients_of(const RecordedRun& run, const RecommendationOptions& options) 
         json["tensors"].push_back(tensor);
     }
     return json;
-}
-
-Json json_of(const ClassCounts& c) {
-    return {{"underflow", c.underflow}, {"subnormal", c.subnormal}, {"normal", c.normal}, {"overflow", c.overflow}};
 }
 
 /// How formats hold weights, activations and gradients; `log2_scales`: of the tensors' own scales.
@@ -176,6 +172,16 @@ Json kinds_of(const RecordedRun& run) {
 }
 
 } // namespace
+
+std::string json_rows(const ComparisonFindings& findings) {
+    Json rows = Json::array();
+    for (const ComparisonGroup& group : findings.groups)
+        for (const ComparisonRow& row : group.rows) {
+            rows.push_back({{"group", group.name}});
+            rows.back().update(json_of(row));
+        }
+    return json_text(rows);
+}
 
 std::string json_report(const Report& report, const ReportOptions& options) {
     Json json = {{"schema_version", 3},
@@ -212,8 +218,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                                     {"gradient_error", json_of(e.gradient_error)},
                                     {"longest_sum", or_null(e.longest_sum)}});
         for (const ComparisonRow& row : group.rows) g["rows"].push_back(json_of(row));
-        g["gradients"] =
-            group.evidence != nullptr ? gradients_of(*group.evidence, options.recommendation) : Json(nullptr);
+        g["gradients"] = group.evidence != nullptr ? gradients_of(*group.evidence) : Json(nullptr);
         if (group.evidence != nullptr && !group.evidence->kinds.empty()) g["kinds"] = kinds_of(*group.evidence);
         g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
                                       {"advice", group.adam->advice},

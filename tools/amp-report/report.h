@@ -18,6 +18,9 @@ Document document_of(const Report& report, const ReportOptions& options);
 /// inputs give the same bytes.
 std::string json_report(const Report& report, const ReportOptions& options);
 
+/// The rows of all groups, as the report has them, each with the name of its "group".
+std::string json_rows(const ComparisonFindings& findings);
+
 /// The tables of a group's section; those of which nothing is known are left out.
 std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const ReportOptions& options);
 std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportOptions& options);

@@ -196,6 +196,7 @@ void bind_comparison(nb::module_& m) {
         .def_prop_ro("errors", text_of(&ComparisonFindings::errors), InEnvironment())
         .def_prop_ro("warnings", text_of(&ComparisonFindings::warnings), InEnvironment());
     m.def("amp_report", &amp_report, nb::arg("words"), InEnvironment());
+    m.def("comparison_rows", &json_rows, nb::arg("findings"), InEnvironment());
     m.def("comparison_findings", &findings, nb::arg("words"), InEnvironment());
 }
 

@@ -109,6 +109,23 @@ void bind_counts(nb::module_& m) {
         .def_prop_ro(
             "recommendation", [](const FormatCounts& f) { return recommendation_dict(f.recommendation); },
             "The recommended loss scale, a dict as Histogram.recommend() returns it.", InEnvironment());
+    nb::class_<ScaleCurve>(m, "ScaleCurve", "What loss scales do in one format.")
+        .def_ro("format", &ScaleCurve::format, "The Format.")
+        .def_ro("unscaled", &ScaleCurve::unscaled, "The ClassCounts at loss scale 1.")
+        .def_prop_ro(
+            "recommendation", [](const ScaleCurve& c) { return recommendation_dict(c.recommendation); },
+            "The recommended loss scale, a dict as Histogram.recommend() returns it.", InEnvironment())
+        .def_ro("underflow", &ScaleCurve::underflow, "The share of non-zero elements that becomes zero, by scale.")
+        .def_ro("overflow", &ScaleCurve::overflow, "The share that overflows.");
+    nb::class_<ScaleCurves>(m, "ScaleCurves", "What the loss scales 2^first_log2, 2^(first_log2 + 1) ... do.")
+        .def_prop_ro(
+            "rounding", [](const ScaleCurves& s) { return name_of(s.rule.rounding); }, "How the casts round.",
+            InEnvironment())
+        .def_prop_ro(
+            "flush", [](const ScaleCurves& s) { return s.rule.flush; }, "Whether subnormal results become zero.",
+            InEnvironment())
+        .def_ro("first_log2", &ScaleCurves::first_log2)
+        .def_ro("curves", &ScaleCurves::curves, "A ScaleCurve for each format.");
     nb::class_<Gate>(m, "Gate", "A limit on what a format may do to the gradients.")
         .def_ro("text", &Gate::text, "The gate as it was asked for: 'fp16.underflow<0.1%'.")
         .def_ro("format", &Gate::format, "The name of the format.")
@@ -245,6 +262,7 @@ void bind_fit(nb::module_& m) {
             InEnvironment())
         .def_ro("total", &KindFindings::total, "A HistogramEntry of them all.")
         .def_ro("formats", &KindFindings::formats, "The FormatCounts of the total for each format.")
+        .def_ro("scales", &KindFindings::scales, "The ScaleCurves of gradients; without curves for other kinds.")
         .def_prop_ro("advice", text_of(&KindFindings::advice), "A sentence or two on each format.", InEnvironment());
 }
 

@@ -156,6 +156,7 @@ void bind_run(nb::module_& m) {
                 "For each column the first step with known gradients; None without any.")
         .def_ro("tensors", &RecordedRun::tensors, "A TensorRecord for each tensor, in order of appearance.")
         .def_ro("magnitudes", &RecordedRun::magnitudes, "The Histogram of all gradients.")
+        .def_ro("scales", &RecordedRun::scales, "The ScaleCurves of these gradients.")
         .def_ro("kinds", &RecordedRun::kinds,
                 "A KindRecord for each group of tensors, if weights or activations were recorded.")
         .def_ro("formats", &RecordedRun::formats, "The names of the formats of casts under a scale.")

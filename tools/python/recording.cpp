@@ -152,8 +152,9 @@ void bind_recording(nb::module_& m) {
     layout.attr("histograms") = run_layout::histograms;
     layout.attr("gradients") = run_layout::gradients;
     layout.attr("state") = run_layout::state;
-    layout.attr("facts") =
-        nb::tuple(nb::cast(std::vector<std::string>(run_fact_pointers().begin(), run_fact_pointers().end())));
+    nb::dict keys; // of run.json, and who writes them
+    for (const RunKey& key : run_keys()) keys[key.pointer] = std::string(name_of(key.writer));
+    layout.attr("keys") = keys;
     m.attr("run_layout") = layout;
     m.def("step_file", &run_layout::step_file, nb::arg("step"));
     m.def("step_of", &run_layout::step_of, nb::arg("name"));

@@ -1,6 +1,7 @@
 """What recordings say, as objects with the fields of the C++ structs of sim/findings."""
 from __future__ import annotations
 
+import json
 import math
 import os
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from . import _ampscope
 from ._ampscope import AdamFindings, ComparisonFindings, DiffFindings, HistogramFindings, LossScaleFindings
 from ._conversions import quantize
-from ._tables import Table, main_table
+from ._tables import Table, main_table, plain_table
 from ._tools import command_of, paths_or_sample
 
 
@@ -72,17 +73,7 @@ def _recipe_rows(f):
 
 
 def _precision_rows(f):
-    def mean(spread):
-        return spread and spread.mean
-    def of(difference, name):
-        return difference and getattr(difference.interval, name)
-    return Table({"group": g.name, "label": r.label, "standing": r.standing, "seeds": r.seeds, "diverged": r.diverged,
-                  "loss": mean(r.loss), "over": of(r.over, "mean"), "over_low": of(r.over, "low"),
-                  "over_high": of(r.over, "high"),
-                  "validation": mean(r.validation), "accuracy": mean(r.accuracy), "skipped": r.skipped,
-                  "underflow": r.underflow and r.underflow.rate, "lost_updates": r.lost_updates.rate,
-                  "bytes_per_parameter": r.bytes_per_parameter, "distance": r.distance}
-                 for g in f.groups for r in g.rows)
+    return plain_table(json.loads(_ampscope.comparison_rows(f)))
 
 
 def _adam_rows(f):

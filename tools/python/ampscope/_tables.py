@@ -37,3 +37,22 @@ _COLUMNS = {
 def main_table(question, rows):
     """The Table of a question, of rows that have a value for each of its columns."""
     return Table(dict(zip(_COLUMNS[question].split(), row)) for row in rows)
+
+
+def plain_table(rows):
+    """The Table of rows of a tool's JSON: all that they say, in its order. Of an object the mean, the ends of its
+    interval, or a share is a column; lists and other objects are left out."""
+    return Table(_plain(row) for row in rows)
+
+
+def _plain(row):
+    columns = {}
+    for key, value in row.items():
+        if not isinstance(value, (dict, list)):
+            columns[key] = value
+        elif "mean" in value:
+            columns[key] = value["mean"]
+            columns |= {f"{key}_{end}": value[end] for end in ("low", "high") if end in value}
+        elif "whole" in value:
+            columns[key] = value["part"] / value["whole"] if value["whole"] else None
+    return columns

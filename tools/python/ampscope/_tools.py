@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from . import _ampscope
-from ._tables import Table, main_table
+from ._tables import Table, main_table, plain_table
 
 
 class Answer(dict):  # type: ignore[type-arg]
@@ -129,18 +129,12 @@ def _pair_rows(answer):
                             "max_relative", "max_absolute", "relative_norm")] for t in answer["tensors"]))
 
 
-def _plain(row):
-    """Without lists and objects, of which those with a mean stand for themselves."""
-    row = {key: value["mean"] if isinstance(value, dict) and "mean" in value else value for key, value in row.items()}
-    return {key: value for key, value in row.items() if not isinstance(value, (dict, list))}
-
-
 _ROWS = {
     "amp-histogram": _cast_rows,
     "amp-loss-scale": _scaler_rows,
     "amp-adam": _adam_rows,
     "amp-diff": _pair_rows,
-    "amp-report": lambda answer: Table({"group": group["name"], **_plain(row)}
-                                       for group in answer["groups"] for row in group["rows"]),
-    "amp-train": lambda answer: Table(_plain(run) for run in answer["runs"]),
+    "amp-report": lambda answer: plain_table({"group": group["name"], **row}
+                                             for group in answer["groups"] for row in group["rows"]),
+    "amp-train": lambda answer: plain_table(answer["runs"]),
 }

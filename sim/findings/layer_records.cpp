@@ -1,0 +1,54 @@
+#include <ampscope/sim/findings/layer_records.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace amp {
+
+std::string LayerRecord::name() const {
+    return layer + (kind == TensorKind::activation_gradient ? ", activation grad" : ", weight grad");
+}
+
+Share LayerRecord::zeroed_in_all(std::size_t f) const {
+    Share sum;
+    for (const Share& s : zeroed[f]) sum += s;
+    return sum;
+}
+
+std::vector<LayerRecord> layer_records(const RecordedRun& run) {
+    std::vector<LayerRecord> layers;
+    std::map<std::pair<std::string, TensorKind>, std::size_t> index;
+    for (const TensorRecord& t : run.tensors) {
+        const auto [found, is_new] = index.try_emplace({t.layer, t.kind}, layers.size());
+        if (is_new) layers.push_back({.layer = t.layer, .kind = t.kind, .counts = {}, .zeroed = {}});
+        LayerRecord& layer = layers[found->second];
+        layer.counts.merge(t.counts);
+        for (std::size_t f = 0; f < followed_formats.size(); ++f) {
+            layer.zeroed[f].resize(run.columns.count());
+            for (std::size_t c = 0; c < t.zeroed[f].size(); ++c) layer.zeroed[f][c] += t.zeroed[f][c];
+        }
+    }
+    return layers;
+}
+
+std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most) {
+    std::vector<std::size_t> ranked(layers.size());
+    std::iota(ranked.begin(), ranked.end(), std::size_t{0});
+    std::ranges::stable_sort(ranked, std::greater<>(),
+                             [&](std::size_t i) { return layers[i].zeroed_in_all(0).rate(); });
+    ranked.resize(std::min(most, ranked.size()));
+    std::ranges::sort(ranked);
+    std::vector<LayerRecord> worst;
+    for (const std::size_t i : ranked) worst.push_back(layers[i]);
+    return worst;
+}
+
+GradientCounts gradient_counts(const RecordedRun& run, TensorKind kind) {
+    GradientCounts all;
+    for (const TensorRecord& t : run.tensors)
+        if (t.kind == kind) all.merge(t.counts);
+    return all;
+}
+
+} // namespace amp

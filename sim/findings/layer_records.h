@@ -1,0 +1,32 @@
+// A run's gradients by layer: how large they are, and which layers a format zeroes most.
+#pragma once
+
+#include <ampscope/sim/findings/recorded_run.h>
+
+namespace amp {
+
+/// The gradients of one layer's weights, or of its activations, over all recorded steps.
+struct LayerRecord {
+    std::string layer;
+    TensorKind kind = TensorKind::weight_gradient;
+    GradientCounts counts;
+    /// By followed format and column: the share of non-zero elements that become zero at scale 1.
+    std::array<std::vector<Share>, followed_formats.size()> zeroed;
+
+    /// "c1, weight grad" or "c1, activation grad".
+    [[nodiscard]] std::string name() const;
+    /// The share that becomes zero in followed_formats[f], over all columns.
+    [[nodiscard]] Share zeroed_in_all(std::size_t f) const;
+};
+
+/// The layers of a run, in order of appearance, with weights and activations apart.
+std::vector<LayerRecord> layer_records(const RecordedRun& run);
+
+/// At most so many of the layers, in their order: those of which the first followed format zeroes the largest share,
+/// the first ones among equals.
+std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most);
+
+/// The gradients of one kind, of all layers and steps.
+GradientCounts gradient_counts(const RecordedRun& run, TensorKind kind);
+
+} // namespace amp

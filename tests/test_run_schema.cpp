@@ -1,0 +1,57 @@
+// The keys of run.json: amp-train writes those of the schema and no other, and what is read again was written.
+#include "tool.h"
+
+#include <ampscope/sim/io/run_facts.h>
+#include <ampscope/sim/train/configuration.h>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <set>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+const Tool trainer{AMP_TRAIN};
+
+} // namespace
+
+TEST_CASE("run.json has the keys of its schema and no other, and what is read of it is what is written there") {
+    const Scratch scratch;
+    const fs::path runs = scratch / "runs";
+    REQUIRE(trainer("--model mlp --width 4 --batch 8 --threads 1 --steps 1 --record-every 1 --precision "
+                    "fp32,amp-fp16,fp8-current --record " +
+                    runs.string())
+                .code == 0);
+    std::set<std::string> written;
+    for (const char* name : {"fp32", "amp-fp16", "fp8-current"}) {
+        const auto json = nlohmann::ordered_json::parse(read_file(runs / name / "run.json"));
+        for (const std::string& key : keys_of_run(json)) written.insert(key);
+        const RunFacts facts = run_facts(json);
+        CHECK(facts.precision == name);
+        CHECK(facts.tool == "amp-train");
+        CHECK(facts.optimizer == "adamw");
+        CHECK(facts.seed == 0);
+    }
+    TrainOptions rare; // what few runs say
+    rare.precision.backward_accumulators = accumulators("blackwell-bf16");
+    rare.all_reduce.scaled = true;
+    for (const std::string& key : keys_of_run(configuration_of(rare, {}))) written.insert(key);
+    std::set<std::string> schema;
+    for (const RunKey& key : run_keys())
+        if (key.writer != RunWriter::recorder) schema.insert(key.pointer);
+    CHECK(written == schema);
+    CHECK(keys_of_run({{"model", {{"name", "x"}, {"new", 1}}}}) ==
+          std::vector<std::string>{"/model/name", "/model/new"});
+
+    for (const char* text :
+         {"null", "[]", "7", "{}", R"({"precision": 3, "seed": "x", "optimizer": [1], "tool": null})"}) {
+        const RunFacts facts = run_facts(nlohmann::ordered_json::parse(text));
+        CHECK(facts.precision.empty());
+        CHECK(facts.tool.empty());
+        CHECK(!facts.seed);
+        CHECK(!facts.lr);
+    }
+}
