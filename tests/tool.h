@@ -28,8 +28,8 @@ struct Outcome {
 #define AMPSCOPE_TEST_SHELL
 #endif
 
-/// Whether a limit on memory holds here. Tests that ask for nothing else, with minutes of input, are left out where none
-/// does.
+/// Whether a limit on memory holds here. Tests that ask for nothing else, with minutes of input, are left out where
+/// none does.
 inline constexpr bool memory_is_limited = std::string_view(AMPSCOPE_TEST_SHELL).empty();
 
 /// Runs a command under a shell.

@@ -27,6 +27,9 @@ class Grid {
     Grid(const TableBlock& table, bool brief) : widths_(table.header.size(), 0) {
         std::vector<Cell> head;
         for (const std::string& name : table.header) head.push_back({name});
+        std::size_t widest = width(table.header.front());
+        for (const std::vector<Cell>& row : table.rows) widest = std::max(widest, width(printable(row.front().text)));
+        most_ = terminal_columns - std::min(widest, name_room) - gap;
         add(head, brief);
         const std::string* above = nullptr;
         for (const std::vector<Cell>& row : table.rows) {
@@ -60,8 +63,7 @@ class Grid {
         std::vector<Cell>& row = rows_.emplace_back(cells.begin(), cells.end());
         for (std::size_t i = 0; i < row.size(); ++i) {
             if (brief && !row[i].brief.empty()) row[i].text = row[i].brief;
-            const std::size_t most = i == 0 ? terminal_columns : terminal_columns - name_room - gap;
-            row[i].text = clipped(printable(row[i].text), most);
+            row[i].text = clipped(printable(row[i].text), i == 0 ? terminal_columns : most_);
             widths_[i] = std::max(widths_[i], width(row[i].text));
         }
     }
@@ -94,6 +96,7 @@ class Grid {
 
     std::vector<std::vector<Cell>> rows_; ///< the header is the first
     std::vector<std::size_t> widths_;     ///< the width of the widest cell of each column
+    std::size_t most_ = 0;                ///< columns that a cell beside a name may have
 };
 
 /// Writes the blocks one after the other, an empty line between two of them.
