@@ -123,13 +123,13 @@ def decode(codes, format, *, threads=0):
 
 
 @_documented
-def storeinteger(number: str | float, formats: FormatLike | Iterable[FormatLike] | None = None,
+def store_number(number: str | float, formats: FormatLike | Iterable[FormatLike] | None = None,
                  **policy: Any) -> list[_ampscope.NumberInFormat]:
     """What each format makes of one number: code, value, error and neighbours. The number is a float, or text of any
     length ("0.1", "0x1.8p-3", "inf"), which each format rounds only once; formats: all of ampscope.formats.
     """
     wanted = _ampscope.formats_in(_ampscope.formats if formats is None else formats)
-    return _ampscope.storeinteger(number if isinstance(number, str) else float(number).hex(), wanted, _policy(policy))
+    return _ampscope.store_number(number if isinstance(number, str) else float(number).hex(), wanted, _policy(policy))
 
 
 def _operation(name: str, meaning: str) -> _Operation:
