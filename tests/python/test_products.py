@@ -37,7 +37,7 @@ def test_stacks_have_numpys_shapes(a, b):
         ours = ampscope.matmul(a, b, threads=threads)
         assert isinstance(ours, np.ndarray) and ours.dtype == np.float32 and np.array_equal(ours, np.matmul(a, b))
         assert ours.shape == np.matmul(a, b).shape
-    assert np.array_equal(ampscope.matmul(a.tolist(), b), ours) or not a.size
+    assert not a.size or np.array_equal(ampscope.matmul(a.tolist(), b), ours)
     if a.ndim > 1:
         turned = np.ascontiguousarray(np.swapaxes(a, -1, -2))
         assert np.array_equal(ampscope.matmul(np.swapaxes(turned, -1, -2), b), ours)
@@ -105,7 +105,7 @@ def test_mx_blocks_against_a_plain_twin():
 
 
 def test_every_row_of_the_table_of_recipes_comes_back():
-    """Relative errors of at most half a unit of the element format, for numbers within four binades."""
+    """Numbers within four binades: E4M3 is off by at most half a unit, and by an eighth where scales are rounded down."""
     x = np.float32(rng.uniform(1, 16, (130, 256)) * rng.choice([-1, 1], (130, 256)))
     for row in ampscope.recipes():
         if row["name"] in ("te-delayed", "ms-amp"):
@@ -118,7 +118,7 @@ def test_every_row_of_the_table_of_recipes_comes_back():
         whole = np.repeat(np.repeat(scales, height, 0), width, 1)[:130, :256]
         assert np.array_equal(ampscope.quantize(values, element), values)
         assert np.array_equal(ampscope.block_dequantize(values, scales, name), values * whole)
-        assert (np.abs(values * whole - x) / np.abs(x)).max() <= (1 / 16 if element == "e4m3" else 0.51)
+        assert (np.abs(values * whole - x) / np.abs(x)).max() <= (1 / 8 if element == "e4m3" else 0.51)
         turned = ampscope.block_quantize(np.ascontiguousarray(x.T), name, axis=0)
         assert np.array_equal(turned.values, values.T) and np.array_equal(turned.scales, scales.T)
         assert np.array_equal(ampscope.block_dequantize(*turned, name, axis=0), (values * whole).T)

@@ -26,7 +26,8 @@ rows: ampscope.Table = answer.rows()
 total: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.add(1, 2, format=f)
 product: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.matmul([[1.0]], x[None], "exact")
 class Tensor:  # as torch's
-    def detach(self) -> "Tensor": ...
+    def detach(self) -> "Tensor":
+        return self
 rounded: Tensor = ampscope.quantize(Tensor(), "bf16")
 multiplied: Tensor = ampscope.matmul(rounded, rounded)
 values, scales = ampscope.block_quantize(x, "mxfp8")

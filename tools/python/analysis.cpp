@@ -97,10 +97,10 @@ void bind_magnitudes(nb::module_& m) {
         .def_prop_ro("exponents", &exponents_of, "The number of elements in [2^e, 2^(e+1)), by e.", InEnvironment())
         .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"),
              "The Histogram of every element times 2^log2_scale.", InEnvironment())
-        .def("classify", &classes, nb::arg("format"), nb::arg("log2_scale") = 0,
+        .def("classify", &classes, nb::arg("format").none(), nb::arg("log2_scale") = 0,
              "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.",
              InEnvironment())
-        .def("recommend", &recommended, nb::arg("format"), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
+        .def("recommend", &recommended, nb::arg("format").none(), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
              "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).",
              InEnvironment())
         .def("svg", &svg_of, nb::arg("formats") = usual_names(), nb::arg("title") = "Magnitudes",

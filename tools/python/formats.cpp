@@ -124,12 +124,12 @@ void bind_format(nb::module_& m) {
         .def(
             "__str__", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
         .def("__repr__", &representation, InEnvironment());
-    m.def("format", &format_of, nb::arg("name"),
+    m.def("format", &format_of, nb::arg("name").none(), // None, too, is refused by format_of()
           "The format of that name, in upper or lower case: a row of ampscope.formats, eXmY for any IEEE-like one, or "
           "a dtype of torch, NumPy or ml_dtypes or its name ('bfloat16', 'half'). Raises ValueError, or TypeError for "
           "what names no format.",
           InEnvironment());
-    m.def("formats_in", &formats_in, nb::arg("formats"), InEnvironment());
+    m.def("formats_in", &formats_in, nb::arg("formats").none(), InEnvironment());
     nb::dict aliases;
     for (const FormatAlias& alias : format_aliases) aliases[nb::cast(alias.name)] = nb::cast(alias.format);
     m.attr("format_aliases") = aliases;

@@ -96,7 +96,7 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
     matrix, shape = _matrix(values, integer("axis", axis))
     codes, scales = _ampscope.block_quantize(_name(scaling), matrix, integer("seed", seed))
     if len(scales) == len(matrix):
-        scales = scales.reshape(*shape[:-1], -1)
+        scales = scales.reshape(*shape[:-1], scales.shape[-1])
     return Blocks(like(_turned(codes.reshape(shape), axis, values), x), like(_turned(scales, axis, values), x))
 
 
