@@ -5,7 +5,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <set>
@@ -140,7 +139,7 @@ TEST_CASE("names of IEEE-like formats") {
 TEST_CASE("names of others, and upper case") {
     for (const FormatSpec& f : formats) {
         std::string upper = f.name;
-        std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+        for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
         CHECK(format(upper) == f);
     }
     std::set<std::string_view> names;

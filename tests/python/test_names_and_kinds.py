@@ -158,12 +158,13 @@ def test_torchs_cast_to_e4m3_saturates_and_ocps_rule_does_not():
     assert ampscope.quantize(values, "e4m3", policy="torch").tolist() == [448, 448, 448, 448, 448, -448]
     assert torch.equal(ampscope.quantize(values, "e4m3", profile="torch"),
                        ampscope.quantize(values, "e4m3", policy="torch"))
+    assert ampscope.store_number(465, ["e4m3", "e5m2"], policy="torch")[0].value == 448
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
         pytest.skip("torch 2.15 is the first that saturates")
-    for dtype, policy in ((torch.float8_e4m3fn, "torch"), (torch.float8_e5m2, "torch-2025"),
-                          (torch.half, "torch-2025")):
-        ours = ampscope.quantize(values * 150, dtype, policy=policy)
-        assert torch.equal(ours, (values * 150).to(dtype).float())
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.half,
+                  torch.bfloat16):
+        ours = ampscope.quantize(values * 150, dtype, policy="torch")
+        assert torch.equal(ours.nan_to_num(7), (values * 150).to(dtype).float().nan_to_num(7)), dtype
 
 
 def test_formats_and_histograms_are_pickled_and_copied():

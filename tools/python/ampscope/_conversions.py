@@ -13,12 +13,12 @@ from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_sin
 
 _KEYWORDS = """
     Keywords: rounding (nearest_even, nearest_away, toward_zero, down, up, to_odd, stochastic), overflow (infinity,
-    saturate, saturate_all), subnormals (keep, flush_input, flush_output, flush), profile or policy (a row of
-    ampscope.profiles that sets them all: "torch" saturates as torch 2.15 does when it casts to float8_e4m3fn, where
-    OCP's rule, the default, gives NaN; torch's other casts are "torch-2025"), and of stochastic rounding seed, stream,
-    step, first_index and random_bits (16 or 32). The result does not depend on threads (0: all cores). Tensors of torch
-    give tensors of torch, other arrays those of NumPy. Raises ValueError for names that are none, TypeError for
-    arguments of another kind."""
+    saturate, saturate_all), subnormals (keep, flush_input, flush_output, flush), profile (a row of ampscope.profiles
+    that sets them all), or policy: "torch" for what torch 2.15's cast to the format does (E4M3 saturates, where OCP's
+    rule, the default, gives NaN; other formats follow the row "torch-2025"), or any row; and of stochastic rounding
+    seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on threads (0: all cores).
+    Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for names that are none,
+    TypeError for arguments of another kind."""
 _POLICY = {**dict.fromkeys(("rounding", "overflow", "subnormals", "profile"), str),
            **dict.fromkeys(("seed", "stream", "step", "first_index", "random_bits"), int)}
 
@@ -41,10 +41,12 @@ def _documented(function: _Function) -> _Function:
     return function
 
 
-def _policy(keywords):
-    """The Policy that keywords of a conversion ask for."""
+def _policy(keywords, format):
+    """The Policy that keywords of a conversion to the format ask for."""
     if "policy" in keywords:
-        keywords = {"profile": keywords["policy"]} | {k: v for k, v in keywords.items() if k != "policy"}
+        keywords = dict(keywords)
+        name = keywords.pop("policy")
+        keywords["profile"] = "torch-2025" if name == "torch" and str(format) != "e4m3" else name
     for name, value in keywords.items():
         if name not in _POLICY:
             raise TypeError(f"unknown keyword '{name}'; known: {', '.join(_POLICY)}, policy")
@@ -87,7 +89,8 @@ def quantize(x, format, *, threads=0, **policy):
     list; a byte of torch's float4_e2m1fn_x2 holds two. Gradients of a tensor of torch pass straight through: the
     gradient of x is that of the result, whatever rounding made of it, also where it overflowed.
     """
-    f, how, threads = as_format(format), _policy(policy), integer("threads", threads)
+    f, threads = as_format(format), integer("threads", threads)
+    how = _policy(policy, f)
 
     def quantized(x):
         return like(_ampscope.quantize(f, as_floats(x), how, threads), x)
@@ -102,7 +105,7 @@ def encode(x: Any, format: FormatLike, *, dtype: Any = None, threads: int = 0, *
     integers of that size, or the format's own (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...).
     """
     f = as_format(format)
-    codes = _ampscope.encode(f, as_singles(x), _policy(policy), integer("threads", threads))
+    codes = _ampscope.encode(f, as_singles(x), _policy(policy, f), integer("threads", threads))
     return like(codes, x) if dtype is None else typed(codes, f, dtype)
 
 
@@ -129,15 +132,16 @@ def store_number(number: str | float, formats: FormatLike | Iterable[FormatLike]
     length ("0.1", "0x1.8p-3", "inf"), which each format rounds only once; formats: all of ampscope.formats.
     """
     wanted = _ampscope.formats_in(_ampscope.formats if formats is None else formats)
-    return _ampscope.store_number(number if isinstance(number, str) else float(number).hex(), wanted, _policy(policy))
+    text = number if isinstance(number, str) else float(number).hex()
+    return [_ampscope.store_number(text, [f], _policy(policy, f))[0] for f in wanted]
 
 
 def _operation(name: str, meaning: str) -> _Operation:
     def operation(a, b=0.0, c=0.0, *, format, threads=0, **policy):
         singles = np.broadcast_arrays(as_singles(a), as_singles(b), as_singles(c))
         x, y, z = (np.asarray(operand, order="C") for operand in singles)
-        result = _ampscope.apply(name, as_format(format), x, y, z, _policy(policy), integer("threads", threads))
-        return like(result, a, b, c)
+        f = as_format(format)
+        return like(_ampscope.apply(name, f, x, y, z, _policy(policy, f), integer("threads", threads)), a, b, c)
 
     operation.__name__ = operation.__qualname__ = name
     operation.__doc__ = (f"{meaning}, correctly rounded to the format, element by element; operands are values of "
