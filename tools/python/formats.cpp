@@ -47,8 +47,8 @@ nb::object encode_any(const FormatSpec& f, const Array<float>& x, const BatchOpt
 
 template <class Code>
 Result<float> decoded(const FormatSpec& f, const Array<Code>& codes, int threads) {
-    return filled_like<float>(codes,
-                         [&](std::span<float> out) { decode(f, span_of(codes), out, NanRule::canonical, threads); });
+    return filled_like<float>(
+        codes, [&](std::span<float> out) { decode(f, span_of(codes), out, NanRule::canonical, threads); });
 }
 
 Result<float> computed(const std::string& name, const FormatSpec& f, const Array<float>& a, const Array<float>& b,

@@ -113,8 +113,7 @@ void bind_products(nb::module_& m) {
           nb::arg("accumulator"), nb::arg("c"), InEnvironment());
     m.def("matmul", &product_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"),
           nb::arg("b_format"), nb::arg("accumulator"), nb::arg("threads"), InEnvironment());
-    m.def("block_quantize", &in_blocks, nb::arg("scaling"), nb::arg("x").noconvert(), nb::arg("seed"),
-          InEnvironment());
+    m.def("block_quantize", &in_blocks, nb::arg("scaling"), nb::arg("x").noconvert(), nb::arg("seed"), InEnvironment());
     m.def("block_dequantize", &out_of_blocks, nb::arg("scaling"), nb::arg("values").noconvert(),
           nb::arg("scales").noconvert(), InEnvironment());
     m.def("accumulators", &accumulators, InEnvironment());
