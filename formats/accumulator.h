@@ -100,6 +100,19 @@ struct Accumulator {
     [[nodiscard]] constexpr Operand find_operand(const FormatSpec& operand) const;
 };
 
+/// A sum that no hardware has, of operands of any format.
+struct PlainSum {
+    std::string_view name;
+    Accumulation method;
+    std::string_view meaning;
+};
+
+inline constexpr std::array plain_sums = {
+    PlainSum{"exact", Accumulation::exact, "the whole sum is rounded once, to FP32"},
+    PlainSum{"pairwise", Accumulation::pairwise, "FP32 products, added as a tree"},
+    PlainSum{"kahan", Accumulation::kahan, "FP32 products, added with Kahan's correction"},
+};
+
 /// Removes the first word from a text of words with single spaces between them, and returns it.
 constexpr std::string_view take_word(std::string_view& words) {
     const std::string_view first = words.substr(0, words.find(' '));
@@ -239,16 +252,15 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
     const bool acc16 = take_suffix(base, "-acc16");
     for (const HardwareRow& row : hardware_rows)
         if (row.name == base && (!acc16 || !row.acc16.empty())) return hardware_accumulator(row, acc16);
-    if (name == "exact") return {.method = Accumulation::exact};
-    if (name == "pairwise") return {.method = Accumulation::pairwise};
-    if (name == "kahan") return {.method = Accumulation::kahan};
+    for (const PlainSum& row : plain_sums)
+        if (row.name == name) return {.method = row.method};
     const FormatSpec* const row = find_format(name);
     const bool custom =
         row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' && name[2] == 'm';
     if ((row != nullptr && !row->is_scale()) || custom) return {.sum = format(name)};
     throw_unknown("accumulator", full,
-                  names_of_rows(hardware_rows) +
-                      ", exact, pairwise, kahan, or a format (fp32, bf16, e6m9 ...) for a chain of fused "
+                  names_of_rows(hardware_rows) + ", " + names_of_rows(plain_sums) +
+                      ", or a format (fp32, bf16, e6m9 ...) for a chain of fused "
                       "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
                       "add sums of N products in FP32");
 }

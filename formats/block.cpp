@@ -105,6 +105,21 @@ void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std
     quantize(scaling.element, out, out, saturating);
 }
 
+std::vector<float> quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
+                                   std::int64_t columns, std::span<float> out, const BatchOptions& options) {
+    const std::vector<float> amax = block_amax(scaling, in, rows, columns);
+    const bool two_levels = scaling.rule == ScaleRule::nvfp4 && !amax.empty();
+    const float tensor_scale = two_levels ? nvfp4_tensor_scale(std::ranges::max(amax)) : 1;
+    std::vector<BlockScale> scales(amax.size());
+    std::ranges::transform(amax, scales.begin(),
+                           [&](float x) { return block_scale(scaling.rule, scaling.element, x, tensor_scale); });
+    quantize_blocks(scaling, in, rows, columns, scales, out, options);
+    std::vector<float> decode(scales.size());
+    std::ranges::transform(scales, decode.begin(),
+                           [&](const BlockScale& s) { return s.decode * (1.0F / tensor_scale); });
+    return decode;
+}
+
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                        std::span<const float> decode_scales, std::span<float> out) {
     scale_rows(scaling.grid(rows, columns), in, rows, decode_scales, false, out);

@@ -344,6 +344,11 @@ std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options = {});
 
+/// The same with the scales that the rule gives the tensor. Returns the decode scale of each block, in C order; those
+/// of NVFP4 are divided by the tensor's scale, in FP32.
+std::vector<float> quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
+                                   std::int64_t columns, std::span<float> out, const BatchOptions& options = {});
+
 /// out = in * the decode scale of its block, in FP32: the way back from quantize_blocks(), for users of the library.
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                        std::span<const float> decode_scales, std::span<float> out);

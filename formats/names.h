@@ -1,6 +1,7 @@
 // Names of table rows and of enumerators: how they are looked up, and the error for an unknown one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <stdexcept>
@@ -8,6 +9,13 @@
 #include <string_view>
 
 namespace amp {
+
+/// A letter of ASCII in lower case; any other character as it is.
+constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+constexpr bool equal_ignoring_case(std::string_view a, std::string_view b) {
+    return std::ranges::equal(a, b, [](char x, char y) { return lower_case(x) == lower_case(y); });
+}
 
 /// The names of a table's rows, separated by commas.
 template <class Rows>

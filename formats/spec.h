@@ -105,11 +105,45 @@ inline constexpr std::array formats = {
     FormatSpec{"e8m0", 8, 0, NonFinite::nan_only, 0, false, false},      // OCP MX 1.0 shared scale
 };
 
+/// What others call a format.
+struct FormatAlias {
+    std::string_view name, format;
+};
+
+/// The names of element types in torch, NumPy and ml_dtypes. ml_dtypes' float8_e4m3 and float8_e3m4 are IEEE-like and
+/// have infinities; e4m3 of OCP is float8_e4m3fn.
+inline constexpr std::array format_aliases = {
+    FormatAlias{"float32", "fp32"},
+    FormatAlias{"float16", "fp16"},
+    FormatAlias{"half", "fp16"},
+    FormatAlias{"bfloat16", "bf16"},
+    FormatAlias{"float8_e4m3fn", "e4m3"},
+    FormatAlias{"e4m3fn", "e4m3"},
+    FormatAlias{"float8_e5m2", "e5m2"},
+    FormatAlias{"float8_e4m3fnuz", "e4m3fnuz"},
+    FormatAlias{"float8_e5m2fnuz", "e5m2fnuz"},
+    FormatAlias{"float8_e4m3b11fnuz", "e4m3b11fnuz"},
+    FormatAlias{"float8_e8m0fnu", "e8m0"},
+    FormatAlias{"float8_e4m3", "e4m3ieee"},
+    FormatAlias{"float8_e3m4", "e3m4"},
+    FormatAlias{"float6_e3m2fn", "e3m2"},
+    FormatAlias{"float6_e2m3fn", "e2m3"},
+    FormatAlias{"float4_e2m1fn", "e2m1"},
+    FormatAlias{"float4_e2m1fn_x2", "e2m1"}, // two numbers a byte
+};
+
 namespace detail {
+
+/// The name that this project has for a format that others call so; any other name as it is.
+constexpr std::string_view own_name(std::string_view name) {
+    for (const FormatAlias& alias : format_aliases)
+        if (equal_ignoring_case(name, alias.name)) return alias.format;
+    return name;
+}
 
 constexpr const FormatSpec* find_format(std::string_view name) {
     for (const FormatSpec& f : formats)
-        if (name == f.name) return &f;
+        if (equal_ignoring_case(own_name(name), f.name)) return &f;
     return nullptr;
 }
 
@@ -125,15 +159,16 @@ constexpr int take_number(std::string_view& text) {
 
 } // namespace detail
 
-/// The format of that name: a row of the table, or an IEEE-like format built from "eXmY" with 2 <= X <= 8 and 1 <= Y <=
-/// 23. Names of the table come first ("e4m3" is OCP's); the IEEE-like format with the same fields is "e4m3ieee". Throws
-/// std::invalid_argument for any other name.
+/// The format of that name, in upper or lower case: a row of the table, an alias, or an IEEE-like format built from
+/// "eXmY" with 2 <= X <= 8 and 1 <= Y <= 23. Names of the table come first ("e4m3" is OCP's); the IEEE-like format with
+/// the same fields is "e4m3ieee". Throws std::invalid_argument for any other name.
 constexpr FormatSpec format(std::string_view name) {
     if (const FormatSpec* row = detail::find_format(name)) return *row;
-    std::string_view rest = name;
-    if (rest.ends_with("ieee")) rest.remove_suffix(4);
+    const std::string_view own = detail::own_name(name);
+    std::string_view rest = own;
+    if (rest.size() > 4 && equal_ignoring_case(rest.substr(rest.size() - 4), "ieee")) rest.remove_suffix(4);
     const auto take = [&rest](char letter) {
-        if (!rest.starts_with(letter)) return -1;
+        if (rest.empty() || lower_case(rest[0]) != letter) return -1;
         rest.remove_prefix(1);
         return detail::take_number(rest);
     };
@@ -145,7 +180,7 @@ constexpr FormatSpec format(std::string_view name) {
         throw std::invalid_argument("format '" + std::string(name) +
                                     "' is out of range: eXmY takes 2 <= X <= 8 and 1 <= Y <= 23");
     FormatSpec spec{"", x, y};
-    for (std::size_t i = 0; i < name.size(); ++i) spec.name[i] = name[i]; // at most "e8m23ieee"
+    for (std::size_t i = 0; i < own.size(); ++i) spec.name[i] = lower_case(own[i]); // at most "e8m23ieee"
     return spec;
 }
 

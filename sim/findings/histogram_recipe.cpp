@@ -136,6 +136,24 @@ std::optional<OperandScaling> RecipeChoice::operand(OperandRole of) const {
     return scaling;
 }
 
+TensorScaling tensor_scaling(std::string_view text) {
+    const auto has_name = [](std::string_view name) { return [name](const auto& row) { return row.name == name; }; };
+    if (const auto row = std::ranges::find_if(block_formats, has_name(text)); row != block_formats.end())
+        return {.blocks = {.element = row->element, .rows = row->rows, .columns = row->columns, .rule = row->rule}};
+    if (std::ranges::none_of(scaling_recipes(), has_name(text.substr(0, text.find(',')))))
+        throw_unknown("block format or recipe", text,
+                      names_of_rows(block_formats) + ", " + names_of_rows(scaling_recipes()));
+    const RecipeChoice choice = recipe_choice(text);
+    const auto refuse = [&](std::string_view why) {
+        throw std::invalid_argument(fmt::format("{}: {}: the tensor alone does not say what becomes of it", text, why));
+    };
+    const std::optional<OperandScaling> operand = choice.operand(choice.role.value_or(OperandRole::input));
+    if (!operand) refuse("the recipe does not scale that operand");
+    if (operand->hadamard) refuse("a Hadamard transform comes first");
+    if (choice.recipe.delayed()) refuse("scales follow from earlier steps");
+    return {.blocks = operand->blocks(choice.orientation == BlockOrientation::column), .rounding = operand->rounding};
+}
+
 RecipeChoice recipe_choice(std::string_view text) {
     RecipeChoice choice{.text = std::string(text)};
     std::size_t comma = std::min(text.find(','), text.size());

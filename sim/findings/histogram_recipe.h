@@ -41,6 +41,17 @@ struct RecipeChoice {
 /// Throws std::invalid_argument, listing what is known; for the name of a precision it says which row it trains with.
 RecipeChoice recipe_choice(std::string_view text);
 
+/// How a tensor is scaled that is cast by itself.
+struct TensorScaling {
+    BlockScaling blocks{};
+    Rounding rounding = Rounding::nearest_even;
+};
+
+/// That of a row of block_formats, or of an operand of a recipe that recipe_choice() reads: an input unless it says
+/// otherwise. Throws std::invalid_argument for other names, listing them, and for what the tensor alone does not
+/// decide: scales from earlier steps, Hadamard transforms, operands that the recipe does not scale.
+TensorScaling tensor_scaling(std::string_view text);
+
 /// What a source says of shapes that its blocks do not fill, and of NaN and infinities: lines of at most two sentences.
 std::vector<std::string> recipe_notes(const RecipeChoice& choice);
 

@@ -1,8 +1,5 @@
 #include <ampscope/sim/io/dtype.h>
 
-#include <algorithm>
-#include <cctype>
-#include <stdexcept>
 #include <string>
 
 namespace amp {
@@ -16,10 +13,13 @@ constexpr bool rows_in_order() {
 }
 static_assert(rows_in_order(), "info() indexes the table by the enumerator");
 
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-    return std::ranges::equal(a, b,
-                              [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+constexpr bool torch_names_are_aliases() {
+    for (const DTypeInfo& row : dtypes)
+        if (row.kind == NumberKind::format && !row.torch.empty() && format(row.torch) != format(row.format))
+            return false;
+    return true;
 }
+static_assert(torch_names_are_aliases(), "format() understands every element type of torch as the table has it");
 
 } // namespace
 

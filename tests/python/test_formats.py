@@ -61,7 +61,7 @@ def test_arrays_are_not_copied_where_their_layout_allows():
         x = np.ones((3, 4), dtype)
         assert _arrays.as_floats(x) is x
     codes = np.zeros(4, np.uint16)
-    assert np.shares_memory(_arrays.as_codes(codes), codes)
+    assert np.shares_memory(_arrays.as_codes(codes, "fp16"), codes)
     assert not np.shares_memory(_arrays.as_floats(np.ones((3, 4), np.float32).T), x)
 
 
@@ -69,7 +69,7 @@ def test_torch_tensors():
     torch = pytest.importorskip("torch")
     x = torch.tensor([0.1, 448.0, 1e-8, -3.0])
     for dtype, format in ((torch.float8_e4m3fn, "e4m3"), (torch.bfloat16, "bf16"), (torch.float8_e5m2, "e5m2")):
-        assert np.array_equal(ampscope.quantize(x.to(dtype), "fp32"), x.to(dtype).float().numpy())
+        assert torch.equal(ampscope.quantize(x.to(dtype), "fp32"), x.to(dtype).float())
         typed = ampscope.encode(x, format, dtype=dtype)
         assert typed.dtype == dtype and torch.equal(typed.float(), x.to(dtype).float())
 
@@ -95,9 +95,6 @@ def test_arithmetic_is_correctly_rounded():
             once = exact.astype(np.float16).astype(np.float32)
             assert np.array_equal(ours(a, b, format="fp16"), once, equal_nan=True)
     assert ampscope.fma(1.0, 2.0, 3.0, format="e5m2") == 5
-    assert ampscope.dot(np.full(16, 1, np.float32), np.full(16, 0.5, np.float32), "exact") == 8
-    ones = np.ones(4096, np.float32)
-    assert ampscope.dot(ones, ones, "fp16", a_format="fp16") == 2048  # where FP16 sums of ones stand still
 
 
 def test_what_is_wrong_is_said():
@@ -113,8 +110,6 @@ def test_what_is_wrong_is_said():
         ampscope.quantize(np.array([2**60]), "bf16")
     with pytest.raises(ValueError, match="not in FP32"):
         ampscope.encode(np.array([0.1]), "bf16")
-    with pytest.raises(ValueError, match="unknown accumulator"):
-        ampscope.dot([1.0], [1.0], "x")
 
 
 def test_a_format_knows_its_facts():

@@ -24,6 +24,14 @@ scale: float = ampscope.LossScaler("torch").scale
 answer: ampscope.Answer = ampscope.train(model="mlp", steps=1)
 rows: ampscope.Table = answer.rows()
 total: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.add(1, 2, format=f)
+product: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.matmul([[1.0]], x[None], "exact")
+class Tensor:  # as torch's
+    def detach(self) -> "Tensor":
+        return self
+rounded: Tensor = ampscope.quantize(Tensor(), "bf16")
+multiplied: Tensor = ampscope.matmul(rounded, rounded)
+values, scales = ampscope.block_quantize(x, "mxfp8")
+names: list[str] = [row["name"] for row in ampscope.recipes() + ampscope.accumulators()]
 name: str = ampscope.autocast("matmul", "fp32", "fp32")
 lost: int = ampscope.Optimizer([1.0]).step([0.5])["lost"]
 same: bool = f == "e4m3"

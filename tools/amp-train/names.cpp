@@ -15,10 +15,8 @@ std::string list_of_accumulators() {
         if (!row.note.empty()) text += fmt::format("; {}", row.note);
         text += "\n";
     }
-    return text + "  exact                 any; the whole sum is rounded once, to FP32\n"
-                  "  pairwise              any; FP32 products, added as a tree\n"
-                  "  kahan                 any; FP32 products, added with Kahan's correction\n"
-                  "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
+    for (const PlainSum& row : plain_sums) text += fmt::format("  {:<22}any; {}\n", row.name, row.meaning);
+    return text + "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
                   "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
                   "operands.\n";
 }

@@ -4,8 +4,10 @@
 #include <ampscope/sim/optim/loss_scaler.h>
 #include <ampscope/tools/chart/chart.h>
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {
@@ -38,7 +40,7 @@ void bind_counting(nb::module_& m, DType dtype) {
         nb::arg("x").noconvert(), InEnvironment());
 }
 
-nb::dict classes(const MagnitudeHistogram& h, const FormatOrName& f, int log2_scale) {
+nb::dict classes(const MagnitudeHistogram& h, const nb::object& f, int log2_scale) {
     const ClassCounts c = h.classify(format_of(f), log2_scale);
     nb::dict d;
     d["underflow"] = c.underflow;
@@ -48,7 +50,7 @@ nb::dict classes(const MagnitudeHistogram& h, const FormatOrName& f, int log2_sc
     return d;
 }
 
-nb::dict recommended(const MagnitudeHistogram& h, const FormatOrName& f, int margin, double limit) {
+nb::dict recommended(const MagnitudeHistogram& h, const nb::object& f, int margin, double limit) {
     return recommendation_dict(recommend(h, format_of(f), {.margin = margin, .limit = limit}));
 }
 
@@ -61,11 +63,24 @@ std::map<int, std::uint64_t> exponents_of(const MagnitudeHistogram& h) {
 
 std::vector<std::string> usual_names() { return {usual_formats.begin(), usual_formats.end()}; }
 
-std::string svg_of(const MagnitudeHistogram& h, const std::vector<std::string>& names, const std::string& title) {
-    MagnitudeFigure figure{
-        .title = title, .exponents = exponents_of(h), .zero = h.zero, .nan = h.nan, .inf = h.inf, .formats = {}};
-    for (const std::string& name : names) figure.formats.push_back(format(name));
+std::string svg_of(const MagnitudeHistogram& h, const nb::object& shown, const std::string& title) {
+    const MagnitudeFigure figure{.title = title,
+                                 .exponents = exponents_of(h),
+                                 .zero = h.zero,
+                                 .nan = h.nan,
+                                 .inf = h.inf,
+                                 .formats = formats_in(shown)};
     return svg_document({figure});
+}
+
+using State = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::map<int, MantissaRow>>;
+
+/// For pickle: all that a histogram holds.
+State state_of(const MagnitudeHistogram& h) { return {h.zero, h.nan, h.inf, h.rows}; }
+
+void restore(MagnitudeHistogram& h, const State& state) {
+    const auto& [zero, nan, inf, rows] = state;
+    new (&h) MagnitudeHistogram{.zero = zero, .nan = nan, .inf = inf, .rows = rows};
 }
 
 void bind_magnitudes(nb::module_& m) {
@@ -82,16 +97,16 @@ void bind_magnitudes(nb::module_& m) {
         .def_prop_ro("exponents", &exponents_of, "The number of elements in [2^e, 2^(e+1)), by e.", InEnvironment())
         .def("scaled", &MagnitudeHistogram::scaled, nb::arg("log2_scale"),
              "The Histogram of every element times 2^log2_scale.", InEnvironment())
-        .def("classify", &classes, nb::arg("format"), nb::arg("log2_scale") = 0,
+        .def("classify", &classes, nb::arg("format").none(), nb::arg("log2_scale") = 0,
              "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.",
              InEnvironment())
-        .def("recommend", &recommended, nb::arg("format"), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
+        .def("recommend", &recommended, nb::arg("format").none(), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
              "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).",
              InEnvironment())
         .def("svg", &svg_of, nb::arg("formats") = usual_names(), nb::arg("title") = "Magnitudes",
              "The picture that amp-histogram draws, as SVG text.", InEnvironment())
         .def(
-            "_repr_svg_", [](const MagnitudeHistogram& h) { return svg_of(h, usual_names(), "Magnitudes"); },
+            "_repr_svg_", [](const MagnitudeHistogram& h) { return svg_of(h, nb::cast(usual_names()), "Magnitudes"); },
             InEnvironment())
         .def(
             "__add__",
@@ -101,6 +116,15 @@ void bind_magnitudes(nb::module_& m) {
                 return sum;
             },
             nb::is_operator(), InEnvironment())
+        .def(
+            "__radd__",
+            [](const MagnitudeHistogram& h, int zero) {
+                if (zero != 0) throw nb::next_overload();
+                return h;
+            },
+            nb::is_operator(), "0 + h is h, so that sum() adds histograms.", InEnvironment())
+        .def("__getstate__", &state_of, InEnvironment())
+        .def("__setstate__", &restore, InEnvironment())
         .def(
             "__eq__", [](const MagnitudeHistogram& a, const MagnitudeHistogram& b) { return a == b; },
             nb::is_operator(), equality, InEnvironment())

@@ -10,13 +10,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
+#include <vector>
 
 namespace amp::python {
 
@@ -26,11 +25,11 @@ namespace nb = nanobind;
 /// round in another direction.
 using InEnvironment = nb::call_guard<FloatEnvironment>;
 
-/// Formats are given as such or by name.
-using FormatOrName = std::variant<FormatSpec, std::string>;
-inline FormatSpec format_of(const FormatOrName& f) {
-    return std::holds_alternative<FormatSpec>(f) ? std::get<FormatSpec>(f) : format(std::get<std::string>(f));
-}
+/// The format that a user names: a Format, a name, or a dtype of torch, NumPy or ml_dtypes. Throws nb::type_error for
+/// objects of other types and std::invalid_argument for names that are none.
+FormatSpec format_of(const nb::object& named);
+/// One such format, or those of an iterable.
+std::vector<FormatSpec> formats_in(const nb::object& named);
 
 /// An array of NumPy, or of anything with DLPack, that lies in memory in C order.
 template <class T>
@@ -47,17 +46,25 @@ std::span<const T> span_of(const Array<T>& array) {
 }
 
 /// A new array of NumPy, of that shape; fill(span) runs without Python's lock.
-template <class T, class Like, class Fill>
-Result<T> filled(const Like& like, const Fill& fill) {
-    std::vector<std::size_t> shape;
-    for (std::size_t i = 0; i < like.ndim(); ++i) shape.push_back(like.shape(i));
-    auto data = std::make_unique<T[]>(std::max<std::size_t>(like.size(), 1));
+template <class T, class Fill>
+Result<T> filled(const std::vector<std::size_t>& shape, const Fill& fill) {
+    std::size_t size = 1;
+    for (const std::size_t extent : shape) size *= extent;
+    auto data = std::make_unique<T[]>(std::max<std::size_t>(size, 1));
     {
         const nb::gil_scoped_release release;
-        fill(std::span<T>(data.get(), like.size()));
+        fill(std::span<T>(data.get(), size));
     }
     const nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
     return {data.release(), shape.size(), shape.data(), owner};
+}
+
+/// The same, of the shape of another array.
+template <class T, class Like, class Fill>
+Result<T> filled_like(const Like& like, const Fill& fill) {
+    std::vector<std::size_t> shape;
+    for (std::size_t i = 0; i < like.ndim(); ++i) shape.push_back(like.shape(i));
+    return filled<T>(shape, fill);
 }
 
 /// Python's own objects from JSON text.
@@ -74,6 +81,7 @@ void bind_diff(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_loss_scale(nb::module_& m);
 void bind_optimizer(nb::module_& m);
+void bind_products(nb::module_& m);
 void bind_recorded_run(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_teaching(nb::module_& m);

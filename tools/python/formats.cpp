@@ -1,7 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/formats/dot.h>
 #include <ampscope/sim/base/batch.h>
 #include <ampscope/tools/amp-format/facts.h>
 
@@ -33,12 +32,12 @@ BatchOptions options_of(const std::string& rounding, const std::string& overflow
 
 template <class T>
 Result<float> quantized(const FormatSpec& f, const Array<T>& x, const BatchOptions& o, int threads) {
-    return filled<float>(x, [&](std::span<float> out) { quantize(f, span_of(x), out, o, threads); });
+    return filled_like<float>(x, [&](std::span<float> out) { quantize(f, span_of(x), out, o, threads); });
 }
 
 template <class Code>
 nb::object encoded(const FormatSpec& f, const Array<float>& x, const BatchOptions& o, int threads) {
-    return nb::cast(filled<Code>(x, [&](std::span<Code> out) { encode(f, span_of(x), out, o, threads); }));
+    return nb::cast(filled_like<Code>(x, [&](std::span<Code> out) { encode(f, span_of(x), out, o, threads); }));
 }
 
 nb::object encode_any(const FormatSpec& f, const Array<float>& x, const BatchOptions& o, int threads) {
@@ -48,8 +47,8 @@ nb::object encode_any(const FormatSpec& f, const Array<float>& x, const BatchOpt
 
 template <class Code>
 Result<float> decoded(const FormatSpec& f, const Array<Code>& codes, int threads) {
-    return filled<float>(codes,
-                         [&](std::span<float> out) { decode(f, span_of(codes), out, NanRule::canonical, threads); });
+    return filled_like<float>(
+        codes, [&](std::span<float> out) { decode(f, span_of(codes), out, NanRule::canonical, threads); });
 }
 
 Result<float> computed(const std::string& name, const FormatSpec& f, const Array<float>& a, const Array<float>& b,
@@ -57,17 +56,8 @@ Result<float> computed(const std::string& name, const FormatSpec& f, const Array
     constexpr std::array<std::string_view, 6> names = {"add", "sub", "mul", "div", "sqrt", "fma"};
     const auto operation = parse_name<Operation>("operation", names, name);
     if (b.size() != a.size() || c.size() != a.size()) throw std::invalid_argument("operands differ in size");
-    return filled<float>(
+    return filled_like<float>(
         a, [&](std::span<float> out) { apply(operation, f, span_of(a), span_of(b), span_of(c), out, o, threads); });
-}
-
-float dot_of(const Array<float>& a, const Array<float>& b, const std::string& a_format, const std::string& b_format,
-             const std::string& name, float c) {
-    if (a.size() != b.size()) throw std::invalid_argument("operands differ in size");
-    const Accumulator acc = accumulator(name);
-    const FormatSpec fa = format(a_format), fb = format(b_format);
-    const nb::gil_scoped_release release;
-    return dot(acc, fa, fb, span_of(a), span_of(b), c);
 }
 
 std::vector<NumberInFormat> stored(const std::string& text, const std::vector<FormatSpec>& wanted,
@@ -125,14 +115,24 @@ void bind_format(nb::module_& m) {
             "__eq__", [](const FormatSpec& a, const FormatSpec& b) { return a == b; }, nb::is_operator(), equality,
             InEnvironment())
         .def(
+            "__getstate__", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
+        .def(
+            "__setstate__", [](FormatSpec& f, const std::string& name) { new (&f) FormatSpec(format(name)); },
+            InEnvironment())
+        .def(
             "__hash__", [](const FormatSpec& f) { return nb::hash(nb::str(f.name)); }, InEnvironment())
         .def(
             "__str__", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
         .def("__repr__", &representation, InEnvironment());
-    m.def(
-        "format", [](const std::string& name) { return format(name); }, nb::arg("name"),
-        "The format of that name: a row of ampscope.formats, or eXmY for any IEEE-like one. Raises ValueError.",
-        InEnvironment());
+    m.def("format", &format_of, nb::arg("name").none(), // None, too, is refused by format_of()
+          "The format of that name, in upper or lower case: a row of ampscope.formats, eXmY for any IEEE-like one, or "
+          "a dtype of torch, NumPy or ml_dtypes or its name ('bfloat16', 'half'). Raises ValueError, or TypeError for "
+          "what names no format.",
+          InEnvironment());
+    m.def("formats_in", &formats_in, nb::arg("formats").none(), InEnvironment());
+    nb::dict aliases;
+    for (const FormatAlias& alias : format_aliases) aliases[nb::cast(alias.name)] = nb::cast(alias.format);
+    m.attr("format_aliases") = aliases;
     std::vector<std::string> names;
     for (const FormatSpec& f : formats) names.emplace_back(f.name);
     m.attr("formats") = nb::cast(names);
@@ -160,6 +160,26 @@ void bind_stored(nb::module_& m) {
 
 } // namespace
 
+FormatSpec format_of(const nb::object& named) {
+    if (nb::isinstance<FormatSpec>(named)) return nb::cast<FormatSpec>(named);
+    if (nb::isinstance<nb::str>(named)) return format(nb::cast<std::string>(named));
+    for (const char* attribute : {"name", "__name__"}) // of a dtype of NumPy; of a class, as np.float16
+        if (const nb::object name = nb::getattr(named, attribute, nb::none()); nb::isinstance<nb::str>(name))
+            return format(nb::cast<std::string>(name));
+    const std::string text = nb::cast<std::string>(nb::str(nb::repr(named)));
+    if (text.starts_with("torch.")) return format(std::string_view(text).substr(6));
+    throw nb::type_error(("format: expected a Format, a name such as 'bf16', or a dtype of torch or NumPy, got " +
+                          nb::cast<std::string>(named.type().attr("__name__")))
+                             .c_str());
+}
+
+std::vector<FormatSpec> formats_in(const nb::object& named) {
+    if (nb::isinstance<nb::str>(named) || !nb::hasattr(named, "__iter__")) return {format_of(named)};
+    std::vector<FormatSpec> all;
+    for (const nb::handle one : named) all.push_back(format_of(nb::borrow(one)));
+    return all;
+}
+
 void bind_formats(nb::module_& m) {
     bind_format(m);
     bind_stored(m);
@@ -183,8 +203,6 @@ void bind_formats(nb::module_& m) {
     m.def("apply", &computed, nb::arg("operation"), nb::arg("format"), nb::arg("a").noconvert(),
           nb::arg("b").noconvert(), nb::arg("c").noconvert(), nb::arg("policy"), nb::arg("threads") = 0,
           InEnvironment());
-    m.def("dot", &dot_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"), nb::arg("b_format"),
-          nb::arg("accumulator"), nb::arg("c"), InEnvironment());
 }
 
 } // namespace amp::python

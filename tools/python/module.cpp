@@ -31,6 +31,7 @@ NB_MODULE(_ampscope, m) {
     bind_diff(m);
     bind_loss_scale(m);
     bind_optimizer(m);
+    bind_products(m);
     bind_recording(m);
     bind_teaching(m);
     bind_training(m);

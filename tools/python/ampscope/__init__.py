@@ -12,11 +12,12 @@ from ._ampscope import (AdamFindings, ComparisonFindings, DiffFindings, Format, 
                         loss_scalers, optimizers, precisions, profiles)
 from ._autocast import autocast, autocast_rule
 from ._chart import Picture, lines
-from ._conversions import add, decode, div, dot, encode, fma, histogram, mul, quantize, sqrt, store_number, sub
+from ._conversions import add, decode, div, encode, fma, histogram, mul, quantize, sqrt, store_number, sub
 from ._display import facts
 from ._findings import (adam_findings, comparison_findings, diff_findings, histogram_findings,
                         loss_scale_findings)
 from ._optimizer import Optimizer
+from ._products import Blocks, accumulators, block_dequantize, block_quantize, dot, matmul, recipes
 from ._runs import Run, read_tensors
 from ._tables import Table
 from ._tools import Answer, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
@@ -31,10 +32,11 @@ def __getattr__(name):
     raise AttributeError(f"module 'ampscope' has no attribute {name!r}")
 
 
-__all__ = ["AdamFindings", "Answer", "ComparisonFindings", "DiffFindings", "Format", "Histogram", "HistogramFindings",
-           "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table", "__version__", "adam_findings",
-           "add", "amp_adam", "amp_diff", "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops",
-           "autocast_rule", "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma",
+__all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindings", "Format", "Histogram",
+           "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table",
+           "__version__", "accumulators", "adam_findings", "add", "amp_adam", "amp_diff", "amp_histogram",
+           "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "block_dequantize",
+           "block_quantize", "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma",
            "format", "formats", "histogram", "histogram_findings", "lines", "loss_scale_findings", "loss_scalers",
-           "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "sqrt", "store_number",
-           "sub", "train"]
+           "matmul", "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "recipes", "sqrt",
+           "store_number", "sub", "train"]

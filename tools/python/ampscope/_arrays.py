@@ -1,15 +1,42 @@
 """From arrays of NumPy, ml_dtypes and torch to what the kernels take, and back."""
+from __future__ import annotations
+
 import sys
+from typing import Any, Protocol, TypeVar, Union
 
 import numpy as np
 
 from . import _ampscope
 
-#: Formats of element types that NumPy itself does not know, by their names in ml_dtypes and torch.
-FORMATS = {torch: format for _, format, numpy, torch, bits in _ampscope.dtypes if format and not numpy and bits >= 8}
-FORMATS |= {"float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2", "float4_e2m1fn": "e2m1"}  # ml_dtypes: a byte a number
+#: A format as functions take it: a Format, a name, or a dtype of torch, NumPy or ml_dtypes.
+FormatLike = Union[_ampscope.Format, str, Any]
+
+#: A Format from any of these.
+as_format = _ampscope.format
+
+
+class _Tensor(Protocol):
+    """What tells a tensor of torch from an array, for type checkers."""
+
+    def detach(self) -> Any: ...
+
+
+Tensor = TypeVar("Tensor", bound=_Tensor)
+
 _NUMPY_FORMATS = {torch: format for _, format, numpy, torch, _ in _ampscope.dtypes if format and numpy}
+#: Formats of element types that NumPy itself does not know, by their names in ml_dtypes and torch.
+FORMATS = {name: format for name, format in _ampscope.format_aliases.items() if name not in _NUMPY_FORMATS}
+#: The element type of torch that has two codes of E2M1 in a byte, the first in the low bits.
+_PAIRS = "float4_e2m1fn_x2"
 _CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def integer(name, value):
+    """The value of an argument of that name as an int. Raises TypeError for what is none."""
+    try:
+        return value.__index__()
+    except AttributeError:
+        raise TypeError(f"{name}: expected an integer, got {value!r}") from None
 
 
 def format_of_dtype(name):
@@ -17,12 +44,7 @@ def format_of_dtype(name):
     return (_NUMPY_FORMATS | FORMATS).get(name, "")
 
 
-def as_format(format):
-    """A Format from itself or its name."""
-    return format if isinstance(format, _ampscope.Format) else _ampscope.format(format)
-
-
-def _is_torch(x):
+def is_torch(x):
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -36,14 +58,30 @@ def array_of_torch(x):
     return x.contiguous().view({1: torch.uint8, 2: torch.int16}[x.element_size()]).numpy(), name
 
 
-def as_floats(x):
-    """The values as FP32 or FP64, in C order: without a copy where x is so already. Integers become FP64; those beyond
-    2^53 are refused, since they would be rounded before they are asked about."""
-    if _is_torch(x):
+def _array_of(x):
+    """The same of anything: the codes of element types that NumPy lacks, one an element."""
+    if is_torch(x):
         x, name = array_of_torch(x)
     else:
         x = np.asarray(x)
         name = x.dtype.name
+    if name == _PAIRS:
+        x = np.stack([x & 15, x >> 4], axis=-1).reshape(*x.shape[:-1], 2 * x.shape[-1])
+    return x, name
+
+
+def like(result, *arguments):
+    """The result as a tensor of torch, on the device of the first argument that is one; as it is if none is."""
+    for x in arguments:
+        if is_torch(x):
+            return sys.modules["torch"].from_numpy(result).to(x.device)
+    return result
+
+
+def as_floats(x):
+    """The values as FP32 or FP64, in C order: without a copy where x is so already. Integers become FP64; those beyond
+    2^53 are refused, since they would be rounded before they are asked about."""
+    x, name = _array_of(x)
     if name in FORMATS:
         codes = np.asarray(x, order="C").view(_CODES[x.dtype.itemsize])
         return _ampscope.decode(as_format(FORMATS[name]), codes)
@@ -66,19 +104,49 @@ def as_singles(x):
     return single
 
 
-def as_codes(x):
-    """Codes as unsigned integers; of typed arrays (bfloat16 ...) those they hold."""
-    if _is_torch(x):
-        x, _ = array_of_torch(x)
-    x = np.asarray(x, order="C")
-    if x.dtype.itemsize not in _CODES or x.dtype.kind == "f" and x.dtype.itemsize == 8:
-        raise TypeError(f"expected codes of 8, 16 or 32 bits, got {x.dtype}")
-    return x.view(_CODES[x.dtype.itemsize])
+def as_values(x, format, name):
+    """as_singles() for values of that format. Raises ValueError that names the argument's first other element."""
+    x = as_floats(x)
+    rounded = _ampscope.quantize(format, x, _ampscope.policy())
+    others = np.argwhere((rounded != x) & ~(np.isnan(rounded) & np.isnan(x)))
+    if len(others):
+        at = tuple(map(int, others[0]))
+        place = f"{name}[{', '.join(map(str, at))}]" if at else name
+        raise ValueError(f"{place} is {x[at]:.9g}, which is no value of {format}: "
+                         f"pass ampscope.quantize({name}, '{format}')")
+    return x.astype(np.float32, copy=False)
 
 
-def typed(codes, dtype):
-    """Codes as an array of that element type, of NumPy, ml_dtypes or torch."""
+def as_codes(x, format):
+    """Codes of the format as unsigned integers: from integers, or from an array whose element type is that format."""
+    x, name = _array_of(x)
+    if x.dtype.kind in "iu" and name not in FORMATS:
+        if x.dtype.itemsize == 8:  # as NumPy makes of a list
+            if x.size and not 0 <= int(x.min()) <= int(x.max()) < 2**32:
+                raise ValueError("codes are integers from 0 to 2^32 - 1")
+            x = x.astype(np.uint32)
+    elif format_of_dtype(name) != str(format):
+        raise TypeError(f"expected codes of {format}, which are integers, got values of {name}: "
+                        f"ampscope.encode(x, '{format}') gives their codes")
+    return np.asarray(x, order="C").view(_CODES[x.dtype.itemsize])
+
+
+def typed(codes, format, dtype):
+    """Codes as an array of that element type, of NumPy, ml_dtypes or torch. Raises TypeError for an element type that
+    is neither this format nor integers of the codes' size."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(dtype, torch.dtype):
+    of_torch = torch is not None and isinstance(dtype, torch.dtype)
+    try:
+        dtype = dtype if of_torch else np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"dtype: expected a dtype of torch, NumPy or ml_dtypes, got {dtype!r}") from None
+    name = str(dtype).removeprefix("torch.") if of_torch else dtype.name
+    if name == _PAIRS:
+        raise TypeError(f"dtype: {name} has two codes in a byte: encode without a dtype, then join "
+                        "codes[..., ::2] | codes[..., 1::2] << 4")
+    integers = f"{8 * codes.dtype.itemsize}" == name.removeprefix("u").removeprefix("int")
+    if format_of_dtype(name) != str(format) and not integers:
+        raise TypeError(f"dtype: {name} does not hold codes of {format}; they are {codes.dtype}")
+    if of_torch:
         return torch.from_numpy(codes.view({1: np.uint8, 2: np.int16, 4: np.int32}[codes.dtype.itemsize])).view(dtype)
     return codes.view(dtype)

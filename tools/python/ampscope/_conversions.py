@@ -1,27 +1,39 @@
 """Conversions and arithmetic of whole arrays."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Protocol, TypeVar
+import functools
+import sys
+from typing import Any, Callable, Iterable, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _ampscope
-from ._arrays import as_codes, as_floats, as_format, as_singles, typed
+from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_singles, integer, is_torch, like, typed)
 
 _KEYWORDS = """
     Keywords: rounding (nearest_even, nearest_away, toward_zero, down, up, to_odd, stochastic), overflow (infinity,
     saturate, saturate_all), subnormals (keep, flush_input, flush_output, flush), profile (a row of ampscope.profiles
-    that sets them all), and of stochastic rounding seed, stream, step, first_index and random_bits (16 or 32).
-    The result does not depend on threads (0: all cores). Raises ValueError for names that are none."""
+    that sets them all), or policy: "torch" for what torch 2.15's cast to the format does (E4M3 saturates, where OCP's
+    rule, the default, gives NaN; other formats follow the row "torch-2025"), or any row; and of stochastic rounding
+    seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on threads (0: all cores).
+    Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for names that are none,
+    TypeError for arguments of another kind."""
+_POLICY = {**dict.fromkeys(("rounding", "overflow", "subnormals", "profile"), str),
+           **dict.fromkeys(("seed", "stream", "step", "first_index", "random_bits"), int)}
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Operation(Protocol):
-    def __call__(self, a: npt.ArrayLike, b: npt.ArrayLike = ..., c: npt.ArrayLike = ..., *,
-                 format: _ampscope.Format | str, threads: int = ..., **policy: Any) -> npt.NDArray[np.float32]: ...
+    @overload
+    def __call__(self, a: Tensor, b: Any = ..., c: Any = ..., *, format: FormatLike, threads: int = ...,
+                 **policy: Any) -> Tensor: ...
+
+    @overload
+    def __call__(self, a: npt.ArrayLike, b: npt.ArrayLike = ..., c: npt.ArrayLike = ..., *, format: FormatLike,
+                 threads: int = ..., **policy: Any) -> npt.NDArray[np.float32]: ...
 
 
 def _documented(function: _Function) -> _Function:
@@ -29,50 +41,111 @@ def _documented(function: _Function) -> _Function:
     return function
 
 
+def _policy(keywords, format):
+    """The Policy that keywords of a conversion to the format ask for."""
+    if "policy" in keywords:
+        keywords = dict(keywords)
+        name = keywords.pop("policy")
+        keywords["profile"] = "torch-2025" if name == "torch" and str(format) != "e4m3" else name
+    for name, value in keywords.items():
+        if name not in _POLICY:
+            raise TypeError(f"unknown keyword '{name}'; known: {', '.join(_POLICY)}, policy")
+        if _POLICY[name] is str and not isinstance(value, str):
+            raise TypeError(f"{name}: expected a name, got {value!r}")
+    return _ampscope.policy(**{name: value if _POLICY[name] is str else integer(name, value)
+                               for name, value in keywords.items()})
+
+
+@functools.lru_cache(None)
+def _straight_through():
+    """The function of torch's autograd that rounds, and passes gradients as they come."""
+    torch = sys.modules["torch"]
+
+    class Quantize(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, quantized):
+            ctx.dtype = x.dtype
+            return quantized(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.to(ctx.dtype), None
+
+    return Quantize.apply
+
+
+@overload
+def quantize(x: Tensor, format: FormatLike, *, threads: int = ..., **policy: Any) -> Tensor: ...
+
+
+@overload
+def quantize(x: npt.ArrayLike, format: FormatLike, *, threads: int = ...,
+             **policy: Any) -> npt.NDArray[np.float32]: ...
+
+
 @_documented
-def quantize(x: npt.ArrayLike, format: _ampscope.Format | str, *, threads: int = 0,
-             **policy: Any) -> npt.NDArray[np.float32]:
-    """x rounded once to the format: an array of FP32 with the shape of x. x holds real numbers: of NumPy, ml_dtypes,
-    torch, or a list.
+def quantize(x, format, *, threads=0, **policy):
+    """x rounded once to the format: FP32 with the shape of x. x holds real numbers: of NumPy, ml_dtypes, torch, or a
+    list; a byte of torch's float4_e2m1fn_x2 holds two. Gradients of a tensor of torch pass straight through: the
+    gradient of x is that of the result, whatever rounding made of it, also where it overflowed.
     """
-    return _ampscope.quantize(as_format(format), as_floats(x), _ampscope.policy(**policy), threads)
+    f, threads = as_format(format), integer("threads", threads)
+    how = _policy(policy, f)
+
+    def quantized(x):
+        return like(_ampscope.quantize(f, as_floats(x), how, threads), x)
+    if is_torch(x) and x.requires_grad and sys.modules["torch"].is_grad_enabled():
+        return _straight_through()(x, quantized)
+    return quantized(x)
 
 
 @_documented
-def encode(x: npt.ArrayLike, format: _ampscope.Format | str, *, dtype: Any = None, threads: int = 0,
-           **policy: Any) -> Any:
-    """The codes of x in the format: unsigned integers of 8, 16 or 32 bits, or an array of `dtype` that holds them
-    (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...).
+def encode(x: Any, format: FormatLike, *, dtype: Any = None, threads: int = 0, **policy: Any) -> Any:
+    """The codes of x in the format: unsigned integers of 8, 16 or 32 bits, or an array of `dtype` that holds them:
+    integers of that size, or the format's own (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...).
     """
-    codes = _ampscope.encode(as_format(format), as_singles(x), _ampscope.policy(**policy), threads)
-    return codes if dtype is None else typed(codes, dtype)
+    f = as_format(format)
+    codes = _ampscope.encode(f, as_singles(x), _policy(policy, f), integer("threads", threads))
+    return like(codes, x) if dtype is None else typed(codes, f, dtype)
 
 
-def decode(codes: npt.ArrayLike, format: _ampscope.Format | str, *, threads: int = 0) -> npt.NDArray[np.float32]:
-    """The values of codes, exactly, as FP32; bits of a code beyond the format's are ignored. NaN is canonical."""
-    return _ampscope.decode(as_format(format), as_codes(codes), threads)
+@overload
+def decode(codes: Tensor, format: FormatLike, *, threads: int = ...) -> Tensor: ...
+
+
+@overload
+def decode(codes: npt.ArrayLike, format: FormatLike, *, threads: int = ...) -> npt.NDArray[np.float32]: ...
+
+
+def decode(codes, format, *, threads=0):
+    """The values of codes, exactly, as FP32; bits of a code beyond the format's are ignored. NaN is canonical. Codes
+    are integers, or an array whose element type is the format. Tensors of torch give tensors of torch. Raises
+    TypeError for values of another type."""
+    f = as_format(format)
+    return like(_ampscope.decode(f, as_codes(codes, f), integer("threads", threads)), codes)
 
 
 @_documented
-def store_number(number: str | float, formats: Iterable[_ampscope.Format | str] | None = None,
+def store_number(number: str | float, formats: FormatLike | Iterable[FormatLike] | None = None,
                  **policy: Any) -> list[_ampscope.NumberInFormat]:
     """What each format makes of one number: code, value, error and neighbours. The number is a float, or text of any
     length ("0.1", "0x1.8p-3", "inf"), which each format rounds only once; formats: all of ampscope.formats.
     """
-    wanted = [as_format(format) for format in (_ampscope.formats if formats is None else formats)]
-    return _ampscope.store_number(number if isinstance(number, str) else float(number).hex(), wanted,
-                                  _ampscope.policy(**policy))
+    wanted = _ampscope.formats_in(_ampscope.formats if formats is None else formats)
+    text = number if isinstance(number, str) else float(number).hex()
+    return [_ampscope.store_number(text, [f], _policy(policy, f))[0] for f in wanted]
 
 
 def _operation(name: str, meaning: str) -> _Operation:
     def operation(a, b=0.0, c=0.0, *, format, threads=0, **policy):
-        a, b, c = np.broadcast_arrays(as_singles(a), as_singles(b), as_singles(c))
-        a, b, c = (np.asarray(x, order="C") for x in (a, b, c))
-        return _ampscope.apply(name, as_format(format), a, b, c, _ampscope.policy(**policy), threads)
+        singles = np.broadcast_arrays(as_singles(a), as_singles(b), as_singles(c))
+        x, y, z = (np.asarray(operand, order="C") for operand in singles)
+        f = as_format(format)
+        return like(_ampscope.apply(name, f, x, y, z, _policy(policy, f), integer("threads", threads)), a, b, c)
 
     operation.__name__ = operation.__qualname__ = name
     operation.__doc__ = (f"{meaning}, correctly rounded to the format, element by element; operands are values of "
-                         "it.\n" +
+                         "it. The result of tensors of torch has no gradient.\n" +
                          _KEYWORDS)
     return operation
 
@@ -85,16 +158,7 @@ sqrt = _operation("sqrt", "The square root of a")
 fma = _operation("fma", "a * b + c, rounded once")
 
 
-def dot(a: npt.ArrayLike, b: npt.ArrayLike, accumulator: str = "fp32", *, a_format: _ampscope.Format | str = "fp32",
-        b_format: _ampscope.Format | str | None = None, c: float = 0.0) -> float:
-    """a . b + c as that accumulator adds up: a row of matrix hardware (hopper-wgmma-fp8 ...), exact, pairwise, kahan,
-    or a format for a chain of fused multiply-adds in it. Operands are values of their formats, which decide how
-    hardware reads them. Returns a float. Raises ValueError."""
-    a, b = as_singles(a).ravel(), as_singles(b).ravel()
-    return _ampscope.dot(a, b, str(a_format), str(b_format or a_format), accumulator, c)
-
-
-def histogram(x: npt.ArrayLike, *, scale: float = 1) -> _ampscope.Histogram:
+def histogram(x: Any, *, scale: float = 1) -> _ampscope.Histogram:
     """The exact Histogram of the magnitudes of x / scale; scale, the loss scale that gradients still contain, is a
     power of two. Raises ValueError."""
     exponent = np.log2(scale) if scale > 0 else np.nan

@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _ampscope
-from ._arrays import as_floats, as_format
+from ._arrays import FormatLike, as_floats, as_format
 
 
 class Optimizer:
@@ -24,8 +24,8 @@ class Optimizer:
 
     def __init__(self, weight: npt.ArrayLike, name: str = "adamw", *, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-                 momentum: float = 0.0, weight_format: _ampscope.Format | str = "fp32",
-                 state_format: _ampscope.Format | str = "fp32", v_format: _ampscope.Format | str | None = None,
+                 momentum: float = 0.0, weight_format: FormatLike = "fp32", state_format: FormatLike = "fp32",
+                 v_format: FormatLike | None = None,
                  rounding: str = "nearest", seed: int = 0) -> None:
         self._update = _ampscope.optimizer_update(name, lr, *betas, eps, weight_decay, momentum, rounding)
         self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]

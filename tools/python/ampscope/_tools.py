@@ -35,10 +35,15 @@ def words_of(options):
             words.append(option)
         elif isinstance(value, (list, tuple)):
             for item in value:
-                words += [option, str(item)]
+                words += [option, _word(item)]
         elif value is not None and value is not False:
-            words += [option, str(value)]
+            words += [option, _word(value)]
     return words
+
+
+def _word(value):
+    """A value as a command line has it; dtypes of torch and NumPy are their names."""
+    return str(getattr(value, "__name__", value)).removeprefix("torch.")
 
 
 def command_of(paths, options):

@@ -1,7 +1,8 @@
 """Checks of lab 8, and its GPUs: devices that convert FP32 to FP16 and add up, each with a bug."""
 import numpy as np
 
-from .._conversions import dot, quantize
+from .._conversions import quantize
+from .._products import dot
 from ._exercises import Wrong, call, entry, exercise, number
 
 BUGS = ("truncates", "rounds ties away from zero", "flushes subnormals", "saturates instead of overflowing",

@@ -1,0 +1,22 @@
+#include <ampscope/sim/backend/cpu/product.h>
+
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
+#include <ampscope/sim/base/parallel.h>
+
+namespace amp::cpu {
+
+void product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+             std::span<const float> a, std::span<const float> b, std::span<float> out, const ProductShape& shape,
+             int threads) {
+    const auto [batch, m, n, k] = shape;
+    const bool together = batch > 1; // one thread for each pair, several pairs at once
+    const auto multiply = [&, m = m, n = n, k = k](std::uint64_t begin, std::uint64_t end) {
+        for (auto i = static_cast<std::int64_t>(begin); i < static_cast<std::int64_t>(end); ++i)
+            accumulate(accumulator, a_format, b_format, {a.data() + i * m * k, k, 1}, {b.data() + i * k * n, n, 1},
+                       out.data() + i * m * n, m, n, k, together ? 1 : threads);
+    };
+    if (together) for_each_chunk(static_cast<std::uint64_t>(batch), 1, threads, multiply);
+    else multiply(0, static_cast<std::uint64_t>(batch));
+}
+
+} // namespace amp::cpu

@@ -1,0 +1,23 @@
+// Matrix products of plain arrays, for callers that have no program.
+#pragma once
+
+#include <ampscope/formats/accumulator.h>
+
+#include <cstdint>
+#include <span>
+
+namespace amp::cpu {
+
+/// So many products of an m x k matrix and a k x n matrix.
+struct ProductShape {
+    std::int64_t batch = 1, m = 0, n = 0, k = 0;
+};
+
+/// out = a b for each pair of matrices, all in C order: element (i, j) is dot() of row i of a and column j of b, bit
+/// for bit, but every NaN is 0x7fc00000. The accumulator takes both formats, and elements are values of them. Results
+/// do not depend on `threads` (0: every core).
+void product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+             std::span<const float> a, std::span<const float> b, std::span<float> out, const ProductShape& shape,
+             int threads = 0);
+
+} // namespace amp::cpu

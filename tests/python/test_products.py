@@ -1,0 +1,169 @@
+"""Products and block formats from Python: each element against dot(), others' casts, and refusals in one line."""
+import numpy as np
+import pytest
+
+import ampscope
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+rng = np.random.default_rng(3)
+
+
+def normal(format, *shape):
+    return ampscope.quantize(rng.standard_normal(shape) * 2.0 ** rng.integers(-4, 5, shape), format)
+
+
+def bits(x):
+    return np.asarray(x, np.float32).view(np.uint32)
+
+
+@pytest.mark.parametrize("row", [row["name"] for row in ampscope.accumulators()])
+def test_each_element_is_the_dot_product_of_a_row_and_a_column(row):
+    operands = {r["name"]: r["operands"] for r in ampscope.accumulators()}[row].split()
+    a_format, b_format = ("fp16", "fp16") if operands == ["any"] else (operands[0], operands[-1])
+    a, b = normal(a_format, 5, 70), normal(b_format, 70, 9)
+    formats = {"a_format": a_format, "b_format": b_format}
+    expected = [[ampscope.dot(line, column, row, **formats) for column in b.T] for line in a]
+    assert np.array_equal(bits(ampscope.matmul(a, b, row, **formats)), bits(expected))
+
+
+@pytest.mark.parametrize("a, b", [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 5)),
+                                  ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)),
+                                  ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((0, 3, 4), (0, 4, 5)), ((2, 3, 0), (0, 5)),
+                                  ((6, 1, 64), (6, 64, 70))])
+def test_stacks_have_numpys_shapes(a, b):
+    """Sums of small integers are exact, whatever the order."""
+    a, b = np.float32(rng.integers(-8, 9, a)), np.float32(rng.integers(-8, 9, b))
+    for threads in (0, 1):
+        ours = ampscope.matmul(a, b, threads=threads)
+        assert isinstance(ours, np.ndarray) and ours.dtype == np.float32 and np.array_equal(ours, np.matmul(a, b))
+        assert ours.shape == np.matmul(a, b).shape
+    assert not a.size or np.array_equal(ampscope.matmul(a.tolist(), b), ours)
+    if a.ndim > 1:
+        turned = np.ascontiguousarray(np.swapaxes(a, -1, -2))
+        assert np.array_equal(ampscope.matmul(np.swapaxes(turned, -1, -2), b), ours)
+
+
+def test_dot():
+    ones = np.ones(4096, np.float32)
+    assert ampscope.dot(ones, ones, "fp16", a_format="fp16") == 2048  # where FP16 sums of ones stand still
+    assert ampscope.dot(ones[:16], ones[:16] / 2, "exact") == 8
+    assert ampscope.dot([1, 2], [3, 4], "hopper-wgmma-fp8", a_format=ml_dtypes.float8_e4m3fn, b_format="E5M2") == 11
+
+
+@pytest.mark.parametrize("call, error, said", [
+    (lambda: ampscope.dot([1, 2], [1, 2], "hopper-wgmma-fp8"), ValueError,
+     "accumulator 'hopper-wgmma-fp8' multiplies e4m3 e5m2, not fp32: name the operands' format with a_format"),
+    (lambda: ampscope.matmul([[1]], [[1]], "hopper-wgmma-fp8", a_format="fp16"), ValueError, "e4m3 e5m2, not fp16"),
+    (lambda: ampscope.matmul([[1]], [[1]], "ada-e4m3", a_format="e4m3", b_format="e5m2"), ValueError, "not e5m2"),
+    (lambda: ampscope.dot([1, 0.3], [1, 2], a_format="e4m3"), ValueError,
+     r"a\[1\] is 0.3, which is no value of e4m3: pass ampscope.quantize\(a, 'e4m3'\)"),
+    (lambda: ampscope.matmul([[1]], [[1e9]], "exact", b_format="bf16"), ValueError, r"b\[0, 0\] is 1e\+09"),
+    (lambda: ampscope.matmul([[np.nan]], [[np.inf]], "exact", a_format="e4m3"), ValueError, r"b\[0, 0\] is inf"),
+    (lambda: ampscope.dot([1], [1], "x"), ValueError, "unknown accumulator 'x'; known: volta-fp16"),
+    (lambda: ampscope.dot([1], [1], 3), TypeError, "accumulator: expected a name of ampscope.accumulators"),
+    (lambda: ampscope.dot([1, 2], [1]), ValueError, "operands differ in size"),
+    (lambda: ampscope.matmul([[1, 2]], [[1, 2]]), ValueError, "matmul: 2 columns of a, 1 rows of b"),
+    (lambda: ampscope.matmul(np.ones((2, 1, 1)), np.ones((3, 1, 1))), ValueError, r"stacks of \(2,\) and \(3,\)"),
+    (lambda: ampscope.matmul(2, [[1]]), ValueError, "at least one dimension"),
+    (lambda: ampscope.matmul(["a"], [[1]]), TypeError, "expected real numbers"),
+    (lambda: ampscope.block_quantize([1.0], "mxfp9"), ValueError, "unknown block format or recipe 'mxfp9'; known: mx"),
+    (lambda: ampscope.block_quantize([1.0], "te-block,wieght"), ValueError, "unknown option of a recipe 'wieght'"),
+    (lambda: ampscope.block_quantize([1.0], "te-delayed"), ValueError, "te-delayed: scales follow from earlier steps"),
+    (lambda: ampscope.block_quantize([1.0], "te-nvfp4,column"), ValueError, "Hadamard"),
+    (lambda: ampscope.block_quantize([1.0], "torchao-rowwise-gw-hp,column"), ValueError, "does not scale that operand"),
+    (lambda: ampscope.block_quantize([1.0], "mxfp8", axis=1), ValueError, "axis: 1 is none of an array of 1"),
+    (lambda: ampscope.block_quantize([1.0], "mxfp8", axis="x"), TypeError, "axis: expected an integer, got 'x'"),
+    (lambda: ampscope.block_quantize([1.0], 8), TypeError, r"expected a name of ampscope.recipes\(\), got 8"),
+    (lambda: ampscope.block_dequantize([1.0], [1.0, 2.0], "mxfp8"), ValueError, "scales: expected one for each block"),
+])
+def test_what_is_wrong_is_said_in_one_line(call, error, said):
+    with pytest.raises(error, match=said) as raised:
+        call()
+    assert "\n" not in str(raised.value) and "incompatible" not in str(raised.value)
+
+
+def test_mx_blocks_against_a_plain_twin():
+    """OCP MX 1.0, section 6.3, in NumPy and ml_dtypes' cast."""
+    x = np.float32(rng.standard_normal((3, 5, 80)) * 2.0 ** rng.integers(-40, 40, (3, 5, 1)))
+    x[0, 0] = 0
+    for name, dtype, most, emax in (("mxfp8", ml_dtypes.float8_e4m3fn, 448, 8),
+                                    ("mxfp4", ml_dtypes.float4_e2m1fn, 6, 2),
+                                    ("mxfp8-e5m2", ml_dtypes.float8_e5m2, 57344, 15)):
+        for axis in (-1, 0, 1):
+            turned = np.moveaxis(x, axis, -1)
+            values, scales = ampscope.block_quantize(x, name, axis=axis)
+            assert values.shape == x.shape and values.dtype == scales.dtype == np.float32
+            values, scales = np.moveaxis(values, axis, -1), np.moveaxis(scales, axis, -1)
+            assert scales.shape == (*turned.shape[:-1], -(-turned.shape[-1] // 32))
+            for block in range(scales.shape[-1]):
+                part = turned[..., 32 * block:32 * block + 32]
+                amax = np.abs(part).max(-1, keepdims=True)
+                exponent = np.where(amax > 0, np.frexp(amax)[1] - 1 - emax, -127)
+                assert np.array_equal(scales[..., block, None], np.ldexp(np.float32(1), exponent))
+                clipped = np.clip(np.ldexp(part, -exponent), -most, most)
+                assert np.array_equal(values[..., 32 * block:32 * block + 32], clipped.astype(dtype).astype(np.float32))
+
+
+def test_every_row_of_the_table_of_recipes_comes_back():
+    """Numbers within four binades: E4M3 is off by half a unit, or an eighth where the largest of a block saturates."""
+    x = np.float32(rng.uniform(1, 16, (130, 256)) * rng.choice([-1, 1], (130, 256)))
+    for row in ampscope.recipes():
+        if row["name"] in ("te-delayed", "ms-amp"):
+            continue
+        element, block = row["weight"].split()
+        height, width = (extent if n == "all" else int(n) for n, extent in zip(block.split("x"), x.shape))
+        name = row["name"] + ("" if row["weight"] == row["input"] and row["weight"] == row["gradient"] else ",weight")
+        values, scales = ampscope.block_quantize(x, name)
+        assert scales.shape == (-(-130 // height), -(-256 // width)), name
+        whole = np.repeat(np.repeat(scales, height, 0), width, 1)[:130, :256]
+        assert np.array_equal(ampscope.quantize(values, element), values)
+        assert np.array_equal(ampscope.block_dequantize(values, scales, name), values * whole)
+        assert (np.abs(values * whole - x) / np.abs(x)).max() <= (1 / 8 if element == "e4m3" else 0.51)
+        turned = ampscope.block_quantize(np.ascontiguousarray(x.T), name, axis=0)
+        assert np.array_equal(turned.values, values.T) and np.array_equal(turned.scales, scales.T)
+        assert np.array_equal(ampscope.block_dequantize(*turned, name, axis=0), (values * whole).T)
+
+
+def test_nvfp4_has_scales_of_e4m3_below_one_of_the_tensor():
+    x = np.float32(rng.standard_normal((4, 64)))
+    values, scales = ampscope.block_quantize(x, "nvfp4")
+    tensor = np.float32(448 * 6) / np.abs(x).max()
+    stored = scales * tensor
+    assert np.allclose(stored, ampscope.quantize(stored, "e4m3"), rtol=1e-6) and np.isclose(stored.max(), 448)
+    assert np.array_equal(values, ampscope.quantize(values, "e2m1"))
+
+
+def test_small_arrays_and_empty_ones_are_blocks_too():
+    for shape in ((), (1,), (33,), (0,), (2, 0), (0, 3)):
+        for name in ("mxfp8", "fp8-tensor", "fp8-128x128", "nvfp4"):
+            values, scales = ampscope.block_quantize(np.ones(shape), name)
+            back = ampscope.block_dequantize(values, scales, name)
+            assert values.shape == back.shape == shape and np.array_equal(back, np.ones(shape)), (name, shape)
+
+
+def test_stochastic_rounding_of_a_recipe_has_a_seed():
+    x = np.float32(rng.standard_normal((8, 64)))
+    one, again, other = (ampscope.block_quantize(x, "te-nvfp4,gradient", seed=s).values for s in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+
+
+def test_tensors_of_torch_give_tensors():
+    torch = pytest.importorskip("torch")
+    a, b = torch.randn(2, 3, 4), torch.randn(4, 5)
+    product = ampscope.matmul(a, b, "exact")
+    assert isinstance(product, torch.Tensor) and product.dtype == torch.float32
+    assert np.array_equal(product.numpy(), ampscope.matmul(a.numpy(), b.numpy(), "exact"))
+    assert isinstance(ampscope.matmul(a.numpy(), b), torch.Tensor) and isinstance(ampscope.dot(b[0], b[0]), float)
+    low = a.to(torch.bfloat16)
+    assert torch.equal(ampscope.matmul(low, low.mT, "exact", a_format=low.dtype), ampscope.matmul(
+        low.float(), low.float().mT, "exact"))
+    blocks = ampscope.block_quantize(a, "mxfp8")
+    assert all(isinstance(part, torch.Tensor) for part in blocks)
+    assert isinstance(ampscope.block_dequantize(*blocks, "mxfp8"), torch.Tensor)
+
+
+def test_the_tables_are_what_is_taken():
+    assert {"hopper-wgmma-fp8", "exact", "kahan", "fp32", "bf16"} <= {row["name"] for row in ampscope.accumulators()}
+    assert {"mxfp8", "nvfp4", "te-block", "deepseek"} <= {row["name"] for row in ampscope.recipes()}
+    for row in ampscope.accumulators() + ampscope.recipes():
+        assert all(isinstance(text, str) and text and "\n" not in text for text in row.values())

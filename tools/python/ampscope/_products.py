@@ -1,0 +1,144 @@
+"""Sums and products of matrix hardware, and tensors whose blocks share scales."""
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _ampscope
+from ._arrays import FormatLike, Tensor, as_format, as_singles, as_values, integer, like
+from ._tables import Table
+
+
+def _operands(a, b, accumulator, a_format, b_format):
+    """What both sums need: operands that are values of their formats, and these."""
+    if not isinstance(accumulator, str):
+        raise TypeError(f"accumulator: expected a name of ampscope.accumulators(), got {accumulator!r}")
+    a_format = as_format(a_format)
+    b_format = a_format if b_format is None else as_format(b_format)
+    return as_values(a, a_format, "a"), as_values(b, b_format, "b"), a_format, b_format
+
+
+def dot(a: Any, b: Any, accumulator: str = "fp32", *, a_format: FormatLike = "fp32",
+        b_format: FormatLike | None = None, c: float = 0.0) -> float:
+    """a . b + c as that accumulator adds up: a row of ampscope.accumulators(), or a format for a chain of fused
+    multiply-adds in it. Operands are values of their formats, which decide how hardware reads them. Returns a float.
+    Raises ValueError for other values, and for formats that the accumulator does not multiply."""
+    a, b, a_format, b_format = _operands(a, b, accumulator, a_format, b_format)
+    return _ampscope.dot(a.ravel(), b.ravel(), a_format, b_format, accumulator, float(c))
+
+
+@overload
+def matmul(a: Tensor, b: Any, accumulator: str = ..., *, a_format: FormatLike = ..., b_format: FormatLike | None = ...,
+           threads: int = ...) -> Tensor: ...
+
+
+@overload
+def matmul(a: npt.ArrayLike, b: npt.ArrayLike, accumulator: str = ..., *, a_format: FormatLike = ...,
+           b_format: FormatLike | None = ..., threads: int = ...) -> npt.NDArray[np.float32]: ...
+
+
+def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, threads=0):
+    """The matrix product, batched as numpy.matmul: each element is dot() of a row of a and a column of b, bit for bit,
+    but a NaN is canonical. Tensors of torch give a tensor of torch, which has no gradient. The result does not depend
+    on threads (0: all cores). Raises ValueError as dot() does, and for shapes that do not match."""
+    x, y, a_format, b_format = _operands(a, b, accumulator, a_format, b_format)
+    if x.ndim == 0 or y.ndim == 0:
+        raise ValueError("matmul: operands have at least one dimension")
+    rows, columns = x.ndim > 1, y.ndim > 1
+    x, y = x if rows else x[None], y if columns else y[:, None]
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError(f"matmul: {x.shape[-1]} columns of a, {y.shape[-2]} rows of b")
+    try:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        raise ValueError(f"matmul: stacks of {x.shape[:-2]} and {y.shape[:-2]} matrices do not match") from None
+    shape = (*batch, x.shape[-2], y.shape[-1])
+    if y.ndim == 2:  # one matrix below the other
+        x, y = x.reshape(1, math.prod(x.shape[:-1]), x.shape[-1]), y[None]
+    else:
+        x, y = (np.broadcast_to(z, batch + z.shape[-2:]).reshape(math.prod(batch), *z.shape[-2:]) for z in (x, y))
+    out = _ampscope.matmul(np.ascontiguousarray(x), np.ascontiguousarray(y), a_format, b_format, accumulator,
+                           integer("threads", threads)).reshape(shape)
+    out = out if columns else out[..., 0]
+    return like(out if rows else out[..., 0, :] if columns else out[..., 0], a, b)
+
+
+class Blocks(NamedTuple):
+    """A tensor in blocks: values of the element format, and the scale by which those of each block are multiplied."""
+    values: Any
+    scales: Any
+
+
+def _matrix(x, axis):
+    """x as a matrix of C order whose columns lie along the axis, and the shape that it has with this axis last."""
+    if not -max(x.ndim, 1) <= axis < max(x.ndim, 1):
+        raise ValueError(f"axis: {axis} is none of an array of {x.ndim} dimensions")
+    turned = np.moveaxis(x, axis, -1) if x.ndim else x[None]
+    return np.ascontiguousarray(turned.reshape(math.prod(turned.shape[:-1]), turned.shape[-1])), turned.shape
+
+
+def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Blocks:
+    """x in blocks that share a scale, as (values, scales): x is about values * scale of the block. `scaling` is a row
+    of ampscope.recipes(): a block format ("mxfp8"), or the operand of a recipe, an input unless it says otherwise
+    ("te-block,weight"). Blocks lie along the axis, which products sum over; all other axes together are the rows.
+
+    values              FP32 of the shape of x that are values of the element format; what exceeds it saturates
+    scales              FP32, one a block. Where blocks are one row high, the shape of x with the number of blocks in
+                        place of the axis; else a matrix (blocks below each other, beside each other), along the axis
+                        last, but as x itself lies if x is a matrix. NVFP4: E4M3's scale divided by the tensor's
+    seed                of stochastic rounding, if the recipe rounds so
+    Tensors of torch give tensors of torch, without gradients. Raises ValueError for unknown names, and for recipes
+    whose scales do not follow from the tensor alone."""
+    values = as_singles(x)
+    matrix, shape = _matrix(values, integer("axis", axis))
+    codes, scales = _ampscope.block_quantize(_name(scaling), matrix, integer("seed", seed))
+    if len(scales) == len(matrix):
+        scales = scales.reshape(*shape[:-1], scales.shape[-1])
+    return Blocks(like(_turned(codes.reshape(shape), axis, values), x), like(_turned(scales, axis, values), x))
+
+
+@overload
+def block_dequantize(values: Tensor, scales: Any, scaling: str, *, axis: int = ...) -> Tensor: ...
+
+
+@overload
+def block_dequantize(values: npt.ArrayLike, scales: npt.ArrayLike, scaling: str, *,
+                     axis: int = ...) -> npt.NDArray[np.float32]: ...
+
+
+def block_dequantize(values, scales, scaling, *, axis=-1):
+    """values * scale of their block, in FP32: the way back from block_quantize() with the same scaling and axis."""
+    x, scale = as_singles(values), as_singles(scales)
+    matrix, shape = _matrix(x, integer("axis", axis))
+    if scale.ndim > 1 and scale.ndim == x.ndim:
+        scale = np.moveaxis(scale, axis, -1)
+    out = _ampscope.block_dequantize(_name(scaling), matrix, np.ascontiguousarray(scale))
+    return like(_turned(out.reshape(shape), axis, x), values)
+
+
+def _turned(result, axis, x):
+    """A result of _matrix() with the axes of x."""
+    if x.ndim == 0:
+        return result.reshape(())
+    return np.ascontiguousarray(np.moveaxis(result, -1, axis)) if result.ndim == x.ndim else result
+
+
+def _name(scaling):
+    if not isinstance(scaling, str):
+        raise TypeError(f"scaling: expected a name of ampscope.recipes(), got {scaling!r}")
+    return scaling
+
+
+def accumulators() -> Table:
+    """The accumulators of dot() and matmul(): the formats that each multiplies, how its parameters are known, and what
+    it does. NAME-promoteN adds sums of N products in FP32."""
+    return Table(dict(zip(("name", "operands", "evidence", "meaning"), row)) for row in _ampscope.accumulators())
+
+
+def recipes() -> Table:
+    """What block_quantize() takes: block formats and scaling recipes, with the element format and the block (rows x
+    columns) of each operand of a linear layer, and their source."""
+    return Table(dict(zip(("name", "input", "weight", "gradient", "source"), row)) for row in _ampscope.recipes())

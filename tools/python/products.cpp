@@ -1,0 +1,123 @@
+#include <ampscope/tools/python/bind.h>
+
+#include <ampscope/formats/block.h>
+#include <ampscope/sim/backend/cpu/product.h>
+#include <ampscope/sim/findings/histogram_recipe.h>
+
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+
+namespace amp::python {
+
+namespace {
+
+/// The accumulator of that name. Throws std::invalid_argument if it does not take operands of these formats.
+Accumulator accumulator_for(const std::string& name, const FormatSpec& a, const FormatSpec& b) {
+    Accumulator acc = accumulator(name);
+    for (const FormatSpec& f : {a, b})
+        if (!acc.takes(f))
+            throw std::invalid_argument("accumulator '" + name + "' multiplies " + std::string(acc.operands) +
+                                        ", not " + f.name + ": name the operands' format with a_format, b_format");
+    return acc;
+}
+
+float dot_of(const Array<float>& a, const Array<float>& b, const FormatSpec& a_format, const FormatSpec& b_format,
+             const std::string& name, float c) {
+    if (a.size() != b.size()) throw std::invalid_argument("operands differ in size");
+    const Accumulator acc = accumulator_for(name, a_format, b_format);
+    const nb::gil_scoped_release release;
+    return dot(acc, a_format, b_format, span_of(a), span_of(b), c);
+}
+
+/// a (batch x m x k) times b (batch x k x n).
+Result<float> product_of(const Array<float>& a, const Array<float>& b, const FormatSpec& a_format,
+                         const FormatSpec& b_format, const std::string& name, int threads) {
+    if (a.ndim() != 3 || b.ndim() != 3 || a.shape(0) != b.shape(0) || a.shape(2) != b.shape(1))
+        throw std::invalid_argument("matmul: shapes do not match");
+    const Accumulator acc = accumulator_for(name, a_format, b_format);
+    const std::vector<std::size_t> shape = {a.shape(0), a.shape(1), b.shape(2)};
+    const cpu::ProductShape sizes{.batch = static_cast<std::int64_t>(shape[0]),
+                                  .m = static_cast<std::int64_t>(shape[1]),
+                                  .n = static_cast<std::int64_t>(shape[2]),
+                                  .k = static_cast<std::int64_t>(a.shape(2))};
+    return filled<float>(shape, [&](std::span<float> out) {
+        cpu::product(acc, a_format, b_format, span_of(a), span_of(b), out, sizes, threads);
+    });
+}
+
+/// A matrix in blocks: its values, and the decode scale of each block.
+std::pair<Result<float>, Result<float>> in_blocks(const std::string& name, const Array<float>& x, std::uint64_t seed) {
+    const TensorScaling scaling = tensor_scaling(name);
+    const auto rows = static_cast<std::int64_t>(x.shape(0)), columns = static_cast<std::int64_t>(x.shape(1));
+    const BlockGrid grid = scaling.blocks.grid(rows, columns);
+    std::vector<float> scales;
+    auto values = filled<float>({x.shape(0), x.shape(1)}, [&](std::span<float> out) {
+        scales = quantize_blocks(scaling.blocks, span_of(x), rows, columns, out,
+                                 {.policy = {.rounding = scaling.rounding}, .key = {.seed = seed}});
+    });
+    return {std::move(values),
+            filled<float>({static_cast<std::size_t>(grid.down), static_cast<std::size_t>(grid.across)},
+                          [&](std::span<float> out) { std::ranges::copy(scales, out.begin()); })};
+}
+
+Result<float> out_of_blocks(const std::string& name, const Array<float>& values, const Array<float>& scales) {
+    const TensorScaling scaling = tensor_scaling(name);
+    const auto rows = static_cast<std::int64_t>(values.shape(0)), columns = static_cast<std::int64_t>(values.shape(1));
+    if (scaling.blocks.grid(rows, columns).count() != static_cast<std::int64_t>(scales.size()))
+        throw std::invalid_argument("scales: expected one for each block");
+    return filled<float>({values.shape(0), values.shape(1)}, [&](std::span<float> out) {
+        dequantize_blocks(scaling.blocks, span_of(values), rows, columns, span_of(scales), out);
+    });
+}
+
+/// (name, operands, evidence, meaning) of the rows of accumulators; those of matrix hardware are said in numbers.
+std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> accumulators() {
+    std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> all;
+    for (const HardwareRow& row : hardware_rows) {
+        std::string meaning = std::to_string(row.products) + " products a step, " + std::to_string(row.fraction_bits) +
+                              " bits below the largest exponent, sums in " + std::string(row.sum);
+        if (!row.acc16.empty()) meaning += "; -acc16 for FP16 sums";
+        if (!row.note.empty()) meaning += "; " + std::string(row.note);
+        all.emplace_back(row.name, row.operands, name_of(row.evidence), std::move(meaning));
+    }
+    const std::string_view definition = name_of(Evidence::definition);
+    for (const PlainSum& row : plain_sums) all.emplace_back(row.name, "any", definition, row.meaning);
+    for (const FormatSpec& f : formats)
+        if (!f.is_scale())
+            all.emplace_back(f.name, "any", definition,
+                             "a chain of fused multiply-adds, each rounded to " + std::string(f.name));
+    return all;
+}
+
+std::string words_of(const OperandScaling& operand) {
+    const auto extent = [](int n) { return n == 0 ? std::string("all") : std::to_string(n); };
+    return std::string(operand.element.name) + " " + extent(operand.across) + "x" + extent(operand.along);
+}
+
+/// (name, input, weight, gradient, source) of block formats and scaling recipes.
+std::vector<std::tuple<std::string_view, std::string, std::string, std::string, std::string_view>> recipes() {
+    std::vector<std::tuple<std::string_view, std::string, std::string, std::string, std::string_view>> all;
+    for (const BlockSpec& row : block_formats) {
+        const std::string words = words_of({.element = row.element, .along = row.columns, .across = row.rows});
+        all.emplace_back(row.name, words, words, words, row.source);
+    }
+    for (const ScalingRecipe& row : scaling_recipes())
+        all.emplace_back(row.name, words_of(row.input), words_of(row.weight), words_of(row.gradient), row.source);
+    return all;
+}
+
+} // namespace
+
+void bind_products(nb::module_& m) {
+    m.def("dot", &dot_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"), nb::arg("b_format"),
+          nb::arg("accumulator"), nb::arg("c"), InEnvironment());
+    m.def("matmul", &product_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"),
+          nb::arg("b_format"), nb::arg("accumulator"), nb::arg("threads"), InEnvironment());
+    m.def("block_quantize", &in_blocks, nb::arg("scaling"), nb::arg("x").noconvert(), nb::arg("seed"), InEnvironment());
+    m.def("block_dequantize", &out_of_blocks, nb::arg("scaling"), nb::arg("values").noconvert(),
+          nb::arg("scales").noconvert(), InEnvironment());
+    m.def("accumulators", &accumulators, InEnvironment());
+    m.def("recipes", &recipes, InEnvironment());
+}
+
+} // namespace amp::python
