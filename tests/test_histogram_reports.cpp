@@ -1,7 +1,12 @@
-// JSON reports of amp-histogram: merging under every rounding, and their text for numbers that they cannot hold.
+// JSON reports of amp-histogram: merging under every rounding, and their text for numbers that they cannot hold; names
+// in reports and in errors.
 #include "histogram_tool.h"
+#include "recorded_files.h"
+
+#include <ampscope/sim/program/precision.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -179,4 +184,53 @@ TEST_CASE("sums that FP64 cannot hold are explained") {
     CHECK(large["sums_note"] == "sum_squares is null: beyond FP64's largest value");
     CHECK(largest["sum_absolute"].is_null());
     CHECK(largest["sums_note"] == "sum_absolute and sum_squares are null: beyond FP64's largest value");
+}
+
+TEST_CASE("the name of a precision is no recipe, but the error says which recipe it trains with") {
+    for (const auto& [precision, recipe] :
+         {std::pair{"mxfp8", "te-mxfp8"}, {"fp8-delayed", "te-delayed"}, {"nvfp4", "te-nvfp4"}}) {
+        const Outcome named = run(sample("digits_cnn") + " --recipe " + precision + ",column");
+        CHECK(named.code == 2);
+        const std::string told = fmt::format("'{0}' is a precision, not a scaling recipe; did you mean {1}, the recipe "
+                                             "that {0} trains with?",
+                                             precision, recipe);
+        CHECK(named.err.find(told) != std::string::npos);
+    }
+    for (const PrecisionRow& row : precisions()) { // the relation that the error tells is the one that training uses
+        const Precision precision = row.make();
+        CAPTURE(row.name);
+        REQUIRE(precision.scaling.has_value() == (recipe_of_precision(row.name) != nullptr));
+        if (precision.scaling) CHECK(precision.scaling->name == recipe_of_precision(row.name)->name);
+    }
+    CHECK(run(sample("digits_cnn") + " --recipe amp-bf16") // a precision without a recipe
+              .err.find("unknown scaling recipe 'amp-bf16'; known: te-delayed") != std::string::npos);
+}
+
+TEST_CASE("tables name tensors so that the name can be pasted, and nothing joins one tensor to the next") {
+    const Scratch scratch;
+    const std::string name = "model.layers.10.self_attn.q_proj.weight.grad"; // 44 columns
+    std::vector<float> values(64);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::ldexp(1.0F, -static_cast<int>(i));
+    save(scratch / "run/step_000001.safetensors",
+         {{name, values}, {"a.weight.grad", values}, {"b.weight.grad", values}},
+         {{"step", "1"}, {"loss_scale", "1"}});
+    const std::string folder = (scratch / "run").string(), page = (scratch / "page.html").string();
+    const std::string out = run(folder + " --format fp16,bf16,e4m3,e5m2 --recipe te-mxfp8 --html " + page).out;
+    const std::size_t table = out.find("Non-zero elements that become zero at scale 1");
+    REQUIRE(table != std::string::npos);
+    CHECK(out.find("\n" + name + " ", table) != std::string::npos);
+    CHECK(out.find("Under each format:", table) != std::string::npos);
+    const Outcome selected = run(folder + " --tensor " + name + " --json -");
+    CHECK(nlohmann::json::parse(selected.out)["tensors"].size() == 1);
+    const std::string html = read_file(page);
+    const std::size_t figure = html.find("What recipes leave of each tensor");
+    REQUIRE(figure != std::string::npos);
+    const std::size_t path = html.find("class=\"series series-0\"", figure);
+    REQUIRE(path != std::string::npos);
+    const std::string drawn = html.substr(html.rfind('<', path), html.find("</path>", path) - html.rfind('<', path));
+    CAPTURE(drawn);
+    CHECK(drawn.find('L') == std::string::npos);
+    std::size_t bars = 0; // one for each tensor
+    for (std::size_t at = drawn.find("h4"); at != std::string::npos; at = drawn.find("h4", at + 1)) ++bars;
+    CHECK(bars == 3);
 }

@@ -361,3 +361,33 @@ TEST_CASE("of gradients that are NaN or zero nothing is advised") {
         CHECK(contains(loss_scale_findings(file, standard_loss_scale_options()).advice, "Advice: none, as"));
     }
 }
+
+TEST_CASE("what is said of Adam's state does not contradict the advice") {
+    const auto said = [](const std::string& label, const std::string& state) {
+        const Scratch scratch;
+        for (const std::string& precision : {std::string("fp32"), label})
+            for (int seed = 0; seed < 3; ++seed) {
+                const fs::path folder = scratch / "runs" / fmt::format("{}-{}", precision, seed);
+                Json run = Json::parse(configuration(precision, "net", seed));
+                if (precision != "fp32" && !state.empty())
+                    run["precision"]["state_formats"] = {{"m", state}, {"v", state}};
+                write_run(folder, run.dump(), 20, 0, 0, "", 2 + 0.1 * seed + (precision == "fp32" ? 0 : 1e-4 * seed));
+                if (precision != "fp32" || seed > 0) continue;
+                fs::remove(folder / "histograms.jsonl"); // which is empty, but would be read instead
+                for (const int step : {10, 15})
+                    save(folder / "gradients" / fmt::format("step_{:06}.safetensors", step),
+                         {{"a.weight.grad", {0.5F, 1e-3F, -2.5F, 0.75F}}},
+                         {{"step", std::to_string(step)}, {"loss_scale", "1"}});
+            }
+        const Json verdict = report.json((scratch / "runs").string())["verdict"];
+        CHECK(contains(verdict[0].get<std::string>(), "Format: " + label + ", which ends as FP32 does"));
+        CHECK(contains(verdict[2].get<std::string>(), "v in bf16 cannot decay in "));
+        return verdict[2].get<std::string>();
+    };
+    const std::string narrow = said("pure-bf16-stochastic", "bf16");
+    CHECK(!contains(narrow, "keep m and v in FP32"));
+    CHECK(contains(narrow, ". pure-bf16-stochastic, advised above, keeps m and v in bf16 and ends as FP32 does all the "
+                           "same: it trades that safety for memory"));
+    CHECK(said("amp-bf16", "fp32").ends_with(": keep m and v in FP32, as amp-bf16 does."));
+    CHECK(said("amp-bf16", "").ends_with(": keep m and v in FP32.")); // run.json does not say
+}

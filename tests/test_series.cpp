@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -141,4 +142,32 @@ TEST_CASE("running medians are those of the last values") {
             REQUIRE(running.deviation() == 1.4826 * last[(last.size() - 1) / 2]);
         }
     }
+}
+
+TEST_CASE("the slope of a line is that of least squares, and tells a fall with less noise than two means") {
+    CHECK(slope_of(std::array{1.0, 3.0}) == 2);
+    CHECK(slope_of(std::array{7.0, 7.0, 7.0}) == 0);
+    CHECK(slope_of(std::array{1.0, 2.0, 1.3, 3.75, 2.25}) == doctest::Approx(0.425)); // textbook: (x, y), x = 1 ... 5
+    std::mt19937_64 random(6);
+    std::normal_distribution<double> normal;
+    constexpr std::size_t n = 600;
+    constexpr int trials = 4000;
+    std::vector<double> by_line, by_means; // what losses fall by in a tenth of their number
+    for (int trial = 0; trial < trials; ++trial) {
+        std::vector<double> x(n);
+        for (std::size_t i = 0; i < n; ++i) x[i] = 3 - 0.001 * static_cast<double>(i) + 0.1 * normal(random);
+        const auto mean = [&](std::size_t begin, std::size_t end) {
+            double sum = 0;
+            for (std::size_t i = begin; i < end; ++i) sum += x[i] / static_cast<double>(end - begin);
+            return sum;
+        };
+        by_line.push_back(-slope_of(std::span(x).last(n / 3)) * n / 10);
+        by_means.push_back(mean(n - n / 5, n - n / 10) - mean(n - n / 10, n));
+    }
+    const MeanInterval line = mean_interval(by_line, 1e-4), means = mean_interval(by_means, 1e-4);
+    fmt::print("a fall of 0.06 in a tenth of 600 losses: by a line {:.4f} with deviation {:.4f}, by means {:.4f} with "
+               "{:.4f}\n",
+               line.mean, line.deviation, means.mean, means.deviation);
+    CHECK((line.low < 0.06 && 0.06 < line.high));
+    CHECK(means.deviation / line.deviation == doctest::Approx(std::sqrt(20 / 3.24)).epsilon(0.05)); // by hand: 2.48
 }

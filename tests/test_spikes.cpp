@@ -121,8 +121,8 @@ TEST_CASE("a planted spike is found in its step, and the tensor that grew most")
     CHECK(s["tensor"]["evidence"] == "histograms.jsonl");
     REQUIRE(json["alarms"].size() == 1);
     const std::string alarm = json["alarms"][0];
-    CHECK(alarm.starts_with("net on data, amp-bf16: gradient norm "));
-    CHECK(contains(alarm, " times FP32's, in step 137; h.1.weight.grad grew most, 128 times from step 100 to 137 "
+    CHECK(alarm.starts_with("net on data, amp-bf16: its gradient norm was "));
+    CHECK(contains(alarm, " times FP32's; h.1.weight.grad grew most, 128 times from step 100 to 137 "
                           "(histograms.jsonl)"));
     CHECK(contains(json["verdict"][3].get<std::string>(),
                    "Stability: gradients above 10 times their level: amp-bf16 (1 of 1 run)."));
@@ -162,6 +162,10 @@ TEST_CASE("what tells which tensor grew, and that nothing does") {
                 {"up.weight:e4m3", {{"amax", 0.5}, {"scale", 1}, {"nonzero", 9}}},
                 {"up.out.grad:e5m2", {{"amax", step == 137 ? 3.0 : 0.25}, {"scale", 1}, {"nonzero", 9}}}};
     });
+    spiking("still", [](Line& line) { // of which one tensor is recorded, that did not grow
+        line.erase("amax");
+        line["scaling"] = {{"up.weight:e4m3", {{"amax", 0.5}, {"scale", 1}, {"nonzero", 9}}}};
+    });
     const fs::path files = spiking("files", nullptr);
     for (const int step : {100, 137, 150})
         save(files / "gradients" / fmt::format("step_{:06}.safetensors", step),
@@ -179,7 +183,23 @@ TEST_CASE("what tells which tensor grew, and that nothing does") {
     CHECK(tensor("kinds")["evidence"] == "metrics.jsonl, by kind alone");
     CHECK(tensor("none").is_null());
     CHECK(tensor("calm").is_null()); // what is recorded did not grow
-    CHECK(contains(json["alarms"].dump(), "no tensor that grew is recorded"));
+    const auto alarm = [&](const std::string& precision) {
+        for (const std::string line : json["alarms"])
+            if (contains(line, "net on data, " + precision + ": ")) return line;
+        return std::string();
+    };
+    CHECK(alarm("none").ends_with("; which tensor grew is not known, since none was recorded in these steps"));
+    CHECK(alarm("calm").ends_with("; which tensor grew is not known, since none was recorded in these steps"));
+    CHECK(contains(alarm("kinds"), "; the gradients of weights grew most, 64"));
+    CHECK(alarm("kinds").ends_with(" (metrics.jsonl, by kind alone); no single tensor was recorded in these steps"));
+    CHECK(alarm("still").ends_with("; none of the tensors recorded in these steps grew to twice its magnitude"));
+    // Of several runs in a row it names the worst.
+    write_training(scratch / "row/a", "amp-bf16", times(137, 64));
+    write_training(scratch / "row/b", "amp-bf16", times(200, 256), 1);
+    write_training(scratch / "row/c", "amp-bf16", nullptr, 2);
+    CHECK(contains(report.json((scratch / "row").string())["alarms"][0].get<std::string>(),
+                   "net on data, amp-bf16: 2 of 3 runs gave this alarm, the worst of them " +
+                       (scratch / "row/b").string() + ": its gradient norm was "));
     CHECK(tensor("casts")["name"] == "up.out.grad:e5m2");
     CHECK(tensor("casts")["factor"] == 12);
     CHECK((tensor("casts")["step"] == 137 && tensor("casts")["since"] == 130));
@@ -233,8 +253,9 @@ TEST_CASE("losses that leap, and what is not finite") {
     CHECK((lost[0]["kind"] == "not finite" && lost[0]["first"] == 200 && lost[0]["last"] == 399));
     CHECK(lost[0]["tensor"]["name"] == "h.3.weight (update)");
     CHECK(lost[0]["tensor"]["evidence"] == "result.json, departures");
-    CHECK(contains(json["alarms"].dump(), "lost: NaN or infinite from step 200 on; first in h.3.weight (update), step "
-                                          "199 (result.json, departures)"));
+    CHECK(contains(json["alarms"].dump(),
+                   "lost: its loss or a gradient was NaN or infinite from step 200 on; the first tensor that was not "
+                   "finite is h.3.weight (update), in step 199 (result.json, departures)"));
     CHECK(spikes_of(json, "scaled").empty());         // the loss scaler did what it is for
     REQUIRE(spikes_of(json, "unscaled").size() == 1); // less than 50 steps apart: one
     CHECK((spikes_of(json, "unscaled")[0]["steps"] == 2 && spikes_of(json, "unscaled")[0]["last"] == 130));
@@ -247,7 +268,8 @@ TEST_CASE("without FP32 a run is compared with its own median, and a log without
     write_training(scratch / "alone", "amp-bf16", times(137, 64));
     const Line alone = report.json((scratch / "alone").string());
     REQUIRE(alone["alarms"].size() == 1);
-    CHECK(contains(alone["alarms"][0].get<std::string>(), "times the median of the 50 steps before, in step 137"));
+    CHECK(contains(alone["alarms"][0].get<std::string>(), " in step 137, "));
+    CHECK(contains(alone["alarms"][0].get<std::string>(), " times the median of the 50 steps before; "));
     CHECK(alone["groups"][0]["rows"][0]["runs"][0]["gradients"]["level"] == "own median");
     for (const char* name : {"runs/fp32", "runs/amp-bf16"})
         write_training(scratch / name, fs::path(name).filename(), [&](Line& line) {
@@ -257,7 +279,7 @@ TEST_CASE("without FP32 a run is compared with its own median, and a log without
     const Line json = report.json((scratch / "runs").string());
     REQUIRE(spikes_of(json, "amp-bf16").size() == 1);
     CHECK(row_of(json["groups"][0], "amp-bf16")["runs"][0]["gradients"]["of"] == "largest");
-    CHECK(contains(json["alarms"][0].get<std::string>(), "amp-bf16: largest gradient "));
+    CHECK(contains(json["alarms"][0].get<std::string>(), "amp-bf16: its largest gradient was "));
     // A run whose gradients stay far above FP32's is one alarm, to the end; FP32's own seed decides.
     write_training(scratch / "seeds/fp32", "fp32", nullptr, 3);
     write_training(

@@ -1,12 +1,14 @@
 // Student's t, and the intervals built on it, against Boost.Math and samples whose true means are known.
 #include <ampscope/sim/analysis/student.h>
 
+#include <boost/math/distributions/non_central_t.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <cmath>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -70,19 +72,52 @@ TEST_CASE("intervals hold the true mean as often as they say") {
     }
 }
 
-TEST_CASE("so many samples decide, and one fewer does not") {
-    for (const double distance : {0.3, 1.0, 2.0}) {
-        const std::optional<std::size_t> n = samples_needed(distance, 1, 0.05);
-        REQUIRE(n);
-        const auto half = [](std::size_t count) {
-            return student_bound(0.95, count - 1) / std::sqrt(static_cast<double>(count));
-        };
-        CHECK(half(*n) < distance);
-        if (*n > 2) CHECK(half(*n - 1) >= distance);
+TEST_CASE("planned numbers of samples decide with the power they are planned for, and one fewer does not") {
+    std::size_t cases = 0, mismatches = 0;
+    const auto oracle = [](double distance, double alpha, std::size_t n) {
+        const double degrees = static_cast<double>(n) - 1;
+        const double bound = quantile(complement(boost::math::students_t_distribution<double>(degrees), alpha / 2));
+        const boost::math::non_central_t_distribution<double> t(degrees, distance * std::sqrt(static_cast<double>(n)));
+        return static_cast<double>(cdf(complement(t, bound)));
+    };
+    for (const double alpha : {0.2, 0.05, 0.05 / 12, 0.001})
+        for (const double distance : {0.05, 0.3, 0.5, 1.0, 2.0, 5.0})
+            for (const std::size_t n : {2UL, 3UL, 4UL, 8UL, 35UL, 400UL}) {
+                const double power = decision_power(3 * distance, 3, alpha, n), right = oracle(distance, alpha, n);
+                ++cases;
+                if (!(std::abs(power - right) < 1e-6)) ++mismatches;
+                if (std::abs(power - right) >= 1e-6) MESSAGE(alpha, " ", distance, " ", n, ": ", power, ", ", right);
+            }
+    for (const double alpha : {0.2, 0.05, 0.05 / 12})
+        for (const double power : {0.5, 0.8, 0.95})
+            for (const double distance : {-0.2, 0.3, 0.5, 1.0, 2.0, 5.0}) {
+                const std::optional<std::size_t> n = samples_needed(distance, 1, alpha, power);
+                ++cases;
+                if (!(n && oracle(std::abs(distance), alpha, *n) >= power &&
+                      (*n == 2 || oracle(std::abs(distance), alpha, *n - 1) < power)))
+                    ++mismatches;
+            }
+    fmt::print("proof: planned numbers of samples against Boost.Math's noncentral t: {} cases, {} mismatches\n", cases,
+               mismatches);
+    CHECK(mismatches == 0);
+    // R: power.t.test(delta = ..., sd = 1, power = 0.8, type = "one.sample") has n = 9.94, 14.30, 33.37 and 89.15.
+    CHECK(samples_needed(1.0, 1, 0.05, 0.8) == 10);
+    CHECK(samples_needed(0.8, 1, 0.05, 0.8) == 15);
+    CHECK(samples_needed(0.5, 1, 0.05, 0.8) == 34);
+    CHECK(samples_needed(-0.3, 1, 0.05, 0.8) == 90);
+    CHECK(!samples_needed(0, 1, 0.05, 0.8));
+    CHECK(!samples_needed(0.01, 1, 0.05, 0.8));
+    CHECK(samples_needed(0.1, 0, 0.05, 0.8) == 2);
+    // And by trying: so many samples, drawn anew again and again.
+    std::mt19937 random(3);
+    std::normal_distribution<double> normal(0.5, 1);
+    constexpr int trials = 20'000;
+    int decided = 0;
+    for (int i = 0; i < trials; ++i) {
+        std::vector<double> x(34);
+        for (double& value : x) value = normal(random);
+        decided += mean_interval(x, 0.05).low > 0 ? 1 : 0;
     }
-    CHECK(samples_needed(1.0, 1, 0.05) == 7); // 2.447 / sqrt(7) = 0.925, 2.571 / sqrt(6) = 1.05
-    CHECK(samples_needed(0.3, 1, 0.05) == 46);
-    CHECK(!samples_needed(0, 1, 0.05));
-    CHECK(!samples_needed(0.01, 1, 0.05));
-    CHECK(samples_needed(0.1, 0, 0.05) == 2);
+    CHECK(decided > 0.796 * trials); // 0.8077 less four deviations
+    CHECK(decided < 0.819 * trials);
 }

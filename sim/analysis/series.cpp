@@ -65,6 +65,17 @@ MeanInterval mean_of_last(std::span<const double> series, std::size_t last, doub
     return of;
 }
 
+double slope_of(std::span<const double> series) {
+    const double center = static_cast<double>(series.size() - 1) / 2, mean = mean_of(series);
+    double with = 0, of = 0;
+    for (std::size_t i = 0; i < series.size(); ++i) {
+        const double distance = static_cast<double>(i) - center;
+        with += distance * (series[i] - mean);
+        of += distance * distance;
+    }
+    return with / of;
+}
+
 void RunningMedian::add(double x) {
     sorted_.insert(std::ranges::upper_bound(sorted_, x), x);
     if (values_.size() < window_) return values_.push_back(x);

@@ -26,6 +26,10 @@ double effective_count(std::span<const double> series);
 /// the mean of all series: its half width is t * sqrt(variance of the mean + (between * deviation)^2).
 MeanInterval mean_of_last(std::span<const double> series, std::size_t last, double alpha, double between = 0);
 
+/// The slope, from one value to the next, of the straight line through them that has the least sum of squares. At least
+/// two values.
+double slope_of(std::span<const double> series);
+
 /// The median of the last values that were added, and their spread about it.
 class RunningMedian {
   public:

@@ -72,10 +72,41 @@ MeanInterval difference_interval(std::span<const double> a, std::span<const doub
     return of;
 }
 
-std::optional<std::size_t> samples_needed(double distance, double deviation, double alpha, std::size_t most) {
-    for (std::size_t n = 2; n <= most; ++n)
-        if (half_width(alpha, n - 1, deviation / std::sqrt(static_cast<double>(n))) < std::abs(distance)) return n;
-    return std::nullopt;
+double decision_power(double distance, double deviation, double alpha, std::size_t count) {
+    if (deviation == 0) return 1;
+    const auto degrees = static_cast<double>(count - 1);
+    const double shift = distance / deviation * std::sqrt(degrees + 1), bound = student_bound(1 - alpha, count - 1);
+    // Samples whose deviation is s times the true one decide if their mean is off by less than shift - bound * s. The
+    // density of s is s^(degrees - 1) exp(-degrees s^2 / 2) but for a factor: its maximum is near 1, and ten deviations
+    // are 7 / sqrt(degrees). The sum is that of the middles of small intervals, which are smallest near 0: there
+    // few samples decide or not.
+    constexpr int intervals = 400;
+    const double reach = 7 / std::sqrt(degrees), low = std::max(0.0, 1 - reach);
+    double all = 0, decided = 0;
+    for (int i = 0; i < intervals; ++i) {
+        const double u = (i + 0.5) / intervals, s = low + (1 + reach - low) * u * u * u;
+        const double density = u * u * std::exp((degrees - 1) * std::log(s) - degrees * (s * s - 1) / 2);
+        all += density;
+        decided += density * std::erfc((bound * s - shift) / std::numbers::sqrt2) / 2;
+    }
+    return decided / all;
+}
+
+std::optional<std::size_t> samples_needed(double distance, double deviation, double alpha, double power,
+                                          std::size_t most) {
+    if (distance == 0) return std::nullopt;
+    const auto too_few = [&](std::size_t n) { return decision_power(std::abs(distance), deviation, alpha, n) < power; };
+    std::size_t enough = 2; // few samples take least time to judge, and more decide more often
+    while (too_few(enough)) {
+        if (enough == most) return std::nullopt;
+        enough = std::min(2 * enough, most);
+    }
+    for (std::size_t low = enough / 2 + 1; low < enough;) {
+        const std::size_t middle = low + (enough - low) / 2;
+        if (too_few(middle)) low = middle + 1;
+        else enough = middle;
+    }
+    return enough;
 }
 
 } // namespace amp

@@ -33,9 +33,17 @@ MeanInterval mean_interval(std::span<const double> samples, double alpha, double
 MeanInterval difference_interval(std::span<const double> a, std::span<const double> b, double alpha,
                                  double least_deviation = 0);
 
-/// The least number of samples with this deviation whose interval around a mean is shorter than `distance` to each
-/// side. If the mean stays where it is, so many samples tell on which side of a limit at this distance the true mean
-/// lies. None: more than `most`.
-std::optional<std::size_t> samples_needed(double distance, double deviation, double alpha, std::size_t most = 1000);
+/// The probability that the interval of `count` samples (see mean_interval) lies on the right side of a limit, if they
+/// are normally distributed with this deviation, about a mean at this distance from the limit: that of a noncentral t
+/// above the bound of the interval, integrated over the deviation that the samples turn out to have, to 1e-6 for
+/// alpha >= 0.001.
+/// count >= 2, distance > 0, deviation >= 0.
+double decision_power(double distance, double deviation, double alpha, std::size_t count);
+
+/// The least number of samples whose interval lies on the right side of the limit with probability `power` or more, as
+/// defined there; the sign of `distance` does not matter. (If it sufficed that an interval of the expected width
+/// is shorter than the distance, samples would tell in little more than half of all cases.) None: more than `most`.
+std::optional<std::size_t> samples_needed(double distance, double deviation, double alpha, double power,
+                                          std::size_t most = 1000);
 
 } // namespace amp

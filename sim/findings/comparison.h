@@ -39,12 +39,16 @@ enum class IntervalBasis : std::uint8_t {
 /// Its name in JSON and Python: "seeds", "means", "steps" or "none".
 std::string_view name_of(IntervalBasis basis);
 
+/// The probability with which the seeds that a report asks for would tell: see samples_needed().
+inline constexpr double planned_power = 0.8;
+
 /// How much worse than another row a row is in one quantity: loss above its, or accuracy below its.
 struct Difference {
     MeanInterval interval; ///< simultaneous: see ComparisonLimits::alpha
     IntervalBasis basis = IntervalBasis::none;
     Standing standing = Standing::unclear;     ///< holds, worse or unclear
-    std::optional<std::size_t> seeds_needed{}; ///< if unclear: seeds that would tell; none: no number up to 1,000
+    /// If unclear: seeds that would tell with probability planned_power; none: no number up to 1,000 would.
+    std::optional<std::size_t> seeds_needed{};
     /// Of one pair of runs: the number of independent steps that tell as much as its own, see effective_count().
     double independent_steps = 0;
 };
@@ -111,7 +115,7 @@ struct ComparisonLimits {
     /// The intervals of one quantity for all rows of a group hold the true differences at once with probability
     /// 1 - alpha or more: each has the level 1 - alpha / rows (Bonferroni).
     double alpha = 0.05;
-    std::optional<double> loss_margin; ///< none: what the reference itself gains in its last tenth, see margin_basis
+    std::optional<double> loss_margin; ///< none: what FP32 itself gains in a tenth of its steps, see margin_basis
     double accuracy_margin = 0.01;
     SpikeLimits spikes;
 };

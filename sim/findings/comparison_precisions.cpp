@@ -54,6 +54,15 @@ auto rank(const Candidate& c) {
     return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
 }
 
+/// The candidates that hold, the preferred one first.
+std::vector<const Candidate*> holding_of(const std::vector<Candidate>& candidates) {
+    std::vector<const Candidate*> holding;
+    for (const Candidate& c : candidates)
+        if (c.standing() == Standing::holds) holding.push_back(&c);
+    std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
+    return holding;
+}
+
 /// "+0.036 (0.031 to 0.041)", or without the interval if it is infinite.
 std::string interval_text(const MeanInterval& x) {
     return std::isfinite(x.low) ? fmt::format("{:+.2g} ({:.2g} to {:.2g})", x.mean, x.low, x.high)
@@ -83,11 +92,13 @@ std::string difference_text(const Difference& d) {
 /// How one could know, if these runs cannot tell.
 std::string way_out(const Difference& d) {
     if (d.standing != Standing::unclear || d.interval.count < 2) return "";
-    return d.seeds_needed ? fmt::format(": {} seeds would tell", *d.seeds_needed)
+    return d.seeds_needed ? fmt::format(": {} seeds would tell with {} probability", *d.seeds_needed,
+                                        limit_percent(planned_power))
                           : ": no number of seeds up to 1,000 would tell, the difference sits at the margin";
 }
 
-/// The answer for another quantity than the final loss: "; accuracy cannot be told: 14 seeds would tell".
+/// The answer for another quantity than the final loss: "; accuracy cannot be told: 14 seeds would tell with
+/// 80 % probability".
 std::string answer_text(std::string_view quantity, const std::optional<Difference>& d, Standing of_loss) {
     if (!d) return "";
     const bool contrary = d->standing == Standing::worse && of_loss == Standing::holds;
@@ -191,20 +202,24 @@ std::string detail::listed(const std::vector<std::string>& words) {
     return fmt::format("{} and {}", fmt::join(first, ", "), words.back());
 }
 
+const ComparisonRow* detail::advised_row(const std::vector<ComparisonGroup>& groups) {
+    const std::vector<Candidate> candidates = candidates_of(groups);
+    const std::vector<const Candidate*> holding = holding_of(candidates);
+    return holding.empty() ? nullptr : &holding.front()->first();
+}
+
 std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
     const std::vector<Candidate> candidates = candidates_of(groups);
     if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; }))
         return without_reference(candidates);
     if (candidates.empty())
         return "Format: these runs are all in FP32, so whether another format would do is not known; add one.";
-    std::vector<const Candidate*> holding, failing, open;
+    std::vector<const Candidate*> holding = holding_of(candidates), failing, open;
     for (const Candidate& c : candidates) {
         const Standing standing = c.standing();
         if (standing == Standing::worse) failing.push_back(&c);
-        else if (standing == Standing::holds) holding.push_back(&c);
         else if (standing == Standing::unclear) open.push_back(&c);
     }
-    std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
     const std::string one_seed = about_one_seed(open);
     std::string about_open = open.empty()       ? ""
                              : one_seed.empty() ? "these runs cannot tell of " + names_of(open)

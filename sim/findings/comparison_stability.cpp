@@ -136,8 +136,11 @@ std::vector<std::string> detail::alarms_of(const std::vector<ComparisonGroup>& g
                 const RunSpikes& worst = **std::ranges::max_element(with, {}, size);
                 std::string text = spike_text(*worst.worst(kind), worst, limits);
                 if (row.stability.size() > 1)
-                    text = fmt::format("{}; {} {}: {}", runs_text(with.size(), row.stability.size()),
-                                       kind == SpikeKind::not_finite ? "first" : "most", worst.run->name, text);
+                    text = fmt::format("{} gave this alarm,{} {}: {}", runs_text(with.size(), row.stability.size()),
+                                       with.size() == 1                ? ""
+                                       : kind == SpikeKind::not_finite ? " the first of them"
+                                                                       : " the worst of them",
+                                       worst.run->name, text);
                 alarms.push_back({fmt::format("{}, {}", group.name, row.label), std::move(text)});
             }
     return alarm_lines(alarms);

@@ -7,26 +7,37 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <utility>
 
 namespace amp {
 
 namespace {
 
-MagnitudeHistogram evidence(const std::vector<ComparisonGroup>& groups) {
+/// The gradients by which all groups are judged, and the loss scale that each format needs for them.
+struct JointGradients {
     MagnitudeHistogram all;
-    for (const ComparisonGroup& group : groups)
-        if (group.evidence != nullptr) all.merge(group.evidence->magnitudes);
-    return all;
-}
+    bool flushed = false; ///< whether some were recorded in a format of less range than FP32
+    std::vector<std::pair<FormatSpec, Recommendation>> scales; ///< in the order of usual_formats_by_range()
+
+    JointGradients(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
+        for (const ComparisonGroup& group : groups) {
+            if (group.evidence == nullptr) continue;
+            all.merge(group.evidence->magnitudes);
+            flushed = flushed || group.evidence->flushed();
+        }
+        for (const FormatSpec& f : usual_formats_by_range()) scales.emplace_back(f, recommend(all, f, options));
+    }
+    [[nodiscard]] const Recommendation& scale_in(const FormatSpec& f) const {
+        return std::ranges::find(scales, f, &std::pair<FormatSpec, Recommendation>::first)->second;
+    }
+};
 
 /// For gradients without a run: which formats hold them, and at which scale.
-std::string about_range(const MagnitudeHistogram& all, const RecommendationOptions& options) {
-    if (all.nonzero() == 0) return "Format: no run is among these, and no gradient that is finite and not zero.";
+std::string about_range(const JointGradients& gradients) {
+    if (gradients.all.nonzero() == 0)
+        return "Format: no run is among these, and no gradient that is finite and not zero.";
     std::vector<std::string> plain, scaled, none;
-    for (const FormatSpec& f : usual_formats_by_range()) {
-        const Recommendation r = recommend(all, f, options);
+    for (const auto& [f, r] : gradients.scales) {
         if (!r.log2_scale) none.push_back(f.name);
         else if (*r.log2_scale == 0) plain.push_back(f.name);
         else scaled.push_back(fmt::format("{} at loss scale {}", f.name, power_of_two(*r.log2_scale)));
@@ -40,16 +51,14 @@ std::string about_range(const MagnitudeHistogram& all, const RecommendationOptio
         fmt::join(parts, ", "));
 }
 
-std::string about_scale(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
-    const MagnitudeHistogram all = evidence(groups);
-    const bool flushed = std::ranges::any_of(
-        groups, [](const ComparisonGroup& g) { return g.evidence != nullptr && g.evidence->flushed(); });
+std::string about_scale(const JointGradients& gradients, const RecommendationOptions& options) {
+    const MagnitudeHistogram& all = gradients.all;
     if (all.nonzero() == 0)
         return "Loss scale: no finite, non-zero gradients were recorded, so what it must be is not known.";
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
-    const Recommendation r = recommend(all, fp16, options);
+    const Recommendation& r = gradients.scale_in(fp16);
     const std::string unscaled = percent(all.classify(fp16, 0).underflow, all.nonzero());
-    const std::string limit = limit_percent(options.limit), at_least = flushed ? "at least " : "";
+    const std::string limit = limit_percent(options.limit), at_least = gradients.flushed ? "at least " : "";
     std::string text;
     if (!r.window)
         text = fmt::format("no single one holds these gradients in FP16: above {} some overflow, below {} more than {} "
@@ -72,6 +81,21 @@ std::string about_scale(const std::vector<ComparisonGroup>& groups, const Recomm
                 ? "; BF16 needs none."
                 : fmt::format("; BF16 unscaled zeroes {}.", percent(wide.underflow, all.nonzero()));
     return "Loss scale: " + text;
+}
+
+/// What follows if some format of m and v has faults; `advised` may be null. An advised run that keeps them in a narrow
+/// format is no contradiction: its end was seen, the faults were, too.
+std::string state_advice(const ComparisonRow* advised) {
+    const auto format_in = [&](const char* pointer) {
+        return advised == nullptr ? "" : text_at(advised->runs.front()->configuration, pointer);
+    };
+    const std::string m = format_in("/precision/state_formats/m"), v = format_in("/precision/state_formats/v");
+    if (m.empty() || v.empty()) return ": keep m and v in FP32.";
+    if (m == "fp32" && v == "fp32") return fmt::format(": keep m and v in FP32, as {} does.", advised->label);
+    return fmt::format(". {}, advised above, keeps {} and ends as FP32 does all the same: it trades that safety for "
+                       "memory, and longer runs may show the difference; m and v in FP32 have no such faults.",
+                       advised->label,
+                       m == v ? fmt::format("m and v in {}", m) : fmt::format("m in {} and v in {}", m, v));
 }
 
 std::string about_adam(const std::vector<ComparisonGroup>& groups) {
@@ -116,8 +140,7 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
         else if (stuck.rate() > few)
             text += fmt::format("; v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole));
     }
-    return "Adam: " + text +
-           (faults ? ": keep m and v in FP32, unless a run above shows that training holds without." : ".");
+    return "Adam: " + text + (faults ? state_advice(detail::advised_row(groups)) : ".");
 }
 
 } // namespace
@@ -126,9 +149,9 @@ std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& gro
     const bool trained = std::ranges::any_of(groups, [](const ComparisonGroup& g) {
         return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
     });
-    std::vector<std::string> sentences = {trained ? about_format(groups)
-                                                  : about_range(evidence(groups), options.recommendation),
-                                          about_scale(groups, options.recommendation), about_adam(groups)};
+    const JointGradients gradients(groups, options.recommendation);
+    std::vector<std::string> sentences = {trained ? about_format(groups) : about_range(gradients),
+                                          about_scale(gradients, options.recommendation), about_adam(groups)};
     if (std::string stable = about_stability(groups, options.limits.spikes); !stable.empty())
         sentences.push_back(std::move(stable));
     return sentences;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <stdexcept>
 
 namespace amp {
 
@@ -101,6 +102,16 @@ void check_blocks(const RecordedTensor& tensor, const ScaledCast& cast) {
                                     tensor.entry.name, most));
 }
 
+/// The row of that name; for the name of a precision the error says which row that precision trains with.
+const ScalingRecipe& recipe_of(std::string_view name) {
+    const bool known = std::ranges::find(scaling_recipes(), name, &ScalingRecipe::name) != scaling_recipes().end();
+    if (const ScalingRecipe* meant = recipe_of_precision(name); meant != nullptr && !known)
+        throw std::invalid_argument(fmt::format("'{0}' is a precision, not a scaling recipe; did you mean {1}, the "
+                                                "recipe that {0} trains with?",
+                                                name, meant->name));
+    return scaling_recipe(name);
+}
+
 } // namespace
 
 std::optional<OperandRole> RecipeChoice::role_of(TensorKind kind) const {
@@ -128,7 +139,7 @@ std::optional<OperandScaling> RecipeChoice::operand(OperandRole of) const {
 RecipeChoice recipe_choice(std::string_view text) {
     RecipeChoice choice{.text = std::string(text)};
     std::size_t comma = std::min(text.find(','), text.size());
-    choice.recipe = scaling_recipe(text.substr(0, comma));
+    choice.recipe = recipe_of(text.substr(0, comma));
     while (comma < text.size()) {
         const std::size_t begin = comma + 1;
         comma = std::min(text.find(',', begin), text.size());

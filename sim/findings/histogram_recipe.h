@@ -38,7 +38,7 @@ struct RecipeChoice {
 };
 
 /// Reads "NAME[,OPTION]...": a row of scaling_recipes(), and words of block_orientation_names and operand_role_names.
-/// Throws std::invalid_argument, listing what is known.
+/// Throws std::invalid_argument, listing what is known; for the name of a precision it says which row it trains with.
 RecipeChoice recipe_choice(std::string_view text);
 
 /// What a source says of shapes that its blocks do not fill, and of NaN and infinities: lines of at most two sentences.

@@ -115,21 +115,25 @@ class SpikeFinder {
 };
 
 std::string growth_text(const TensorGrowth& g) {
-    if (g.tensor.empty()) return "no tensor that grew is recorded";
-    if (!std::isfinite(g.factor)) return fmt::format("first in {}, step {} ({})", g.tensor, g.step, g.evidence);
-    return fmt::format("{} grew most, {:.3g} times from step {} to {} ({})", g.tensor, g.factor, g.since, g.step,
-                       g.evidence);
+    if (g.tensor.empty())
+        return g.recorded ? "none of the tensors recorded in these steps grew to twice its magnitude"
+                          : "which tensor grew is not known, since none was recorded in these steps";
+    if (!std::isfinite(g.factor))
+        return fmt::format("the first tensor that was not finite is {}, in step {} ({})", g.tensor, g.step, g.evidence);
+    return fmt::format("{} grew most, {:.3g} times from step {} to {} ({}){}", g.tensor, g.factor, g.since, g.step,
+                       g.evidence, g.recorded ? "" : "; no single tensor was recorded in these steps");
 }
 
 std::string spike_fact(const Spike& s, const RunSpikes& of, const SpikeLimits& limits) {
     const std::string before = fmt::format("the median of the {} steps before", limits.window);
     switch (s.kind) {
-    case SpikeKind::not_finite: return "NaN or infinite";
+    case SpikeKind::not_finite: return "its loss or a gradient was NaN or infinite";
     case SpikeKind::gradient:
-        return fmt::format("{} {:.3g}, {:.3g} times {}, in step {}", of.norms ? "gradient norm" : "largest gradient",
-                           s.value, s.size(), of.reference != nullptr ? "FP32's" : before, s.peak);
+        return fmt::format("its {} was {:.3g} in step {}, {:.3g} times {}",
+                           of.norms ? "gradient norm" : "largest gradient", s.value, s.peak, s.size(),
+                           of.reference != nullptr ? "FP32's" : before);
     case SpikeKind::loss:
-        return fmt::format("loss {:.3g}, where {} is {:.3g}, in step {}", s.value, before, s.level, s.peak);
+        return fmt::format("its loss was {:.3g} in step {}, where {} is {:.3g}", s.value, s.peak, before, s.level);
     }
     return "";
 }

@@ -36,6 +36,7 @@ struct TensorGrowth {
     std::int64_t step = 0;  ///< the first step of the spike that is recorded there
     std::int64_t since = 0; ///< the recorded step before it
     double factor = 0;      ///< the factor by which it grew between these steps; infinite: it became infinite or NaN
+    bool recorded = false;  ///< whether single tensors were recorded in a step of the spike, grown or not
 };
 
 struct Spike {
@@ -71,7 +72,7 @@ RunSpikes find_spikes(const RecordedRun& run, const RecordedRun* reference, cons
 /// read counts as not recorded.
 void find_growth(RunSpikes& of, int threads);
 
-/// The spike in words that can follow the run's name.
+/// The spike in words that can follow the run's name and a colon: "its gradient norm was 3.1 in step 137, ...".
 std::string spike_text(const Spike& spike, const RunSpikes& of, const SpikeLimits& limits);
 
 } // namespace amp

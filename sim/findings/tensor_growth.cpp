@@ -27,8 +27,9 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 /// before. Steps come in ascending order.
 class Growths {
   public:
-    /// Of the spikes that no other evidence explains.
-    Growths(std::span<Spike> spikes, std::string evidence) : evidence_(std::move(evidence)) {
+    /// Of the spikes that no other evidence explains. `single`: what is added are tensors, not kinds of them.
+    Growths(std::span<Spike> spikes, std::string evidence, bool single = true)
+        : evidence_(std::move(evidence)), single_(single) {
         for (Spike& s : spikes)
             if (s.growth.tensor.empty()) asked_.push_back({&s, std::nullopt});
     }
@@ -41,9 +42,15 @@ class Growths {
         for (auto& [spike, recorded] : asked_) {
             if (step < spike->first || step > spike->last || step != recorded.value_or(step)) continue;
             recorded = step;
+            spike->growth.recorded = spike->growth.recorded || single_;
             const double factor = std::isfinite(largest) ? before > 0 ? largest / before : 0 : infinite;
             if (factor < least_growth || factor <= spike->growth.factor) continue;
-            spike->growth = {.tensor = tensor, .evidence = evidence_, .step = step, .since = since, .factor = factor};
+            spike->growth = {.tensor = tensor,
+                             .evidence = evidence_,
+                             .step = step,
+                             .since = since,
+                             .factor = factor,
+                             .recorded = spike->growth.recorded};
         }
         if (!std::isfinite(largest)) return;
         since = step;
@@ -69,6 +76,7 @@ class Growths {
         double largest = 0;
     };
     std::string evidence_;
+    bool single_;
     std::vector<std::pair<Spike*, std::optional<std::int64_t>>> asked_; ///< with the step that is compared
     std::unordered_map<std::string, Before> before_;
 };
@@ -91,7 +99,8 @@ void use_departures(const RecordedRun& run, std::span<Spike> spikes) {
                         .evidence = std::string(layout::result) + ", departures",
                         .step = step,
                         .since = step,
-                        .factor = infinite};
+                        .factor = infinite,
+                        .recorded = true};
         }
     }
 }
@@ -138,7 +147,7 @@ void use_casts(const RecordedRun& run, std::span<Spike> spikes) {
 }
 
 void use_kinds(const RecordedRun& run, std::span<Spike> spikes) {
-    Growths growths(spikes, std::string(layout::metrics) + ", by kind alone");
+    Growths growths(spikes, std::string(layout::metrics) + ", by kind alone", false);
     for (const StepMetrics& m : run.steps) {
         if (growths.is_idle()) return;
         if (m.amax_weight) growths.add(m.step, "the gradients of weights", *m.amax_weight);

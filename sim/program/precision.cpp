@@ -43,10 +43,10 @@ Precision with_master(std::string_view name) {
     return p;
 }
 
-/// Linear layers in FP8 or narrower, all else under autocast to BF16.
-Precision scaled(std::string_view recipe) {
+/// Linear layers in FP8 or narrower, by the recipe of the precision of that name; all else under autocast to BF16.
+Precision scaled(std::string_view name) {
     Precision p = amp_with("bf16");
-    p.scaling = scaling_recipe(recipe);
+    p.scaling = *recipe_of_precision(name);
     return p;
 }
 
@@ -83,15 +83,15 @@ constexpr PrecisionRow precision_table[] = {
     {"pure-bf16-kahan", "pure-bf16, what rounding the weights loses is kept beside them",
      [] { return pure("bf16", UpdateRounding::kahan); }},
     {"fp8-delayed", "linear layers in FP8, scales from the amax of 1,024 steps (TransformerEngine), the rest amp-bf16",
-     [] { return scaled("te-delayed"); }},
+     [] { return scaled("fp8-delayed"); }},
     {"fp8-current", "linear layers in FP8, a scale a tensor (TransformerEngine), the rest amp-bf16",
-     [] { return scaled("te-current"); }},
+     [] { return scaled("fp8-current"); }},
     {"fp8-block", "linear layers in E4M3, scales for 1 x 128 and 128 x 128 (TransformerEngine), the rest amp-bf16",
-     [] { return scaled("te-block"); }},
+     [] { return scaled("fp8-block"); }},
     {"mxfp8", "linear layers in MXFP8, a scale for 32 (TransformerEngine), the rest amp-bf16",
-     [] { return scaled("te-mxfp8"); }},
+     [] { return scaled("mxfp8"); }},
     {"nvfp4", "linear layers in NVFP4, gradients rounded stochastically (TransformerEngine), the rest amp-bf16",
-     [] { return scaled("te-nvfp4"); }},
+     [] { return scaled("nvfp4"); }},
     {"deepseek", "DeepSeek-V3: E4M3, scales for 1 x 128 and 128 x 128, Hopper's sums promoted every 128, m and v BF16",
      deepseek},
     {"ms-amp",

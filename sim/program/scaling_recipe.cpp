@@ -1,5 +1,8 @@
 #include <ampscope/sim/program/scaling_recipe.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace amp {
 
 namespace {
@@ -30,23 +33,28 @@ constexpr OperandScaling transformed(OperandScaling operand, Rounding rounding =
 
 constexpr ScalingRecipe recipe_table[] = {
     {.name = "te-delayed",
+     .precision = "fp8-delayed",
      .source = "TransformerEngine DelayedScaling, HYBRID, 1,024 steps of history, their largest",
      .gradient = {.element = e5m2},
      .history = 1024},
     {.name = "ms-amp",
+     .precision = "ms-amp",
      .source = "MS-AMP's layers: power-of-two scales from 16 steps, the first from the tensor itself",
      .gradient = {.element = e5m2},
      .history = 16,
      .ms_amp = true},
     {.name = "te-current",
+     .precision = "fp8-current",
      .source = "TransformerEngine Float8CurrentScaling, HYBRID: a scale a tensor",
      .gradient = {.element = e5m2}},
     {.name = "te-block",
+     .precision = "fp8-block",
      .source = "TransformerEngine Float8BlockScaling: 1 x 128, weights 128 x 128, power-of-two scales",
      .input = in_blocks("fp8-1x128"),
      .weight = in_blocks("fp8-128x128"),
      .gradient = in_blocks("fp8-1x128")},
     {.name = "te-mxfp8",
+     .precision = "mxfp8",
      .source = "TransformerEngine MXFP8BlockScaling: E4M3 in blocks of 32, scales rounded up",
      .input = in_blocks("mxfp8", ScaleRule::mx_te),
      .weight = in_blocks("mxfp8", ScaleRule::mx_te),
@@ -57,12 +65,14 @@ constexpr ScalingRecipe recipe_table[] = {
      .weight = in_blocks("mxfp8"),
      .gradient = in_blocks("mxfp8")},
     {.name = "te-nvfp4",
+     .precision = "nvfp4",
      .source = "TransformerEngine NVFP4BlockScaling: E2M1, weights 16 x 16, gradients rounded stochastically, "
                "Hadamard transforms for weights' gradients",
      .input = transformed(in_blocks("nvfp4")),
      .weight = square(in_blocks("nvfp4")),
      .gradient = transformed(in_blocks("nvfp4"), Rounding::stochastic)},
     {.name = "deepseek",
+     .precision = "deepseek",
      .source = "DeepSeek-V3: E4M3, 1 x 128, weights 128 x 128, x / (amax / 448)",
      .input = in_blocks("fp8-1x128", ScaleRule::deepseek),
      .weight = in_blocks("fp8-128x128", ScaleRule::deepseek),
@@ -90,6 +100,11 @@ constexpr ScalingRecipe recipe_table[] = {
 } // namespace
 
 std::span<const ScalingRecipe> scaling_recipes() { return recipe_table; }
+
+const ScalingRecipe* recipe_of_precision(std::string_view precision) {
+    const auto row = std::ranges::find(recipe_table, precision, &ScalingRecipe::precision);
+    return row == std::end(recipe_table) || precision.empty() ? nullptr : &*row;
+}
 
 const ScalingRecipe& scaling_recipe(std::string_view name) { return find_row("scaling recipe", recipe_table, name); }
 

@@ -31,7 +31,9 @@ struct OperandScaling {
 };
 
 struct ScalingRecipe {
-    std::string_view name, source;
+    std::string_view name;
+    std::string_view precision{}; ///< name of the row of precisions() that trains with it; empty: none does
+    std::string_view source;
     OperandScaling input{}, weight{}, gradient{};
     std::optional<OperandScaling> weight_in_backward{}; ///< scaling of the weight in backward, if it differs
     /// Delayed scaling: the scale of a step follows from the amax of earlier steps, the largest or the last.
@@ -56,6 +58,9 @@ struct Serving {
 };
 
 std::span<const ScalingRecipe> scaling_recipes();
+
+/// The recipe that the precision of that name trains with; null for a precision without one, and for any other name.
+const ScalingRecipe* recipe_of_precision(std::string_view precision);
 
 /// The recipe of that name. Throws std::invalid_argument, listing the names, for any other.
 const ScalingRecipe& scaling_recipe(std::string_view name);

@@ -148,18 +148,18 @@ TableBlock block_table(const RecipeEffect& effect, const std::string& recipe) {
     return table;
 }
 
-/// The SQNR of every tensor, a line a recipe.
+/// The SQNR of every tensor, a colour a recipe.
 LineFigure sqnr_figure(const HistogramFindings& findings, const HistogramOptions& options) {
     LineFigure figure{
         .title = "What recipes leave of each tensor",
         .subtitle = "signal-to-quantization-noise ratio in dB, and the share of non-zero elements that "
                     "become zero in %",
-        .x_label = "tensor, in the order of the recording",
+        .x_label = "number of the tensor in the recording, from 0",
         .marks = {},
         .last = static_cast<double>(std::max<std::size_t>(findings.tensors.size(), 2) - 1),
         .panels = {{.name = "SQNR, dB", .note = {}, .series = {}}, {.name = "underflow, %", .note = {}, .series = {}}}};
     for (std::size_t i = 0; i < options.recipes.size(); ++i) {
-        LineSeries sqnr{.name = options.recipes[i].text, .points = {}}, lost = sqnr;
+        LineSeries sqnr{.name = options.recipes[i].text, .points = {}, .apart = true}, lost = sqnr;
         for (std::size_t t = 0; t < findings.tensors.size(); ++t) {
             const ScaledStatistics& s = findings.tensors[t].recipes[i].statistics;
             if (s.nonzero == 0) continue;

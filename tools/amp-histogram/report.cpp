@@ -159,7 +159,9 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     if (ranked.empty()) return;
     const auto& worst = ranked.front()->unscaled;
     const auto by = std::ranges::find_if(worst, [&](const CastCounts& n) { return n.*part > 0; }) - worst.begin();
-    table.caption = fmt::format("{}, the worst by {} first.", shown_of(shown, ranked.size(), columns.noun()),
+    table.caption = fmt::format("{}, the worst by {} first. Under each format: the share of the non-zero elements and, "
+                                "where there is room, their number.",
+                                shown_of(shown, ranked.size(), columns.noun()),
                                 options.formats[static_cast<std::size_t>(by)].name);
     table.header.insert(table.header.end(), {"non-zero", "largest"});
     for (const FormatSpec& format : options.formats) table.header.push_back(format.name);

@@ -55,7 +55,7 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
         ->transform(real_number(1e-6, 0.5, Ends::both));
     app.add_option("--loss-margin", options.limits.loss_margin,
                    "How far above FP32's final loss another may end and still hold; default: what FP32 itself gains in "
-                   "its last tenth")
+                   "a tenth of its steps, by the line through the last third of its losses")
         ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::low));
     app.add_option("--accuracy-margin", options.limits.accuracy_margin,
                    "How far below FP32's accuracy another may end and still hold; default 0.01")

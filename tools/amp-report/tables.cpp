@@ -94,8 +94,9 @@ std::string caption_of(const ComparisonGroup& group, const ComparisonLimits& lim
             ? "it holds the true difference"
             : fmt::format("the {} intervals of a column hold the true differences at once", group.comparisons),
         1 - limits.alpha, group.comparisons < 2 ? "" : " (Bonferroni)", group.margin, group.margin_basis);
-    text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: if mean "
-            "and deviation of the differences stay as they are.";
+    text += " The verdict is that of the final loss; others are judged in the same way. Seeds that would tell: so "
+            "many that their interval lies on one side of the margin with " +
+            limit_percent(planned_power) + " probability, if mean and deviation of the differences are these.";
     if (is_known(group, &ComparisonRow::accuracy))
         text += fmt::format(
             " The margin of accuracy is {} of the examples (--accuracy-margin). An accuracy on n examples is "

@@ -68,6 +68,7 @@ struct LineSeries {
     std::vector<double> marks{};                   ///< positions on x of the figure's marks
     bool holds = false;                            ///< a value holds until the next point, the last one until the end
     bool quiet = false;                            ///< a thin grey line for comparison
+    bool apart = false;                            ///< each point a short bar: x only numbers them
 };
 struct LinePanel {
     std::string name, note; ///< heading of the panel; the note may be empty

@@ -52,10 +52,10 @@ std::pair<double, double> range_of(const LineFigure& figure) {
     return {low - room, high + room};
 }
 
-/// Path data of a line. Of the points in one pixel column the first, the extremes and the last are drawn.
+/// Path data of a line, or of points. Of the points in one pixel column the first, the extremes and the last are drawn.
 class Path {
   public:
-    Path(const Axes& axes, bool holds) : axes_(axes), holds_(holds) {}
+    Path(const Axes& axes, const LineSeries& series) : axes_(axes), holds_(series.holds), apart_(series.apart) {}
 
     void add(double x, double y) {
         if (!std::isfinite(y)) {
@@ -89,13 +89,14 @@ class Path {
     }
     void point(double y) {
         const bool begins = d_.empty() || broken_;
-        if (holds_ && !begins) fmt::format_to(std::back_inserter(d_), "H{}V{}", number(column_), number(axes_.y(y)));
+        if (apart_) fmt::format_to(std::back_inserter(d_), "M{} {}h4", number(column_ - 2), number(axes_.y(y)));
+        else if (holds_ && !begins) fmt::format_to(std::back_inserter(d_), "H{}V{}", number(column_), number(axes_.y(y)));
         else fmt::format_to(std::back_inserter(d_), "{}{} {}", begins ? "M" : "L", number(column_), number(axes_.y(y)));
         broken_ = false;
     }
 
     const Axes& axes_;
-    bool holds_, broken_ = false;
+    bool holds_, apart_, broken_ = false;
     std::string d_;
     int count_ = 0;
     double column_ = 0, first_ = 0, last_ = 0, low_ = 0, high_ = 0;
@@ -153,7 +154,7 @@ void draw_panel(Canvas& canvas, const Axes& axes, const LineFigure& figure, cons
         for (const LineSeries& series : panel.series) {
             if (series.quiet != quiet) continue;
             draw_band(canvas, axes, series);
-            Path path(axes, series.holds);
+            Path path(axes, series);
             for (const auto& [x, y] : series.points)
                 path.add(x, std::isfinite(y) ? std::clamp(y, axes.y.from, axes.y.to) : y);
             const auto index = static_cast<std::size_t>(std::ranges::find(names, series.name) - names.begin());

@@ -12,8 +12,9 @@ namespace amp {
 namespace {
 
 constexpr std::size_t gap = 2;         ///< columns between two of a table, and those that later lines are indented by
-constexpr std::size_t least_name = 16; ///< columns for the names of the rows; where fewer are left, the table is broken
-constexpr std::size_t most_name = 32;  ///< columns for the names in a table that is broken into several
+/// Columns that names of rows have at least, if they are so long: a table that does not leave them is broken into
+/// several, since a shortened name cannot be pasted into another command.
+constexpr std::size_t name_room = 44;
 
 Ink ink_of(Tone tone) {
     constexpr std::array inks = {Ink::plain, Ink::green, Ink::yellow, Ink::red};
@@ -40,7 +41,7 @@ class Grid {
     /// The table, or tables that each begin with the names of the rows and go on with the columns there is room for.
     [[nodiscard]] std::string text(std::size_t text_columns, bool color) const {
         const std::size_t left = terminal_columns > others() ? terminal_columns - others() : 0;
-        const std::size_t name = std::min(widths_[0], left < least_name ? most_name : left);
+        const std::size_t name = std::min(widths_[0], std::max(left, name_room));
         std::string out;
         for (std::size_t first = 1; first < widths_.size() || out.empty();) {
             std::size_t last = first, used = name;
@@ -59,7 +60,7 @@ class Grid {
         std::vector<Cell>& row = rows_.emplace_back(cells.begin(), cells.end());
         for (std::size_t i = 0; i < row.size(); ++i) {
             if (brief && !row[i].brief.empty()) row[i].text = row[i].brief;
-            const std::size_t most = i == 0 ? terminal_columns : terminal_columns - most_name - gap;
+            const std::size_t most = i == 0 ? terminal_columns : terminal_columns - name_room - gap;
             row[i].text = clipped(printable(row[i].text), most);
             widths_[i] = std::max(widths_[i], width(row[i].text));
         }

@@ -48,6 +48,8 @@ void bind_stability(nb::module_& m) {
         .def_ro("evidence", &TensorGrowth::evidence, "The file that tells it, such as 'histograms.jsonl'.")
         .def_ro("step", &TensorGrowth::step, "The first step of the spike that this file has.")
         .def_ro("since", &TensorGrowth::since, "The step before it that this file has.")
+        .def_ro("recorded", &TensorGrowth::recorded,
+                "Whether single tensors were recorded in a step of the spike, grown or not.")
         .def_ro("factor", &TensorGrowth::factor,
                 "The factor by which it grew between these steps; inf where it became infinite or NaN.");
     nb::class_<Spike>(m, "Spike", "Steps whose gradients or loss leap, or are not finite.")
@@ -102,7 +104,8 @@ void bind_difference(nb::module_& m) {
                      InEnvironment())
         .def_prop_ro("standing", named(&Difference::standing), "holds, worse or unclear.", InEnvironment())
         .def_ro("seeds_needed", &Difference::seeds_needed,
-                "The number of seeds that would tell, if these do not; None where 1,000 would not suffice.")
+                "The number of seeds that would tell with 80 % probability, if these do not; None where 1,000 would "
+                "not suffice.")
         .def_ro("independent_steps", &Difference::independent_steps,
                 "For one pair of runs: as many independent steps would tell as much as its own.");
 }

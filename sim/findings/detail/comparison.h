@@ -34,6 +34,9 @@ std::vector<std::string> alarms_of(const std::vector<ComparisonGroup>& groups, c
 /// Joins words: "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& words);
 
+/// The row of the precision that these runs advise, of the first group that has one; null if none is known to hold.
+const ComparisonRow* advised_row(const std::vector<ComparisonGroup>& groups);
+
 /// Which format these runs advise, in a sentence.
 std::string about_format(const std::vector<ComparisonGroup>& groups);
 
