@@ -215,11 +215,13 @@ TEST_CASE("tables name tensors so that the name can be pasted, and nothing joins
          {{name, values}, {"a.weight.grad", values}, {"b.weight.grad", values}},
          {{"step", "1"}, {"loss_scale", "1"}});
     const std::string folder = (scratch / "run").string(), page = (scratch / "page.html").string();
-    const std::string out = run(folder + " --format fp16,bf16,e4m3,e5m2 --recipe te-mxfp8 --html " + page).out;
+    const std::string formats = " --format fp16,bf16,e4m3,e5m2,tf32,fp32,e3m2";
+    const std::string out = run(folder + formats + " --recipe te-mxfp8 --html " + page).out;
     const std::size_t table = out.find("Non-zero elements that become zero at scale 1");
     REQUIRE(table != std::string::npos);
-    CHECK(out.find("\n" + name + " ", table) != std::string::npos);
-    CHECK(out.find("Under each format:", table) != std::string::npos);
+    const std::size_t caption = out.find("Under each format:", table);
+    CHECK(caption != std::string::npos);
+    CHECK(out.substr(table, caption - table).find("\n" + name + " ") != std::string::npos);
     const Outcome selected = run(folder + " --tensor " + name + " --json -");
     CHECK(nlohmann::json::parse(selected.out)["tensors"].size() == 1);
     const std::string html = read_file(page);

@@ -185,12 +185,12 @@ TEST_CASE("what tells which tensor grew, and that nothing does") {
     CHECK(tensor("calm").is_null()); // what is recorded did not grow
     const auto alarm = [&](const std::string& precision) {
         for (const std::string line : json["alarms"])
-            if (contains(line, "net on data, " + precision + ": ")) return line;
+            if (contains(line, "net on data, " + precision)) return line; // one line for all that it is true of
         return std::string();
     };
     CHECK(alarm("none").ends_with("; which tensor grew is not known, since none was recorded in these steps"));
     CHECK(alarm("calm").ends_with("; which tensor grew is not known, since none was recorded in these steps"));
-    CHECK(contains(alarm("kinds"), "; the gradients of weights grew most, 64"));
+    CHECK(contains(alarm("kinds"), "; the gradients of weights grew most, "));
     CHECK(alarm("kinds").ends_with(" (metrics.jsonl, by kind alone); no single tensor was recorded in these steps"));
     CHECK(alarm("still").ends_with("; none of the tensors recorded in these steps grew to twice its magnitude"));
     // Of several runs in a row it names the worst.
