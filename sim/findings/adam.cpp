@@ -3,11 +3,11 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/detail/adam_advice.h>
 #include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/selection.h>
-#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
@@ -29,12 +29,15 @@ using detail::TensorPlace;
 /// The optimizer of a run, as far as run.json states it.
 OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
-    if (!options.optimizer && !run.optimizer_order.empty()) {
-        o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
-        o.kind =
-            parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer.empty() ? "adamw" : run.optimizer);
-        if (o.kind == OptimizerKind::sgd)
-            throw std::invalid_argument("the run's optimizer is SGD, which has no eps: name one by --optimizer");
+    if (!options.optimizer) {
+        if (!may_be_adam(run))
+            throw std::invalid_argument(fmt::format("the run's optimizer is {}, which has no eps of Adam's: name one by "
+                                                    "--optimizer",
+                                                    upper_case(run.optimizer)));
+        if (!run.optimizer_order.empty())
+            o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
+        if (std::ranges::find(optimizer_kind_names, run.optimizer) != optimizer_kind_names.end())
+            o.kind = parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer);
     }
     o.learning_rate = options.learning_rate.value_or(run.lr.value_or(o.learning_rate));
     o.beta1 = options.beta1.value_or(run.beta1.value_or(o.beta1));
@@ -212,6 +215,10 @@ std::vector<const AdamTensor*> AdamFindings::most_muted_first() const {
         return std::pair(e.nonzero == 0 ? 0 : -decided / static_cast<double>(e.nonzero), e.root.median());
     });
     return ranked;
+}
+
+bool may_be_adam(const RunFacts& run) {
+    return run.optimizer.empty() || run.optimizer.find("adam") != std::string::npos;
 }
 
 AdamOptions standard_adam_options() {

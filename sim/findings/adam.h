@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/adam_effects.h>
+#include <ampscope/sim/io/run_facts.h>
 
 #include <filesystem>
 #include <optional>
@@ -10,6 +11,10 @@
 #include <string>
 
 namespace amp {
+
+/// Whether the run's optimizer is Adam or one of its kind, whose names have "adam" in them ("adamw", "nadam"); so is one
+/// of which run.json says nothing.
+bool may_be_adam(const RunFacts& run);
 
 /// Options of adam_findings(). The defaults are amp-adam's, except for the lists: see standard_adam_options().
 struct AdamOptions {

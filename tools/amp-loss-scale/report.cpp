@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-loss-scale/report.h>
 
+#include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/document/page.h>
@@ -127,8 +128,11 @@ void add_findings(Document& document, const LossScaleFindings& run, const LossSc
     document.add(Paragraph{run.advice, true});
     document.add(Bullets{run.alarms});
     const std::size_t measured = run.log.measured_steps();
-    document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
-                                       run.log.recorded.empty() ? "a log" : run.log.recorded, options.format.name,
+    const std::string& backward = run.log.backward;
+    const bool other = !backward.empty() && backward != options.format.name;
+    document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}{}; magnitudes of {}.",
+                                       run.log.recorded.empty() ? "a log" : run.log.recorded,
+                                       other ? backward + ", replayed as if they were in " : "", options.format.name,
                                        measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
     document.add(FigureBlock{figure_of(run), ""});
     document.add(scaler_table(run));
@@ -188,6 +192,7 @@ Json json_of(const LossScaleFindings& run) {
         {"recommended_log2", or_null(run.recommendation.log2_scale)},
         {"advice", run.advice},
         {"alarms", run.alarms}};
+    add_known(json, run.recommendation);
     json["replays"] = Json::array();
     for (const ScalerReplay& scaler : run.replays) {
         Json replay = {{"scaler", scaler.name}};
