@@ -42,8 +42,8 @@ MagnitudeHistogram histogram_of(const std::vector<float>& values, double scale =
 
 Censoring hidden_in(const char* stored, const char* backward, double scale, const std::vector<float>& values) {
     const MagnitudeHistogram h = histogram_of(values, scale);
-    return censoring_of({stored, backward, scale, h.zero,
-                         h.rows.empty() ? std::nullopt : std::optional(h.rows.begin()->first)});
+    return censoring_of(
+        {stored, backward, scale, h.zero, h.rows.empty() ? std::nullopt : std::optional(h.rows.begin()->first)});
 }
 
 /// A run folder that recorded these gradients as histograms.

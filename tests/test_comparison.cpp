@@ -157,7 +157,8 @@ TEST_CASE("why a precision is not compared") {
     CHECK(contains(report.json(fp32)["verdict"][0],
                    "Format: one run alone, in fp32, does not tell whether another format would do. Train it again"));
     const std::string lone = report.json(other)["verdict"][0];
-    CHECK(contains(lone, "Format: one run alone, in far, does not tell whether it trains as well as FP32 would. Train "));
+    CHECK(
+        contains(lone, "Format: one run alone, in far, does not tell whether it trains as well as FP32 would. Train "));
     CHECK(contains(lone, "in FP32 (in PyTorch: without autocast and without a loss scaler) from the same seed (0), "));
     CHECK(contains(lone, "and ask about both: amp-report " + other + "OTHER."));
     // How many intervals hold at once.

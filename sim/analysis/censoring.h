@@ -34,11 +34,12 @@ struct Censoring {
 
 /// How a gradient came to be stored.
 struct GradientRecord {
-    std::string_view stored;           ///< the format that it is stored in; empty for none of the table
-    std::string_view backward;         ///< the format in which backward computes gradients (autocast's); empty: not known
-    double scale = 1;                  ///< the loss scale under which it was recorded
-    std::uint64_t zeros = 0;           ///< exact zeros among its elements
-    std::optional<int> least_log2 = {}; ///< floor(log2) of its least non-zero magnitude, without the scale; none: all zero
+    std::string_view stored;   ///< the format that it is stored in; empty for none of the table
+    std::string_view backward; ///< the format in which backward computes (autocast's); empty: not known
+    double scale = 1;          ///< the loss scale under which it was recorded
+    std::uint64_t zeros = 0;   ///< exact zeros among its elements
+    /// floor(log2) of its least non-zero magnitude, without the scale; none: all are zero.
+    std::optional<int> least_log2 = {};
 };
 
 /// What the record of one gradient hides. If it is stored in a format of FP32's range, but backward computes in a

@@ -125,8 +125,7 @@ class Repeats {
 
 Censoring censoring_of(const RecordedTensor& tensor, const MagnitudeHistogram& unscaled, double scale) {
     if (!is_gradient(tensor.kind)) return {};
-    return censoring_of(
-        {tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled)});
+    return censoring_of({tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled)});
 }
 
 Json histogram_line(const RecordedMagnitudes& r) {

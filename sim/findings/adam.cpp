@@ -13,6 +13,7 @@
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
@@ -31,9 +32,10 @@ OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
     if (!options.optimizer) {
         if (!may_be_adam(run))
-            throw std::invalid_argument(fmt::format("the run's optimizer is {}, which has no eps of Adam's: name one by "
-                                                    "--optimizer",
-                                                    upper_case(run.optimizer)));
+            throw std::invalid_argument(
+                fmt::format("the run's optimizer is {}, which has no eps of Adam's: name one by "
+                            "--optimizer",
+                            upper_case(run.optimizer)));
         if (!run.optimizer_order.empty())
             o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
         if (std::ranges::find(optimizer_kind_names, run.optimizer) != optimizer_kind_names.end())
@@ -60,18 +62,24 @@ AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) 
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// The steps that a run's loss scaler skipped, by its log; empty without a log.
-std::vector<std::int64_t> skipped_steps(const fs::path& path) {
-    std::vector<std::int64_t> steps;
-    if (!is_there(path / run_layout::metrics)) return steps;
-    for (const StepMetrics& m : read_step_log(path).steps)
-        if (m.found_inf.value_or(false)) steps.push_back(m.step);
-    return steps;
-}
+/// What the log of a run says of its updates; empty without a log.
+struct UpdateLog {
+    std::vector<std::int64_t> skipped;    ///< the steps that the loss scaler skipped, ascending
+    std::map<std::int64_t, double> rates; ///< the learning rate of each step that says it
+
+    explicit UpdateLog(const fs::path& path) {
+        if (!is_there(path / run_layout::metrics)) return;
+        const auto note_rate = [this](const StepMetrics& m, const nlohmann::ordered_json& line) {
+            if (const std::optional<double> rate = number_at(line, "/lr")) rates[m.step] = *rate;
+        };
+        for (const StepMetrics& m : read_step_log(path, {}, {}, note_rate).steps)
+            if (m.found_inf.value_or(false)) skipped.push_back(m.step);
+    }
+};
 
 class Collector {
   public:
-    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
+    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options), log_(path) {
         if (options.eps.empty()) throw std::invalid_argument("[adam] expected an eps at least");
         findings_.name = path.string();
         const RunFacts run = run_facts(read_run_configuration(path));
@@ -80,7 +88,6 @@ class Collector {
             findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
             o.weight_decay = 0;
         }
-        skipped_ = skipped_steps(path);
         findings_.question = question_of(o, options);
     }
 
@@ -123,7 +130,9 @@ class Collector {
             last = std::max(last, series.back()->step.value_or(-1));
         }
         if (last >= 0) findings_.step = last;
-        if (std::ranges::find(skipped_, last) != skipped_.end())
+        if (const auto rate = log_.rates.find(last); rate != log_.rates.end() && !options_.learning_rate)
+            findings_.question.options.learning_rate = rate->second;
+        if (std::ranges::find(log_.skipped, last) != log_.skipped.end())
             findings_.warnings.push_back(
                 fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, last));
         const auto whole = [](const auto& item) {
@@ -139,7 +148,7 @@ class Collector {
 
     /// The number of updates in steps [begin, end).
     [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const {
-        return end - begin - std::ranges::count_if(skipped_, [&](std::int64_t s) { return begin <= s && s < end; });
+        return end - begin - std::ranges::count_if(log_.skipped, [&](std::int64_t s) { return begin <= s && s < end; });
     }
 
     /// The number of successive updates with the gradient of a series' element i.
@@ -194,7 +203,7 @@ class Collector {
 
     fs::path path_;
     const AdamOptions& options_;
-    std::vector<std::int64_t> skipped_; ///< ascending
+    UpdateLog log_;
     AdamFindings findings_;
     detail::OpenFiles open_;
 };

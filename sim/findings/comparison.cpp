@@ -69,7 +69,8 @@ const RecordedRun* evidence_of(const ComparisonGroup& group) {
     const RecordedRun* best = nullptr;
     const auto rank = [](const RecordedRun& r) {
         const MagnitudeHistogram& all = r.magnitudes;
-        return std::tuple(all.nonzero() == 0, r.censoring().hides(), r.broken_at().has_value(), r.label != "fp32", ~all.count());
+        return std::tuple(all.nonzero() == 0, r.censoring().hides(), r.broken_at().has_value(), r.label != "fp32",
+                          ~all.count());
     };
     for (const ComparisonRow& row : group.rows)
         for (const RecordedRun* run : row.runs)
@@ -202,8 +203,8 @@ void attempt(const std::filesystem::path& path, std::vector<std::string>& errors
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch) {
     findings.limits = options.limits;
     for (RecordedRun& run : findings.runs)
-        run.scales = scale_curves(run.magnitudes, {}, usual_specs(), {}, options.recommendation, drawn_scales,
-                                  run.censoring());
+        run.scales =
+            scale_curves(run.magnitudes, {}, usual_specs(), {}, options.recommendation, drawn_scales, run.censoring());
     findings.groups = groups_of(findings.runs, options.limits);
     for (ComparisonGroup& group : findings.groups) {
         detail::find_instabilities(group, options.limits.spikes, options.threads);

@@ -16,7 +16,7 @@ namespace {
 /// The gradients by which all groups are judged, and the loss scale that each format needs for them.
 struct JointGradients {
     MagnitudeHistogram all;
-    Censoring censoring; ///< what their records hide
+    Censoring censoring;                                       ///< what their records hide
     std::vector<std::pair<FormatSpec, Recommendation>> scales; ///< in the order of usual_formats_by_range()
 
     JointGradients(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
@@ -25,7 +25,8 @@ struct JointGradients {
             all.merge(group.evidence->magnitudes);
             censoring.merge(group.evidence->censoring());
         }
-        for (const FormatSpec& f : usual_formats_by_range()) scales.emplace_back(f, recommend(all, f, options, censoring));
+        for (const FormatSpec& f : usual_formats_by_range())
+            scales.emplace_back(f, recommend(all, f, options, censoring));
     }
     [[nodiscard]] const Recommendation& scale_in(const FormatSpec& f) const {
         return std::ranges::find(scales, f, &std::pair<FormatSpec, Recommendation>::first)->second;
@@ -57,10 +58,9 @@ std::string about_scale(const JointGradients& gradients, const RecommendationOpt
     const MagnitudeHistogram& all = gradients.all;
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation& r = gradients.scale_in(fp16);
-    const std::string hidden =
-        r.known == Known::exact
-            ? ""
-            : fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r, options));
+    const std::string hidden = r.known == Known::exact ? ""
+                                                       : fmt::format("{}. {}", censoring_text(r.censoring, all.count()),
+                                                                     way_to_know(r, options));
     if (all.nonzero() == 0 && !hidden.empty())
         return fmt::format("Loss scale: which one FP16 needs is unknown, as {}", hidden);
     if (all.nonzero() == 0)
@@ -122,7 +122,9 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
         asked = &*group.adam;
         all.merge(group.adam->total);
     }
-    const auto has_other = [](const ComparisonGroup& g) { return g.evidence != nullptr && !may_be_adam(g.evidence->facts); };
+    const auto has_other = [](const ComparisonGroup& g) {
+        return g.evidence != nullptr && !may_be_adam(g.evidence->facts);
+    };
     if (asked == nullptr && std::ranges::any_of(groups, has_other)) return "";
     if (asked == nullptr) return "Adam: no gradients of weights were recorded, so what eps does is not known.";
     if (all.nonzero == 0 || all.states.front().eps[asked->question.usual_eps].nonfinite == all.elements)

@@ -35,7 +35,8 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
     if (const MagnitudeHistogram all = recorded_in(f.log); r.known == Known::bound && r.log2_scale)
         return fmt::format("Start at {}: nothing recorded overflows up to {}, and unscaled at least {} of the non-zero "
                            "gradients underflow. Whether less than {} do there is unknown, as {}",
-                           power_of_two(*r.log2_scale), highest, percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden(all));
+                           power_of_two(*r.log2_scale), highest,
+                           percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden(all));
     if (measured && !r.window)
         return fmt::format(
             "No scale holds these gradients in {}: above {} some overflow, below {} more than {} of the "

@@ -18,8 +18,8 @@ namespace {
 /// What scaler_options() can change, and where it is: a number or a count of steps.
 struct ScalerKey {
     std::string_view name;
-    double LossScalerOptions::* factor = nullptr;
-    std::int64_t LossScalerOptions::* count = nullptr;
+    double LossScalerOptions::*factor = nullptr;
+    std::int64_t LossScalerOptions::*count = nullptr;
 };
 constexpr std::array scaler_keys = {ScalerKey{"init", &LossScalerOptions::init_scale},
                                     ScalerKey{"growth", &LossScalerOptions::growth_factor},

@@ -106,10 +106,10 @@ class Finder {
             if (ranks.size() == 1 || missing == 0) continue; // one alone is asked for
             std::int64_t first = 0;
             while (ranks.contains(first)) ++first;
-            result_.warnings.push_back(
-                root.string() + ": dumps up to rank " + std::to_string(last) + ", but none of rank " +
-                std::to_string(first) + (missing == 1 ? "" : " and " + std::to_string(missing - 1) + " more") +
-                ": their share of each gradient is not counted");
+            result_.warnings.push_back(root.string() + ": dumps up to rank " + std::to_string(last) +
+                                       ", but none of rank " + std::to_string(first) +
+                                       (missing == 1 ? "" : " and " + std::to_string(missing - 1) + " more") +
+                                       ": their share of each gradient is not counted");
         }
         for (const auto& [files, count] : repeated_)
             result_.warnings.push_back(files.first.string() + ": " + std::to_string(count) +

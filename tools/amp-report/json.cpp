@@ -132,8 +132,10 @@ Json json_of(const ScaleCurve& curve) {
 }
 
 Json gradients_of(const RecordedRun& run) {
-    Json json = {
-        {"run", run.name}, {"flushed", run.censoring().hides()}, {"formats", Json::object()}, {"tensors", Json::array()}};
+    Json json = {{"run", run.name},
+                 {"flushed", run.censoring().hides()},
+                 {"formats", Json::object()},
+                 {"tensors", Json::array()}};
     for (const ScaleCurve& curve : run.scales.curves) json["formats"][curve.format.name] = json_of(curve);
     json["columns"] = Json::array(); // of steps: the first recorded one of each
     for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(or_null(step));
