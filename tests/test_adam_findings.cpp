@@ -139,7 +139,7 @@ TEST_CASE("with a warm-up the updates are those of the step's own learning rate,
     const std::size_t at = configuration.find("\"lr\":0.001");
     REQUIRE(at != std::string::npos);
     write_file(run / "run.json", configuration.replace(at, 10, "\"lr\":0.0")); // as the recorder saw it at its begin
-    const auto rate_of = [](int step) { return 2e-4 * step; };
+    const auto rate_of = [](int step) { return 2e-3 * step; };
     for (int step = 0; step < steps; ++step)
         log += fmt::format("{{\"step\":{},\"loss\":1,\"scale\":1,\"found_inf\":{},\"lr\":{}}}\n", step, step == skipped,
                            rate_of(step));

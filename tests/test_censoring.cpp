@@ -2,6 +2,7 @@
 #include <ampscope/sim/analysis/histogram_log.h>
 #include <ampscope/sim/findings/comparison.h>
 #include <ampscope/sim/findings/histogram.h>
+#include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/findings/loss_scale.h>
 
 #include "io_files.h"
@@ -197,6 +198,22 @@ TEST_CASE("an FP16 run without a scaler gets unknown and the way to know, from e
     says(counted.kinds.front().advice.front());
     CHECK(counted.kinds.front().formats.front().recommendation.known == Known::unknown);
     CHECK(counted.kinds.front().scales.curves.front().recommendation.known == Known::unknown);
+    // A merge of reports says the same.
+    nlohmann::ordered_json report = {{"tool", "amp-histogram"},
+                                     {"schema_version", histogram_report_version},
+                                     {"counting", counting_json(options)},
+                                     {"tensors", nlohmann::ordered_json::array()}};
+    for (const HistogramEntry& tensor : counted.tensors) report["tensors"].push_back(tensor_json(tensor, options));
+    CHECK(report["tensors"][0]["formats"]["fp16"]["known"] == "unknown");
+    CHECK(report["tensors"][0]["formats"]["fp16"]["unknown_below_log2"] == -25);
+    CHECK(report["tensors"][0]["formats"]["fp16"]["recommended_log2_scale"].is_null());
+    const HistogramFindings merged =
+        merged_histogram_findings({write_file(scratch / "report.json", report.dump())}, options);
+    REQUIRE(merged.errors.empty());
+    CHECK(merged.kinds.front().advice == counted.kinds.front().advice);
+    report["tensors"][0]["hidden"]["zeros"] = 1'000'000; // more than there are
+    const fs::path broken = write_file(scratch / "broken.json", report.dump());
+    CHECK(contains(merged_histogram_findings({broken}, options).errors.at(0), "what a tensor's record hides"));
     const LossScaleOptions scalers = standard_loss_scale_options();
     const LossScaleFindings replayed = loss_scale_findings(censored, scalers);
     says(replayed.advice);
