@@ -5,6 +5,7 @@
 #include <ampscope/sim/io/recording.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -129,6 +130,40 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
     CHECK(f.total.states[0].eps[0].ratio.count() == 20);
 }
 
+TEST_CASE("with a warm-up the updates are those of the step's own learning rate, not of the one at the beginning") {
+    const Scratch scratch;
+    const fs::path run = scratch / "run";
+    std::vector<Moments> moments;
+    write_run(run, moments);
+    std::string configuration = read_file(run / "run.json"), log;
+    const std::size_t at = configuration.find("\"lr\":0.001");
+    REQUIRE(at != std::string::npos);
+    write_file(run / "run.json", configuration.replace(at, 10, "\"lr\":0.0")); // as the recorder saw it at its begin
+    const auto rate_of = [](int step) { return 2e-3 * step; };
+    for (int step = 0; step < steps; ++step)
+        log += fmt::format("{{\"step\":{},\"loss\":1,\"scale\":1,\"found_inf\":{},\"lr\":{}}}\n", step, step == skipped,
+                           rate_of(step));
+    write_file(run / "metrics.jsonl", log);
+    const AdamFindings f = adam_findings(run, asked());
+    CHECK(f.question.options.learning_rate == rate_of(steps - 1));
+    for (const auto& [name, half] : {std::pair("fp32", 0x1p-25), {"bf16", 0x1p-9}, {"fp16", 0x1p-12}}) {
+        std::uint64_t lost = 0; // by Adam's formulas, as below
+        for (const Moments& x : moments)
+            lost += rate_of(steps - 1) * x.m / (1 - std::pow(beta1, x.updates)) / (x.root() + 1e-6) < half;
+        const auto& weights = f.question.weights;
+        const auto place = std::ranges::find(weights, format(name)) - weights.begin();
+        CAPTURE(name);
+        CHECK(f.total.lost[static_cast<std::size_t>(place)] == lost);
+        CHECK(lost < f.total.updated);
+    }
+    AdamOptions options = asked(); // what the user says counts
+    options.learning_rate = 0.5;
+    CHECK(adam_findings(run, options).question.options.learning_rate == 0.5);
+    options = asked();
+    options.step = 5; // of an earlier step
+    CHECK(adam_findings(run, options).question.options.learning_rate == rate_of(5));
+}
+
 TEST_CASE("a run: exact from its state or from all its gradients, without the steps that were skipped") {
     const Scratch scratch;
     const fs::path run = scratch / "run";
@@ -198,6 +233,14 @@ TEST_CASE("what cannot be said is thrown, what is left out is told") {
     save(scratch / "sgd/gradients/step_000000.safetensors", {{"w.grad", {1}}});
     write_file(scratch / "sgd/run.json", R"({"optimizer":{"kind":"sgd","order":"torch","lr":0.1}})");
     CHECK_THROWS_AS(adam_findings(scratch / "sgd", asked()), std::invalid_argument);
+    for (const char* other : {"sgd", "rmsprop", "adafactor"}) { // as the recorder for PyTorch writes it
+        write_file(scratch / "sgd/run.json", fmt::format(R"({{"optimizer":{{"kind":"{}","lr":0.1}}}})", other));
+        CHECK_THROWS_AS(adam_findings(scratch / "sgd", asked()), std::invalid_argument);
+    }
+    for (const char* kin : {"adam", "nadam", "adamw8bit"}) {
+        write_file(scratch / "sgd/run.json", fmt::format(R"({{"optimizer":{{"kind":"{}","lr":0.1}}}})", kin));
+        CHECK(adam_findings(scratch / "sgd", asked()).question.options.learning_rate == 0.1);
+    }
 }
 
 TEST_CASE("a watch sees every element and may end the work; threads change nothing") {

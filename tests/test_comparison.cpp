@@ -154,8 +154,13 @@ TEST_CASE("why a precision is not compared") {
     const std::string said = json["precisions"].dump();
     CHECK(contains(said, "far was not compared. another on data: there is no FP32 run of this network and data."));
     CHECK(contains(said, "near was not compared. net on data: its last step is not FP32's."));
-    CHECK(report.json(fp32)["verdict"][0] == "Format: these runs are all in FP32, so whether another format would do "
-                                             "is not known; add one.");
+    CHECK(contains(report.json(fp32)["verdict"][0],
+                   "Format: one run alone, in fp32, does not tell whether another format would do. Train it again"));
+    const std::string lone = report.json(other)["verdict"][0];
+    CHECK(
+        contains(lone, "Format: one run alone, in far, does not tell whether it trains as well as FP32 would. Train "));
+    CHECK(contains(lone, "in FP32 (in PyTorch: without autocast and without a loss scaler) from the same seed (0), "));
+    CHECK(contains(lone, "and ask about both: amp-report " + other + "OTHER."));
     // How many intervals hold at once.
     const std::string same = write("same", "same", "net", 20, 1), near = write("near", "near", "net", 20, 1);
     CHECK(contains(report(fp32 + same + "--markdown -").out, "it holds the true difference with probability 0.95. A"));

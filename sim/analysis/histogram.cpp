@@ -1,6 +1,9 @@
 #include <ampscope/sim/analysis/histogram.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/text.h>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
@@ -195,30 +198,53 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
 }
 
 Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
-                         const CastRule& rule, const RecommendationOptions& options) {
+                         const CastRule& rule, const RecommendationOptions& options, const Censoring& censoring) {
     const FloatEnvironment environment;
     const std::uint64_t nonzero = all.nonzero();
-    if (nonzero == 0) return {.log2_scale = 0};
+    Recommendation result;
+    if (format.exponent_bits < fp32_format.exponent_bits) result.censoring = censoring;
+    const std::uint64_t hidden = result.censoring.zeros;
+    if (nonzero == 0) {
+        if (hidden == 0) result.log2_scale = 0;
+        else result.known = Known::unknown;
+        return result;
+    }
     // Beyond these scales all elements lie outside the format, at one end or the other.
     const int smallest = all.rows.begin()->first, largest = all.rows.rbegin()->first;
     const int low = format.min_subnormal_exponent() - largest - 4, high = format.max_exponent() - smallest + 4;
     const auto counts = [&](int k) { return classify(all, directed, format, k, rule); };
-    Recommendation result;
-    result.lowest_enough = first_true(low, high, [&](int k) {
-        return static_cast<double>(counts(k).underflow) < options.limit * static_cast<double>(nonzero);
-    });
+    const auto lowest_enough = [&](std::uint64_t unseen) { // if so many more have underflowed
+        return first_true(low, high, [&](int k) {
+            return static_cast<double>(counts(k).underflow + unseen) <
+                   options.limit * static_cast<double>(nonzero + unseen);
+        });
+    };
+    result.lowest_enough = lowest_enough(0);
     result.highest_safe = first_true(low, high, [&](int k) { return counts(k).overflow > 0; }) - 1;
     if (result.lowest_enough > result.highest_safe) return result;
-    result.window = Window{result.lowest_enough, result.highest_safe};
-    const bool unscaled = result.window->low <= 0 && 0 <= result.window->high;
-    if (result.window->low <= largest_log2_scale)
-        result.log2_scale = unscaled ? 0 : std::min(largest_log2_scale, result.highest_safe - options.margin);
+    const Window seen{result.lowest_enough, result.highest_safe};
+    const Window sure{hidden == 0 ? seen.low : lowest_enough(hidden), seen.high};
+    const auto holds_one = [](const Window& window) { return window.low <= 0 && 0 <= window.high; };
+    if (sure.low <= sure.high) result.window = sure;
+    else result.known = holds_one(seen) ? Known::unknown : Known::bound;
+    if (result.known == Known::unknown || (result.window ? sure : seen).low > largest_log2_scale) return result;
+    const bool unscaled = result.window && holds_one(sure);
+    result.log2_scale = unscaled ? 0 : std::min(largest_log2_scale, result.highest_safe - options.margin);
     return result;
 }
 
 Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& format,
-                         const RecommendationOptions& options) {
-    return recommend(histogram, {}, format, {}, options);
+                         const RecommendationOptions& options, const Censoring& censoring) {
+    return recommend(histogram, {}, format, {}, options, censoring);
+}
+
+std::string way_to_know(const Recommendation& recommendation, const RecommendationOptions& options) {
+    const int larger = std::min(largest_log2_scale, recommendation.highest_safe - options.margin);
+    const std::string example =
+        larger > 0 ? fmt::format(" ({}, say: nothing recorded overflows there)", power_of_two(larger)) : "";
+    return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast; "
+                       "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
+                       example);
 }
 
 std::vector<FormatSpec> usual_formats_by_range() {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/analysis/censoring.h>
 
 #include <array>
 #include <cstdint>
@@ -117,12 +118,18 @@ struct Window {
     bool operator==(const Window&) const = default;
 };
 
-/// The recommended loss scale for one format: nothing overflows and little underflows.
+/// The recommended loss scale for one format: nothing overflows and little underflows. What the record hides is never
+/// taken for nothing: a window or a scale that is given holds whatever has underflowed before.
 struct Recommendation {
-    std::optional<int> log2_scale{}; ///< log2 of the scale; none: empty window, or all above largest_log2_scale
-    std::optional<Window> window{};  ///< scales without overflow and with underflow / nonzero below the limit
-    int lowest_enough = 0;           ///< log2 of the smallest scale with underflow / nonzero below the limit
-    int highest_safe = 0;            ///< log2 of the largest scale without overflow; empty window: below lowest_enough
+    /// log2 of the scale. None: no scale will do, all are above largest_log2_scale, or it is unknown.
+    std::optional<int> log2_scale{};
+    std::optional<Window> window{}; ///< scales without overflow and with underflow / nonzero surely below the limit
+    int lowest_enough = 0; ///< log2 of the smallest scale with underflow / nonzero of what was recorded below the limit
+    int highest_safe = 0;  ///< log2 of the largest scale without overflow; if below lowest_enough, no scale will do
+    /// bound: a scale is needed, and the recommended one loses least of those that are safe, but whether it loses less
+    /// than the limit is unknown. unknown: whether a scale is needed is unknown. Both without a window.
+    Known known = Known::exact;
+    Censoring censoring{}; ///< what was hidden of the gradients; nothing for formats of FP32's range
 };
 
 struct RecommendationOptions {
@@ -139,11 +146,20 @@ inline constexpr int largest_log2_scale = 126;
 /// nothing can become zero (roundings up, down and to odd) the window reaches down to scales at which all elements lie
 /// below the format. Infinities and NaN do not count. Without any finite non-zero element every scale will do: the
 /// answer is 2^0 and no window.
+///
+/// Where gradients had underflowed before they were recorded, of n non-zero elements and z zeros between u / n and
+/// (u + z) / (n + z) underflow, u of the n being counted. A scale is taken to be enough if the latter is below the
+/// limit, and not to be enough if the former is not; between them it is unknown. A format of FP32's range is taken to
+/// hold whatever a smaller one has flushed.
 Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
-                         const CastRule& rule, const RecommendationOptions& options = {});
+                         const CastRule& rule, const RecommendationOptions& options = {},
+                         const Censoring& censoring = {});
 
 /// The same for nearest-even.
 Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& format,
-                         const RecommendationOptions& options = {});
+                         const RecommendationOptions& options = {}, const Censoring& censoring = {});
+
+/// How to find out what the record of these gradients hides: "To find out, record ...", a sentence.
+std::string way_to_know(const Recommendation& recommendation, const RecommendationOptions& options);
 
 } // namespace amp

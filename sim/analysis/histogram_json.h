@@ -19,4 +19,12 @@ inline nlohmann::ordered_json rows_of(const MagnitudeHistogram& histogram) {
     return rows;
 }
 
+/// Adds how well a recommendation is known and what was hidden, if anything was.
+inline void add_known(nlohmann::ordered_json& json, const Recommendation& recommendation) {
+    if (!recommendation.censoring.hides()) return;
+    json["known"] = name_of(recommendation.known);
+    json["unknown_below_log2"] = recommendation.censoring.below_log2.value_or(0);
+    json["recorded_zeros"] = recommendation.censoring.zeros;
+}
+
 } // namespace amp

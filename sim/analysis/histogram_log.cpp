@@ -5,7 +5,9 @@
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/io/step_log.h>
 
 #include <fmt/format.h>
 
@@ -61,6 +63,19 @@ RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& 
     return r;
 }
 
+/// floor(log2) of the least magnitude that is not zero.
+std::optional<int> least_log2(const MagnitudeHistogram& histogram) {
+    return histogram.rows.empty() ? std::nullopt : std::optional(histogram.rows.begin()->first);
+}
+
+/// What a line hides.
+Censoring hidden_in(const RecordedMagnitudes& line, std::string_view backward) {
+    if (!is_gradient(line.kind)) return {};
+    std::optional<int> least = least_log2(line.magnitudes);
+    if (least) *least -= std::ilogb(line.scale);
+    return censoring_of({line.format, backward, line.scale, line.magnitudes.zero, least});
+}
+
 /// Finds lines with the same step and tensor: two processes may have recorded into one folder.
 class Repeats {
   public:
@@ -108,8 +123,9 @@ class Repeats {
 
 } // namespace
 
-bool has_lost_small_numbers(std::string_view name) {
-    return !name.empty() && format(name).exponent_bits < format("fp32").exponent_bits;
+Censoring censoring_of(const RecordedTensor& tensor, const MagnitudeHistogram& unscaled, double scale) {
+    if (!is_gradient(tensor.kind)) return {};
+    return censoring_of({tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled)});
 }
 
 Json histogram_line(const RecordedMagnitudes& r) {
@@ -138,18 +154,20 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
                                        "counts, the first is line {}; the last counts",
                                        file.string(), plural(static_cast<std::uint64_t>(repeats.count), "line"),
                                        repeats.differing, repeats.first));
+    const std::string backward = backward_format(file.parent_path());
     TextFile in(file);
     std::int64_t broken = 0;
     bool holds_any = false;
     for (std::string text; in.next_line(text);) {
         if (progress) progress(text.size() + 1);
         if (repeats.replaced(in.number())) continue;
-        const std::optional line = taken_if_right([&] { return parsed(text, file); });
+        std::optional line = taken_if_right([&] { return parsed(text, file); });
         if (!line && !in.ended() && ++broken == 1)
             warnings.push_back(
                 fmt::format("{}: line {} cannot be read; left out, as are others like it", file.string(), in.number()));
         if (!line) continue;
         holds_any = true;
+        line->censoring = hidden_in(*line, backward);
         sink(*line);
     }
     if (broken > 0 && !holds_any) {
@@ -174,6 +192,7 @@ void measure_gradients(const Recording& recording, int threads, const Magnitudes
             add_error(errors, error);
             continue;
         }
+        found.censoring = censoring_of(t, found.magnitudes, t.recorded_scale);
         sink(found);
     }
 }

@@ -21,11 +21,12 @@ struct RecordedMagnitudes {
     std::string format; ///< format that the gradient had or is stored in ("fp16"); empty if that is not a format
     double scale = 1;   ///< loss scale by which the recorded values are multiplied
     MagnitudeHistogram magnitudes{}; ///< histogram of the values as recorded
+    Censoring censoring{};           ///< of a gradient: what its record hides, without the loss scale
 };
 
-/// Whether tensors in the format had lost small numbers that FP32 holds, since its range is smaller. `format`: a name
-/// of the format table; empty for what is stored in no format of it, which has lost none.
-bool has_lost_small_numbers(std::string_view format);
+/// What the record of a gradient hides, by its histogram without the loss scale; nothing for tensors of other kinds.
+/// `scale`: the one that it was recorded under.
+Censoring censoring_of(const RecordedTensor& tensor, const MagnitudeHistogram& unscaled, double scale);
 
 /// A line of histograms.jsonl.
 nlohmann::ordered_json histogram_line(const RecordedMagnitudes& recorded);
@@ -34,7 +35,8 @@ using MagnitudesSink = std::function<void(const RecordedMagnitudes&)>;
 
 /// Reads histograms.jsonl line by line; does nothing if there is no such file. Lines that cannot be read are left out
 /// with a warning; an incomplete last line is left out silently, since the run may still be writing it. If lines repeat
-/// a step and tensor, the last counts, as in metrics.jsonl, with a warning. `progress` is called with the number of
+/// a step and tensor, the last counts, as in metrics.jsonl, with a warning. The run.json beside it, if there is one,
+/// tells in which format backward computed gradients. `progress` is called with the number of
 /// bytes read since the last call. Throws FileError if it is not a regular file, a line is longer than longest_line, or
 /// no line can be read.
 void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink& sink,

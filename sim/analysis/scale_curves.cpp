@@ -24,12 +24,12 @@ std::pair<int, int> ends_of(const std::vector<ScaleCurve>& curves, const ScaleRa
 
 ScaleCurves scale_curves(const MagnitudeHistogram& all, const DirectedHistogram& directed,
                          std::span<const FormatSpec> wanted, const CastRule& rule, const RecommendationOptions& options,
-                         const ScaleRange& range) {
+                         const ScaleRange& range, const Censoring& censoring) {
     ScaleCurves result{.rule = rule, .curves = {}};
     for (const FormatSpec& format : wanted)
         result.curves.push_back({.format = format,
                                  .unscaled = classify(all, directed, format, 0, rule),
-                                 .recommendation = recommend(all, directed, format, rule, options),
+                                 .recommendation = recommend(all, directed, format, rule, options, censoring),
                                  .underflow = {},
                                  .overflow = {}});
     const auto [low, high] = ends_of(result.curves, range);

@@ -3,16 +3,17 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/formats/policy.h>
 #include <ampscope/sim/base/parallel.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/detail/adam_advice.h>
 #include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/selection.h>
-#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
@@ -29,12 +30,16 @@ using detail::TensorPlace;
 /// The optimizer of a run, as far as run.json states it.
 OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
-    if (!options.optimizer && !run.optimizer_order.empty()) {
-        o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
-        o.kind =
-            parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer.empty() ? "adamw" : run.optimizer);
-        if (o.kind == OptimizerKind::sgd)
-            throw std::invalid_argument("the run's optimizer is SGD, which has no eps: name one by --optimizer");
+    if (!options.optimizer) {
+        if (!may_be_adam(run))
+            throw std::invalid_argument(
+                fmt::format("the run's optimizer is {}, which has no eps of Adam's: name one by "
+                            "--optimizer",
+                            upper_case(run.optimizer)));
+        if (!run.optimizer_order.empty())
+            o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
+        if (std::ranges::find(optimizer_kind_names, run.optimizer) != optimizer_kind_names.end())
+            o.kind = parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer);
     }
     o.learning_rate = options.learning_rate.value_or(run.lr.value_or(o.learning_rate));
     o.beta1 = options.beta1.value_or(run.beta1.value_or(o.beta1));
@@ -57,18 +62,24 @@ AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) 
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// The steps that a run's loss scaler skipped, by its log; empty without a log.
-std::vector<std::int64_t> skipped_steps(const fs::path& path) {
-    std::vector<std::int64_t> steps;
-    if (!is_there(path / run_layout::metrics)) return steps;
-    for (const StepMetrics& m : read_step_log(path).steps)
-        if (m.found_inf.value_or(false)) steps.push_back(m.step);
-    return steps;
-}
+/// What the log of a run says of its updates; empty without a log.
+struct UpdateLog {
+    std::vector<std::int64_t> skipped;    ///< the steps that the loss scaler skipped, ascending
+    std::map<std::int64_t, double> rates; ///< the learning rate of each step that says it
+
+    explicit UpdateLog(const fs::path& path) {
+        if (!is_there(path / run_layout::metrics)) return;
+        const auto note_rate = [this](const StepMetrics& m, const nlohmann::ordered_json& line) {
+            if (const std::optional<double> rate = number_at(line, "/lr")) rates[m.step] = *rate;
+        };
+        for (const StepMetrics& m : read_step_log(path, {}, {}, note_rate).steps)
+            if (m.found_inf.value_or(false)) skipped.push_back(m.step);
+    }
+};
 
 class Collector {
   public:
-    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
+    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options), log_(path) {
         if (options.eps.empty()) throw std::invalid_argument("[adam] expected an eps at least");
         findings_.name = path.string();
         const RunFacts run = run_facts(read_run_configuration(path));
@@ -77,7 +88,6 @@ class Collector {
             findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
             o.weight_decay = 0;
         }
-        skipped_ = skipped_steps(path);
         findings_.question = question_of(o, options);
     }
 
@@ -120,7 +130,9 @@ class Collector {
             last = std::max(last, series.back()->step.value_or(-1));
         }
         if (last >= 0) findings_.step = last;
-        if (std::ranges::find(skipped_, last) != skipped_.end())
+        if (const auto rate = log_.rates.find(last); rate != log_.rates.end() && !options_.learning_rate)
+            findings_.question.options.learning_rate = rate->second;
+        if (std::ranges::find(log_.skipped, last) != log_.skipped.end())
             findings_.warnings.push_back(
                 fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, last));
         const auto whole = [](const auto& item) {
@@ -136,7 +148,7 @@ class Collector {
 
     /// The number of updates in steps [begin, end).
     [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const {
-        return end - begin - std::ranges::count_if(skipped_, [&](std::int64_t s) { return begin <= s && s < end; });
+        return end - begin - std::ranges::count_if(log_.skipped, [&](std::int64_t s) { return begin <= s && s < end; });
     }
 
     /// The number of successive updates with the gradient of a series' element i.
@@ -191,7 +203,7 @@ class Collector {
 
     fs::path path_;
     const AdamOptions& options_;
-    std::vector<std::int64_t> skipped_; ///< ascending
+    UpdateLog log_;
     AdamFindings findings_;
     detail::OpenFiles open_;
 };
@@ -212,6 +224,10 @@ std::vector<const AdamTensor*> AdamFindings::most_muted_first() const {
         return std::pair(e.nonzero == 0 ? 0 : -decided / static_cast<double>(e.nonzero), e.root.median());
     });
     return ranked;
+}
+
+bool may_be_adam(const RunFacts& run) {
+    return run.optimizer.empty() || run.optimizer.find("adam") != std::string::npos;
 }
 
 AdamOptions standard_adam_options() {

@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/adam_effects.h>
+#include <ampscope/sim/io/run_facts.h>
 
 #include <filesystem>
 #include <optional>
@@ -11,13 +12,18 @@
 
 namespace amp {
 
+/// Whether the run's optimizer is Adam or one of its kind, whose names have "adam" in them ("adamw", "nadam"); so is
+/// one of which run.json says nothing.
+bool may_be_adam(const RunFacts& run);
+
 /// Options of adam_findings(). The defaults are amp-adam's, except for the lists: see standard_adam_options().
 struct AdamOptions {
     std::vector<double> eps;                   ///< values of eps to try; the run's own is added
     std::vector<FormatSpec> states;            ///< formats of m and v; FP32 is added, the others are compared with it
     std::vector<FormatSpec> weights;           ///< formats of the weights, in which small updates may be lost
     std::optional<OptimizerOptions> optimizer; ///< if not given: as run.json says, else AdamW
-    std::optional<double> learning_rate, beta1, beta2; ///< if not given: as run.json says, else the optimizer's
+    std::optional<double> learning_rate, beta1, beta2; ///< if not given: as the log says of the step
+                                                       ///< (the rate), or run.json, else the optimizer's
     std::optional<double> usual_eps;  ///< the eps that advice is about; else as run.json or the optimizer says
     std::optional<std::int64_t> step; ///< the step to examine; if not given: the last one recorded
     std::int64_t assumed_steps = 200; ///< a single recorded gradient is assumed to last so many steps

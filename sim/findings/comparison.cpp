@@ -69,7 +69,8 @@ const RecordedRun* evidence_of(const ComparisonGroup& group) {
     const RecordedRun* best = nullptr;
     const auto rank = [](const RecordedRun& r) {
         const MagnitudeHistogram& all = r.magnitudes;
-        return std::tuple(all.nonzero() == 0, r.flushed(), r.broken_at().has_value(), r.label != "fp32", ~all.count());
+        return std::tuple(all.nonzero() == 0, r.censoring().hides(), r.broken_at().has_value(), r.label != "fp32",
+                          ~all.count());
     };
     for (const ComparisonRow& row : group.rows)
         for (const RecordedRun* run : row.runs)
@@ -170,7 +171,7 @@ std::vector<FormatSpec> usual_specs() {
 
 /// Computes what Adam does to the gradients by which a group is judged.
 void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Watch& watch) {
-    if (group.evidence == nullptr) return;
+    if (group.evidence == nullptr || !may_be_adam(group.evidence->facts)) return;
     AdamOptions asked = standard_adam_options();
     asked.threads = options.threads;
     try {
@@ -202,7 +203,8 @@ void attempt(const std::filesystem::path& path, std::vector<std::string>& errors
 void compare(ComparisonFindings& findings, const ComparisonOptions& options, const Watch& watch) {
     findings.limits = options.limits;
     for (RecordedRun& run : findings.runs)
-        run.scales = scale_curves(run.magnitudes, {}, usual_specs(), {}, options.recommendation, drawn_scales);
+        run.scales =
+            scale_curves(run.magnitudes, {}, usual_specs(), {}, options.recommendation, drawn_scales, run.censoring());
     findings.groups = groups_of(findings.runs, options.limits);
     for (ComparisonGroup& group : findings.groups) {
         detail::find_instabilities(group, options.limits.spikes, options.threads);

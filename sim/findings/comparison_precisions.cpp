@@ -92,9 +92,9 @@ std::string difference_text(const Difference& d) {
 /// How one could know, if these runs cannot tell.
 std::string way_out(const Difference& d) {
     if (d.standing != Standing::unclear || d.interval.count < 2) return "";
-    return d.seeds_needed ? fmt::format(": {} seeds would tell with {} probability", *d.seeds_needed,
-                                        limit_percent(planned_power))
-                          : ": no number of seeds up to 1,000 would tell, the difference sits at the margin";
+    return d.seeds_needed
+               ? fmt::format(": {} seeds would tell with {} probability", *d.seeds_needed, limit_percent(planned_power))
+               : ": no number of seeds up to 1,000 would tell, the difference sits at the margin";
 }
 
 /// The answer for another quantity than the final loss: "; accuracy cannot be told: 14 seeds would tell with
@@ -185,6 +185,38 @@ std::string gradients_text(const EffectFinding& e) {
     return text;
 }
 
+/// What would tell of a run that is alone whether another format does: "Train it again ... and ask about both".
+std::string second_run(const RecordedRun& run, bool is_fp32) {
+    const RunFacts& facts = run.facts;
+    const std::string seed = facts.seed ? fmt::format("{:.17g}", *facts.seed) : "";
+    if (facts.tool == "amp-train")
+        return fmt::format(
+            "Train both, with the other options as they were: amp-train{} --precision {}{} --record RUNS; "
+            "then ask: amp-report RUNS",
+            facts.model.empty() ? "" : " --model " + facts.model,
+            is_fp32 ? "fp32,amp-bf16,amp-fp16" : "fp32," + run.label, seed.empty() ? "" : " --seed " + seed);
+    const std::string_view how = is_fp32 ? "under torch.autocast with dtype=torch.bfloat16"
+                                         : "in FP32 (in PyTorch: without autocast and without a loss scaler)";
+    return fmt::format("Train it again {} from the same seed{}, record that into another folder, and ask about both: "
+                       "amp-report {} OTHER",
+                       how, seed.empty() ? "" : fmt::format(" ({})", seed), run.name);
+}
+
+/// The row of the only run; null if there are several.
+const ComparisonRow* lone_row(const std::vector<ComparisonGroup>& groups) {
+    const bool lone =
+        groups.size() == 1 && groups.front().rows.size() == 1 && groups.front().rows.front().runs.size() == 1;
+    return lone ? &groups.front().rows.front() : nullptr;
+}
+
+/// Of a run that is alone: that it cannot tell, and what would.
+std::string about_lone_run(const ComparisonRow& row) {
+    const bool is_fp32 = row.label == "fp32";
+    return fmt::format("Format: one run alone, in {}, does not tell whether {}. {}.", row.label,
+                       is_fp32 ? "another format would do" : "it trains as well as FP32 would",
+                       second_run(*row.runs.front(), is_fp32));
+}
+
 /// Why there is nothing to compare with.
 std::string without_reference(const std::vector<Candidate>& candidates) {
     const bool failed = std::ranges::any_of(
@@ -210,6 +242,8 @@ const ComparisonRow* detail::advised_row(const std::vector<ComparisonGroup>& gro
 
 std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
     const std::vector<Candidate> candidates = candidates_of(groups);
+    if (const ComparisonRow* const lone = lone_row(groups); lone != nullptr && lone->standing != Standing::broken)
+        return about_lone_run(*lone);
     if (std::ranges::none_of(groups, [](const ComparisonGroup& g) { return g.reference != nullptr; }))
         return without_reference(candidates);
     if (candidates.empty())

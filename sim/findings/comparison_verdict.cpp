@@ -16,16 +16,17 @@ namespace {
 /// The gradients by which all groups are judged, and the loss scale that each format needs for them.
 struct JointGradients {
     MagnitudeHistogram all;
-    bool flushed = false; ///< whether some were recorded in a format of less range than FP32
+    Censoring censoring;                                       ///< what their records hide
     std::vector<std::pair<FormatSpec, Recommendation>> scales; ///< in the order of usual_formats_by_range()
 
     JointGradients(const std::vector<ComparisonGroup>& groups, const RecommendationOptions& options) {
         for (const ComparisonGroup& group : groups) {
             if (group.evidence == nullptr) continue;
             all.merge(group.evidence->magnitudes);
-            flushed = flushed || group.evidence->flushed();
+            censoring.merge(group.evidence->censoring());
         }
-        for (const FormatSpec& f : usual_formats_by_range()) scales.emplace_back(f, recommend(all, f, options));
+        for (const FormatSpec& f : usual_formats_by_range())
+            scales.emplace_back(f, recommend(all, f, options, censoring));
     }
     [[nodiscard]] const Recommendation& scale_in(const FormatSpec& f) const {
         return std::ranges::find(scales, f, &std::pair<FormatSpec, Recommendation>::first)->second;
@@ -36,9 +37,10 @@ struct JointGradients {
 std::string about_range(const JointGradients& gradients) {
     if (gradients.all.nonzero() == 0)
         return "Format: no run is among these, and no gradient that is finite and not zero.";
-    std::vector<std::string> plain, scaled, none;
+    std::vector<std::string> plain, scaled, none, unknown;
     for (const auto& [f, r] : gradients.scales) {
-        if (!r.log2_scale) none.push_back(f.name);
+        if (r.known != Known::exact) unknown.push_back(f.name);
+        else if (!r.log2_scale) none.push_back(f.name);
         else if (*r.log2_scale == 0) plain.push_back(f.name);
         else scaled.push_back(fmt::format("{} at loss scale {}", f.name, power_of_two(*r.log2_scale)));
     }
@@ -46,6 +48,7 @@ std::string about_range(const JointGradients& gradients) {
     if (!plain.empty()) parts.push_back(detail::listed(plain) + " unscaled");
     if (!scaled.empty()) parts.push_back(detail::listed(scaled));
     if (!none.empty()) parts.push_back(detail::listed(none) + " at no single loss scale");
+    if (!unknown.empty()) parts.push_back("of " + detail::listed(unknown) + " the record does not tell");
     return fmt::format(
         "Format: no run is among these, so only their range tells which formats hold these gradients: {}.",
         fmt::join(parts, ", "));
@@ -53,14 +56,24 @@ std::string about_range(const JointGradients& gradients) {
 
 std::string about_scale(const JointGradients& gradients, const RecommendationOptions& options) {
     const MagnitudeHistogram& all = gradients.all;
-    if (all.nonzero() == 0)
-        return "Loss scale: no finite, non-zero gradients were recorded, so what it must be is not known.";
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation& r = gradients.scale_in(fp16);
+    const std::string hidden = r.known == Known::exact ? ""
+                                                       : fmt::format("{}. {}", censoring_text(r.censoring, all.count()),
+                                                                     way_to_know(r, options));
+    if (all.nonzero() == 0 && !hidden.empty())
+        return fmt::format("Loss scale: which one FP16 needs is unknown, as {}", hidden);
+    if (all.nonzero() == 0)
+        return "Loss scale: no finite, non-zero gradients were recorded, so what it must be is not known.";
     const std::string unscaled = percent(all.classify(fp16, 0).underflow, all.nonzero());
-    const std::string limit = limit_percent(options.limit), at_least = gradients.flushed ? "at least " : "";
+    const std::string limit = limit_percent(options.limit), at_least = gradients.censoring.hides() ? "at least " : "";
     std::string text;
-    if (!r.window)
+    if (r.known == Known::unknown) text = "whether FP16 needs one is unknown";
+    else if (r.known == Known::bound && r.log2_scale)
+        text = fmt::format("start FP16 at {}: nothing recorded overflows up to {}, and unscaled at least {} of the "
+                           "non-zero gradients become zero",
+                           power_of_two(*r.log2_scale), power_of_two(r.highest_safe), unscaled);
+    else if (!r.window && r.known == Known::exact)
         text = fmt::format("no single one holds these gradients in FP16: above {} some overflow, below {} more than {} "
                            "of the non-zero ones become zero",
                            power_of_two(r.highest_safe), power_of_two(r.lowest_enough), limit);
@@ -80,7 +93,8 @@ std::string about_scale(const JointGradients& gradients, const RecommendationOpt
     text += wide.underflow + wide.overflow == 0
                 ? "; BF16 needs none."
                 : fmt::format("; BF16 unscaled zeroes {}.", percent(wide.underflow, all.nonzero()));
-    return "Loss scale: " + text;
+    if (hidden.empty()) return "Loss scale: " + text;
+    return fmt::format("Loss scale: {} How much underflows is unknown, as {}", text, hidden);
 }
 
 /// What follows if some format of m and v has faults; `advised` may be null. An advised run that keeps them in a narrow
@@ -98,6 +112,7 @@ std::string state_advice(const ComparisonRow* advised) {
                        m == v ? fmt::format("m and v in {}", m) : fmt::format("m in {} and v in {}", m, v));
 }
 
+/// What eps and the formats of m and v do; empty if other optimizers trained.
 std::string about_adam(const std::vector<ComparisonGroup>& groups) {
     constexpr double few = 0.01;
     AdamEffects all;
@@ -107,6 +122,10 @@ std::string about_adam(const std::vector<ComparisonGroup>& groups) {
         asked = &*group.adam;
         all.merge(group.adam->total);
     }
+    const auto has_other = [](const ComparisonGroup& g) {
+        return g.evidence != nullptr && !may_be_adam(g.evidence->facts);
+    };
+    if (asked == nullptr && std::ranges::any_of(groups, has_other)) return "";
     if (asked == nullptr) return "Adam: no gradients of weights were recorded, so what eps does is not known.";
     if (all.nonzero == 0 || all.states.front().eps[asked->question.usual_eps].nonfinite == all.elements)
         return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
@@ -151,9 +170,9 @@ std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& gro
     });
     const JointGradients gradients(groups, options.recommendation);
     std::vector<std::string> sentences = {trained ? about_format(groups) : about_range(gradients),
-                                          about_scale(gradients, options.recommendation), about_adam(groups)};
-    if (std::string stable = about_stability(groups, options.limits.spikes); !stable.empty())
-        sentences.push_back(std::move(stable));
+                                          about_scale(gradients, options.recommendation), about_adam(groups),
+                                          about_stability(groups, options.limits.spikes)};
+    std::erase(sentences, "");
     return sentences;
 }
 

@@ -23,9 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The format of gradients in backward; empty if it is not stated.
-std::string gradient_format(const RunFacts& run) { return run.autocast.empty() ? run.gradient_format : run.autocast; }
-
 std::string described(const RunFacts& run) {
     if (run.loss_scaler.empty()) return run.precision;
     return run.precision + (run.precision.empty() ? "" : ", ") + "loss scaler " + run.loss_scaler;
@@ -68,7 +65,7 @@ void add_histogram(GradientStep& step, const RecordedMagnitudes& h, double& most
     step.hidden = false;
     const MagnitudeHistogram magnitudes = h.magnitudes.scaled(-*log2);
     step.magnitudes.merge(magnitudes);
-    step.flushed = step.flushed || has_lost_small_numbers(h.format);
+    step.censoring.merge(h.censoring);
     // The largest tensor, compared by binades; one that overflowed is larger than all others.
     const double top = h.magnitudes.inf + h.magnitudes.nan > 0 ? HUGE_VAL
                        : magnitudes.rows.empty()               ? 0
@@ -133,8 +130,8 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
     const bool has_inf = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.found_inf.has_value(); });
     const bool has_scale = std::ranges::any_of(read.steps, [](const StepMetrics& m) { return m.scale.has_value(); });
     if (has_inf && !has_scale) reconstruct_scales(read.steps, options.recorded_under, log);
-    const std::string format = gradient_format(run);
-    const bool same = folder ? format == options.format.name : has_scale || has_inf;
+    log.backward = run.backward_format();
+    const bool same = folder ? log.backward == options.format.name : has_scale || has_inf;
     for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same));
     const auto contradicts = [&](const GradientStep& step) {
         return step.clean_scale > 0 && !std::isfinite(quantize(options.format, step.clean_scale * step.amax));
@@ -170,7 +167,7 @@ GradientLog read_recording(const fs::path& path, const GradientLogOptions& optio
             GradientStep& step = steps[t.step.value_or(0)];
             step.step = t.step.value_or(0);
             step.magnitudes.merge(m.histogram);
-            step.flushed = step.flushed || has_lost_small_numbers(t.entry.stored().format);
+            step.censoring.merge(censoring_of(t, m.histogram, t.recorded_scale));
             const bool overflowed = m.histogram.inf + m.histogram.nan > 0;
             if (overflowed && t.recorded_scale < step.overflow_scale) {
                 step.overflow_scale = t.recorded_scale;

@@ -32,6 +32,7 @@ struct GradientLogOptions {
 struct GradientLog {
     std::string name;                  ///< the path as given
     std::string recorded;              ///< how the run was recorded, in words: "amp-fp16, loss scaler torch"
+    std::string backward;              ///< the format in which backward computed gradients; empty: not known
     std::vector<GradientStep> steps;   ///< ascending; a hidden step also represents the missing steps after it
     std::int64_t recorded_steps = 0;   ///< steps that are not hidden
     std::int64_t hidden_steps = 0;     ///< steps of which nothing is known, since their lines cannot be read

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -53,6 +54,9 @@ HistogramEntry described(const RecordedMagnitudes& line, const std::filesystem::
                                     "of a histogram",
                                     line.step, line.tensor, *entry.recorded_scale));
     entry.magnitudes.histogram = line.magnitudes.scaled(-*log2);
+    entry.censoring = line.censoring;
+    if (options.recorded_scale && entry.censoring.below_log2) // the line's own is another
+        *entry.censoring.below_log2 += std::ilogb(line.scale) - *log2;
     return entry;
 }
 
@@ -104,6 +108,7 @@ FileCounts count_file(std::span<const RecordedTensor> tensors, std::vector<Recip
         for (const RecordedTensor& tensor : tensors) {
             HistogramEntry& entry = counts.entries.emplace_back(describe(tensor, options));
             count(entry, *file, tensor.index, options, progress);
+            entry.censoring = censoring_of(tensor, entry.magnitudes.histogram, *entry.recorded_scale);
             for (RecipePass& recipe : recipes)
                 entry.recipes.push_back(recipe.measure(
                     *file, tensor, *entry.recorded_scale,

@@ -44,10 +44,12 @@ PerTensor per_tensor(const std::vector<HistogramEntry>& tensors, const FormatSpe
     return result;
 }
 
-std::string unscaled_text(const CastCounts& counts, std::uint64_t elements) {
+/// `recorded`: some gradients had underflowed before they were recorded.
+std::string unscaled_text(const CastCounts& counts, std::uint64_t elements, bool recorded) {
     const auto nonzero = static_cast<double>(elements);
-    if (counts.underflow + counts.overflow == 0) return "nothing becomes zero or overflows unscaled";
-    constexpr std::string_view of = " of non-zero gradients";
+    if (counts.underflow + counts.overflow == 0)
+        return fmt::format("nothing{} becomes zero or overflows unscaled", recorded ? " recorded as non-zero" : "");
+    const std::string_view of = recorded ? " of the gradients recorded as non-zero" : " of non-zero gradients";
     std::string text;
     if (counts.underflow > 0) text = fmt::format("{}{} become zero", percent(counts.underflow / nonzero), of);
     if (counts.overflow > 0)
@@ -70,17 +72,25 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
     const FormatSpec& format = options.formats[index];
     const std::string name = upper_case(format.name);
     const std::uint64_t nonzero = all.magnitudes.histogram.nonzero();
+    const Recommendation& total = kind.formats[index].recommendation;
+    const std::string hidden =
+        total.known == Known::exact
+            ? ""
+            : fmt::format("{}. {}", censoring_text(total.censoring, all.magnitudes.histogram.count()),
+                          way_to_know(total, options.recommendation));
+    if (nonzero == 0 && !hidden.empty()) return fmt::format("{}: which scale it needs is unknown, as {}", name, hidden);
     if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
     const auto lost_at = [&](int k) { return classes_at(all, format, k, options).underflow; };
     // Under stochastic rounding the first sentence states expectations; the next ones hold for any random bits.
     const bool random = options.policy.rounding == Rounding::stochastic;
     const std::string whatever = random ? " whatever the random bits" : "", up_to = random ? "up to " : "";
-    const Recommendation& total = kind.formats[index].recommendation;
-    const std::string start = name + ": " + unscaled_text(all.unscaled[index], nonzero);
+    const std::string start = name + ": " + unscaled_text(all.unscaled[index], nonzero, total.censoring.hides());
     const std::string limit = limit_percent(options.recommendation.limit);
     if (total.window && total.window->low <= 0 && 0 <= total.window->high)
         return start + (lost_at(0) > 0 ? ", under the limit of " + limit + whatever : "") + "; no loss scale needed.";
 
+    if (total.known == Known::unknown)
+        return fmt::format("{}; whether it needs a loss scale is unknown, as {}", start, hidden);
     const PerTensor tensors = per_tensor(entries, format, total, options);
     const std::string upper = clipped(tensors.upper, name_width), lower = clipped(tensors.lower, name_width);
     if (total.window) {
@@ -100,6 +110,11 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
                                 percent(lost_at(*total.log2_scale), nonzero));
         return text;
     }
+    if (total.known == Known::bound)
+        return fmt::format("{}; it needs a loss scale, {}: {} overflows beyond {}. Whether less than {} become zero "
+                           "there is unknown, as {}",
+                           start, total.log2_scale ? power_of_two(*total.log2_scale) : "but none is large enough",
+                           upper, power_of_two(total.highest_safe), limit, hidden);
     std::string text = fmt::format("{}; no single scale will do{}: under {} needs {}, but {} {} beyond {}, where {}{} "
                                    "still become zero, most of them in {}.",
                                    start, whatever, limit, power_of_two(total.lowest_enough), upper,

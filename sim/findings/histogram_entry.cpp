@@ -41,6 +41,7 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other, const Histogra
     for (std::size_t f = 0; f < sum.fits.size(); ++f) sum.fits[f].merge(other.fits[f]);
     sum.magnitudes.merge(other.magnitudes);
     sum.directed.merge(other.directed);
+    sum.censoring.merge(other.censoring);
     for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
     for (const auto& [key, error] : other.errors) sum.errors[key].merge(error);
     sum.blocks.merge(other.blocks);
@@ -175,7 +176,8 @@ ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, in
 
 Recommendation recommendation_of(const HistogramEntry& entry, const FormatSpec& format,
                                  const HistogramOptions& options) {
-    return recommend(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation);
+    return recommend(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation,
+                     entry.censoring);
 }
 
 CastCounts counts_at(const HistogramEntry& entry, const FormatSpec& format, double scale,
@@ -255,7 +257,7 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
             kind.formats.push_back(format_counts(kind.total, format, options));
         if (kind.total.is_gradient())
             kind.scales = scale_curves(kind.total.magnitudes.histogram, kind.total.directed, options.formats,
-                                       options.rule(), options.recommendation);
+                                       options.rule(), options.recommendation, {}, kind.total.censoring);
         kind.advice = histogram_advice(kind, findings.tensors, options);
     }
     if (!findings.tensors.empty()) {

@@ -118,6 +118,7 @@ Json format_json(const HistogramEntry& entry, std::size_t index, const Histogram
     const Recommendation& advice = result.recommendation;
     json["recommended_log2_scale"] = or_null(advice.log2_scale);
     json["window_log2"] = advice.window ? Json{advice.window->low, advice.window->high} : Json(nullptr);
+    add_known(json, advice);
     if (options.policy.rounding == Rounding::stochastic && advice.log2_scale) {
         const ClassCounts worst = classes_at(entry, format, *advice.log2_scale, options);
         json["recommended_at_most"] = {{"underflow", worst.underflow}, {"overflow", worst.overflow}};
@@ -140,6 +141,8 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["min_nonzero"] = any ? Json(entry.magnitudes.min_nonzero) : Json(nullptr);
     json["max"] = any ? Json(entry.magnitudes.max) : Json(nullptr);
     json["sum_absolute"] = entry.measured ? finite_or_null(entry.magnitudes.sums.absolute) : Json(nullptr);
+    if (entry.censoring.hides())
+        json["hidden"] = {{"below_log2", *entry.censoring.below_log2}, {"zeros", entry.censoring.zeros}};
     json["sum_squares"] = entry.measured ? finite_or_null(entry.magnitudes.sums.squares) : Json(nullptr);
     if (const std::string note = note_on(entry); !note.empty()) json["sums_note"] = note;
     Json exponents = Json::object();

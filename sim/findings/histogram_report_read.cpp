@@ -113,6 +113,12 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
     const bool any = !m.histogram.rows.empty();
     if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
         throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
+    if (const auto hidden = json.find("hidden"); hidden != json.end()) {
+        const std::uint64_t zeros = count_at(*hidden, "zeros");
+        if (zeros == 0 || zeros > m.histogram.zero || !hidden->at("below_log2").is_number_integer())
+            throw std::invalid_argument("what a tensor's record hides contradicts its state");
+        entry.censoring = {.below_log2 = hidden->at("below_log2").get<int>(), .zeros = zeros};
+    }
     entry.measured = !any || !json.at("max").is_null();
     if (any && entry.measured ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
         throw std::invalid_argument("a tensor's min_nonzero and max contradict its state");

@@ -14,12 +14,29 @@ namespace {
 
 std::uint64_t count(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 
+MagnitudeHistogram recorded_in(const GradientLog& log) {
+    MagnitudeHistogram all;
+    for (const GradientStep& step : log.steps) all.merge(step.magnitudes);
+    return all;
+}
+
 /// Which scale to start with, or why there is none.
 std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
     const bool measured = f.log.measured_steps() > 0;
     const std::string format = options.format.name, limit = limit_percent(options.recommendation.limit);
     const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
+    const auto hidden = [&](const MagnitudeHistogram& all) {
+        return fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r, options.recommendation));
+    };
+    if (r.known == Known::unknown)
+        return fmt::format("Whether these gradients need a loss scale in {} is unknown, as {}", format,
+                           hidden(recorded_in(f.log)));
+    if (const MagnitudeHistogram all = recorded_in(f.log); r.known == Known::bound && r.log2_scale)
+        return fmt::format("Start at {}: nothing recorded overflows up to {}, and unscaled at least {} of the non-zero "
+                           "gradients underflow. Whether less than {} do there is unknown, as {}",
+                           power_of_two(*r.log2_scale), highest,
+                           percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden(all));
     if (measured && !r.window)
         return fmt::format(
             "No scale holds these gradients in {}: above {} some overflow, below {} more than {} of the "
@@ -55,7 +72,8 @@ std::string about_scalers(const LossScaleFindings& f) {
 
 std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& options) {
     const bool measured = f.log.measured_steps() > 0;
-    const bool none = std::ranges::all_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0; });
+    const bool none = std::ranges::all_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0; }) &&
+                      f.recommendation.known == Known::exact;
     if (none && std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.magnitudes.count() > 0; }))
         return "Advice: none, as no recorded gradient is finite and not zero: look for NaN in the data or the network.";
     if (none)
@@ -100,11 +118,13 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
     }
     if (options.sweep) result.swept = sweep_scalers(steps, options.format, watch);
     MagnitudeHistogram all;
+    Censoring censoring;
     for (const GradientStep& s : steps) {
         all.merge(s.magnitudes);
+        censoring.merge(s.censoring);
         if (s.amax > 0) all.add(unpack(s.amax)); // magnitudes that were not measured must not overflow either
     }
-    result.recommendation = recommend(all, options.format, options.recommendation);
+    result.recommendation = recommend(all, options.format, options.recommendation, censoring);
     result.advice = advice_of(result, options);
     std::vector<NamedAlarm> alarms;
     for (const ScalerReplay& scaler : result.replays)

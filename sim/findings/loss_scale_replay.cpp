@@ -18,8 +18,8 @@ namespace {
 /// What scaler_options() can change, and where it is: a number or a count of steps.
 struct ScalerKey {
     std::string_view name;
-    double LossScalerOptions::* factor = nullptr;
-    std::int64_t LossScalerOptions::* count = nullptr;
+    double LossScalerOptions::*factor = nullptr;
+    std::int64_t LossScalerOptions::*count = nullptr;
 };
 constexpr std::array scaler_keys = {ScalerKey{"init", &LossScalerOptions::init_scale},
                                     ScalerKey{"growth", &LossScalerOptions::growth_factor},
@@ -29,7 +29,6 @@ constexpr std::array scaler_keys = {ScalerKey{"init", &LossScalerOptions::init_s
                                     ScalerKey{"min", &LossScalerOptions::min_scale},
                                     ScalerKey{"max", &LossScalerOptions::max_scale}};
 
-constexpr std::array<std::string_view, 3> known_names = {"exact", "bound", "unknown"};
 constexpr std::array<std::string_view, 7> alarm_names = {"scale zero",
                                                          "scale below 1",
                                                          "stuck at the minimum",
@@ -48,7 +47,7 @@ void count_underflow(const GradientStep& step, double scale, const FormatSpec& f
     replay.underflow += step.magnitudes.classify(format, log2).underflow;
     replay.nonzero += nonzero;
     ++replay.counted;
-    if (!exact || step.flushed) replay.underflow_known = Known::bound;
+    if (!exact || step.censoring.hides()) replay.underflow_known = Known::bound;
 }
 
 /// Watches a replay for signs that the scaler misbehaves.
@@ -190,7 +189,6 @@ T whole(std::string_view key, std::string_view text) {
 
 } // namespace
 
-std::string_view name_of(Known known) { return known_names[static_cast<std::size_t>(known)]; }
 std::string_view name_of(AlarmKind kind) { return alarm_names[static_cast<std::size_t>(kind)]; }
 
 StepOverflow overflows_at(const GradientStep& step, double scale, const FormatSpec& format) {

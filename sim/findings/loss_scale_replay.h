@@ -24,19 +24,14 @@ struct GradientStep {
     double overflow_scale = std::numeric_limits<double>::infinity();
     std::string largest{};           ///< name of the tensor that has amax, or overflowed
     MagnitudeHistogram magnitudes{}; ///< empty if no histogram was recorded
-    bool flushed = false;            ///< the recorded format had lost small gradients: more underflows than is counted
+    Censoring censoring{};           ///< what the record hides: more underflows than is counted
     bool hidden = false; ///< its record cannot be read: nothing is known about it and the missing steps after it
 };
 
-enum class Known : std::uint8_t {
-    exact,  ///< the record tells whether the step overflows
-    bound,  ///< no recorded gradient overflows, but one that was not recorded might
-    unknown ///< the record does not tell: the step overflowed there under a larger scale, or is not in the record
-};
-std::string_view name_of(Known known);
-
 struct StepOverflow {
     bool overflows = false;
+    /// bound: no recorded gradient overflows, but one that was not recorded might; unknown: the step overflowed under a
+    /// larger scale, or is not in the record.
     Known known = Known::exact;
 };
 

@@ -210,7 +210,7 @@ class RunReader {
         TensorRecord& tensor = run_.tensors[found->second];
         tensor.counts.add(magnitudes);
         run_.magnitudes.merge(magnitudes);
-        tensor.flushed = tensor.flushed || has_lost_small_numbers(m.format);
+        tensor.censoring.merge(m.censoring);
         run_.recorded.resize(run_.columns.count());
         std::optional<std::int64_t>& first = run_.recorded[run_.columns.of(m.step)];
         first = std::min(m.step, first.value_or(m.step));
@@ -339,7 +339,11 @@ std::vector<const ScaledTensor*> RecordedRun::most_saturated_first() const {
     return ranked;
 }
 
-bool RecordedRun::flushed() const { return std::ranges::any_of(tensors, &TensorRecord::flushed); }
+Censoring RecordedRun::censoring() const {
+    Censoring all;
+    for (const TensorRecord& tensor : tensors) all.merge(tensor.censoring);
+    return all;
+}
 
 std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& errors) {
     require_there(path);

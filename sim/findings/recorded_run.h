@@ -47,7 +47,7 @@ struct GradientCounts {
 struct TensorRecord {
     std::string name, layer;
     TensorKind kind = TensorKind::weight_gradient;
-    bool flushed = false;  ///< recorded in a format of smaller range than FP32: small gradients are lost already
+    Censoring censoring{}; ///< what its records hide
     GradientCounts counts; ///< over all steps
     /// By followed format and column: the share of non-zero elements that become zero at scale 1.
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
@@ -122,7 +122,7 @@ struct RecordedRun {
     [[nodiscard]] std::vector<const TensorRecord*> most_underflow_first() const;
     /// Casts under a scale that saturate or lose elements, those that saturate most first.
     [[nodiscard]] std::vector<const ScaledTensor*> most_saturated_first() const;
-    [[nodiscard]] bool flushed() const; ///< whether some gradients were recorded in a format of smaller range than FP32
+    [[nodiscard]] Censoring censoring() const; ///< what the records of all gradients hide
 };
 
 /// The run folders at and below a path, in order. A path without any is returned itself, as gradients in files. A

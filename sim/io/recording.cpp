@@ -106,10 +106,10 @@ class Finder {
             if (ranks.size() == 1 || missing == 0) continue; // one alone is asked for
             std::int64_t first = 0;
             while (ranks.contains(first)) ++first;
-            result_.warnings.push_back(
-                root.string() + ": dumps up to rank " + std::to_string(last) + ", but none of rank " +
-                std::to_string(first) + (missing == 1 ? "" : " and " + std::to_string(missing - 1) + " more") +
-                ": their share of each gradient is not counted");
+            result_.warnings.push_back(root.string() + ": dumps up to rank " + std::to_string(last) +
+                                       ", but none of rank " + std::to_string(first) +
+                                       (missing == 1 ? "" : " and " + std::to_string(missing - 1) + " more") +
+                                       ": their share of each gradient is not counted");
         }
         for (const auto& [files, count] : repeated_)
             result_.warnings.push_back(files.first.string() + ": " + std::to_string(count) +
@@ -128,7 +128,9 @@ class Finder {
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
             const bool states_scale = file->metadata().contains("loss_scale");
             const auto log = log_of_.find(path);
+            const auto backward = backward_of_.find(path);
             for (RecordedTensor& tensor : describe(*file, state_files_.contains(path))) {
+                if (backward != backward_of_.end()) tensor.backward = backward->second;
                 if (log != log_of_.end()) result_.logs[log->second].in_files |= {tensor.kind};
                 add_tensor(*file, std::move(tensor), states_scale);
             }
@@ -174,6 +176,8 @@ class Finder {
         else if (fs::is_directory(run / run_layout::state, none))
             result_.unread |= {TensorKind::weight, TensorKind::state};
         for (std::size_t i = state; i < files.size(); ++i) state_files_.insert(files[i]);
+        const std::string backward = backward_format(run);
+        for (std::size_t i = first; i < state; ++i) backward_of_[files[i]] = backward;
         const fs::path log = run / run_layout::histograms;
         if (!find_.logs || !is_there(log) || fs::is_empty(log, none)) return;
         const auto [known, is_new] = logs_.try_emplace(log, result_.logs.size());
@@ -269,6 +273,7 @@ class Finder {
     Recording& result_;
     std::set<fs::path> state_files_;                ///< files in state/ of runs
     std::map<fs::path, std::size_t> logs_, log_of_; ///< index in Recording::logs: of a log, and of a file of the run
+    std::map<fs::path, std::string> backward_of_;   ///< by file of a run: the format in which its backward computes
     std::unique_ptr<TensorFile> earlier_;
     struct Seen {
         std::size_t tensor; ///< index in the result

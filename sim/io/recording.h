@@ -75,6 +75,7 @@ struct RecordedTensor {
     std::optional<std::int64_t> step{};
     TensorKind kind = TensorKind::weight_gradient;
     double recorded_scale = 1; ///< loss scale by which the stored values are still multiplied; 1 unless a gradient
+    std::string backward{};    ///< format in which the run's backward computes gradients; empty: not known
 };
 
 /// The histograms.jsonl of a run folder.
@@ -102,7 +103,8 @@ struct FindOptions {
 
 /// Expands paths to tensors; folders recursively. Files are read in the order of their paths, however they are given,
 /// so that sums over them do not depend on that. Of a run folder (one with run.json) only gradients/ is read, and
-/// state/ if asked for; raw files (.bin, .raw) in folders are read only if options.dtype is given.
+/// state/ if asked for, and run.json says in which format backward computes; raw files (.bin, .raw) in folders are read
+/// only if options.dtype is given.
 /// Step: metadata "step", else the number that ends the file's name (step_000100, grads-7). Kind: metadata "kinds" (a
 /// JSON object: tensor -> a name of tensor_kind_names), which is read as of the version in metadata "schema_version",
 /// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .compensation,

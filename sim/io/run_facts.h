@@ -28,6 +28,9 @@ struct RunFacts {
     std::optional<double> lr, beta1, beta2, eps, weight_decay;
     std::optional<double> seed;
     std::optional<double> validation; ///< number of examples that the network is validated on
+
+    /// The format in which backward computes gradients.
+    [[nodiscard]] const std::string& backward_format() const { return autocast.empty() ? gradient_format : autocast; }
 };
 
 /// Reads the facts of a run.json; all are unknown if it is no object. Never throws for what a JSON document may hold.

@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
 
 #include <algorithm>
@@ -349,6 +350,10 @@ Json read_run_configuration(const fs::path& folder) {
     const fs::path path = folder / run_layout::configuration;
     if (!is_there(path)) return nullptr;
     return read_json_object(path);
+}
+
+std::string backward_format(const fs::path& folder) {
+    return taken_if_right([&] { return run_facts(read_run_configuration(folder)).backward_format(); }).value_or("");
 }
 
 std::optional<std::string> newer_schema(const fs::path& folder) {

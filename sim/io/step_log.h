@@ -59,6 +59,10 @@ double final_loss_of(std::span<const double> losses);
 /// run.json of a run folder; null if there is none. Throws FileError if it is not a JSON object.
 nlohmann::ordered_json read_run_configuration(const std::filesystem::path& folder);
 
+/// The format in which backward computes gradients, as the run.json in a folder says; empty if there is none, or it
+/// does not say.
+std::string backward_format(const std::filesystem::path& folder);
+
 /// A warning if the run folder is of a later schema version than this program knows, or its run.json cannot be read.
 std::optional<std::string> newer_schema(const std::filesystem::path& folder);
 

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-loss-scale/report.h>
 
+#include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/document/page.h>
@@ -127,8 +128,11 @@ void add_findings(Document& document, const LossScaleFindings& run, const LossSc
     document.add(Paragraph{run.advice, true});
     document.add(Bullets{run.alarms});
     const std::size_t measured = run.log.measured_steps();
-    document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}; magnitudes of {}.",
-                                       run.log.recorded.empty() ? "a log" : run.log.recorded, options.format.name,
+    const std::string& backward = run.log.backward;
+    const bool other = !backward.empty() && backward != options.format.name;
+    document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}{}; magnitudes of {}.",
+                                       run.log.recorded.empty() ? "a log" : run.log.recorded,
+                                       other ? backward + ", replayed as if they were in " : "", options.format.name,
                                        measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
     document.add(FigureBlock{figure_of(run), ""});
     document.add(scaler_table(run));
@@ -174,20 +178,20 @@ Json json_of(const Replay& r, const LossScalerOptions& o) {
 }
 
 Json json_of(const LossScaleFindings& run) {
-    Json json = {
-        {"input", printable(run.log.name)},
-        {"recorded", run.log.recorded},
-        {"first_step", run.log.steps.front().step},
-        {"last_step", run.log.steps.back().step},
-        {"steps", run.log.recorded_steps},
-        {"hidden_steps", run.log.hidden_steps},
-        {"steps_with_magnitudes", run.log.measured_steps()},
-        {"recorded_skips", run.log.skipped},
-        {"warnings", run.log.warnings},
-        {"highest_safe_log2", run.recommendation.highest_safe},
-        {"recommended_log2", or_null(run.recommendation.log2_scale)},
-        {"advice", run.advice},
-        {"alarms", run.alarms}};
+    Json json = {{"input", printable(run.log.name)},
+                 {"recorded", run.log.recorded},
+                 {"first_step", run.log.steps.front().step},
+                 {"last_step", run.log.steps.back().step},
+                 {"steps", run.log.recorded_steps},
+                 {"hidden_steps", run.log.hidden_steps},
+                 {"steps_with_magnitudes", run.log.measured_steps()},
+                 {"recorded_skips", run.log.skipped},
+                 {"warnings", run.log.warnings},
+                 {"highest_safe_log2", run.recommendation.highest_safe},
+                 {"recommended_log2", or_null(run.recommendation.log2_scale)},
+                 {"advice", run.advice},
+                 {"alarms", run.alarms}};
+    add_known(json, run.recommendation);
     json["replays"] = Json::array();
     for (const ScalerReplay& scaler : run.replays) {
         Json replay = {{"scaler", scaler.name}};

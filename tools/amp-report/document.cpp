@@ -122,11 +122,12 @@ class Writer {
 
     void gradients(const RecordedRun& run) {
         heading("Gradients", 3);
+        const Censoring hidden = run.censoring();
         paragraph(fmt::format("Of {}: {}, {} over all recorded steps; the loss scale is divided out.{}", run.name,
                               plural(run.tensors.size(), "tensor"), plural(run.magnitudes.count(), "element"),
-                              run.flushed() ? " Some were recorded in a format of less range than FP32, which had lost "
-                                              "small ones: what underflows is more than is shown."
-                                            : ""));
+                              hidden.hides() ? fmt::format(" What underflows may be more than is shown, as {}.",
+                                                           censoring_text(hidden, run.magnitudes.count()))
+                                             : ""));
         document_.add(magnitude_figures(run));
         document_.add(rate_figure(run, options_.recommendation));
         document_.add(zeroed_figures(run));

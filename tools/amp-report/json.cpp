@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-report/report.h>
 
+#include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/output.h>
@@ -126,12 +127,15 @@ Json json_of(const ScaleCurve& curve) {
     Json json = json_of(curve.unscaled);
     json["recommended_log2"] = or_null(r.log2_scale);
     json["window_log2"] = r.window ? Json{r.window->low, r.window->high} : Json(nullptr);
+    add_known(json, r);
     return json;
 }
 
 Json gradients_of(const RecordedRun& run) {
-    Json json = {
-        {"run", run.name}, {"flushed", run.flushed()}, {"formats", Json::object()}, {"tensors", Json::array()}};
+    Json json = {{"run", run.name},
+                 {"flushed", run.censoring().hides()},
+                 {"formats", Json::object()},
+                 {"tensors", Json::array()}};
     for (const ScaleCurve& curve : run.scales.curves) json["formats"][curve.format.name] = json_of(curve);
     json["columns"] = Json::array(); // of steps: the first recorded one of each
     for (const std::optional<std::int64_t>& step : run.recorded) json["columns"].push_back(or_null(step));

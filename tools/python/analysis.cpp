@@ -190,6 +190,9 @@ nb::dict recommendation_dict(const Recommendation& r) {
     d["window"] = r.window ? nb::cast(std::pair(r.window->low, r.window->high)) : nb::none();
     d["lowest_enough"] = r.lowest_enough;
     d["highest_safe"] = r.highest_safe;
+    d["known"] = std::string(name_of(r.known));
+    d["unknown_below_log2"] = r.censoring.below_log2;
+    d["recorded_zeros"] = r.censoring.zeros;
     return d;
 }
 

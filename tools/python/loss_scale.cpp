@@ -95,7 +95,7 @@ void bind_log(nb::module_& m) {
         .def_prop_ro("largest", text_of(&GradientStep::largest),
                      "The tensor with the largest magnitude, or that overflowed.", InEnvironment())
         .def_ro("magnitudes", &GradientStep::magnitudes, "Their Histogram; empty if none was recorded.")
-        .def_ro("flushed", &GradientStep::flushed, "Whether the format of the record had lost small gradients.")
+        .def_ro("censoring", &GradientStep::censoring, "What the record hides of them, a Censoring.")
         .def_ro("hidden", &GradientStep::hidden, "Whether its record cannot be read.");
     nb::class_<GradientLog>(m, "GradientLog", "What was recorded of a run, as loss scalers see it.")
         .def_prop_ro("name", text_of(&GradientLog::name), InEnvironment())

@@ -78,12 +78,17 @@ void bind_gradients(nb::module_& m) {
                      "The number of elements that become zero, by format.", InEnvironment())
         .def_prop_ro("range", &GradientCounts::range, "Their magnitudes as text, such as '2^-20 to 2^3'.",
                      InEnvironment());
+    nb::class_<Censoring>(m, "Censoring",
+                          "Gradients that had become zero before they were recorded: each exact zero may be one.")
+        .def_ro("below_log2", &Censoring::below_log2,
+                "Magnitudes up to 2**below_log2 were recorded as zero; None: nothing is hidden.")
+        .def_ro("zeros", &Censoring::zeros, "The exact zeros among these gradients.")
+        .def_prop_ro("hides", &Censoring::hides, "Whether anything is hidden.", InEnvironment());
     nb::class_<TensorRecord>(m, "TensorRecord", "The gradients of one tensor over all steps.")
         .def_prop_ro("name", text_of(&TensorRecord::name), InEnvironment())
         .def_prop_ro("layer", text_of(&TensorRecord::layer), InEnvironment())
         .def_prop_ro("kind", named(&TensorRecord::kind), "weight_gradient or activation_gradient.", InEnvironment())
-        .def_ro("flushed", &TensorRecord::flushed,
-                "Whether they were recorded in a format of smaller range than FP32: small ones are lost.")
+        .def_ro("censoring", &TensorRecord::censoring, "What their records hide, a Censoring.")
         .def_ro("counts", &TensorRecord::counts, "The GradientCounts.")
         .def_prop_ro("zeroed", by_format(&TensorRecord::zeroed, followed_formats),
                      "The Share of elements that become zero without a loss scale, by format and RecordedRun.columns.",
@@ -169,8 +174,8 @@ void bind_run(nb::module_& m) {
                      InEnvironment())
         .def_prop_ro("broken_at", &RecordedRun::broken_at, "The first step whose loss is infinite or NaN.",
                      InEnvironment())
-        .def_prop_ro("flushed", &RecordedRun::flushed,
-                     "Whether some gradients were recorded in a format of smaller range than FP32.", InEnvironment())
+        .def_prop_ro("censoring", &RecordedRun::censoring, "What the records of all gradients hide, a Censoring.",
+                     InEnvironment())
         .def_prop_ro("errors", text_of(&RecordedRun::errors), InEnvironment())
         .def_prop_ro("warnings", text_of(&RecordedRun::warnings), InEnvironment())
         .def_prop_ro("remarks", text_of(&RecordedRun::remarks),

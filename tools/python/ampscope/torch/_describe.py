@@ -110,6 +110,13 @@ def check_half(parameters, lint):
              "parameters in FP32 and let autocast make the FP16 copies.")
 
 
+def check_told(untold, called, lint, where):
+    """untold: see formats_untold()."""
+    if untold:
+        lint(f"what this network computes in cannot be told: it goes through {', '.join(untold)}. The run is called "
+             f"{called}, by its parameters and autocast alone; record(..., name=) says what it is.", where)
+
+
 def check_formats(parameters, optimizer, scaler, lint):
     """What is wrong before the first step."""
     if scaler is not None and scaler.is_enabled():

@@ -47,6 +47,7 @@ class Recorder:
         self._step = self._first_step = step
         self._entered = {}  # types that autocast regions cast to, and where they were entered
         self._autocast = None  # the one of this network, once known
+        self._untold = []  # what may be of formats that types do not tell
         self._skipped, self._scale = 0, 1.0
         self._closed = False
         self._hooks = []
@@ -151,6 +152,7 @@ class Recorder:
         self._root = _taps.root_of(roots)
         tells = self._step == self._first_step and isinstance(roots[0], torch.Tensor)
         self._types = _taps.types_behind(roots[0]) if tells else None
+        self._untold = _taps.formats_untold(roots[0]) if tells else []
         self._marks = self._mark()
         if self._backwards and not self._marks:
             self._begin_gradients()
@@ -389,6 +391,8 @@ class Recorder:
     def _describe_precision(self, scaled):
         self._configuration["precision"] = _describe.precision(self._parameters, self._autocast, self._name)
         self._folder.write(LAYOUT.configuration, self._configuration)
+        if not self._name:
+            _describe.check_told(self._untold, self._configuration["precision"]["name"], self._lint, self._where)
         if self._autocast == torch.float16 and not scaled and self._contained == 1:
             self._lint("autocast to FP16 without a loss scaler: gradients below 2^-24 become zero. Is enabled= of "
                        "GradScaler inverted?", self._entered[self._autocast])

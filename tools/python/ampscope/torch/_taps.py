@@ -203,21 +203,42 @@ def _wide(loss):
 _NODES = 100_000
 
 
-def types_behind(root):
-    """The types of what a loss was computed from; None where parts of the graph do not tell, as compiled ones."""
-    queue, seen, types = [root.grad_fn], set(), set()
+def _nodes_behind(root):
+    """The nodes of the graph by which a loss was computed."""
+    queue, seen = [root.grad_fn], set()
     while queue and len(seen) < _NODES:
         node = queue.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
+        yield node
+        queue += [following for following, _ in node.next_functions]
+
+
+def _is_function(node):
+    """Whether it is a torch.autograd.Function, of which torch knows no types."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def types_behind(root):
+    """The types of what a loss was computed from; None where parts of the graph do not tell, as compiled ones."""
+    types = set()
+    for node in _nodes_behind(root):
         # Old versions of torch do not tell what a cast is to.
         casts = not hasattr(node, "_input_metadata") and node.name() == "ToCopyBackward0"
-        if isinstance(node, torch.autograd.function.BackwardCFunction) or casts:
+        if _is_function(node) or casts:
             return None
         types.update(m.dtype for m in getattr(node, "_input_metadata", ()))
-        queue += [following for following, _ in node.next_functions]
     return types
+
+
+def formats_untold(root):
+    """What a network may compute in that the types of its parameters and autocast do not say: the names of functions
+    that torch does not provide, and of types of less than 16 bits that it casts to."""
+    functions = {type(node)._forward_cls for node in _nodes_behind(root) if _is_function(node)}
+    types = {m.dtype for node in _nodes_behind(root) for m in getattr(node, "_input_metadata", ())}
+    return sorted({f.__name__ for f in functions if f.__module__.partition(".")[0] != "torch"} |
+                  {str(t).removeprefix("torch.") for t in types if t.is_floating_point and t.itemsize < 2})
 
 
 def within_itself(optimizer):

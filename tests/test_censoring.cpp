@@ -1,0 +1,249 @@
+// What recordings in formats of small range do not show, and that no advice rests on it.
+#include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/findings/comparison.h>
+#include <ampscope/sim/findings/histogram.h>
+#include <ampscope/sim/findings/histogram_report.h>
+#include <ampscope/sim/findings/loss_scale.h>
+
+#include "io_files.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <random>
+
+using namespace amp;
+using namespace amp::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Gradients of which some are too small for unscaled FP16: log2 of the magnitude is normal about -20.
+std::vector<float> gradients(double mean_log2, std::uint32_t seed = 1) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> log2(mean_log2, 4);
+    std::vector<float> values(4000);
+    for (float& x : values) x = static_cast<float>(std::exp2(log2(random)) * (random() % 2 == 0 ? 1 : -1));
+    return values;
+}
+
+/// As a backward pass in the format under a loss scale leaves them; still multiplied by the scale.
+std::vector<float> held(const std::vector<float>& exact, const char* in, double scale) {
+    std::vector<float> values;
+    for (const float x : exact) values.push_back(static_cast<float>(quantize(format(in), double{x} * scale)));
+    return values;
+}
+
+MagnitudeHistogram histogram_of(const std::vector<float>& values, double scale = 1) {
+    MagnitudeHistogram all;
+    for (const float x : values) all.add(unpack(double{x} / scale));
+    return all;
+}
+
+Censoring hidden_in(const char* stored, const char* backward, double scale, const std::vector<float>& values) {
+    const MagnitudeHistogram h = histogram_of(values, scale);
+    return censoring_of(
+        {stored, backward, scale, h.zero, h.rows.empty() ? std::nullopt : std::optional(h.rows.begin()->first)});
+}
+
+/// A run folder that recorded these gradients as histograms.
+fs::path run_with(const fs::path& folder, const std::string& precision, const char* stored, double scale,
+                  const std::vector<float>& values) {
+    fs::create_directories(folder);
+    write_file(folder / "run.json", R"({"schema_version":2,"tool":"test","precision":)" + precision + "}\n");
+    std::string steps, lines;
+    for (int step = 0; step < 3; ++step) {
+        steps += fmt::format("{{\"step\":{},\"loss\":1.0,\"scale\":{},\"found_inf\":false}}\n", step, scale);
+        lines += histogram_line({.step = step,
+                                 .tensor = "a.weight.grad",
+                                 .format = stored,
+                                 .scale = scale,
+                                 .magnitudes = histogram_of(values)})
+                     .dump() +
+                 "\n";
+    }
+    write_file(folder / "metrics.jsonl", steps);
+    write_file(folder / "histograms.jsonl", lines);
+    return folder;
+}
+
+const std::string amp_fp16 = R"({"name":"amp-fp16","autocast":{"format":"fp16"}})",
+                  fp32 = R"({"name":"fp32","formats":{"weights":"fp32","activations":"fp32","gradients":"fp32"}})";
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("what a record hides: all that rounds to zero, by casts of every power of two and its neighbours") {
+    for (const FormatSpec& f : formats) {
+        if (f.is_scale()) continue;
+        for (const double scale : {1.0, 0x1p16, 0x1p-3}) {
+            const Censoring hidden = censoring_of({f.name, "", scale, 5, std::nullopt});
+            CAPTURE(f.name);
+            if (f.exponent_bits >= 8) {
+                CHECK(!hidden.hides());
+                continue;
+            }
+            REQUIRE(hidden.hides());
+            CHECK(hidden.zeros == 5);
+            const double threshold = std::ldexp(1.0, *hidden.below_log2);
+            CHECK(quantize(f, threshold * scale) == 0);
+            CHECK(quantize(f, std::nextafter(threshold, HUGE_VAL) * scale) != 0);
+        }
+    }
+    CHECK(censoring_of({"fp16", "", 1, 5, std::nullopt}).below_log2 == -25);
+    CHECK(censoring_of({"fp16", "", 0x1p16, 5, std::nullopt}).below_log2 == -41);
+    CHECK(censoring_of({"e5m2", "", 1, 5, std::nullopt}).below_log2 == -17);
+    CHECK(censoring_of({"e4m3", "", 1, 5, std::nullopt}).below_log2 == -10);
+    CHECK(!censoring_of({"fp16", "", 1, 0, std::nullopt}).hides()); // without a zero nothing is hidden
+    CHECK(!censoring_of({"", "", 1, 5, std::nullopt}).hides());
+    CHECK(!censoring_of({"fp32", "float16x", 1, 5, std::nullopt}).hides()); // no format of the table
+}
+
+TEST_CASE("FP32 gradients of an FP16 backward pass hide what FP16 had flushed, those computed in FP32 do not") {
+    const std::vector<float> exact = gradients(-20), flushed = held(exact, "fp16", 1);
+    const Censoring hidden = hidden_in("fp32", "fp16", 1, flushed);
+    CHECK(hidden.below_log2 == -25);
+    CHECK(hidden.zeros == histogram_of(flushed).zero);
+    std::vector<float> with_zero = exact; // holds what FP16 cannot
+    with_zero.push_back(0);
+    CHECK(!hidden_in("fp32", "fp16", 1, with_zero).hides());
+    CHECK(!hidden_in("fp32", "bf16", 1, flushed).hides());
+    CHECK(!hidden_in("fp32", "fp32", 1, flushed).hides());
+    const Censoring scaled = hidden_in("fp32", "fp16", 0x1p10, held(gradients(-30), "fp16", 0x1p10));
+    CHECK(scaled.below_log2 == -35);
+    Censoring sum = scaled;
+    sum.merge(hidden);
+    CHECK(sum.below_log2 == -25); // the largest counts, and the zeros add up
+    CHECK(sum.zeros == hidden.zeros + scaled.zeros);
+    Censoring none;
+    none.merge({});
+    CHECK(none == Censoring{});
+}
+
+TEST_CASE("a recommendation from a flushed record never contradicts the one from what was there before") {
+    const FormatSpec fp16 = format("fp16");
+    int told = 0, unknown = 0, bounds = 0;
+    for (double mean = -40; mean < 8; mean += 1)
+        for (const int log2_scale : {0, 4, 8, 12, 16, 24}) {
+            const std::vector<float> exact = gradients(mean, 3), kept = held(exact, "fp16", std::exp2(log2_scale));
+            const MagnitudeHistogram all = histogram_of(kept, std::exp2(log2_scale)), before = histogram_of(exact);
+            if (all.inf > 0) continue;
+            const Censoring hidden = hidden_in("fp16", "", std::exp2(log2_scale), kept);
+            const Recommendation truth = recommend(before, fp16), r = recommend(all, fp16, {}, hidden);
+            CAPTURE(mean);
+            CAPTURE(log2_scale);
+            const auto lost = [&](int k) {
+                return static_cast<double>(before.classify(fp16, k).underflow) / static_cast<double>(before.nonzero());
+            };
+            told += r.known == Known::exact ? 1 : 0;
+            unknown += r.known == Known::unknown ? 1 : 0;
+            bounds += r.known == Known::bound ? 1 : 0;
+            if (r.known == Known::unknown) CHECK(!r.log2_scale);
+            if (r.known != Known::exact) CHECK(!r.window);
+            if (r.window) { // holds whatever had underflowed
+                CHECK(lost(r.window->low) < 0.001);
+                CHECK(before.classify(fp16, r.window->high).overflow == 0);
+            }
+            if (r.log2_scale == 0) CHECK(truth.log2_scale == 0); // no scale is only said not to be needed if it is not
+            if (r.known == Known::bound) CHECK(lost(0) >= 0.001);
+            if (r.lowest_enough > r.highest_safe) CHECK(truth.lowest_enough > truth.highest_safe);
+        }
+    CHECK(told > 20);
+    CHECK(unknown > 20);
+    CHECK(bounds > 20);
+}
+
+TEST_CASE("of few zeros, and for formats of FP32's range, the answer is known all the same") {
+    std::vector<float> values(10000, 0.5F);
+    values.push_back(0); // 1 in 10,001 is below the limit
+    const MagnitudeHistogram h = histogram_of(values);
+    const Censoring hidden = hidden_in("fp16", "", 1, values);
+    CHECK(hidden.hides());
+    CHECK(recommend(h, format("fp16"), {}, hidden).log2_scale == 0);
+    CHECK(recommend(h, format("fp16"), {}, hidden).known == Known::exact);
+    values.insert(values.end(), 20, 0.0F); // 21 are not
+    const MagnitudeHistogram more = histogram_of(values);
+    const Censoring rest = hidden_in("fp16", "", 1, values);
+    CHECK(recommend(more, format("fp16"), {}, rest).known == Known::unknown);
+    CHECK(recommend(more, format("bf16"), {}, rest).known == Known::exact);
+    CHECK(recommend(more, format("bf16"), {}, rest).log2_scale == 0);
+    CHECK(recommend(more, format("fp16")).log2_scale == 0); // without the word of what is hidden
+    const std::vector<float> nothing(100, 0.0F);
+    const Recommendation all_zero =
+        recommend(histogram_of(nothing), format("fp16"), {}, hidden_in("fp16", "", 1, nothing));
+    CHECK(all_zero.known == Known::unknown);
+    CHECK(!all_zero.log2_scale);
+}
+
+TEST_CASE("an FP16 run without a scaler gets unknown and the way to know, from every tool; FP32 gets its scale") {
+    const Scratch scratch;
+    const std::vector<float> exact = gradients(-27), flushed = held(exact, "fp16", 1);
+    const fs::path censored = run_with(scratch / "amp", amp_fp16, "fp32", 1, flushed),
+                   whole = run_with(scratch / "fp32", fp32, "fp32", 1, exact);
+    const auto says = [](const std::string& text) {
+        CAPTURE(text);
+        CHECK(contains(text, "unknown"));
+        CHECK(contains(text, "what underflowed was never recorded"));
+        CHECK(contains(text, "2^-25"));
+        CHECK(contains(text, "exact zeros"));
+        CHECK(contains(text, "To find out, record"));
+        CHECK(!contains(text, "no loss scal"));
+        CHECK(!contains(text, "needs none here"));
+    };
+    HistogramOptions options;
+    options.formats = {format("fp16")};
+    const HistogramFindings counted = histogram_findings({censored}, options);
+    says(counted.kinds.front().advice.front());
+    CHECK(counted.kinds.front().formats.front().recommendation.known == Known::unknown);
+    CHECK(counted.kinds.front().scales.curves.front().recommendation.known == Known::unknown);
+    // A merge of reports says the same.
+    nlohmann::ordered_json report = {{"tool", "amp-histogram"},
+                                     {"schema_version", histogram_report_version},
+                                     {"counting", counting_json(options)},
+                                     {"tensors", nlohmann::ordered_json::array()}};
+    for (const HistogramEntry& tensor : counted.tensors) report["tensors"].push_back(tensor_json(tensor, options));
+    CHECK(report["tensors"][0]["formats"]["fp16"]["known"] == "unknown");
+    CHECK(report["tensors"][0]["formats"]["fp16"]["unknown_below_log2"] == -25);
+    CHECK(report["tensors"][0]["formats"]["fp16"]["recommended_log2_scale"].is_null());
+    const HistogramFindings merged =
+        merged_histogram_findings({write_file(scratch / "report.json", report.dump())}, options);
+    REQUIRE(merged.errors.empty());
+    CHECK(merged.kinds.front().advice == counted.kinds.front().advice);
+    report["tensors"][0]["hidden"]["zeros"] = 1'000'000; // more than there are
+    const fs::path broken = write_file(scratch / "broken.json", report.dump());
+    CHECK(contains(merged_histogram_findings({broken}, options).errors.at(0), "what a tensor's record hides"));
+    const LossScaleOptions scalers = standard_loss_scale_options();
+    const LossScaleFindings replayed = loss_scale_findings(censored, scalers);
+    says(replayed.advice);
+    CHECK(!replayed.recommendation.log2_scale);
+    CHECK(replayed.replays.front().replay.underflow_known == Known::bound);
+    const ComparisonFindings compared = comparison_findings({censored}, {});
+    says(compared.verdict.at(1));
+    CHECK(contains(compared.verdict.at(1), "BF16 needs none"));
+    CHECK(compared.runs.front().censoring().below_log2 == -25);
+    CHECK(compared.runs.front().censoring().zeros == 3 * histogram_of(flushed).zero);
+    const std::optional<int> truth = recommend(histogram_of(exact), format("fp16")).log2_scale;
+    REQUIRE(truth);
+    CHECK(*truth > 0);
+    CHECK(histogram_findings({whole}, options).kinds.front().formats.front().recommendation.log2_scale == truth);
+    CHECK(loss_scale_findings(whole, scalers).recommendation.log2_scale == truth);
+    CHECK(contains(comparison_findings({whole}, {}).verdict.at(1), fmt::format("start FP16 at 2^{}", *truth)));
+}
+
+TEST_CASE("an FP16 record under a scale that shows the need of one: start there, and how much is lost is unknown") {
+    const Scratch scratch;
+    const std::vector<float> kept = held(gradients(-27), "fp16", 0x1p10);
+    const fs::path run = run_with(scratch / "amp", amp_fp16, "fp16", 0x1p10, kept);
+    const LossScaleFindings replayed = loss_scale_findings(run, standard_loss_scale_options());
+    CHECK(replayed.recommendation.known == Known::bound);
+    const int start = replayed.recommendation.highest_safe - 2;
+    CHECK(replayed.recommendation.log2_scale == start);
+    for (const std::string& text : {replayed.advice, comparison_findings({run}, {}).verdict.at(1)}) {
+        CAPTURE(text);
+        CHECK(contains(text, fmt::format("2^{}", start)));
+        CHECK(contains(text, "at least"));
+        CHECK(contains(text, "is unknown, as what underflowed was never recorded: magnitudes up to 2^-35"));
+    }
+}

@@ -1,0 +1,92 @@
+// What a report says of runs that cannot answer by themselves: of one that is alone, and of optimizers other than Adam.
+#include <ampscope/sim/findings/comparison.h>
+#include <ampscope/sim/findings/gradient_log.h>
+
+#include "recorded_files.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+using namespace amp;
+using namespace amp::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A run folder with losses and gradients; `json` is what its run.json holds beside the version.
+fs::path run_with(const fs::path& folder, const std::string& json) {
+    fs::create_directories(folder / "gradients");
+    write_file(folder / "run.json", fmt::format("{{\"schema_version\":2,{}}}\n", json));
+    std::string steps;
+    for (int step = 0; step < 20; ++step)
+        steps += fmt::format("{{\"step\":{},\"loss\":1.0,\"scale\":1,\"found_inf\":false}}\n", step);
+    write_file(folder / "metrics.jsonl", steps);
+    save(folder / "gradients/step_000000.safetensors", {{"w.weight.grad", {0.5F, 0.25F, 1e-3F, 1e-4F}}});
+    return folder;
+}
+
+std::string precision(const std::string& name) { return fmt::format(R"("precision":{{"name":"{}"}})", name); }
+
+std::string all_of(const ComparisonFindings& findings) { return fmt::format("{}", fmt::join(findings.verdict, "\n")); }
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("a run that is alone is told what would answer, not to stay in FP32") {
+    const Scratch scratch;
+    const std::string trained = R"("tool":"amp-train","model":{"name":"gpt"},"seed":7,)",
+                      recorded = R"("tool":"ampscope.torch","model":{"name":"Net"},"seed":11,)";
+    const auto said = [&](const std::string& json) {
+        const fs::path run = run_with(scratch / "run", json);
+        const std::string text = comparison_findings({run}, {}).verdict.front();
+        CAPTURE(text);
+        CHECK(contains(text, "Format: one run alone, in "));
+        CHECK(!contains(text, "stay in FP32"));
+        CHECK(!contains(text, "no other"));
+        return text;
+    };
+    CHECK(contains(said(trained + precision("amp-fp16")),
+                   "does not tell whether it trains as well as FP32 would. Train both, with the other options as they "
+                   "were: amp-train --model gpt --precision fp32,amp-fp16 --seed 7 --record RUNS; then ask: "
+                   "amp-report RUNS."));
+    CHECK(contains(said(trained + precision("fp32")), "whether another format would do. Train both"));
+    CHECK(contains(said(trained + precision("fp32")), "--precision fp32,amp-bf16,amp-fp16 --seed 7"));
+    const std::string torch = said(recorded + precision("amp-bf16"));
+    CHECK(contains(torch,
+                   "Train it again in FP32 (in PyTorch: without autocast and without a loss scaler) from the same "
+                   "seed (11), record that into another folder, and ask about both: amp-report "));
+    CHECK(contains(torch, "/run OTHER."));
+    CHECK(contains(said(recorded + precision("fp32")), "under torch.autocast with dtype=torch.bfloat16"));
+    // Two runs are not alone.
+    const fs::path a = run_with(scratch / "a", precision("fp32")), b = run_with(scratch / "b", precision("amp-bf16"));
+    CHECK(!contains(comparison_findings({a, b}, {}).verdict.front(), "alone"));
+}
+
+TEST_CASE("runs of SGD hear nothing of Adam's eps, as amp-train and the recorder write it") {
+    const Scratch scratch;
+    const auto lines = [&](const std::string& optimizer) {
+        const fs::path run = run_with(scratch / "run", precision("fp32") + optimizer);
+        const ComparisonFindings findings = comparison_findings({run}, {});
+        CHECK(findings.groups.front().adam.has_value() == contains(all_of(findings), "Adam:"));
+        for (const std::string& note : findings.groups.front().notes) CHECK(!contains(note, "Adam"));
+        return std::ranges::count_if(findings.verdict, [](const std::string& s) { return s.starts_with("Adam:"); });
+    };
+    CHECK(lines("") == 1);
+    CHECK(lines(R"(,"optimizer":{"kind":"adamw","lr":0.001})") == 1);
+    CHECK(lines(R"(,"optimizer":{"kind":"adam","order":"torch","lr":0.001})") == 1);
+    CHECK(lines(R"(,"optimizer":{"kind":"sgd","lr":0.1})") == 0);
+    CHECK(lines(R"(,"optimizer":{"kind":"sgd","order":"torch","lr":0.1})") == 0);
+}
+
+TEST_CASE("a log knows the format in which backward computed, which is not the one it is asked about") {
+    const Scratch scratch;
+    const std::string bf16 = R"("precision":{"name":"amp-bf16","autocast":{"format":"bf16"}})",
+                      pure = R"("precision":{"name":"pure-fp16","formats":{"gradients":"fp16"}})";
+    CHECK(read_gradient_log(run_with(scratch / "run", bf16), {}).backward == "bf16");
+    CHECK(read_gradient_log(run_with(scratch / "run", pure), {}).backward == "fp16");
+    CHECK(read_gradient_log(run_with(scratch / "run", R"("tool":"mine")"), {}).backward.empty());
+}
