@@ -189,6 +189,7 @@ TEST_CASE("an FP16 run without a scaler gets unknown and the way to know, from e
         CHECK(contains(text, "2^-25"));
         CHECK(contains(text, "exact zeros"));
         CHECK(contains(text, "To find out, record"));
+        CHECK(contains(text, "under a larger loss scale (nothing recorded overflows up to 2^"));
         CHECK(!contains(text, "no loss scal"));
         CHECK(!contains(text, "needs none here"));
     };

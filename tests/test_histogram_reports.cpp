@@ -212,8 +212,7 @@ TEST_CASE("tables name tensors so that the name can be pasted, and nothing joins
     std::vector<float> values(64);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::ldexp(1.0F, -static_cast<int>(i));
     save(scratch / "run/step_000001.safetensors",
-         {{name, values}, {"a.weight.grad", values}, {"b.weight.grad", values}},
-         {{"step", "1"}, {"loss_scale", "1"}});
+         {{name, values}, {"a.weight.grad", values}, {"b.weight.grad", values}}, {{"step", "1"}, {"loss_scale", "1"}});
     const std::string folder = (scratch / "run").string(), page = (scratch / "page.html").string();
     const std::string formats = " --format fp16,bf16,e4m3,e5m2,tf32,fp32,e3m2";
     const std::string out = run(folder + formats + " --recipe te-mxfp8 --html " + page).out;

@@ -238,13 +238,11 @@ Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& 
     return recommend(histogram, {}, format, {}, options, censoring);
 }
 
-std::string way_to_know(const Recommendation& recommendation, const RecommendationOptions& options) {
-    const int larger = std::min(largest_log2_scale, recommendation.highest_safe - options.margin);
-    const std::string example =
-        larger > 0 ? fmt::format(" ({}, say: nothing recorded overflows there)", power_of_two(larger)) : "";
+std::string way_to_know(const Recommendation& recommendation) {
+    const int highest = recommendation.highest_safe;
     return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast; "
                        "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
-                       example);
+                       highest > 0 ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest)) : "");
 }
 
 std::vector<FormatSpec> usual_formats_by_range() {

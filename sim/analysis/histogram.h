@@ -160,6 +160,6 @@ Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& 
                          const RecommendationOptions& options = {}, const Censoring& censoring = {});
 
 /// How to find out what the record of these gradients hides: "To find out, record ...", a sentence.
-std::string way_to_know(const Recommendation& recommendation, const RecommendationOptions& options);
+std::string way_to_know(const Recommendation& recommendation);
 
 } // namespace amp

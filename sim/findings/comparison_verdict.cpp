@@ -58,9 +58,8 @@ std::string about_scale(const JointGradients& gradients, const RecommendationOpt
     const MagnitudeHistogram& all = gradients.all;
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation& r = gradients.scale_in(fp16);
-    const std::string hidden = r.known == Known::exact ? ""
-                                                       : fmt::format("{}. {}", censoring_text(r.censoring, all.count()),
-                                                                     way_to_know(r, options));
+    const std::string hidden =
+        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r));
     if (all.nonzero() == 0 && !hidden.empty())
         return fmt::format("Loss scale: which one FP16 needs is unknown, as {}", hidden);
     if (all.nonzero() == 0)

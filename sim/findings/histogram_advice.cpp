@@ -77,7 +77,7 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
         total.known == Known::exact
             ? ""
             : fmt::format("{}. {}", censoring_text(total.censoring, all.magnitudes.histogram.count()),
-                          way_to_know(total, options.recommendation));
+                          way_to_know(total));
     if (nonzero == 0 && !hidden.empty()) return fmt::format("{}: which scale it needs is unknown, as {}", name, hidden);
     if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
     const auto lost_at = [&](int k) { return classes_at(all, format, k, options).underflow; };

@@ -27,7 +27,7 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
     const std::string format = options.format.name, limit = limit_percent(options.recommendation.limit);
     const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
     const auto hidden = [&](const MagnitudeHistogram& all) {
-        return fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r, options.recommendation));
+        return fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r));
     };
     if (r.known == Known::unknown)
         return fmt::format("Whether these gradients need a loss scale in {} is unknown, as {}", format,

@@ -101,7 +101,8 @@ void bind_magnitudes(nb::module_& m) {
              "What nearest-even rounding makes of the non-zero elements times 2^log2_scale: a dict of counts.",
              InEnvironment())
         .def("recommend", &recommended, nb::arg("format").none(), nb::arg("margin") = 2, nb::arg("limit") = 0.001,
-             "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two).",
+             "The loss scale for a format: log2_scale, window, lowest_enough, highest_safe (exponents of two). known "
+             "says whether these hold for all gradients, which a Histogram takes for granted.",
              InEnvironment())
         .def("svg", &svg_of, nb::arg("formats") = usual_names(), nb::arg("title") = "Magnitudes",
              "The picture that amp-histogram draws, as SVG text.", InEnvironment())

@@ -271,6 +271,7 @@ void bind_entry(nb::module_& m) {
         .def_prop_ro("file", text_of(&HistogramEntry::file), InEnvironment())
         .def_prop_ro("name", text_of(&HistogramEntry::name), InEnvironment())
         .def_prop_ro("layer", text_of(&HistogramEntry::layer), InEnvironment())
+        .def_ro("censoring", &HistogramEntry::censoring, "What the records of gradients hide, a Censoring.")
         .def_ro("step", &HistogramEntry::step, "None where the file names no step.")
         .def_prop_ro(
             "kind", [](const HistogramEntry& e) { return names_of(e.kinds); },

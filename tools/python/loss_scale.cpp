@@ -100,6 +100,8 @@ void bind_log(nb::module_& m) {
     nb::class_<GradientLog>(m, "GradientLog", "What was recorded of a run, as loss scalers see it.")
         .def_prop_ro("name", text_of(&GradientLog::name), InEnvironment())
         .def_prop_ro("recorded", text_of(&GradientLog::recorded), "How it was recorded, in words.", InEnvironment())
+        .def_prop_ro("backward", text_of(&GradientLog::backward),
+                     "The format in which backward computed gradients; empty if it is not known.", InEnvironment())
         .def_ro("steps", &GradientLog::steps, "A GradientStep for each step of the record.")
         .def_ro("recorded_steps", &GradientLog::recorded_steps, "The number of steps whose record can be read.")
         .def_ro("hidden_steps", &GradientLog::hidden_steps, "The number of steps whose record cannot be read.")
