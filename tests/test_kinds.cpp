@@ -149,7 +149,11 @@ TEST_CASE("every question is answered for a run of schema version 1 by its gradi
         CHECK(merged.tensors[i].kinds == one.tensors[i].kinds);
         CHECK(merged.tensors[i].magnitudes.histogram == one.tensors[i].magnitudes.histogram);
     }
-    CHECK(merged.kinds.front().advice == one.kinds.front().advice);
+    // A report of that version does not say what FP16 hid, so its advice is that of what was recorded.
+    CHECK(merged.kinds.front().advice.front().ends_with("no loss scale needed."));
+    CHECK(one.kinds.front().advice.front().find("is unknown") != std::string::npos);
+    for (std::size_t i = 0; i < 2; ++i)
+        CHECK(merged.kinds.front().total.unscaled[i].underflow == one.kinds.front().total.unscaled[i].underflow);
 
     const AdamFindings adam = adam_findings(version_1, standard_adam_options());
     CHECK(adam.tensors.size() == 6);
