@@ -152,7 +152,7 @@ TEST_CASE("with a warm-up the updates are those of the step's own learning rate,
             lost += rate_of(steps - 1) * x.m / (1 - std::pow(beta1, x.updates)) / (x.root() + 1e-6) < half;
         const auto& weights = f.question.weights;
         const auto place = std::ranges::find(weights, format(name)) - weights.begin();
-        CAPTURE(name);
+        CAPTURE(place);
         CHECK(f.total.lost[static_cast<std::size_t>(place)] == lost);
         CHECK(lost < f.total.updated);
     }
