@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <fstream>
 #include <random>
 
 using namespace amp;
@@ -247,4 +248,68 @@ TEST_CASE("an FP16 record under a scale that shows the need of one: start there,
         CHECK(contains(text, "at least"));
         CHECK(contains(text, "is unknown, as what underflowed was never recorded: magnitudes up to 2^-35"));
     }
+}
+
+TEST_CASE("E5M2 is not said to hold what FP16 had flushed before, in a run that records other kinds as well") {
+    const Scratch scratch;
+    const std::vector<float> exact = gradients(-13), flushed = held(gradients(-27), "fp16", 1);
+    const auto advice = [&](const char* name, const std::string& precision, const std::vector<float>& values) {
+        const fs::path run = run_with(scratch / name, precision, "fp32", 1, values);
+        std::ofstream(run / "histograms.jsonl", std::ios::app)
+            << histogram_line({.step = 0,
+                               .tensor = "a.weight",
+                               .kind = TensorKind::weight,
+                               .format = "fp32",
+                               .scale = 1,
+                               .magnitudes = histogram_of(gradients(-3))})
+                   .dump()
+            << "\n";
+        const ComparisonFindings found = comparison_findings({run}, {});
+        for (const KindRecord& kind : found.runs.front().kinds)
+            if (kind.group->kinds == gradient_kinds) return kind.fits.front().advice;
+        return std::string();
+    };
+    std::vector<float> large(1000, 0.5F), some = large;
+    some.push_back(0);
+    large.insert(large.end(), 100, 0.0F);
+    const std::string open = advice("held", amp_fp16, large);
+    CAPTURE(open);
+    CHECK(contains(open, "whether a scale is needed is unknown, as what underflowed was never recorded"));
+    CHECK(contains(open, "9.09 % of the 3,300 elements"));
+    CHECK(!contains(open, "no scale needed"));
+    CHECK(contains(advice("few", amp_fp16, some), "no scale needed."));
+    CHECK(contains(advice("fp32", fp32, large), "no scale needed."));
+    CHECK(contains(advice("lost", amp_fp16, flushed), "More may become zero: what underflowed was never recorded"));
+    CHECK(!contains(advice("whole", fp32, exact), "never recorded"));
+}
+
+TEST_CASE("a report that does not say what its records hide: the dtype of a gradient tells") {
+    const Scratch scratch;
+    HistogramOptions options;
+    options.formats = {format("fp16")};
+    const fs::path run = run_with(scratch / "run", fp32, "fp16", 1, held(gradients(-27), "fp16", 1));
+    const HistogramFindings counted = histogram_findings({run}, options);
+    nlohmann::ordered_json tensor = tensor_json(counted.tensors.front(), options);
+    REQUIRE(tensor.contains("hidden"));
+    tensor.erase("hidden");
+    const auto known = [&](const char* kind, const char* dtype, int version) {
+        tensor["kind"] = kind;
+        tensor["dtype"] = dtype;
+        const nlohmann::ordered_json report = {{"tool", "amp-histogram"},
+                                               {"schema_version", version},
+                                               {"counting", counting_json(options)},
+                                               {"tensors", {tensor}}};
+        const HistogramFindings merged =
+            merged_histogram_findings({write_file(scratch / "report.json", report.dump())}, options);
+        REQUIRE(merged.errors.empty());
+        return merged.tensors.front().censoring;
+    };
+    for (const char* dtype : {"F16", "fp16"}) { // of a tensor file, and of histograms.jsonl
+        CHECK(known("weight_gradient", dtype, 2) == counted.tensors.front().censoring);
+        CHECK(known("weight", dtype, 1) == counted.tensors.front().censoring); // meant a gradient
+        CHECK(!known("weight", dtype, 2).hides());
+    }
+    CHECK(!known("weight_gradient", "F32", 2).hides());
+    CHECK(!known("weight_gradient", "BF16", 2).hides());
+    CHECK(known("weight_gradient", "F8_E5M2", 2).below_log2 == -17);
 }

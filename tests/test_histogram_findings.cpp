@@ -39,7 +39,7 @@ std::vector<float> numbers(int top, int binades, int seed) {
 
 HistogramOptions asked() {
     HistogramOptions options;
-    for (const std::string_view name : usual_formats) options.formats.push_back(format(name));
+    options.formats = usual_specs();
     options.scales = {0.25, 3, 0x1p12};
     return options;
 }

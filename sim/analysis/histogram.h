@@ -109,6 +109,9 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
 /// The formats that tables and pictures show unless others are asked for.
 inline constexpr std::array<std::string_view, 4> usual_formats = {"fp16", "bf16", "e4m3", "e5m2"};
 
+/// Their rows of the format table, in that order.
+std::vector<FormatSpec> usual_specs();
+
 /// The same, those of many exponent bits first.
 std::vector<FormatSpec> usual_formats_by_range();
 

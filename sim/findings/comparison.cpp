@@ -163,12 +163,6 @@ std::vector<ComparisonGroup> groups_of(const std::vector<RecordedRun>& runs, con
 /// The loss scales of interest for a network: few need one below 2^-4 or above 2^60.
 constexpr ScaleRange drawn_scales = {.below = 4, .above = 3, .least = -4, .most = 60};
 
-std::vector<FormatSpec> usual_specs() {
-    std::vector<FormatSpec> specs;
-    for (const std::string_view name : usual_formats) specs.push_back(format(name));
-    return specs;
-}
-
 /// Computes what Adam does to the gradients by which a group is judged.
 void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Watch& watch) {
     if (group.evidence == nullptr || !may_be_adam(group.evidence->facts)) return;

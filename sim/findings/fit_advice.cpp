@@ -50,6 +50,12 @@ std::string scaled_fit_text(const detail::FitFacts& f) {
         shown_name(f.worst_scaled));
 }
 
+/// Whether what the record hides may lift the share of what becomes zero over the limit.
+bool is_open(const detail::FitFacts& f) {
+    const auto lost = static_cast<double>(f.fit.unscaled.underflow + f.censoring.zeros);
+    return f.censoring.hides() && lost >= f.limit * static_cast<double>(f.nonzero + f.censoring.zeros);
+}
+
 } // namespace
 
 std::string detail::fit_advice(const FitFacts& f) {
@@ -58,11 +64,14 @@ std::string detail::fit_advice(const FitFacts& f) {
     if (f.nonzero == 0)
         return start + fmt::format("none of the {} is finite and not zero; every format will do.", f.noun);
     std::string text = start + unscaled_fit_text(f);
-    if (f.fit.held == f.fit.tensors)
-        return text +
-               (f.fit.unscaled.underflow > 0 ? fmt::format(", under {} in every tensor", limit_percent(f.limit)) : "") +
-               "; no scale needed.";
-    if (f.format.bits() <= narrow) return text + "; " + scaled_fit_text(f) + ".";
+    const std::string hidden = is_open(f) ? censoring_text(f.censoring, f.elements) : "";
+    if (f.fit.held == f.fit.tensors) {
+        if (f.fit.unscaled.underflow > 0) text += fmt::format(", under {} in every tensor", limit_percent(f.limit));
+        if (hidden.empty()) return text + "; no scale needed.";
+        return text + fmt::format("; whether a scale is needed is unknown, as {}.", hidden);
+    }
+    if (f.format.bits() <= narrow)
+        return text + "; " + scaled_fit_text(f) + (hidden.empty() ? "." : ". More may become zero: " + hidden + ".");
     if (f.fit.unscaled.overflow == 0) text += fmt::format(", most of them in {}", shown_name(f.worst));
     return text + fmt::format("; a loss scale cannot help {}: keep them in a format of larger range.", f.group);
 }

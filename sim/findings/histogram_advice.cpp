@@ -158,6 +158,7 @@ std::string fit_text(const KindFindings& kind, const std::vector<HistogramEntry>
         {.format = options.formats[index],
          .fit = kind.total.fits[index],
          .nonzero = kind.total.magnitudes.histogram.nonzero(),
+         .elements = kind.total.magnitudes.histogram.count(),
          .group = kind.group->name,
          .noun = kind.group->noun,
          .largest = name(largest),

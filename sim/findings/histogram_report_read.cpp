@@ -2,6 +2,7 @@
 #include <ampscope/sim/findings/detail/recipe_json.h>
 #include <ampscope/sim/findings/detail/report_values.h>
 #include <ampscope/sim/findings/histogram_report.h>
+#include <ampscope/sim/io/dtype.h>
 #include <ampscope/sim/io/json_reader.h>
 
 #include <fmt/format.h>
@@ -87,6 +88,21 @@ MagnitudeHistogram parse_state(const Json& json) {
     histogram.rows = parse_rows(state.at("rows"));
     if (histogram.count() != count_at(json, "count")) throw std::invalid_argument("its state and its count differ");
     return histogram;
+}
+
+/// The format of the elements: a report names the dtype of a file, or the format of a line of histograms.jsonl.
+std::string_view format_of(std::string_view dtype) {
+    const auto row = std::ranges::find(dtypes, dtype, &DTypeInfo::name);
+    return row == dtypes.end() ? dtype : row->format;
+}
+
+/// What the record of a gradient hides, which earlier versions did not write down, by its dtype alone.
+Censoring censoring_by_dtype(const HistogramEntry& entry) {
+    if (!entry.is_gradient()) return {};
+    return censoring_of({.stored = format_of(entry.dtype),
+                         .backward = {},
+                         .scale = *entry.recorded_scale,
+                         .zeros = entry.magnitudes.histogram.zero});
 }
 
 HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
@@ -181,7 +197,10 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
         const std::int64_t version = version_of(report);
         check_counting(report, options);
         if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
-        for (HistogramEntry& entry : entries) entry.kinds = {parse_kind(names_of(entry.kinds), version)};
+        for (HistogramEntry& entry : entries) {
+            entry.kinds = {parse_kind(names_of(entry.kinds), version)};
+            if (!entry.censoring.hides()) entry.censoring = censoring_by_dtype(entry);
+        }
         return entries;
     } catch (const FileError&) {
         throw;

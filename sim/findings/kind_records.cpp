@@ -62,15 +62,19 @@ KindFit KindRecords::fit_in(const Kind& kind, std::size_t format, FitFacts facts
     return {facts.format, facts.fit, fit_advice(facts)};
 }
 
-std::vector<KindRecord> KindRecords::records(const MagnitudeHistogram& gradients) const {
+std::vector<KindRecord> KindRecords::records(const MagnitudeHistogram& gradients, const Censoring& censoring) const {
     std::vector<KindRecord> records;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
         const KindGroup& group = kind_groups[k];
         if (kinds_[k].tensors.empty()) continue;
-        KindRecord record{&group, group.kinds == gradient_kinds ? gradients : kinds_[k].magnitudes, {}};
-        const std::uint64_t nonzero = record.magnitudes.nonzero();
-        for (std::size_t f = 0; f < kinds_[k].formats.size(); ++f)
-            record.fits.push_back(fit_in(kinds_[k], f, {.nonzero = nonzero, .group = group.name, .noun = group.noun}));
+        const bool of_gradients = group.kinds == gradient_kinds;
+        KindRecord record{&group, of_gradients ? gradients : kinds_[k].magnitudes, {}};
+        const FitFacts facts{.nonzero = record.magnitudes.nonzero(),
+                             .elements = record.magnitudes.count(),
+                             .censoring = of_gradients ? censoring : Censoring{},
+                             .group = group.name,
+                             .noun = group.noun};
+        for (std::size_t f = 0; f < kinds_[k].formats.size(); ++f) record.fits.push_back(fit_in(kinds_[k], f, facts));
         records.push_back(std::move(record));
     }
     const bool only_gradients = records.size() == 1 && records.front().group->kinds == gradient_kinds;

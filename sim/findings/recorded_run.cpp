@@ -64,7 +64,7 @@ class RunReader {
         for (const char* file : {layout::configuration, layout::metrics, layout::histograms, layout::result})
             if (std::error_code none; fs::is_regular_file(path_ / file, none))
                 run_.files.push_back(hashed(path_ / file, (fs::path(run_.name) / file).string()));
-        run_.kinds = kinds_.records(run_.magnitudes);
+        run_.kinds = kinds_.records(run_.magnitudes, run_.censoring());
         if (run_.steps.empty() && run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
         if (run_.steps.empty() && run_.tensors.empty())
             throw FileError(run_.name, "holds neither steps nor gradients" +
@@ -75,7 +75,7 @@ class RunReader {
     RecordedRun read_gradients() {
         run_.label = run_.name;
         measure();
-        run_.kinds = kinds_.records(run_.magnitudes);
+        run_.kinds = kinds_.records(run_.magnitudes, run_.censoring());
         if (run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
         if (run_.tensors.empty()) throw FileError(run_.name, "holds no gradients");
         return std::move(run_);

@@ -50,12 +50,12 @@ double product_rate(const CudaDevice& device, CudaArithmetic arithmetic, const s
 void measure_speed(DeviceCheck& check) {
     const CudaDevice& device = check.options.device;
     const std::size_t numbers = check.options.quick ? 1 << 20 : 1 << 28;
-    for (const std::string_view name : usual_formats) {
-        const ConversionTime t = time_conversion(device, format(name), numbers);
+    for (const FormatSpec& f : usual_specs()) {
+        const ConversionTime t = time_conversion(device, f, numbers);
         const auto add = [&](std::string_view how, double seconds) {
             const double rate = 8 * static_cast<double>(numbers) / seconds; // read and written
             check.speeds.push_back(
-                {fmt::format("quantize to {}, {}", name, how), rate * 1e-9, "GB/s",
+                {fmt::format("quantize to {}, {}", f.name, how), rate * 1e-9, "GB/s",
                  fmt::format("{:.0f} % of a copy{}", 100 * t.copy / seconds,
                              device.bandwidth > 0
                                  ? fmt::format(", {:.0f} % of the memory's bandwidth", 100 * rate / device.bandwidth)

@@ -32,8 +32,7 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
     MagnitudeFigure figure{.title = kind == TensorKind::weight_gradient ? "Gradients of weights"
                                                                         : "Gradients of activations",
                            .exponents = {},
-                           .formats = {}};
-    for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
+                           .formats = usual_specs()};
     const GradientCounts all = gradient_counts(run, kind);
     figure.exponents = {all.binades.bins.begin(), all.binades.bins.end()};
     figure.zero = all.binades.zero;
@@ -132,8 +131,7 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
                                .zero = all.zero,
                                .nan = all.nan,
                                .inf = all.inf,
-                               .formats = {}};
-        for (const std::string_view name : usual_formats) figure.formats.push_back(format(name));
+                               .formats = usual_specs()};
         for (const auto& [exponent, row] : all.rows)
             figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
         figures.push_back({std::move(figure), ""});

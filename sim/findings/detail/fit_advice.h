@@ -1,6 +1,7 @@
 // The sentence about one format for tensors that no loss scale multiplies.
 #pragma once
 
+#include <ampscope/sim/analysis/censoring.h>
 #include <ampscope/sim/analysis/format_fit.h>
 
 #include <string>
@@ -13,6 +14,8 @@ struct FitFacts {
     FormatSpec format{};
     FormatFit fit{};
     std::uint64_t nonzero = 0;    ///< elements that are finite and not zero
+    std::uint64_t elements = 0;   ///< all of them
+    Censoring censoring{};        ///< what their record hides
     std::string_view group, noun; ///< names of a KindGroup
     /// The tensor with the largest magnitude among those that overflow, and that magnitude.
     std::string largest{}, largest_value{};

@@ -14,8 +14,10 @@ class KindRecords {
     explicit KindRecords(double limit);
     /// Adds a tensor of one step, without its loss scale.
     void add(TensorKind kind, const std::string& tensor, const MagnitudeHistogram& magnitudes);
-    /// What was added, with advice; nothing if it is only gradients, whose magnitudes are these in all.
-    [[nodiscard]] std::vector<KindRecord> records(const MagnitudeHistogram& gradients) const;
+    /// What was added, with advice; nothing if it is only gradients, whose magnitudes are these in all, and of which
+    /// the records hide so much.
+    [[nodiscard]] std::vector<KindRecord> records(const MagnitudeHistogram& gradients,
+                                                  const Censoring& censoring) const;
 
   private:
     /// One tensor over its steps: a fit for each format of its kind, and the binade of its largest magnitude.
