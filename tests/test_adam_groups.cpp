@@ -119,7 +119,8 @@ TEST_CASE("every parameter group has its own learning rate, betas and eps in eac
     CHECK(recorded.basis == AdamBasis::recorded);
     for (std::size_t group = 0; group < 2; ++group)
         for (const auto& [name, half] : {std::pair("fp32", 0x1p-25), {"bf16", 0x1p-9}, {"fp16", 0x1p-12}}) {
-            const auto lost = std::ranges::count_if(expected[group].moves, [half = half](double x) { return x < half; });
+            const auto is_lost = [half = half](double move) { return move < half; };
+            const auto lost = std::ranges::count_if(expected[group].moves, is_lost);
             const auto& weights = recorded.question.weights;
             const auto at = std::ranges::find(weights, format(name)) - weights.begin();
             CHECK(recorded.tensors[group].effects.lost[static_cast<std::size_t>(at)] ==

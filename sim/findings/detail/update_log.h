@@ -1,5 +1,5 @@
-// The updates of a recorded run: which steps were skipped, and the settings of its optimizer, as run.json has them and as
-// metrics.jsonl gives them for a step and its parameter groups.
+// The updates of a recorded run: which steps were skipped, and the settings of its optimizer, as run.json has them and
+// as metrics.jsonl gives them for a step and its parameter groups.
 #pragma once
 
 #include <ampscope/sim/findings/adam.h>

@@ -17,8 +17,9 @@ def merge_ranks(path):
     gradients, which differ by rank, are added up; weights and their gradients, which data parallelism has made the same
     on every rank, are counted once, or added up where ranks hold parts. Losses are averaged. Tensors that are the same
     on every rank, weights, their gradients and the optimizer's state, are copied, so that every tool can answer from
-    the merged run; others stay in the folders of the ranks. Steps that a rank lacks are left out; a tensor that it lacks counts for nothing there. Raises
-    FileNotFoundError without ranks, ValueError where ranks contradict each other."""
+    the merged run; others stay in the folders of the ranks. Steps that a rank lacks are left out; a tensor that it
+    lacks counts for nothing there. Raises FileNotFoundError without ranks, ValueError where ranks contradict each
+    other."""
     path = pathlib.Path(path)
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:
