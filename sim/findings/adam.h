@@ -46,10 +46,10 @@ std::string_view name_of(AdamBasis basis);
 
 /// The findings for one parameter.
 struct AdamTensor {
-    std::string name;    ///< the name of its gradient, as recorded: "h.0.weight.grad"
+    std::string name;            ///< the name of its gradient, as recorded: "h.0.weight.grad"
     OptimizerOptions settings{}; ///< of the optimizer in the examined step, for the parameter group of this one
     std::size_t usual_eps = 0;   ///< index in the question's eps of the eps in use
-    AdamEffects effects; ///< counts of elements; without EpsEffects::ratio unless tensor_ratios are asked for
+    AdamEffects effects;         ///< counts of elements; without EpsEffects::ratio unless tensor_ratios are asked for
     std::optional<double> muted_from; ///< the smallest eps that decides more than half of the steps
 };
 

@@ -188,7 +188,7 @@ void AdamEffects::merge(const AdamEffects& other) {
 AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& history) {
     const FloatEnvironment environment;
     check(question.options);
-    std::ranges::for_each(history.settings, check);
+    for (const OptimizerOptions& settings : history.settings) check(settings);
     AdamEffects result;
     if (history.gradients.empty()) return result;
     const std::vector<float>& gradient = history.gradients.back();

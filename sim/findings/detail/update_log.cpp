@@ -71,7 +71,7 @@ UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std:
         if (!steps.contains(m.step)) return;
         try {
             steps_[m.step] = settings_of(line);
-            std::ranges::for_each(steps_[m.step], check);
+            for (const OptimizerOptions& settings : steps_[m.step]) check(settings);
         } catch (const std::invalid_argument& error) {
             throw FileError(log, fmt::format("step {}: {}", m.step, error.what()));
         }

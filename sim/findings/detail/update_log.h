@@ -35,8 +35,8 @@ class UpdateLog {
     [[nodiscard]] OptimizerOptions final(OptimizerOptions recorded);
 
     const AdamOptions& options_;
-    OptimizerOptions recorded_; ///< as run.json has them
-    OptimizerOptions usual_;    ///< the same, final
+    OptimizerOptions recorded_;                 ///< as run.json has them
+    OptimizerOptions usual_;                    ///< the same, final
     std::map<std::string, std::size_t> groups_; ///< of parameters that are not in the first group
     std::map<std::int64_t, std::vector<OptimizerOptions>> steps_;
     std::vector<std::int64_t> skipped_; ///< ascending

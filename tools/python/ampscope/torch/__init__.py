@@ -55,7 +55,7 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
 
     A fault while training, as a full disk, ends the recording with a RuntimeWarning, and not the training.
 
-    Raises FileExistsError for files with a run's names that are none's; OSError where it
+    Raises FileExistsError for files with a run's names that are none's; OSError where the folder
     cannot be written, or another program or recorder writes to it; TypeError for a scaler that is none of torch's;
     ValueError for an option that means nothing."""
     if histograms_only is not None:

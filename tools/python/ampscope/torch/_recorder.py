@@ -23,7 +23,7 @@ class Recorder:
     """What record() gives; close() ends it, as does the end of a `with` block or of the program."""
 
     def __init__(self, path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step,
-                 warn):
+                 overwrite, warn):
         _describe.check_options(every, activations, what, store)
         self._where, self._lint, self._name = user_line(), Lint(warn), name
         self._optimizer = _describe.inner_optimizer(optimizer)
