@@ -25,6 +25,7 @@ GroupSettings settings_in(int step, int group) {
 /// Two parameters, one in each group, with all gradients, and the weights before the last step. `log_groups`: whether
 /// the log says what the groups do.
 void write_groups(const fs::path& run, bool log_groups) {
+    fs::create_directories(run);
     write_file(run / "run.json", R"({"schema_version":2,"optimizer":{"kind":"adamw","lr":0.5,"beta1":0.95,)"
                                  R"("beta2":0.999,"eps":1e-6,"weight_decay":0,"groups":{"b.w":1}}})");
     std::string log;
