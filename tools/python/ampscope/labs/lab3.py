@@ -2,7 +2,7 @@
 import numpy as np
 
 from .._conversions import histogram
-from ._exercises import Wrong, call, entry, exercise, number
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 OUTCOMES = ("trains as FP32 does", "trains worse", "takes no step")
 
@@ -85,3 +85,20 @@ def outcome(run, reference):
     if run["updates"]["changed"] == 0:
         return "takes no step"
     return "trains as FP32 does" if run["final_loss"] < 1.05 * reference["final_loss"] else "trains worse"
+
+
+hints.update({
+    "3.1": (
+        'h.classify("fp16", k)["underflow"] counts the elements that become zero at scale 2^k, and ["overflow"] those '
+        "that become infinite. Try every k from -60 to 60.",
+        "min() and max() take a generator: min(k for k in range(-60, 61) if ...). The limit is 0.1 % of h.nonzero, and "
+        "for overflow no element at all."),
+    "3.2": (
+        "Any exponent between the two ends keeps the recorded gradients. But nine of ten steps were not recorded.",
+        "Leave some binades to the upper end, where a step is lost; the lower end is a cautious limit already."),
+    "3.3": (
+        "What happens to a step in which any gradient overflows? And how does a run notice that its smallest gradients "
+        "are gone?",
+        "Above the window every step has an overflow, and is skipped. Below it, count the binades: 8 below the end of "
+        "a histogram lie few elements, 12 or 16 below it lie most."),
+})
