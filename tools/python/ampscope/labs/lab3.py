@@ -7,6 +7,13 @@ from ._exercises import Wrong, call, entry, exercise, hints, number
 OUTCOMES = ("trains as FP32 does", "trains worse", "takes no step")
 
 
+def rates(h):
+    """Of a histogram's non-zero elements how many percent underflow and overflow in FP16, over log2 of the scale."""
+    scales = range(-10, 50)
+    counts = {k: h.classify("fp16", k) for k in scales}
+    return {kind: [(k, 100 * counts[k][kind] / h.nonzero) for k in scales] for kind in ("underflow", "overflow")}
+
+
 def _window(x, limit):
     x = x[x != 0].astype(np.float64)
     lost, over = {}, {}
