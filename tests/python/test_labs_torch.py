@@ -60,8 +60,8 @@ WRONG = [
     ("9.3", [loop(enabled=False, inside=True, clip="before"), "i", "b"], "backward under autocast"),
     ("9.3", [half, "j", "b"], "scaler.step is the right call"), ("9.3", [half, "i", "h"], "neither the loss scale"),
     ("9.4", [half], "clipping before unscale_"), ("9.4", [loop(enabled=False)], "without a loss scaler"),
-    ("9.4", [loop(clip=None)], "100 steps were recorded and 0 times"),
-    ("9.4", [loop(steps=50)], "50 steps were recorded"),
+    ("9.4", [loop(clip=None)], "60 steps were recorded and 0 times"),
+    ("9.4", [loop(steps=30)], "30 steps were recorded"),
     ("9.4", [loop(dtype=torch.bfloat16, enabled=False)], "this run is amp-bf16 with the loss scaler 'none'"),
     ("9.4", [loop(dtype=None, enabled=False)], "this run is fp32"), ("9.4", [loop(threshold=100.0)], "clipped to 100"),
     ("9.4", [loop(lr=1e-4)], "only: what does the optimizer's step use"), ("9.4", [nothing], "nothing was recorded"),
@@ -105,14 +105,14 @@ def test_what_the_lab_promises(recordings):
     """The first bug hides the third; with it alone mended training stands still; zeros are of some percent, and the
     loss does not show them."""
     first, last = recordings
-    assert ["without a loss scaler" in first.said[0][1], "under autocast" in first.said[1][1]] == [True] * 2
+    assert ["under autocast" in first.said[0][1], "without a loss scaler" in first.said[1][1]] == [True] * 2
     assert len(first.said) == 2 and not last.said and labs.check("9.3", half, "I", "b") and labs.check("9.4", loop())
     assert first.losses[-1] < first.losses[0] / 30 and abs(first.losses[-1] / last.losses[-1] - 1) < 0.1
     second = lab9.run(half)
     assert [sentence.partition(":")[0] for _, sentence in second.said] == ["clipping before unscale_"]
     assert second.losses[-1] > 0.9 * second.losses[0]
     assert labs.check("9.5", share("activation_gradient"), first, last)
-    assert share("activation_gradient")(first.folder) > 0.02 > 0.001 > share("activation_gradient")(last.folder)
+    assert share("activation_gradient")(first.folder) > 0.01 > 0.001 > share("activation_gradient")(last.folder)
     assert "stand" not in repr(first) and "torch.autocast" in repr(first) and "says nothing" in repr(last)
 
 
