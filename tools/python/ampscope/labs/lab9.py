@@ -2,6 +2,7 @@
 ampscope.torch says of a loop and writes of it. PyTorch is imported where it is used: the other labs do without it."""
 import contextlib
 import linecache
+import re
 import tempfile
 import warnings
 
@@ -103,7 +104,7 @@ def run(loop):
     with _closing(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _call(loop, folder)
-    said = [(linecache.getline(w.filename, w.lineno).strip(), str(w.message)) for w in caught
+    said = [(re.sub(r"\s+#", "  #", linecache.getline(w.filename, w.lineno).strip()), str(w.message)) for w in caught
             if issubclass(w.category, PrecisionWarning)]
     return Recording(kept, folder, said, [line["loss"] for line in _read(folder).metrics])
 
