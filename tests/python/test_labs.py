@@ -29,8 +29,8 @@ def executed(notebook, folder):
     pytest.importorskip("ipykernel")
     node = nbformat.reads(json.dumps(notebook), as_version=4)
     begin = time.monotonic()
-    nbclient.NotebookClient(node, timeout=300, resources={"metadata": {"path": str(folder)}},
-                            record_timing=False).execute()
+    nbclient.NotebookClient(node, timeout=300, resources={"metadata": {"path": str(folder)}}, record_timing=False,
+                            coalesce_streams=True).execute()  # else what is printed comes in as many parts as it happens
     return json.loads(nbformat.writes(node)), time.monotonic() - begin
 
 

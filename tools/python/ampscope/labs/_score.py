@@ -1,4 +1,6 @@
 """Points of a student's notebooks, for teachers."""
+import json
+
 from ._exercises import exercises
 from ._notebooks import checked, notebooks, read, source
 
@@ -7,7 +9,7 @@ def _executed(notebook, folder):
     """The notebook after all its cells have run in `folder`; a cell that fails does not stop the others."""
     import nbclient
     import nbformat
-    node = nbformat.from_dict(notebook)
+    node = nbformat.reads(json.dumps(notebook), as_version=4)
     nbclient.NotebookClient(node, timeout=600, allow_errors=True,
                             resources={"metadata": {"path": str(folder)}}).execute()
     return node
@@ -34,8 +36,8 @@ def _solved(notebook, checks):
 def score(folder, run=False):
     """A point for each exercise that is right in the notebooks of a folder: {"1.1": 1, "1.2": 0, ..., "points": 1,
     "of": 46}. An exercise is right if the notebook says so, as it was saved; with run=True all notebooks are executed
-    first, in that folder, and what was saved does not count. Raises ValueError for a file that is no notebook, and
-    FileNotFoundError for a folder without any lab."""
+    first, in that folder, and what was saved does not count. Raises ValueError for a file that is no notebook, or that
+    cannot be executed, and FileNotFoundError for a folder without any lab."""
     points, labs_found = dict.fromkeys(exercises, 0), 0
     for original in notebooks():
         path = folder / original.name
@@ -45,7 +47,11 @@ def score(folder, run=False):
         checks = {source(cell).strip() for cell in read(original)["cells"] if checked(cell)}
         try:
             notebook = read(path)
-            points.update(dict.fromkeys(_solved(_executed(notebook, folder) if run else notebook, checks), 1))
+            if run:
+                notebook = _executed(notebook, folder)
+            points.update(dict.fromkeys(_solved(notebook, checks), 1))
+        except (TimeoutError, RuntimeError) as error:  # nbclient's, of a cell that never ends or a kernel that died
+            raise ValueError(f"{path}: it cannot be executed ({type(error).__name__})") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: this is no notebook ({type(error).__name__}: {error})") from None
     if not labs_found:

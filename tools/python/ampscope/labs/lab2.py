@@ -120,8 +120,8 @@ hints.update({
     "2.1": (
         "x.astype(np.float16) is the cast. Compare what there was before with what there is after it, and let NumPy "
         "count with .sum().",
-        "`some = np.isfinite(x) & (x != 0)` are the elements that could be lost; of them, which are 0 after the cast, "
-        "which are infinite, and whose magnitude is below 2.0**-14 but not 0?"),
+        "Only elements that are finite and not 0 before the cast can be lost in it. Of them, which are 0 after the "
+        "cast, which are infinite, and whose magnitude is below 2.0**-14 but not 0?"),
     "2.2": (
         "All three begin with the counts of your function for x; only what you divide, and by what, differs.",
         "Zero after the cast are the elements that were zero before and those that underflow. np.count_nonzero(x) is "
