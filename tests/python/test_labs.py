@@ -30,7 +30,7 @@ def executed(notebook, folder):
     node = nbformat.reads(json.dumps(notebook), as_version=4)
     begin = time.monotonic()
     nbclient.NotebookClient(node, timeout=300, resources={"metadata": {"path": str(folder)}}, record_timing=False,
-                            coalesce_streams=True).execute()  # else what is printed comes in as many parts as it happens
+                            coalesce_streams=True).execute()  # else a text that is printed may come in parts
     return json.loads(nbformat.writes(node)), time.monotonic() - begin
 
 

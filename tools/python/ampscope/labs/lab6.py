@@ -123,8 +123,8 @@ hints.update({
         "bits = x.view(np.uint32) + r; then set the lower 16 bits to zero with & 0xFFFF0000, and go back with "
         ".view(np.float32)."),
     "6.6": (
-        'Write bf16 = lambda x: np.float32(ampscope.quantize(x, "bf16")) first; each of the three operations is one '
-        "call of it.",
+        "Write a function bf16(x) first, which rounds with ampscope.quantize and gives an np.float32; each of the "
+        "three operations is one call of it.",
         "What the new weight has not taken: the compensation, less the difference between the new weight and the old "
         "one."),
 })

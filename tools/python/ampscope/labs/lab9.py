@@ -260,8 +260,8 @@ hints.update({
     "9.1": (
         "ampscope.torch.record(folder, model, optimizer, ...) begins a recording, and close() of what it gives ends "
         "it. help(ampscope.torch.record) has the options.",
-        "Write `with ampscope.torch.record(folder, model, optimizer, every=20, activations=True):` and call learn in "
-        "it; the end of the block closes it."),
+        "A `with` whose object is the recorder closes it at the end of its block: call learn in there. The options are "
+        "every=20 and activations=True."),
     "9.2": (
         "Read the two sentences of the recorder: each names what is missing or misplaced. One of them also asks a "
         "question; answer it.",
@@ -275,7 +275,8 @@ hints.update({
     "9.4": (
         "Clipping compares norms with CLIP, which was chosen for gradients without the scale. Which call of the scaler "
         "takes the scale out?",
-        "scaler.unscale_(optimizer) after backward and before clipping; scaler.step then does not unscale again."),
+        "unscale_ takes the scale out, after backward and before clipping; it wants the optimizer, and scaler.step "
+        "then does not unscale again."),
     "9.5": (
         'ampscope.Run(folder).histograms is a list of dicts; line["kind"] tells what was recorded, and '
         'line["histogram"] has .zero and .count.',
