@@ -1,7 +1,6 @@
 // The findings on Adam for a recording, against Adam's formulas in double, element by element.
-#include "recorded_files.h"
+#include "adam_recordings.h"
 
-#include <ampscope/sim/findings/adam.h>
 #include <ampscope/sim/io/recording.h>
 
 #include <doctest/doctest.h>
@@ -12,20 +11,11 @@
 
 using namespace amp;
 using namespace amp::test;
+using namespace amp::test::adam;
 
 namespace {
 
 constexpr double beta1 = 0.9, beta2 = 0.999;
-
-AdamOptions asked(std::vector<double> eps = {1e-2, 1e-4, 1e-6, 1e-8}) {
-    AdamOptions options = standard_adam_options();
-    options.eps = std::move(eps);
-    return options;
-}
-
-std::uint64_t below(const std::vector<double>& roots, double eps) {
-    return static_cast<std::uint64_t>(std::ranges::count_if(roots, [&](double x) { return x < eps; }));
-}
 
 /// m and v of one element, and the number of updates made so far.
 struct Moments {
@@ -40,20 +30,7 @@ struct Moments {
     [[nodiscard]] double root() const { return std::sqrt(v / (1 - std::pow(beta2, updates))); }
 };
 
-/// Gradients of a parameter in one step, spread over sixty binades and different in every step.
-std::vector<float> gradients(int step, int count) {
-    std::vector<float> values;
-    for (int i = 0; i < count; ++i)
-        values.push_back(std::ldexp(1 + static_cast<float>((7 * i + 3 * step) % 16) / 16, -(i * 11 + step) % 60));
-    return values;
-}
-
-std::string step_name(int step) {
-    std::string digits = std::to_string(step);
-    return "step_" + std::string(6 - digits.size(), '0') + digits + ".safetensors";
-}
-
-constexpr int steps = 12, elements = 200, skipped = 4;
+constexpr int skipped = 4;
 
 /// Writes a run without gaps, one step of which was skipped, with all gradients and the state before the last step.
 void write_run(const fs::path& run, std::vector<Moments>& moments) {

@@ -39,7 +39,7 @@ std::vector<float> numbers(int top, int binades, int seed) {
 
 HistogramOptions asked() {
     HistogramOptions options;
-    options.formats = usual_specs();
+    options.formats = {usual_specs.begin(), usual_specs.end()};
     options.scales = {0.25, 3, 0x1p12};
     return options;
 }

@@ -143,6 +143,27 @@ TEST_CASE("a planted spike is found in its step, and the tensor that grew most")
     CHECK(contains(report(runs.string()).out, "Alarms"));
 }
 
+TEST_CASE("of a run with hundreds of spikes, what grew is found for each") {
+    RecordedRun run = in_memory(std::vector<double>(30'000, 2), std::vector<double>(30'000, 1));
+    run.path = "nowhere";
+    RunSpikes of{.run = &run};
+    for (const SpikeKind kind : {SpikeKind::not_finite, SpikeKind::gradient, SpikeKind::loss}) // they overlap
+        for (std::int64_t first = 99; first < 30'000; first += 100)
+            of.spikes.push_back({.kind = kind, .first = first + static_cast<int>(kind), .last = first + 5});
+    for (StepMetrics& m : run.steps) m.amax_weight = m.step % 100 == 3 ? 8 : 2;
+    find_growth(of, 1);
+    for (const Spike& s : of.spikes) CHECK(s.growth.tensor.empty()); // they grew in steps 103, not in the first of any
+    for (StepMetrics& m : run.steps) m.amax_weight = m.step % 100 == 99 ? 8 : m.step % 100 == 1 ? 64 : 2;
+    find_growth(of, 1);
+    for (const Spike& s : of.spikes) {
+        CAPTURE(s.first);
+        const bool grew = s.kind != SpikeKind::gradient; // whose first step is that after step 99
+        CHECK(s.growth.tensor == (grew ? "the gradients of weights" : ""));
+        CHECK(s.growth.step == (grew ? s.first : 0));
+        CHECK(s.growth.factor == (s.kind == SpikeKind::not_finite ? 4 : grew ? 32 : 0));
+    }
+}
+
 TEST_CASE("what tells which tensor grew, and that nothing does") {
     const Scratch scratch;
     const auto spiking = [&](const std::string& name, const std::function<void(Line&)>& change) {

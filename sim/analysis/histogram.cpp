@@ -245,14 +245,8 @@ std::string way_to_know(const Recommendation& recommendation) {
                        highest > 0 ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest)) : "");
 }
 
-std::vector<FormatSpec> usual_specs() {
-    std::vector<FormatSpec> specs;
-    for (const std::string_view name : usual_formats) specs.push_back(format(name));
-    return specs;
-}
-
 std::vector<FormatSpec> usual_formats_by_range() {
-    std::vector<FormatSpec> specs = usual_specs();
+    std::vector<FormatSpec> specs(usual_specs.begin(), usual_specs.end());
     std::ranges::stable_sort(specs, std::greater{}, &FormatSpec::exponent_bits);
     return specs;
 }

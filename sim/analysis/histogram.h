@@ -110,7 +110,11 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
 inline constexpr std::array<std::string_view, 4> usual_formats = {"fp16", "bf16", "e4m3", "e5m2"};
 
 /// Their rows of the format table, in that order.
-std::vector<FormatSpec> usual_specs();
+inline constexpr auto usual_specs = [] {
+    std::array<FormatSpec, usual_formats.size()> specs{};
+    for (std::size_t i = 0; i < specs.size(); ++i) specs[i] = format(usual_formats[i]);
+    return specs;
+}();
 
 /// The same, those of many exponent bits first.
 std::vector<FormatSpec> usual_formats_by_range();

@@ -154,7 +154,7 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
                                        "counts, the first is line {}; the last counts",
                                        file.string(), plural(static_cast<std::uint64_t>(repeats.count), "line"),
                                        repeats.differing, repeats.first));
-    const std::string backward = backward_format(file.parent_path());
+    const std::string backward = facts_of_run(file.parent_path()).backward_format();
     TextFile in(file);
     std::int64_t broken = 0;
     bool holds_any = false;

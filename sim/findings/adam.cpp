@@ -7,13 +7,12 @@
 #include <ampscope/sim/findings/detail/adam_advice.h>
 #include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/findings/detail/recorded_state.h>
+#include <ampscope/sim/findings/detail/update_log.h>
 #include <ampscope/sim/findings/selection.h>
-#include <ampscope/sim/io/run_layout.h>
-#include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -25,35 +24,21 @@ namespace {
 
 namespace fs = std::filesystem;
 using detail::AdamSource;
-using detail::TensorPlace;
+using detail::UpdateLog;
 
-/// The optimizer of a run, as far as run.json states it.
-OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
-    OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
-    if (!options.optimizer) {
-        if (!may_be_adam(run))
-            throw std::invalid_argument(
-                fmt::format("the run's optimizer is {}, which has no eps of Adam's: name one by "
-                            "--optimizer",
-                            upper_case(run.optimizer)));
-        if (!run.optimizer_order.empty())
-            o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
-        if (std::ranges::find(optimizer_kind_names, run.optimizer) != optimizer_kind_names.end())
-            o.kind = parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer);
-    }
-    o.learning_rate = options.learning_rate.value_or(run.lr.value_or(o.learning_rate));
-    o.beta1 = options.beta1.value_or(run.beta1.value_or(o.beta1));
-    o.beta2 = options.beta2.value_or(run.beta2.value_or(o.beta2));
-    o.eps = options.usual_eps.value_or(run.eps.value_or(o.eps));
-    o.weight_decay = run.weight_decay.value_or(o.weight_decay);
-    return o;
+/// The index of an eps in a sweep that has it.
+std::size_t place_of(double eps, const std::vector<double>& sweep) {
+    return static_cast<std::size_t>(std::ranges::find(sweep, eps) - sweep.begin());
 }
 
-AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) {
+/// `recorded`: the eps that the run has, which are added to the sweep.
+AdamQuestion question_of(const OptimizerOptions& o, const std::map<double, std::uint64_t>& recorded,
+                         const AdamOptions& options) {
     AdamQuestion question{.options = o, .eps = options.eps, .states = options.states, .weights = options.weights};
-    if (std::ranges::find(question.eps, o.eps) == question.eps.end()) question.eps.push_back(o.eps);
+    for (const auto& [eps, parameters] : recorded)
+        if (std::ranges::find(question.eps, eps) == question.eps.end()) question.eps.push_back(eps);
     std::ranges::sort(question.eps, std::greater<>());
-    question.usual_eps = static_cast<std::size_t>(std::ranges::find(question.eps, o.eps) - question.eps.begin());
+    question.usual_eps = place_of(o.eps, question.eps);
     std::erase(question.states, format("fp32")); // FP32, with which the others are compared, is always there
     question.states.insert(question.states.begin(), format("fp32"));
     return question;
@@ -62,33 +47,11 @@ AdamQuestion question_of(const OptimizerOptions& o, const AdamOptions& options) 
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
-/// What the log of a run says of its updates; empty without a log.
-struct UpdateLog {
-    std::vector<std::int64_t> skipped;    ///< the steps that the loss scaler skipped, ascending
-    std::map<std::int64_t, double> rates; ///< the learning rate of each step that says it
-
-    explicit UpdateLog(const fs::path& path) {
-        if (!is_there(path / run_layout::metrics)) return;
-        const auto note_rate = [this](const StepMetrics& m, const nlohmann::ordered_json& line) {
-            if (const std::optional<double> rate = number_at(line, "/lr")) rates[m.step] = *rate;
-        };
-        for (const StepMetrics& m : read_step_log(path, {}, {}, note_rate).steps)
-            if (m.found_inf.value_or(false)) skipped.push_back(m.step);
-    }
-};
-
 class Collector {
   public:
-    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options), log_(path) {
+    Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
         if (options.eps.empty()) throw std::invalid_argument("[adam] expected an eps at least");
         findings_.name = path.string();
-        const RunFacts run = run_facts(read_run_configuration(path));
-        OptimizerOptions o = optimizer_of(run, options);
-        if (o.kind == OptimizerKind::adam && o.weight_decay != 0) {
-            findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
-            o.weight_decay = 0;
-        }
-        findings_.question = question_of(o, options);
     }
 
     AdamFindings run(const Watch& watch) {
@@ -105,6 +68,7 @@ class Collector {
         }
         if (names.empty() && !findings_.errors.empty()) throw RecordingError(findings_.errors);
         if (names.empty()) throw FileError(path_, "holds no weights' gradients that the options select");
+        read_log(by_name);
         judge(by_name);
         std::uint64_t work = 0;
         for (const auto& [name, series] : by_name) work += series.back()->entry.count;
@@ -122,33 +86,63 @@ class Collector {
     }
 
   private:
+    /// Finds the examined step, and reads the settings of the optimizer.
+    void read_log(const std::map<std::string, Series>& by_name) {
+        std::set<std::int64_t> steps;
+        for (const auto& [name, series] : by_name)
+            for (const RecordedTensor* t : series)
+                if (t->step) steps.insert(*t->step);
+        if (!steps.empty()) findings_.step = *steps.rbegin();
+        const UpdateLog& log = log_.emplace(path_, options_, steps);
+        ask(log, by_name);
+        if (log.leaves_out_decay())
+            findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
+        if (findings_.step && log.was_skipped(*findings_.step))
+            findings_.warnings.push_back(
+                fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, *findings_.step));
+    }
+
+    /// The question, about the settings of the group with most elements, and with the eps of every group in its sweep.
+    void ask(const UpdateLog& log, const std::map<std::string, Series>& by_name) {
+        struct Group {
+            OptimizerOptions settings;
+            std::uint64_t elements = 0, parameters = 0;
+        };
+        std::vector<Group> groups;
+        for (const auto& [name, series] : by_name) {
+            const OptimizerOptions& settings = log.settings(name, findings_.step);
+            auto own = std::ranges::find(groups, settings, &Group::settings);
+            if (own == groups.end()) own = groups.insert(own, {settings});
+            own->elements += series.back()->entry.count;
+            ++own->parameters;
+        }
+        std::ranges::stable_sort(groups, std::greater<>(), &Group::elements);
+        std::map<double, std::uint64_t> eps; // and the number of parameters that have it
+        for (const Group& group : groups) eps[group.settings.eps] += group.parameters;
+        findings_.question = question_of(groups.front().settings, eps, options_);
+        if (eps.size() == 1) return;
+        std::vector<std::string> parts;
+        for (const auto& [value, parameters] : eps)
+            parts.push_back(fmt::format("{:g} in {}", value, plural(parameters, "tensor")));
+        findings_.warnings.push_back(fmt::format("{}: eps differs by parameter group: {}; what is said of all is about "
+                                                 "{:g}, of a tensor about its own",
+                                                 findings_.name, fmt::join(parts, ", "), findings_.usual_eps()));
+    }
+
     /// Decides how the state is known, the same for all tensors.
     void judge(std::map<std::string, Series>& by_name) {
-        std::int64_t last = -1;
-        for (auto& [name, series] : by_name) {
+        for (auto& [name, series] : by_name)
             std::ranges::stable_sort(series, {}, [](const RecordedTensor* t) { return t->step; });
-            last = std::max(last, series.back()->step.value_or(-1));
-        }
-        if (last >= 0) findings_.step = last;
-        if (const auto rate = log_.rates.find(last); rate != log_.rates.end() && !options_.learning_rate)
-            findings_.question.options.learning_rate = rate->second;
-        if (std::ranges::find(log_.skipped, last) != log_.skipped.end())
-            findings_.warnings.push_back(
-                fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, last));
         const auto whole = [](const auto& item) {
             const Series& series = item.second;
             return series.front()->step == 0 && series.back()->step == static_cast<std::int64_t>(series.size()) - 1;
         };
         const bool one = std::ranges::all_of(by_name, [](const auto& item) { return item.second.size() == 1; });
         std::error_code none;
-        if (last >= 0 && fs::exists(detail::recorded_state(path_, last), none)) findings_.basis = AdamBasis::recorded;
+        if (findings_.step && fs::exists(detail::recorded_state(path_, *findings_.step), none))
+            findings_.basis = AdamBasis::recorded;
         else if (std::ranges::all_of(by_name, whole)) findings_.basis = AdamBasis::contiguous;
         else findings_.basis = one ? AdamBasis::stationary : AdamBasis::held;
-    }
-
-    /// The number of updates in steps [begin, end).
-    [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const {
-        return end - begin - std::ranges::count_if(log_.skipped, [&](std::int64_t s) { return begin <= s && s < end; });
     }
 
     /// The number of successive updates with the gradient of a series' element i.
@@ -156,7 +150,7 @@ class Collector {
         if (findings_.basis == AdamBasis::stationary) return options_.assumed_steps;
         if (i + 1 == series.size()) return 1;
         const std::optional<std::int64_t> step = series[i]->step, next = series[i + 1]->step;
-        return step && next ? updates(*step, *next) : 1;
+        return step && next ? log_->updates(*step, *next) : 1;
     }
 
     AdamSource find(const std::string& name, const Series& series) {
@@ -171,9 +165,10 @@ class Collector {
                 throw FileError(t.file, name + ": its size changes from step to step");
             source.gradients.push_back({t.file, t.index, t.recorded_scale});
             source.repeats.push_back(repeats(series, i));
+            source.settings.push_back(log_->settings(name, t.step));
         }
         if (!recorded) return source;
-        source.first = updates(0, *findings_.step) + 1;
+        source.first = log_->updates(0, *findings_.step) + 1;
         detail::find_state(open_, detail::recorded_state(path_, *findings_.step), name, last.entry.count, source);
         return source;
     }
@@ -186,10 +181,17 @@ class Collector {
         AdamHistory nothing; // a tensor without elements counts nothing, but its effects have every state and eps, too
         nothing.gradients.emplace_back();
         nothing.repeats.push_back(1);
-        AdamTensor tensor{.name = name, .effects = adam_effects(findings_.question, nothing), .muted_from = {}};
+        AdamQuestion question = findings_.question; // with the tensor's own eps in use
+        question.options = source.settings.back();
+        question.usual_eps = place_of(question.options.eps, question.eps);
+        AdamTensor tensor{.name = name,
+                          .settings = question.options,
+                          .usual_eps = question.usual_eps,
+                          .effects = adam_effects(question, nothing),
+                          .muted_from = {}};
         std::mutex adding; // the order does not matter: all are counts
         for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
-            const AdamEffects part = adam_effects(findings_.question, source.read(open_, begin, end));
+            const AdamEffects part = adam_effects(question, source.read(open_, begin, end));
             const std::lock_guard lock(adding);
             tensor.effects.merge(part);
             if (progress) progress(end - begin);
@@ -203,7 +205,7 @@ class Collector {
 
     fs::path path_;
     const AdamOptions& options_;
-    UpdateLog log_;
+    std::optional<UpdateLog> log_;
     AdamFindings findings_;
     detail::OpenFiles open_;
 };
@@ -218,9 +220,9 @@ std::string_view name_of(AdamBasis basis) {
 std::vector<const AdamTensor*> AdamFindings::most_muted_first() const {
     std::vector<const AdamTensor*> ranked;
     for (const AdamTensor& t : tensors) ranked.push_back(&t);
-    std::ranges::stable_sort(ranked, {}, [this](const AdamTensor* t) {
+    std::ranges::stable_sort(ranked, {}, [](const AdamTensor* t) {
         const AdamEffects& e = t->effects;
-        const auto decided = static_cast<double>(e.states.front().eps[question.usual_eps].dominated);
+        const auto decided = static_cast<double>(e.states.front().eps[t->usual_eps].dominated);
         return std::pair(e.nonzero == 0 ? 0 : -decided / static_cast<double>(e.nonzero), e.root.median());
     });
     return ranked;

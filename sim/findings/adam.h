@@ -22,9 +22,9 @@ struct AdamOptions {
     std::vector<FormatSpec> states;            ///< formats of m and v; FP32 is added, the others are compared with it
     std::vector<FormatSpec> weights;           ///< formats of the weights, in which small updates may be lost
     std::optional<OptimizerOptions> optimizer; ///< if not given: as run.json says, else AdamW
-    std::optional<double> learning_rate, beta1, beta2; ///< if not given: as the log says of the step
-                                                       ///< (the rate), or run.json, else the optimizer's
-    std::optional<double> usual_eps;  ///< the eps that advice is about; else as run.json or the optimizer says
+    /// If not given: as the log says of the step and the parameter's group, or run.json, else the optimizer's.
+    std::optional<double> learning_rate, beta1, beta2;
+    std::optional<double> usual_eps;  ///< the eps that advice is about; if not given: found in the same way
     std::optional<std::int64_t> step; ///< the step to examine; if not given: the last one recorded
     std::int64_t assumed_steps = 200; ///< a single recorded gradient is assumed to last so many steps
     std::optional<std::regex> tensor; ///< only tensors whose names contain a match
@@ -46,8 +46,10 @@ std::string_view name_of(AdamBasis basis);
 
 /// The findings for one parameter.
 struct AdamTensor {
-    std::string name;    ///< the name of its gradient, as recorded: "h.0.weight.grad"
-    AdamEffects effects; ///< counts of elements; without EpsEffects::ratio unless tensor_ratios are asked for
+    std::string name;            ///< the name of its gradient, as recorded: "h.0.weight.grad"
+    OptimizerOptions settings{}; ///< of the optimizer in the examined step, for the parameter group of this one
+    std::size_t usual_eps = 0;   ///< index in the question's eps of the eps in use
+    AdamEffects effects;         ///< counts of elements; without EpsEffects::ratio unless tensor_ratios are asked for
     std::optional<double> muted_from; ///< the smallest eps that decides more than half of the steps
 };
 
@@ -56,7 +58,9 @@ struct AdamFindings {
     std::string name; ///< the path as given
     AdamBasis basis = AdamBasis::stationary;
     std::optional<std::int64_t> step; ///< the examined step; none: the files do not name steps
-    AdamQuestion question;            ///< optimizer, sweep (eps descending) and formats (FP32 is the first state)
+    /// The optimizer as the parameter group with most elements has it, sweep (eps descending) and formats (FP32 is the
+    /// first state).
+    AdamQuestion question;
     std::vector<AdamTensor> tensors;  ///< one for each parameter, in the order of the recording
     AdamEffects total;                ///< sum over all tensors
     std::optional<double> muted_from; ///< the same over all tensors together
@@ -66,7 +70,7 @@ struct AdamFindings {
 
     /// Whether the state before the step is known, not estimated.
     [[nodiscard]] bool is_exact() const { return basis == AdamBasis::recorded || basis == AdamBasis::contiguous; }
-    /// The eps in use, which the advice is about.
+    /// The eps in use in that group, which the advice is about.
     [[nodiscard]] double usual_eps() const { return question.eps[question.usual_eps]; }
     /// The tensors for most of whose elements the eps in use decides the step come first; of equal ones those with
     /// smaller gradients.
@@ -74,7 +78,8 @@ struct AdamFindings {
 };
 
 /// Runs the optimizer over the recorded gradients of weights up to the examined step, and counts what eps and each
-/// format do in that step. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
+/// format do in that step. Each update has the learning rate, betas, eps and weight decay that were recorded for its
+/// step and parameter group. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
 /// exactly), or a file or folder of gradients. Steps that metrics.jsonl calls skipped are no updates. Progress is
 /// reported in elements.
 ///

@@ -39,6 +39,16 @@ struct State {
     }
 };
 
+/// The settings of the steps with gradient i.
+const OptimizerOptions& settings_of(const AdamQuestion& question, const AdamHistory& history, std::size_t i) {
+    return history.settings.empty() ? question.options : history.settings[i];
+}
+
+/// Those of the examined step.
+const OptimizerOptions& last_settings(const AdamQuestion& question, const AdamHistory& history) {
+    return settings_of(question, history, history.gradients.size() - 1);
+}
+
 /// The state before the examined step, and the number of that step.
 std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const AdamHistory& history,
                                             const FormatSpec& f) {
@@ -47,7 +57,7 @@ std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const 
     for (std::size_t i = 0; i < history.gradients.size(); ++i) {
         const bool last = i + 1 == history.gradients.size();
         for (std::int64_t k = history.repeats[i]; k > (last ? 1 : 0); --k)
-            state.step(question.options, t++, history.gradients[i]);
+            state.step(settings_of(question, history, i), t++, history.gradients[i]);
     }
     return {std::move(state), t};
 }
@@ -73,7 +83,7 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
                         AdamEffects& all) {
     const auto [before, t] = state_before(question, history, f);
     const std::vector<float>& gradient = history.gradients.back();
-    OptimizerOptions options = question.options;
+    OptimizerOptions options = last_settings(question, history);
     options.weight_decay = 0; // only the step counts
     StateEffects result;
     State state = before;
@@ -101,7 +111,7 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
 /// Counts the weights with a gradient that the step does not change, in one format of the weights.
 std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f) {
     auto [state, t] = state_before(question, history, format("fp32"));
-    OptimizerOptions options = question.options;
+    OptimizerOptions options = last_settings(question, history);
     options.eps = question.eps[question.usual_eps];
     state.weight_format = f;
     quantize(f, history.weight, state.weight);
@@ -178,6 +188,7 @@ void AdamEffects::merge(const AdamEffects& other) {
 AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& history) {
     const FloatEnvironment environment;
     check(question.options);
+    for (const OptimizerOptions& settings : history.settings) check(settings);
     AdamEffects result;
     if (history.gradients.empty()) return result;
     const std::vector<float>& gradient = history.gradients.back();

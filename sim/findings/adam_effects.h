@@ -12,7 +12,7 @@ namespace amp {
 
 /// What is computed for every element.
 struct AdamQuestion {
-    OptimizerOptions options; ///< its eps is ignored
+    OptimizerOptions options; ///< where a history has no settings of its own; its eps is ignored
     std::vector<double> eps;
     std::vector<FormatSpec> states;  ///< formats of m and v
     std::vector<FormatSpec> weights; ///< weight formats in which updates may be lost; state is FP32
@@ -68,6 +68,7 @@ struct AdamHistory {
     std::int64_t first = 1;                    ///< number of the first of these steps, counted from 1
     std::vector<std::vector<float>> gradients; ///< gradients of successive steps; the last step is the examined one
     std::vector<std::int64_t> repeats;         ///< number of successive steps that have each gradient
+    std::vector<OptimizerOptions> settings{};  ///< of the steps with each gradient, but for eps; empty: the question's
 };
 
 /// Throws std::invalid_argument if an option is outside its range.

@@ -198,7 +198,7 @@ void compare(ComparisonFindings& findings, const ComparisonOptions& options, con
     findings.limits = options.limits;
     for (RecordedRun& run : findings.runs)
         run.scales =
-            scale_curves(run.magnitudes, {}, usual_specs(), {}, options.recommendation, drawn_scales, run.censoring());
+            scale_curves(run.magnitudes, {}, usual_specs, {}, options.recommendation, drawn_scales, run.censoring());
     findings.groups = groups_of(findings.runs, options.limits);
     for (ComparisonGroup& group : findings.groups) {
         detail::find_instabilities(group, options.limits.spikes, options.threads);

@@ -167,13 +167,8 @@ void count_log(const std::filesystem::path& log, KindSet wanted, KindSet selecte
     std::ranges::move(entries, std::back_inserter(findings.tensors));
 }
 
-/// The selected kinds of which a run has only histograms: those of groups of which none of its files has a tensor.
-KindSet only_logged(const RecordedLog& log, KindSet selected) {
-    KindSet kinds = {};
-    for (const KindGroup& group : kind_groups)
-        if ((log.in_files & group.kinds).empty()) kinds |= group.kinds & selected;
-    return kinds;
-}
+/// The selected kinds of which a run has only histograms, and no tensor in its files.
+KindSet only_logged(const RecordedLog& log, KindSet selected) { return selected.without(log.in_files); }
 
 /// Whether the lines of one file are those with which another begins; the last of them may be incomplete. Throws as
 /// TextFile does.

@@ -262,8 +262,7 @@ void GradientCounts::add(const MagnitudeHistogram& magnitudes) {
     binades.infinite += magnitudes.inf;
     nonzero += magnitudes.nonzero();
     nan += magnitudes.nan;
-    for (std::size_t f = 0; f < underflow.size(); ++f)
-        underflow[f] += magnitudes.classify(format(usual_formats[f]), 0).underflow;
+    for (std::size_t f = 0; f < underflow.size(); ++f) underflow[f] += magnitudes.classify(usual_specs[f], 0).underflow;
 }
 
 void GradientCounts::merge(const GradientCounts& other) {

@@ -66,7 +66,7 @@ struct RunSpikes {
 /// Finds the spikes of a run, without the tensors that grew; `reference` may be null.
 RunSpikes find_spikes(const RecordedRun& run, const RecordedRun* reference, const SpikeLimits& limits);
 
-/// Finds the tensor that grew for the first 32 spikes, in what the run's folder holds for a step of the spike: where
+/// Finds the tensor that grew for each spike, in what the run's folder holds for a step of the spike: where
 /// its first NaN or infinity was (result.json), magnitudes of gradients (histograms.jsonl, or recorded tensors), those
 /// of casts under a scale (metrics.jsonl), the largest gradients of weights and activations (likewise). What cannot be
 /// read counts as not recorded.

@@ -19,8 +19,7 @@ namespace {
 namespace layout = run_layout;
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_explained = 32; // spikes of one run
-constexpr double least_growth = 2;         // what less than doubles does not stand out among batches
+constexpr double least_growth = 2; // what less than doubles does not stand out among batches
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 /// Compares the largest magnitude of each tensor in the first recorded step of a spike with that in the last step
@@ -30,17 +29,24 @@ class Growths {
     /// Of the spikes that no other evidence explains. `single`: what is added are tensors, not kinds of them.
     Growths(std::span<Spike> spikes, std::string evidence, bool single = true)
         : evidence_(std::move(evidence)), single_(single) {
-        for (Spike& s : spikes)
-            if (s.growth.tensor.empty()) asked_.push_back({&s, std::nullopt});
+        for (Spike& s : spikes) {
+            if (asked_.empty() || asked_.back().kind != s.kind) asked_.push_back({.kind = s.kind});
+            if (s.growth.tensor.empty()) asked_.back().spikes.push_back({&s, std::nullopt});
+        }
     }
 
-    [[nodiscard]] bool is_idle() const { return asked_.empty(); }
+    [[nodiscard]] bool is_idle() const {
+        return std::ranges::all_of(asked_, [](const OfKind& k) { return k.spikes.empty(); });
+    }
 
     /// `largest` is infinite if the tensor is not finite.
     void add(std::int64_t step, const std::string& tensor, double largest) {
         auto& [since, before] = before_[tensor];
-        for (auto& [spike, recorded] : asked_) {
-            if (step < spike->first || step > spike->last || step != recorded.value_or(step)) continue;
+        for (OfKind& of : asked_) {
+            while (of.next < of.spikes.size() && of.spikes[of.next].first->last < step) ++of.next;
+            if (of.next == of.spikes.size()) continue;
+            auto& [spike, recorded] = of.spikes[of.next];
+            if (step < spike->first || step != recorded.value_or(step)) continue;
             recorded = step;
             spike->growth.recorded = spike->growth.recorded || single_;
             const double factor = std::isfinite(largest) ? before > 0 ? largest / before : 0 : infinite;
@@ -60,12 +66,13 @@ class Growths {
     /// The steps that add() needs, of those that were recorded: ascending.
     [[nodiscard]] std::vector<std::int64_t> steps_of_interest(const std::vector<std::int64_t>& recorded) const {
         std::vector<std::int64_t> steps;
-        for (const auto& [spike, none] : asked_) {
-            const auto at = std::ranges::lower_bound(recorded, spike->first);
-            if (at == recorded.end() || *at > spike->last) continue;
-            if (at != recorded.begin()) steps.push_back(*std::prev(at));
-            steps.push_back(*at);
-        }
+        for (const OfKind& of : asked_)
+            for (const auto& [spike, none] : of.spikes) {
+                const auto at = std::ranges::lower_bound(recorded, spike->first);
+                if (at == recorded.end() || *at > spike->last) continue;
+                if (at != recorded.begin()) steps.push_back(*std::prev(at));
+                steps.push_back(*at);
+            }
         std::ranges::sort(steps);
         return steps;
     }
@@ -75,9 +82,15 @@ class Growths {
         std::int64_t step = 0;
         double largest = 0;
     };
+    /// The spikes of a kind: one after another, so that a step is in one of them at most.
+    struct OfKind {
+        SpikeKind kind{};
+        std::vector<std::pair<Spike*, std::optional<std::int64_t>>> spikes{}; ///< with the step that is compared
+        std::size_t next = 0; ///< the first that does not end before the steps that were added
+    };
     std::string evidence_;
     bool single_;
-    std::vector<std::pair<Spike*, std::optional<std::int64_t>>> asked_; ///< with the step that is compared
+    std::vector<OfKind> asked_;
     std::unordered_map<std::string, Before> before_;
 };
 
@@ -159,7 +172,7 @@ void use_kinds(const RecordedRun& run, std::span<Spike> spikes) {
 
 void find_growth(RunSpikes& of, int threads) {
     const RecordedRun& run = *of.run;
-    const std::span<Spike> spikes = std::span(of.spikes).first(std::min(of.spikes.size(), most_explained));
+    const std::span<Spike> spikes = of.spikes;
     if (spikes.empty()) return;
     const auto attempt = [](const auto& use) {
         try {

@@ -131,7 +131,10 @@ class Finder {
             const auto backward = backward_of_.find(path);
             for (RecordedTensor& tensor : describe(*file, state_files_.contains(path))) {
                 if (backward != backward_of_.end()) tensor.backward = backward->second;
-                if (log != log_of_.end()) result_.logs[log->second].in_files |= {tensor.kind};
+                if (log != log_of_.end()) {
+                    RecordedLog& of_run = result_.logs[log->second];
+                    of_run.in_files |= of_run.merged ? KindSet{tensor.kind} : group_of(tensor.kind).kinds;
+                }
                 add_tensor(*file, std::move(tensor), states_scale);
             }
         } catch (const FileError& error) {
@@ -176,12 +179,13 @@ class Finder {
         else if (fs::is_directory(run / run_layout::state, none))
             result_.unread |= {TensorKind::weight, TensorKind::state};
         for (std::size_t i = state; i < files.size(); ++i) state_files_.insert(files[i]);
-        const std::string backward = backward_format(run);
+        const RunFacts facts = facts_of_run(run);
+        const std::string& backward = facts.backward_format();
         for (std::size_t i = first; i < state; ++i) backward_of_[files[i]] = backward;
         const fs::path log = run / run_layout::histograms;
         if (!find_.logs || !is_there(log) || fs::is_empty(log, none)) return;
         const auto [known, is_new] = logs_.try_emplace(log, result_.logs.size());
-        if (is_new) result_.logs.push_back({log});
+        if (is_new) result_.logs.push_back({.file = log, .merged = facts.merged_ranks.has_value()});
         for (std::size_t i = first; i < files.size(); ++i) log_of_[files[i]] = known->second;
     }
 

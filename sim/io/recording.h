@@ -24,6 +24,10 @@ class KindSet {
     }
     [[nodiscard]] constexpr bool has(TensorKind kind) const { return (bits_ & bit(kind)) != 0; }
     [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
+    [[nodiscard]] constexpr KindSet without(KindSet other) const {
+        other.bits_ = bits_ & ~other.bits_;
+        return other;
+    }
     /// Whether all of these kinds are in the other set.
     [[nodiscard]] constexpr bool within(KindSet other) const { return (bits_ & ~other.bits_) == 0; }
     constexpr KindSet& operator|=(KindSet other) {
@@ -81,7 +85,10 @@ struct RecordedTensor {
 /// The histograms.jsonl of a run folder.
 struct RecordedLog {
     std::filesystem::path file{};
-    KindSet in_files{}; ///< kinds of which the run has tensors in files
+    /// Ranks were merged: the files hold what all of them have in common, and the log has the other kinds of the same
+    /// steps. Files of other runs are complete, but for groups of kinds that they lack.
+    bool merged = false;
+    KindSet in_files{}; ///< kinds of which the run has tensors in files, as far as there are any
 };
 
 struct Recording {

@@ -63,6 +63,7 @@ constexpr std::array keys = {
     Key{"/optimizer/dampening", trainer},
     Key{"/optimizer/nesterov", trainer},
     Key{"/optimizer/contract", trainer},
+    Key{"/optimizer/groups", recorder},
     Key{"/warmup", trainer},
     Key{"/loss_scaler/name", both, &RunFacts::loss_scaler},
     Key{"/loss_scaler/init_scale", both},
@@ -102,7 +103,7 @@ constexpr std::array keys = {
     Key{"/recording/store", recorder},
     Key{"/ranks/rank", recorder},
     Key{"/ranks/of", recorder},
-    Key{"/ranks/merged", recorder},
+    Key{"/ranks/merged", recorder, &RunFacts::merged_ranks},
     Key{"/ranks/weights", recorder},
 };
 

@@ -27,6 +27,7 @@ struct RunFacts {
     std::string optimizer, optimizer_order;         ///< names of OptimizerKind and OptimizerOrder
     std::optional<double> lr, beta1, beta2, eps, weight_decay;
     std::optional<double> seed;
+    std::optional<double> merged_ranks; ///< number of ranks whose recordings were merged into this one
     std::optional<double> validation; ///< number of examples that the network is validated on
 
     /// The format in which backward computes gradients.

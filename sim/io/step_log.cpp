@@ -3,7 +3,6 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
-#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/run_layout.h>
 
 #include <algorithm>
@@ -352,8 +351,8 @@ Json read_run_configuration(const fs::path& folder) {
     return read_json_object(path);
 }
 
-std::string backward_format(const fs::path& folder) {
-    return taken_if_right([&] { return run_facts(read_run_configuration(folder)).backward_format(); }).value_or("");
+RunFacts facts_of_run(const fs::path& folder) {
+    return taken_if_right([&] { return run_facts(read_run_configuration(folder)); }).value_or(RunFacts{});
 }
 
 std::optional<std::string> newer_schema(const fs::path& folder) {

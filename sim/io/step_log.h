@@ -1,6 +1,7 @@
 // The metrics of each step of a run, from metrics.jsonl of a run folder or from any program's CSV or JSONL log.
 #pragma once
 
+#include <ampscope/sim/io/run_facts.h>
 #include <ampscope/sim/io/tensor_file.h>
 
 #include <nlohmann/json.hpp>
@@ -59,9 +60,8 @@ double final_loss_of(std::span<const double> losses);
 /// run.json of a run folder; null if there is none. Throws FileError if it is not a JSON object.
 nlohmann::ordered_json read_run_configuration(const std::filesystem::path& folder);
 
-/// The format in which backward computes gradients, as the run.json in a folder says; empty if there is none, or it
-/// does not say.
-std::string backward_format(const std::filesystem::path& folder);
+/// What the run.json in a folder says; nothing if there is none, or it cannot be read.
+RunFacts facts_of_run(const std::filesystem::path& folder);
 
 /// A warning if the run folder is of a later schema version than this program knows, or its run.json cannot be read.
 std::optional<std::string> newer_schema(const std::filesystem::path& folder);

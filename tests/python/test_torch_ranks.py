@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import ampscope.torch  # noqa: E402
-from networks import histograms  # noqa: E402
+from networks import histograms, tensors  # noqa: E402
 
 WORKER = """
 import os, sys
@@ -66,6 +66,53 @@ def test_merged_is_the_sum(ranks):
     assert "MLP; 1 recorded run" in report
     with pytest.raises(FileExistsError):
         ampscope.torch.merge_ranks(ranks)
+
+
+@pytest.fixture(scope="module")
+def ranks_with_tensors(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensors")
+    script = folder / "train.py"
+    text = WORKER.format(tests=os.path.dirname(__file__), store=folder / "store", run=str(folder / "run"))
+    script.write_text(text.replace('store="histograms"', "state=True"))
+    workers = [subprocess.Popen([sys.executable, script, str(rank)]) for rank in range(2)]
+    assert [w.wait(timeout=300) for w in workers] == [0, 0]
+    return folder / "run"
+
+
+def test_what_is_the_same_on_every_rank_is_kept(ranks_with_tensors, tmp_path):
+    run = shutil.copytree(ranks_with_tensors, tmp_path / "run")
+    ampscope.torch.merge_ranks(run)
+    for step in (0, 2, 4):
+        file = f"step_{step:06}.safetensors"
+        (metadata, merged), (_, first), (_, second) = (tensors(run / part / "gradients" / file)
+                                                       for part in ("", "rank_0", "rank_1"))
+        assert set(merged) == {name for name in first if ".out" not in name} and any(".out" in name for name in first)
+        assert {kind for kind in json.loads(metadata["kinds"]).values()} == {"weight", "weight_gradient"}
+        for name, tensor in merged.items():
+            assert tensor.tobytes() == first[name].tobytes() == second[name].tobytes()
+        assert (run / "state" / file).read_bytes() == (run / "rank_0/state" / file).read_bytes()
+    adam = ampscope.adam_findings(run)
+    assert adam.basis == "recorded" and len(adam.tensors) == 4 and adam.total.updated > 0
+    merged, parts = (ampscope.histogram_findings(*paths) for paths in ([run], [run / "rank_0", run / "rank_1"]))
+    assert {t.kind for t in merged.tensors} == {"weight_gradient", "activation_gradient"}
+
+    def count(found, kind):
+        return sum(t.count for t in found.tensors if t.kind == kind)
+
+    assert count(merged, "activation_gradient") == count(parts, "activation_gradient")
+    assert 2 * count(merged, "weight_gradient") == count(parts, "weight_gradient")
+    report = subprocess.run(["amp-report", run], check=True, capture_output=True, text=True).stdout
+    assert "Adam" in report
+
+
+def test_state_of_which_each_rank_has_a_part_stays_there(ranks_with_tensors, tmp_path):
+    run = shutil.copytree(ranks_with_tensors, tmp_path / "run")
+    file = run / "rank_1/state/step_000002.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    ampscope.torch.merge_ranks(run)
+    assert [p.name for p in sorted((run / "state").iterdir())] == ["step_000000.safetensors", "step_000004.safetensors"]
 
 
 def copied(ranks, folder, weights, change=lambda rank, name, line: line):

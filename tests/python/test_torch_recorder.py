@@ -60,7 +60,8 @@ def test_run_json_has_the_keys_of_its_schema_and_no_other(tmp_path):
     with ampscope.torch.record(tmp_path / "amp", model, optimizer, scaler=scaler):
         amp_loop(model, optimizer, scaler, batches(2), None)
     model, _ = prepared()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    groups = [{"params": list(model.up.parameters())}, {"params": list(model.down.parameters()), "lr": 0.1}]
+    optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9)
     with ampscope.torch.record(tmp_path / "plain", model, optimizer):
         plain_loop(model, optimizer, batches(2))
     written = set().union(*(keys_of(json.loads((tmp_path / run / "run.json").read_text())) for run in ("amp", "plain")))

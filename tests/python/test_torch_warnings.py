@@ -54,6 +54,55 @@ def clip_first_by_hand(model, optimizer, scaler):
     steps(3, optimizer, scaler, body)
 
 
+def clip_all_by_hand_first(model, optimizer, scaler):
+    """By one factor for all gradients, which is another in each step."""
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        for p in model.parameters():
+            p.grad *= 1 / norm
+        scaler.unscale_(optimizer)  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(3, optimizer, scaler, body)
+
+
+def infinities_removed(model, optimizer, scaler):
+    """Which the scaler would have found."""
+    def body(x, y):
+        scaler.scale(amp_loss(model, x, y)).backward()
+        next(model.parameters()).grad[0] = float("inf")  # as backward might have left it
+        scaler.scale(0 * amp_loss(model, x, y)).backward()
+        for p in model.parameters():
+            p.grad.nan_to_num_(0, 0, 0)
+        scaler.step(optimizer)  # here
+        scaler.update()
+    steps(2, optimizer, scaler, body)
+
+
+def divided(model, optimizer, scaler):
+    """By the number of micro-batches, which does not depend on gradients."""
+    def body(x, y):
+        for part in range(3):
+            scaler.scale(amp_loss(model, x[part::3], y[part::3])).backward()
+        for p in model.parameters():
+            p.grad /= 3
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    steps(4, optimizer, scaler, body)
+
+
+def nan_loss(model, optimizer, scaler):
+    def body(x, y):
+        loss = amp_loss(model, x, y)
+        scaler.scale(loss / (loss - loss)).backward()  # here
+        scaler.step(optimizer)
+        scaler.update()
+    steps(3, optimizer, scaler, body)
+
+
 def unscale_twice(model, optimizer, scaler):
     def body(x, y):
         scaler.scale(amp_loss(model, x, y)).backward()
@@ -213,11 +262,13 @@ def fp32_beside_others(model, optimizer, scaler):
     steps(2, optimizer, scaler, body)
 
 
-LOOPS = {right: None, right_beside_others: None, fp32_beside_others: None,
+LOOPS = {right: None, divided: None, right_beside_others: None, fp32_beside_others: None,
          scaler_with_bf16_parameters: "loss scaler with BF16",
          scaler_with_fp16_parameters: "FP16 parameters with a loss scaler",
          backward_after_unscale: "backward after unscale_", scaled_and_not: "are added to gradients that contain 1",
          clip_first: "clipping before unscale_", clip_first_by_hand: "changed before unscale_",
+         clip_all_by_hand_first: "changed before unscale_", infinities_removed: "changed before unscale_",
+         nan_loss: "the loss is inf",
          unscale_twice: "unscale_ twice", scaler_with_bf16: "loss scaler with BF16",
          scaler_with_fp32: "FP32 throughout", no_scaler_with_fp16: "autocast to FP16 without a loss scaler",
          inverted_enabled: "autocast to FP16 without a loss scaler", fp16_loss: "a loss in FP16",

@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cmath>
+#include <ranges>
 
 namespace amp::adam_tool {
 
@@ -108,11 +110,28 @@ TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
         const std::optional<double>& muting = tensors[i]->muted_from;
         table.rows.push_back({{tensors[i]->name},
                               median_cell(e.root),
-                              share_cell(e.states.front().eps[f.question.usual_eps].dominated, e.nonzero),
+                              share_cell(e.states.front().eps[tensors[i]->usual_eps].dominated, e.nonzero),
                               muting ? Cell{eps_text(*muting), *muting} : no_value(),
                               median_cell(e.rate)});
     }
     return table;
+}
+
+/// "learning rate 0.0001 to 0.001, weight decay 0 to 0.1": what differs from tensor to tensor; empty if nothing does.
+std::string differing_settings(const AdamFindings& f) {
+    constexpr std::array<std::pair<const char*, double OptimizerOptions::*>, 5> settings = {
+        {{"learning rate", &OptimizerOptions::learning_rate},
+         {"beta1", &OptimizerOptions::beta1},
+         {"beta2", &OptimizerOptions::beta2},
+         {"eps", &OptimizerOptions::eps},
+         {"weight decay", &OptimizerOptions::weight_decay}}};
+    std::vector<std::string> parts;
+    for (const auto& [name, setting] : settings) {
+        const auto of = [setting = setting](const AdamTensor& t) { return t.settings.*setting; };
+        const auto [least, most] = std::ranges::minmax(std::views::transform(f.tensors, of));
+        if (least != most) parts.push_back(fmt::format("{} {:g} to {:g}", name, least, most));
+    }
+    return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 void add_findings(Document& document, const AdamFindings& f, const AdamToolOptions& options) {
@@ -125,6 +144,10 @@ void add_findings(Document& document, const AdamFindings& f, const AdamToolOptio
                                        optimizer_kind_names[static_cast<std::size_t>(o.kind)],
                                        optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate,
                                        o.beta1, o.beta2)});
+    if (const std::string differing = differing_settings(f); !differing.empty())
+        document.add(Paragraph{fmt::format("Parameter groups differ: {}. Each update has the settings of its group and "
+                                           "step; those above are the ones of most elements.",
+                                           differing)});
     document.add(FigureBlock{ratio_figure(f), ""});
     document.add(FigureBlock{sweep_figure(f), ""});
     document.add(eps_table(f));
@@ -193,7 +216,13 @@ void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::
                       {"advice", f.advice},
                       {"total", json_of(f, f.total, f.muted_from)}};
         input["tensors"] = arrays.add(f.tensors.size(), [&f](std::size_t i) {
-            Json tensor = {{"tensor", printable(f.tensors[i].name)}};
+            const OptimizerOptions& own = f.tensors[i].settings;
+            Json tensor = {{"tensor", printable(f.tensors[i].name)},
+                           {"lr", own.learning_rate},
+                           {"beta1", own.beta1},
+                           {"beta2", own.beta2},
+                           {"eps", own.eps},
+                           {"weight_decay", own.weight_decay}};
             tensor.update(json_of(f, f.tensors[i].effects, f.tensors[i].muted_from));
             return tensor;
         });

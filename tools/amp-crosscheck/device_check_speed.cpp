@@ -50,7 +50,7 @@ double product_rate(const CudaDevice& device, CudaArithmetic arithmetic, const s
 void measure_speed(DeviceCheck& check) {
     const CudaDevice& device = check.options.device;
     const std::size_t numbers = check.options.quick ? 1 << 20 : 1 << 28;
-    for (const FormatSpec& f : usual_specs()) {
+    for (const FormatSpec& f : usual_specs) {
         const ConversionTime t = time_conversion(device, f, numbers);
         const auto add = [&](std::string_view how, double seconds) {
             const double rate = 8 * static_cast<double>(numbers) / seconds; // read and written

@@ -174,7 +174,7 @@ class Writer {
                                     "smallest subnormal", "relative step"},
                          .rows = {}};
         std::vector<FormatSpec> shown = {format("fp32"), format("tf32")};
-        for (const FormatSpec& f : usual_specs()) shown.push_back(f);
+        for (const FormatSpec& f : usual_specs) shown.push_back(f);
         for (const FormatSpec& f : shown) {
             const auto power = [](int k) { return Cell{fmt::format("2^{}", k), k}; };
             table.rows.push_back({{f.name},

@@ -32,7 +32,7 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
     MagnitudeFigure figure{.title = kind == TensorKind::weight_gradient ? "Gradients of weights"
                                                                         : "Gradients of activations",
                            .exponents = {},
-                           .formats = usual_specs()};
+                           .formats = {usual_specs.begin(), usual_specs.end()}};
     const GradientCounts all = gradient_counts(run, kind);
     figure.exponents = {all.binades.bins.begin(), all.binades.bins.end()};
     figure.zero = all.binades.zero;
@@ -131,7 +131,7 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
                                .zero = all.zero,
                                .nan = all.nan,
                                .inf = all.inf,
-                               .formats = usual_specs()};
+                               .formats = {usual_specs.begin(), usual_specs.end()}};
         for (const auto& [exponent, row] : all.rows)
             figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
         figures.push_back({std::move(figure), ""});

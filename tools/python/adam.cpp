@@ -74,6 +74,8 @@ void bind_adam(nb::module_& m) {
         .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index in eps of the eps in use.");
     nb::class_<AdamTensor>(m, "AdamTensor", "What eps and formats do to one parameter.")
         .def_prop_ro("name", text_of(&AdamTensor::name), "The name of its gradient.", InEnvironment())
+        .def_ro("settings", &AdamTensor::settings, "The OptimizerOptions of its parameter group in the examined step.")
+        .def_ro("usual_eps", &AdamTensor::usual_eps, "The index in the question's eps of the eps in use.")
         .def_ro("effects", &AdamTensor::effects, "The AdamEffects.")
         .def_ro("muted_from", &AdamTensor::muted_from, "The smallest eps that decides more than half of the steps.");
     nb::class_<AdamFindings>(m, "AdamFindings", "What a recording says of Adam: see ampscope.adam_findings().")

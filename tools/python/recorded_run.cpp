@@ -58,6 +58,7 @@ void bind_facts(nb::module_& m) {
         .def_ro("eps", &RunFacts::eps)
         .def_ro("weight_decay", &RunFacts::weight_decay)
         .def_ro("seed", &RunFacts::seed)
+        .def_ro("merged_ranks", &RunFacts::merged_ranks)
         .def_ro("validation", &RunFacts::validation);
     nb::class_<SourceFile>(m, "SourceFile", "A file that a run was read from.")
         .def_prop_ro("name", text_of(&SourceFile::name), InEnvironment())

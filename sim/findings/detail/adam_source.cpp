@@ -54,15 +54,19 @@ AdamHistory AdamSource::read(OpenFiles& open, std::uint64_t begin, std::uint64_t
                         .v = numbers(v),
                         .first = first,
                         .gradients = {},
-                        .repeats = repeats};
+                        .repeats = repeats,
+                        .settings = settings};
     for (const TensorPlace& place : gradients) history.gradients.push_back(place.read(open, begin, end));
     return history;
 }
 
+std::string parameter_of(const std::string& gradient) {
+    return gradient.ends_with(".grad") ? gradient.substr(0, gradient.size() - 5) : gradient;
+}
+
 void find_state(OpenFiles& open, const fs::path& file, const std::string& gradient, std::uint64_t count,
                 AdamSource& source) {
-    // "h.0.weight" for "h.0.weight.grad"
-    const std::string parameter = gradient.ends_with(".grad") ? gradient.substr(0, gradient.size() - 5) : gradient;
+    const std::string parameter = parameter_of(gradient);
     const auto opened = open(file);
     const auto place = [&](const std::string& name) -> std::optional<TensorPlace> {
         const auto found = std::ranges::find(opened->tensors(), name, &TensorEntry::name);

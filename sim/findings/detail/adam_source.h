@@ -39,6 +39,7 @@ struct TensorPlace {
 struct AdamSource {
     std::vector<TensorPlace> gradients;
     std::vector<std::int64_t> repeats;
+    std::vector<OptimizerOptions> settings; ///< of the updates that each gradient makes
     std::optional<TensorPlace> weight, m, v;
     std::int64_t first = 1;
 
@@ -48,6 +49,9 @@ struct AdamSource {
     /// The history of elements [begin, end).
     [[nodiscard]] AdamHistory read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const;
 };
+
+/// The parameter of a gradient: "h.0.weight" for "h.0.weight.grad".
+std::string parameter_of(const std::string& gradient);
 
 /// Adds to `source` the weight, m and v of the parameter whose gradient has that name, with `count` elements. Throws
 /// FileError if the file has no m or no v; the weight may be missing.

@@ -23,11 +23,12 @@ __all__ = ["PrecisionWarning", "Recorder", "merge_ranks", "record"]
 
 
 def record(path, model, optimizer, *, scaler=None, every=100, activations=False, what="gradients", weights=False,
-           store="tensors", state=False, name=None, step=0, warn=True, histograms_only=None):
+           store="tensors", state=False, name=None, step=0, overwrite=False, warn=True, histograms_only=None):
     """Begins to record training into the folder `path`; gives a Recorder.
 
-    Of every step: loss, loss scale in force, found_inf, skipped, norm of the gradients before clipping, learning rate,
-    largest magnitude of the gradients. Of every `every`-th step, from the first on, tensors, each with its kind:
+    Of every step: loss, loss scale in force, found_inf, skipped, norm of the gradients before clipping, largest
+    magnitude of the gradients, learning rate, and what else the optimizer's parameter groups change (betas, eps, weight
+    decay). Of every `every`-th step, from the first on, tensors, each with its kind:
     gradients of weights (weight_gradient) and what the options add. Gradients are recorded as backward left them, with
     the loss scale that they contain beside them: tools divide by it. Everything is recorded in the type in which it
     exists: outputs under autocast in half precision. Training itself is the same to the bit.
@@ -47,14 +48,17 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
                 amp-adam answers exactly
     name        of the precision in reports; as it is found otherwise: fp32, amp-fp16, pure-bf16 ...
     step        number of the first step: goes on with a folder, of which that step and later ones are dropped
+    overwrite   True: replaces the run that the folder holds; otherwise a second run of a script goes to path-2, path-3
+                ... and says so. Where it went: the recorder's `path`
     warn        PrecisionWarning, with the line of the script, for what is wrong with the loop (clipping before
                 unscale_ ...)
 
     A fault while training, as a full disk, ends the recording with a RuntimeWarning, and not the training.
 
-    Raises FileExistsError for a folder that holds a run, or files with a run's names that are none's; OSError where it
+    Raises FileExistsError for files with a run's names that are none's; OSError where the folder
     cannot be written, or another program or recorder writes to it; TypeError for a scaler that is none of torch's;
     ValueError for an option that means nothing."""
     if histograms_only is not None:
         raise TypeError('histograms_only: write store="histograms"')
-    return Recorder(path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step, warn)
+    return Recorder(path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step,
+                    overwrite, warn)

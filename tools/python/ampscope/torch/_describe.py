@@ -3,6 +3,7 @@ import torch
 
 from .._arrays import format_of_dtype
 from .._conversions import quantize
+from ._folder import finite
 
 
 def check_options(every, activations, what, store):
@@ -62,12 +63,30 @@ def number(x):
         return None
 
 
-def _optimizer_facts(optimizer):
-    group = optimizer.param_groups[0]
-    settings = {key: group[key] for key in ("lr", "eps", "weight_decay", "momentum") if key in group}
-    settings |= {f"beta{i}": beta for i, beta in enumerate(group.get("betas", ()), 1)}
-    numbers = {key: number(x) for key, x in settings.items() if number(x) is not None}
-    return {"kind": type(optimizer).__name__.lower(), **numbers}
+def settings(group):
+    """What an optimizer does to a group of parameters, as numbers that JSON has."""
+    found = {key: group[key] for key in ("lr", "eps", "weight_decay", "momentum") if key in group}
+    found |= {f"beta{i}": beta for i, beta in enumerate(group.get("betas", ()), 1)}
+    return {key: number(x) for key, x in found.items() if finite(number(x)) is not None}
+
+
+def step_settings(optimizer, known):
+    """What the optimizer does in a step, where run.json has the settings `known`: the learning rate of the first group,
+    and of each group what differs from that and from those."""
+    groups = [settings(group) for group in optimizer.param_groups]
+    rate = groups[0].get("lr")
+    known = {**known, "lr": rate}
+    differing = [{key: x for key, x in group.items() if x != known.get(key)} for group in groups]
+    return {"lr": rate} | ({"groups": differing} if any(differing) else {})
+
+
+def optimizer_facts(optimizer, parameters):
+    """Settings are those of the first group; "groups" says which parameters are in others."""
+    facts = {"kind": type(optimizer).__name__.lower(), **settings(optimizer.param_groups[0])}
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    others = [index for index, size in enumerate(sizes) for _ in range(size)]
+    groups = {name: index for (name, _), index in zip(parameters, others, strict=True) if index}
+    return facts | ({"groups": groups} if groups else {})
 
 
 def scaler_facts(scaler):
@@ -98,7 +117,7 @@ def configuration(model, parameters, optimizer, scaler, name):
     network = inner_model(model)
     return {"torch": torch.__version__,
             "model": {"name": type(network).__name__, "parameters": sum(p.numel() for p in network.parameters())},
-            "precision": precision(parameters, None, name), "optimizer": _optimizer_facts(optimizer),
+            "precision": precision(parameters, None, name), "optimizer": optimizer_facts(optimizer, parameters),
             "loss_scaler": scaler_facts(scaler), "seed": torch.initial_seed()}
 
 

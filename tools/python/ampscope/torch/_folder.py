@@ -1,4 +1,5 @@
 """The run folder that every tool reads: run.json, metrics.jsonl, histograms.jsonl, gradients/, result.json."""
+import itertools
 import json
 import math
 import pathlib
@@ -47,17 +48,27 @@ def _is_empty(path):
     return not (any(path.iterdir()) if path.is_dir() else path.stat().st_size)
 
 
+def free_path(path, below=""):
+    """The path, or of path-2, path-3 ... the first that holds no run; `below`: the folder in it that a run would be
+    in."""
+    path = pathlib.Path(path)
+    path = path if path.name not in ("", "..") else path.resolve()
+    names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
+    return next(found for found in map(path.with_name, names) if not (found / below / LAYOUT.configuration).exists())
+
+
 class Folder:
     """Lines are in their files when a call returns; other files appear whole. Other files in the folder are left alone;
     a folder of that kind that is not a run's is refused, as is one that another program records into. Nothing in it
-    changes before all is known to fit."""
+    changes before all is known to fit. A folder with a run is gone on with from `first_step`, or, with `overwrite`,
+    begun anew."""
 
-    def __init__(self, path, first_step):
+    def __init__(self, path, first_step, overwrite=False):
         self.path = pathlib.Path(path)
         self._lock = _ampscope.FolderLock(str(self.path))
         self._lines = {}
         try:
-            self._check(first_step)
+            self._check(first_step, overwrite)
             kept = {name: _lines_before(self.path / name, first_step) for name in _LOGS}
             if self._lock.warning:
                 warnings.warn(self._lock.warning, RuntimeWarning, stacklevel=4)
@@ -66,15 +77,16 @@ class Folder:
             self.close()
             raise
 
-    def _check(self, first_step):
+    def _check(self, first_step, overwrite):
         if not (self.path / LAYOUT.configuration).exists():
             parts = [self.path / name for name in (*_LOGS, LAYOUT.result, LAYOUT.gradients, LAYOUT.state)]
             foreign = [part.name for part in parts if part.exists() and not _is_empty(part)]
             if foreign:
                 raise FileExistsError(f"{self.path}: holds {foreign[0]}, but no run.json: name another folder")
             return
-        if first_step == 0:
-            raise FileExistsError(f"{self.path}: holds a run already; name another folder, or go on with it by step=")
+        if first_step == 0 and not overwrite:
+            raise FileExistsError(f"{self.path}: holds a run already; name another folder, go on with it by "
+                                  "step=, or replace it by overwrite=True")
         try:
             ours = _ampscope.read_json(str(self.path / LAYOUT.configuration))["tool"] == SCHEMA["tool"]
         except (OSError, LookupError):

@@ -10,20 +10,21 @@ _SECONDS = 1  # that the file may be behind: writing each step costs more than a
 class Metrics:
     """Written by flush(), which waits for devices."""
 
-    def __init__(self, folder):
-        self._folder = folder
+    def __init__(self, folder, lint):
+        self._folder, self._lint = folder, lint
         self._pending = []
         self._written = time.monotonic()
 
-    def append(self, line, norm, largest, loss):
-        """norm and largest magnitude of the gradients, with the loss scale; norm and loss may be None."""
-        self._pending.append((line, norm, largest, loss))
+    def append(self, line, norm, largest, loss, where):
+        """norm and largest magnitude of the gradients, with the loss scale; norm and loss may be None. where: the line
+        of the script that began backward."""
+        self._pending.append((line, norm, largest, loss, where))
 
     def are_late(self):
         return time.monotonic() - self._written > _SECONDS
 
     def flush(self):
-        for line, norm, largest, loss in self._pending:
+        for line, norm, largest, loss, where in self._pending:
             largest = float(largest)
             if norm is not None:
                 line["grad_norm"] = finite(float(norm) / line["scale"])
@@ -32,6 +33,9 @@ class Metrics:
                 line["loss"] = finite(loss)
                 if not math.isfinite(loss):
                     line["loss_class"] = "nan" if math.isnan(loss) else "inf"
+                    self._lint(f"the loss is {loss}: in step {line['step']} for the first time. No loss scaler mends "
+                               "what forward computes: look for overflow in outputs (what=\"outputs\"), a logarithm "
+                               "of 0, or weights that are NaN already.", where)
             if line["found_inf"] is None:
                 line["found_inf"] = not math.isfinite(largest)
             if math.isfinite(largest):

@@ -1,7 +1,10 @@
 """Several ranks' recordings as one."""
 import contextlib
+import filecmp
+import json
 import math
 import pathlib
+import shutil
 
 from .. import _ampscope
 from ._folder import ACTIVATION, ACTIVATION_GRADIENT, GRADIENTS, LAYOUT, SCHEMA, WEIGHT, WEIGHT_GRADIENT, Folder
@@ -12,9 +15,11 @@ _VERSION_1 = {WEIGHT: WEIGHT_GRADIENT, ACTIVATION: ACTIVATION_GRADIENT}  # what 
 def merge_ranks(path):
     """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations and of their
     gradients, which differ by rank, are added up; weights and their gradients, which data parallelism has made the same
-    on every rank, are counted once, or added up where ranks hold parts. Losses are averaged. Tensors stay in the
-    folders of the ranks. Steps that a rank lacks are left out; a tensor that it lacks counts for nothing there. Raises
-    FileNotFoundError without ranks, ValueError where ranks contradict each other."""
+    on every rank, are counted once, or added up where ranks hold parts. Losses are averaged. Tensors that are the same
+    on every rank, weights, their gradients and the optimizer's state, are copied, so that every tool can answer from
+    the merged run; others stay in the folders of the ranks. Steps that a rank lacks are left out; a tensor that it
+    lacks counts for nothing there. Raises FileNotFoundError without ranks, ValueError where ranks contradict each
+    other."""
     path = pathlib.Path(path)
     folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
     if not folders:
@@ -39,10 +44,33 @@ def merge_ranks(path):
             merged.append_metrics(line)
         for line in tensors:
             merged.append_histogram(**line)
+        if replicated:
+            _keep_tensors(merged, folders, common, runs[0]["schema_version"])
         if len(results) == expected:
             warnings = list(dict.fromkeys(w for r in results for w in r["warnings"]))
             stopped = next((r["stopped"] for r in results if r["stopped"]), "")
             merged.write(LAYOUT.result, {**results[0], **SCHEMA, "stopped": stopped, "warnings": warnings})
+
+
+def _keep_tensors(merged, folders, steps, version):
+    """Copies what data parallelism has made the same on every rank from the first of them: weights and their gradients,
+    and the state of the optimizer unless each rank has a part of that."""
+    torch_names = {name: torch for name, _, _, torch, _ in _ampscope.dtypes}
+    for step in steps:
+        file = _ampscope.step_file(step)
+        gradients = folders[0] / LAYOUT.gradients / file
+        if gradients.exists():
+            stated, tensors = _ampscope.read_tensors(str(gradients))
+            kinds = json.loads(stated.get("kinds", "{}"))
+            if version == 1:
+                kinds = {name: _VERSION_1[kind] for name, kind in kinds.items()}
+            kept = {name: (torch_names[dtype], shape, data) for name, dtype, _, shape, data in tensors
+                    if kinds.get(name) in (WEIGHT, WEIGHT_GRADIENT)}
+            merged.write_gradients(step, kept, {name: kinds[name] for name in kept}, float(stated["loss_scale"]))
+        states = [folder / LAYOUT.state / file for folder in folders]
+        if all(state.exists() and filecmp.cmp(state, states[0], shallow=False) for state in states):
+            merged.path.joinpath(LAYOUT.state).mkdir(exist_ok=True)
+            shutil.copyfile(states[0], merged.path / LAYOUT.state / file)
 
 
 def _are_replicated(metrics, histograms, steps):

@@ -2,36 +2,35 @@
 import atexit
 import contextlib
 import functools
-import itertools
 import math
 import pathlib
+import sys
 import warnings
 
 import torch
 
 from . import _describe, _taps
 from ._activations import Activations
-from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, finite
+from ._changes import Changes, mark_of
+from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, free_path
 from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._taps import hook, listens
 from ._tensors import Records, Seen, norms, state_of
-
-_unlike = itertools.count()  # marks of gradients that cannot be told from each other
 
 
 class Recorder:
     """What record() gives; close() ends it, as does the end of a `with` block or of the program."""
 
     def __init__(self, path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step,
-                 warn):
+                 overwrite, warn):
         _describe.check_options(every, activations, what, store)
         self._where, self._lint, self._name = user_line(), Lint(warn), name
         self._optimizer = _describe.inner_optimizer(optimizer)
         if not self._optimizer.param_groups:
             raise ValueError("optimizer: it has no parameters")
         self._model = _describe.inner_model(model)
-        self._parameters = []
+        self._parameters, self._folder = [], None
         self._find_parameters()
         self._every, self._with_weights, self._with_state = every, weights, state
         self._keeps, self._takes = store == "tensors", ("gradients", "outputs") if what == "both" else (what,)
@@ -49,12 +48,19 @@ class Recorder:
         self._autocast = None  # the one of this network, once known
         self._untold = []  # what may be of formats that types do not tell
         self._skipped, self._scale = 0, 1.0
+        self._cost_told = False
+        self._changes = Changes()
         self._closed = False
         self._hooks = []
         self._begin_step()
         _describe.check_formats(self._parameters, self._optimizer, scaler, self._lint)
-        self._folder = Folder(pathlib.Path(path) / f"rank_{rank}" if ranks > 1 else path, step)
-        self._metrics = Metrics(self._folder)
+        below = f"rank_{rank}" if ranks > 1 else ""
+        folder = pathlib.Path(path) if step or overwrite else free_path(path, below)
+        self._folder = Folder(folder / below, step, overwrite)
+        self._talks = warn and rank == 0
+        if folder != pathlib.Path(path):
+            self._say(f"{path} holds a run already: this one goes to {folder} (overwrite=True replaces it)")
+        self._metrics = Metrics(self._folder, self._lint)
         _taps.add(self)
         atexit.register(self.close)
         try:
@@ -75,7 +81,7 @@ class Recorder:
         which loss scale they contain."""
         if self._taken or self._closed:
             return
-        gradients = [p.grad for p in self._tensors_trained if p.grad is not None]
+        gradients = self._gradients()
         if not gradients:
             return
         self._taken = True
@@ -114,9 +120,18 @@ class Recorder:
         self.close(f"step {self._step}: {kind.__name__}: {error}" if kind else "")
 
     @property
+    def path(self):
+        """The folder that is recorded into, as a pathlib.Path: this rank's."""
+        return self._folder.path
+
+    @property
     def next_step(self):
         """The number of the step that comes next."""
         return self._step
+
+    def _say(self, text):
+        if self._talks:
+            print(f"ampscope: {text}", file=sys.stderr)
 
     def _detach(self):
         self._closed = True
@@ -150,6 +165,7 @@ class Recorder:
             self._lint("backward under autocast: matrix products of backward, and casts to FP32, are then chosen again "
                        "by autocast's lists. End the autocast region before loss.backward().")
         self._root = _taps.root_of(roots)
+        self._began_at = user_line()
         tells = self._step == self._first_step and isinstance(roots[0], torch.Tensor)
         self._types = _taps.types_behind(roots[0]) if tells else None
         self._untold = _taps.formats_untold(roots[0]) if tells else []
@@ -187,6 +203,8 @@ class Recorder:
         self._records.keep_passing(scale)
         if not self._unscaled:
             self._contained, self._taken = scale, False  # what was taken before is not all
+            if self._watches_changes():
+                self._changes.before(self._gradients())
         self._marks = marks
 
     @listens
@@ -283,6 +301,7 @@ class Recorder:
         """Nothing was seen of this step, or what was seen was cleared."""
         self._taken = self._changed = self._unscaled = False
         self._backwards, self._loss, self._contained, self._marks = 0, None, 1.0, []
+        self._began_at = self._where
         self._measured = None, 0.0
         self._records = Records(self._keeps)
 
@@ -291,6 +310,10 @@ class Recorder:
         if sum(len(group["params"]) for group in self._optimizer.param_groups) != len(self._parameters):
             self._parameters = _describe.parameters_of(self._model, self._optimizer)
             self._tensors_trained = [p for _, p in self._parameters]
+            if self._folder is not None:  # groups of later ones
+                facts = _describe.optimizer_facts(self._optimizer, self._parameters)
+                self._configuration["optimizer"]["groups"] = facts.get("groups", {})
+                self._folder.write(LAYOUT.configuration, self._configuration)
 
     def _learn(self, scaler):
         """From the first backward that was this network's: what autocast casts to, and which scaler there is."""
@@ -311,15 +334,17 @@ class Recorder:
         elif self._types is not None:  # else a region may have been entered where it is not seen
             self._lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
 
+    def _gradients(self):
+        return [p.grad for p in self._tensors_trained if p.grad is not None]
+
     def _mark(self):
-        """Of each gradient which object it is, and how often it was written; nothing where there is none at all."""
-        gradients = [g for g in [p.grad for p in self._tensors_trained] if g is not None]
-        if gradients and gradients[0].requires_grad:  # a new object each time, maybe where the last one was
-            return [next(_unlike)]
-        try:
-            return [(id(g), g._version) for g in gradients]
-        except RuntimeError:  # of inference mode
-            return [next(_unlike)]
+        return mark_of(self._gradients())
+
+    def _watches_changes(self):
+        """Of gradients that contain a loss scale, until the script is known to leave them alone; several ranks may
+        average theirs."""
+        early = self._step < self._first_step + 2
+        return self._contained != 1 and "ranks" not in self._configuration and (early or self._changes.were_seen)
 
     def _note_changes(self):
         if self._taken or not self._backwards:
@@ -327,7 +352,7 @@ class Recorder:
         marks = self._mark()
         if marks != self._marks and marks and isinstance(marks[0], tuple):
             self._changed = True
-            if self._contained != 1 and "ranks" not in self._configuration:  # which may have averaged them
+            if self._watches_changes() and self._changes.depend_on_size(self._gradients()):
                 self._lint(f"gradients were changed before unscale_ while they contained the loss scale "
                            f"{self._contained:g}: clip, and whatever depends on their size, after scaler.unscale_. If "
                            "that was to unscale them by hand, call the recorder's take() before.")
@@ -346,6 +371,9 @@ class Recorder:
             self._lint("activations=: no gradient of a module's output came by. Compiled modules hide them; those of "
                        "weights are recorded.", self._where)
         self._records.keep_weights(self._weights or [])
+        if wanted and self._keeps and not self._cost_told:
+            self._cost_told = True
+            self._say(self._records.cost_text(self._every, self._folder.path))
         self._records.write(self._folder, self._step, self._contained)
 
     def _keep_weights(self):
@@ -368,7 +396,7 @@ class Recorder:
             self._describe_precision(scaled)
         line = {"step": self._step, "loss": None, "scale": self._contained, "found_inf": found_inf,
                 "skipped": bool(found_inf) and scaled, "grad_norm": None,
-                "lr": finite(_describe.number(self._optimizer.param_groups[0]["lr"])), "amax": {}}
+                **_describe.step_settings(self._optimizer, self._configuration["optimizer"]), "amax": {}}
         if self._recorded():
             largest = self._records.largest_gradient()
             if largest is not None and math.isfinite(largest):
@@ -379,7 +407,7 @@ class Recorder:
             line["micro_batches"] = self._backwards
         if self._changed:
             line["changed_after_backward"] = True
-        self._metrics.append(line, *self._measured, self._loss)
+        self._metrics.append(line, *self._measured, self._loss, self._began_at)
         self._skipped += line["skipped"]
         self._scale = self._contained
         if self._recorded() or self._metrics.are_late():

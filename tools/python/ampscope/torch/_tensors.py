@@ -1,5 +1,6 @@
 """Tensors as the recorder keeps them: on the host, with their exact histograms."""
 import math
+import shutil
 
 import numpy as np
 import torch
@@ -36,14 +37,19 @@ def norms(gradients):
         return _ampscope.norms([g.numpy() for g in gradients])
     except (RuntimeError, TypeError):
         pass
+    two, largest = each_norm(gradients), each_norm(gradients, math.inf)
+    return (two.norm(), largest.max()) if two.numel() else (0.0, 0.0)
+
+
+def each_norm(gradients, order=2):
+    """The norm of each gradient that has elements, as one tensor, on the device of the first."""
     parts = [_real(g.detach().coalesce().values()) if g.is_sparse else dense(g) for g in gradients]
     parts = [p for p in parts if p.numel()]
     if not parts:
-        return 0.0, 0.0
+        return torch.zeros(0)
     wide = torch.float32 if parts[0].device.type == "mps" else torch.float64  # in which squares do not overflow
-    two = [n.to(parts[0].device, wide) for n in torch._foreach_norm(parts, 2, dtype=wide)]
-    largest = [n.to(parts[0].device, wide) for n in torch._foreach_norm(parts, math.inf)]
-    return torch.stack(two).norm(), torch.stack(largest).max()
+    found = torch._foreach_norm(parts, order, dtype=wide) if order == 2 else torch._foreach_norm(parts, order)
+    return torch.stack([n.to(parts[0].device, wide) for n in found])
 
 
 def state_of(parameters, optimizer):
@@ -57,6 +63,10 @@ def state_of(parameters, optimizer):
             tensors[name + suffix] = raw(dense(value.detach()).cpu())
             kinds[name + suffix] = STATE if key else WEIGHT
     return tensors, kinds
+
+
+def _size(size):
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 class Seen:
@@ -133,6 +143,16 @@ class Records:
         if seen.raw:
             repeated = f"@{kept.count}" if kept.count > 1 else ""
             self._tensors[name + repeated + suffix] = kind, seen.raw
+
+    def cost_text(self, every, folder):
+        """What it takes to keep these tensors of every `every`-th step in a folder."""
+        sizes = [(data.nbytes, kind) for kind, (_, _, data) in self._tensors.values()]
+        step = sum(size for size, _ in sizes)
+        of_activations = sum(size for size, kind in sizes if kind in (ACTIVATION, ACTIVATION_GRADIENT))
+        room = shutil.disk_usage(folder).free // max(step, 1)
+        return (f"each recorded step, one of {every}, takes {_size(step)}, {_size(of_activations)} of it for "
+                f"activations; {folder} has room for {room} of them. "
+                'store="histograms" takes kilobytes a step')
 
     def has_activations(self):
         return any(kind in (ACTIVATION, ACTIVATION_GRADIENT) for _, kind in self._sums)

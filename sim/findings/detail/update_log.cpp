@@ -1,0 +1,125 @@
+#include <ampscope/sim/findings/detail/update_log.h>
+
+#include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/detail/adam_source.h>
+#include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/io/step_log.h>
+#include <ampscope/sim/io/text_file.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace amp::detail {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Settings that differ by step and group, by their keys in a line's "groups".
+constexpr std::array<std::pair<const char*, double OptimizerOptions::*>, 5> setting_keys = {
+    {{"lr", &OptimizerOptions::learning_rate},
+     {"beta1", &OptimizerOptions::beta1},
+     {"beta2", &OptimizerOptions::beta2},
+     {"eps", &OptimizerOptions::eps},
+     {"weight_decay", &OptimizerOptions::weight_decay}}};
+
+/// The optimizer of a run, as far as run.json states it.
+OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
+    OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
+    if (!options.optimizer) {
+        if (!may_be_adam(run))
+            throw std::invalid_argument(
+                fmt::format("the run's optimizer is {}, which has no eps of Adam's: name one by "
+                            "--optimizer",
+                            upper_case(run.optimizer)));
+        if (!run.optimizer_order.empty())
+            o.order = parse_name<OptimizerOrder>("order", optimizer_order_names, run.optimizer_order);
+        if (std::ranges::find(optimizer_kind_names, run.optimizer) != optimizer_kind_names.end())
+            o.kind = parse_name<OptimizerKind>("kind", optimizer_kind_names, run.optimizer);
+    }
+    o.learning_rate = run.lr.value_or(o.learning_rate);
+    o.beta1 = run.beta1.value_or(o.beta1);
+    o.beta2 = run.beta2.value_or(o.beta2);
+    o.eps = run.eps.value_or(o.eps);
+    o.weight_decay = run.weight_decay.value_or(o.weight_decay);
+    return o;
+}
+
+/// The groups of parameters that are not in the first one.
+std::map<std::string, std::size_t> groups_of(const nlohmann::ordered_json& configuration) {
+    std::map<std::string, std::size_t> groups;
+    const nlohmann::ordered_json::json_pointer at("/optimizer/groups");
+    if (!configuration.contains(at) || !configuration[at].is_object()) return groups;
+    for (const auto& [parameter, group] : configuration[at].items())
+        if (group.is_number_unsigned()) groups[parameter] = group.get<std::size_t>();
+    return groups;
+}
+
+} // namespace
+
+UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std::set<std::int64_t>& steps)
+    : options_(options) {
+    const nlohmann::ordered_json configuration = read_run_configuration(run);
+    recorded_ = optimizer_of(run_facts(configuration), options);
+    usual_ = final(recorded_);
+    groups_ = groups_of(configuration);
+    const fs::path log = run / run_layout::metrics;
+    if (!is_there(log)) return;
+    const auto note = [&](const StepMetrics& m, const nlohmann::ordered_json& line) {
+        if (!steps.contains(m.step)) return;
+        try {
+            steps_[m.step] = settings_of(line);
+            for (const OptimizerOptions& settings : steps_[m.step]) check(settings);
+        } catch (const std::invalid_argument& error) {
+            throw FileError(log, fmt::format("step {}: {}", m.step, error.what()));
+        }
+    };
+    for (const StepMetrics& m : read_step_log(log, {}, {}, note).steps)
+        if (m.found_inf.value_or(false)) skipped_.push_back(m.step);
+}
+
+std::vector<OptimizerOptions> UpdateLog::settings_of(const nlohmann::ordered_json& line) {
+    OptimizerOptions first = recorded_;
+    first.learning_rate = number_at(line, "/lr").value_or(first.learning_rate);
+    std::vector<OptimizerOptions> all;
+    if (const auto groups = line.find("groups"); groups != line.end() && groups->is_array())
+        for (const nlohmann::ordered_json& group : *groups) {
+            OptimizerOptions own = first;
+            for (const auto& [key, setting] : setting_keys)
+                own.*setting = number_at(group, fmt::format("/{}", key)).value_or(own.*setting);
+            all.push_back(final(own));
+        }
+    if (all.empty()) all.push_back(final(first));
+    return all;
+}
+
+OptimizerOptions UpdateLog::final(OptimizerOptions recorded) {
+    recorded.learning_rate = options_.learning_rate.value_or(recorded.learning_rate);
+    recorded.beta1 = options_.beta1.value_or(recorded.beta1);
+    recorded.beta2 = options_.beta2.value_or(recorded.beta2);
+    recorded.eps = options_.usual_eps.value_or(recorded.eps);
+    if (recorded.kind == OptimizerKind::adam && recorded.weight_decay != 0) {
+        leaves_out_decay_ = true;
+        recorded.weight_decay = 0;
+    }
+    return recorded;
+}
+
+const OptimizerOptions& UpdateLog::settings(const std::string& gradient,
+                                            const std::optional<std::int64_t>& step) const {
+    const auto found = step ? steps_.find(*step) : steps_.end();
+    if (found == steps_.end()) return usual_;
+    const auto group = groups_.find(parameter_of(gradient));
+    const std::size_t own = group == groups_.end() ? 0 : group->second;
+    return found->second[own < found->second.size() ? own : 0];
+}
+
+std::int64_t UpdateLog::updates(std::int64_t begin, std::int64_t end) const {
+    return end - begin - std::ranges::count_if(skipped_, [&](std::int64_t s) { return begin <= s && s < end; });
+}
+
+bool UpdateLog::was_skipped(std::int64_t step) const { return std::ranges::binary_search(skipped_, step); }
+
+} // namespace amp::detail
