@@ -1,6 +1,7 @@
 """Checks of lab 9: a PyTorch run is recorded, and three bugs are found in its loop. The oracle is what the recorder of
 ampscope.torch says of a loop and writes of it. PyTorch is imported where it is used: the other labs do without it."""
 import contextlib
+import io
 import linecache
 import re
 import tempfile
@@ -61,15 +62,16 @@ class Recording:
 
 @contextlib.contextmanager
 def _closing():
-    """Closes the recorders that a student's loop leaves open. The loop runs on one thread: several make so small a
-    network slower."""
+    """Closes the recorders that a student's loop leaves open. What they print of the disk is not shown: the folder is a
+    temporary one. The loop runs on one thread: several make so small a network slower."""
     import torch
 
     from ..torch import _taps
     before, threads = tuple(_taps._recorders), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
     finally:
         torch.set_num_threads(threads)
         for recorder in [r for r in _taps._recorders if r not in before]:
