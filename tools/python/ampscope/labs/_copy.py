@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 from .. import _ampscope
+from ._notebooks import notebooks
+from ._score import score
 
 MARK = "# your code"
 
@@ -58,31 +60,63 @@ def student_version(notebook):
     return {**notebook, "cells": cells}
 
 
-def main(arguments=None):
-    """The command ampscope-labs."""
-    from . import notebooks
-    parser = argparse.ArgumentParser(
-        prog="ampscope-labs", description="Copies the labs to a folder and opens them in Jupyter.",
-        epilog="example: ampscope-labs labs     then work in the page that opens; exercises check themselves")
-    parser.add_argument("folder", type=pathlib.Path, help="made where it is missing; files that are there are kept")
-    parser.add_argument("--solutions", action="store_true", help="with solutions, for teachers")
-    parser.add_argument("--no-open", action="store_true", help="only copy")
-    options = parser.parse_args(arguments)
-    options.folder.mkdir(parents=True, exist_ok=True)
+def _copy(folder, solutions):
+    folder.mkdir(parents=True, exist_ok=True)
     for path in notebooks():
-        target = options.folder / path.name
+        target = folder / path.name
         if target.exists():
             print(f"{target}: kept, it is there already")
         else:
             text = path.read_text(encoding="utf-8")
-            if not options.solutions:
+            if not solutions:
                 text = json.dumps(student_version(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
             _ampscope.write_text(str(target), text)  # whole or not at all: what is there is kept
-    print(f"{options.folder}: {len(notebooks())} labs; start with {notebooks()[0].name}")
-    if options.no_open:
-        return 0
-    jupyter = [sys.executable, "-m", "jupyter", "lab", str(options.folder)]
+    print(f"{folder}: {len(notebooks())} labs; start with {notebooks()[0].name}")
+
+
+def _open(folder):
+    jupyter = [sys.executable, "-m", "jupyter", "lab", str(folder)]
     if subprocess.run([*jupyter[:3], "lab", "--version"], capture_output=True).returncode != 0:
         print("Jupyter is not installed: pip install jupyterlab brings it", file=sys.stderr)
         return 1
     return subprocess.run(jupyter).returncode
+
+
+def _print_scores(folders, run):
+    """One JSON object, with an entry for each folder. A folder that cannot be read is named, and the others count."""
+    scores, status = {}, 0
+    for folder in folders:
+        try:
+            scores[str(folder)] = score(folder, run)
+        except (ValueError, OSError) as error:
+            print(error, file=sys.stderr)
+            status = 1
+    print(json.dumps(scores, indent=1, ensure_ascii=False))
+    return status
+
+
+def main(arguments=None):
+    """The command ampscope-labs."""
+    parser = argparse.ArgumentParser(
+        prog="ampscope-labs", description="Copies the labs to a folder and opens them in Jupyter, or counts points.",
+        epilog="examples: ampscope-labs labs     then work in the page that opens; exercises check themselves. "
+               "ampscope-labs --score ann ben > scores.json     what two students have in their folders")
+    parser.add_argument("folder", type=pathlib.Path, nargs="+",
+                        help="made where it is missing; files that are there are kept")
+    parser.add_argument("--solutions", action="store_true", help="with solutions, for teachers")
+    parser.add_argument("--no-open", action="store_true", help="only copy")
+    parser.add_argument("--score", action="store_true", help="print, as JSON, the points of each exercise in the saved "
+                        "notebooks of these folders, one folder for each student")
+    parser.add_argument("--run", action="store_true", help="with --score: execute the notebooks first, so that no "
+                        "output counts that was edited. This runs the students' code on this machine")
+    options = parser.parse_args(arguments)
+    if options.score:
+        if options.solutions or options.no_open:
+            parser.error("--score copies nothing: leave out --solutions and --no-open")
+        return _print_scores(options.folder, options.run)
+    if options.run:
+        parser.error("--run belongs to --score")
+    if len(options.folder) > 1:
+        parser.error("expected one folder; only --score takes several")
+    _copy(options.folder[0], options.solutions)
+    return 0 if options.no_open else _open(options.folder[0])

@@ -3,7 +3,8 @@ import inspect
 
 import numpy as np
 
-exercises = {}  # "1.2" -> (function that raises Wrong, what is right about it)
+exercises = {}  # "1.2" -> function that raises Wrong; its docstring says what is right about an answer
+hints = {}  # "1.2" -> what labs.hint says one after the other, before the solution; each lab adds its table
 
 
 class Wrong(Exception):
@@ -20,7 +21,8 @@ class Verdict:
         return self.right
 
     def __repr__(self):
-        return f"{self.exercise} {'right' if self.right else 'not yet'}: {self.text}"
+        said = f"{self.exercise} {'right' if self.right else 'not yet'}: {self.text}"
+        return said if self.right else f'{said}\nStuck? labs.hint("{self.exercise}") gives a hint.'
 
 
 def exercise(name):
@@ -31,10 +33,16 @@ def exercise(name):
     return register
 
 
+def known(exercise):
+    """The name of an exercise, which may be given as a number (1.2). Raises KeyError for one that there is not."""
+    if str(exercise) not in exercises:
+        raise KeyError(f"there is no exercise {str(exercise)!r}; there are {', '.join(sorted(exercises))}")
+    return str(exercise)
+
+
 def check(exercise, *answers):
     """Judges the answers to an exercise ("1.2"). Raises KeyError for one that there is not."""
-    if exercise not in exercises:
-        raise KeyError(f"there is no exercise {exercise!r}; there are {', '.join(sorted(exercises))}")
+    exercise = known(exercise)
     judge = exercises[exercise]
     wanted = len(inspect.signature(judge).parameters)
     if len(answers) != wanted:

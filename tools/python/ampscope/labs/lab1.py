@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from ._exercises import Wrong, call, entry, exercise, number
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 _CODES = np.arange(2**16, dtype=np.uint16)
 _VALUES = _CODES.view(np.float16).astype(np.float64)
@@ -14,8 +14,8 @@ def by_hand(values):
     """(-1)^sign * 2^(exponent - 15) * 1.fraction, or 0.fraction and exponent 1 where the exponent's bits are 0."""
     why = {0x3C00: "exponent bits 01111 are 15, the bias: 2^0",
            0x4248: "exponent bits 10000: 2^1; fraction 0x248 / 1024",
-           0x0001: "exponent bits 0: subnormal, 2^-14 * fraction / 1024, with no 1 before the point",
-           0xFBFF: "sign 1, exponent bits 30: 2^15; fraction 1023 / 1024",
+           0x0003: "exponent bits 0: subnormal, 2^-14 * fraction / 1024, with no 1 before the point",
+           0xF900: "sign 1, exponent bits 30: 2^15; fraction 256 / 1024",
            0x7C00: "exponent bits 31, fraction 0: infinity"}
     for code, reason in why.items():
         got = entry(values, code, f"there is no value for {code:#06x} yet")
@@ -133,3 +133,29 @@ def sums(one_and, largest_odd, ones, tenth):
             raise Wrong(f"there is no {name} yet")
         if number(name, got) != wanted:
             raise Wrong(f"{name} is not {got!r}: {reason}")
+
+
+hints.update({
+    "1.1": (
+        "Write the 16 bits down and cut them into 1, 5 and 10: 0x3C00 is 0 01111 0000000000. The table in the reading "
+        "says what the middle part means.",
+        "The fraction's bits count 1/1024 each: 0x248 of them are 0x248 / 1024. Where the exponent's bits are all 0, "
+        "the number has no 1 before the point, and its exponent is 1 - 15."),
+    "1.2": (
+        "4,096 codes are wrong: all those whose exponent's bits are all 0, and all those whose exponent's bits are all "
+        "1. Treat these two cases first.",
+        "Exponent bits 31: math.inf with the sign where the fraction is 0, else math.nan. Exponent bits 0: sign * "
+        "2.0**-14 * (fraction / 1024). A sign of -1.0 times 0.0 is the zero that you need."),
+    "1.3": (
+        "The four: it truncates, it makes zero of what is subnormal, it has no infinity, and it has no NaN. Treat NaN, "
+        "infinity and zero before anything else.",
+        "Count in steps of the format: scale x so that a step becomes 1, then round() rounds to nearest-even. A step "
+        "is 2^(exponent - 10), and below the smallest normal number the exponent stays -14.",
+        "Add the steps to the exponent's bits in place of joining them with |: where rounding up reaches the next "
+        "power of two, the sum is right by itself."),
+    "1.4": (
+        "Which numbers of FP16 lie just below and above each of them, and which of the two is nearer? In a tie the one "
+        "with the even fraction wins.",
+        "From 2^10 to 2^11 neighbours are 1 apart, from 2^11 to 2^12 they are 2 apart. 0.1 lies between 2^-4 and 2^-3, "
+        "where neighbours are 2^-14 apart."),
+})

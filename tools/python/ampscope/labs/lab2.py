@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from .._runs import read_tensors
-from ._exercises import Wrong, call, exercise, number
+from ._exercises import Wrong, call, exercise, hints, number
 
 
 def two_logs():
@@ -114,3 +114,29 @@ def scaled(which, log2_scale):
     if abs(exponent - 13) >= 0.5:  # a ratio of medians is near a power of two, not one
         raise Wrong(f"2^{exponent:g} does not carry one histogram onto the other: compare medians of the magnitudes "
                     "that are not zero, or binades, of many elements and not of the largest alone")
+
+
+hints.update({
+    "2.1": (
+        "x.astype(np.float16) is the cast. Compare what there was before with what there is after it, and let NumPy "
+        "count with .sum().",
+        "Only elements that are finite and not 0 before the cast can be lost in it. Of them, which are 0 after the "
+        "cast, which are infinite, and whose magnitude is below 2.0**-14 but not 0?"),
+    "2.2": (
+        "All three begin with the counts of your function for x; only what you divide, and by what, differs.",
+        "Zero after the cast are the elements that were zero before and those that underflow. np.count_nonzero(x) is "
+        "the number of elements that were not zero."),
+    "2.3": (
+        "Take 100 elements. 66.8 of them are zero before the cast, so that 33.2 are not.",
+        "If 5.3 elements of the 100 are left, 100 - 66.8 - 5.3 became zero. For `fits`, 5.3 % of the 33.2 are left, "
+        "and the others became zero."),
+    "2.4": (
+        "The smallest number of FP16 is 2^-24. What does nearest-even make of a number half as large?",
+        "Half of the smallest number is a tie between it and zero, and zero is the even one. Anything larger is nearer "
+        "to 2^-24."),
+    "2.5": (
+        "A loss scale multiplies every gradient by the same power of two, so that it moves the histogram and does not "
+        "change its shape. Which of the two lies higher?",
+        "Compare a number that many elements decide, such as the median of np.abs(b[b != 0]), with that of a; log2 of "
+        "the ratio is near the exponent. The largest element alone may mislead."),
+})

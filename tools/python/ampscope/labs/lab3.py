@@ -2,9 +2,16 @@
 import numpy as np
 
 from .._conversions import histogram
-from ._exercises import Wrong, call, entry, exercise, number
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 OUTCOMES = ("trains as FP32 does", "trains worse", "takes no step")
+
+
+def rates(h):
+    """Of a histogram's non-zero elements how many percent underflow and overflow in FP16, over log2 of the scale."""
+    scales = range(-10, 50)
+    counts = {k: h.classify("fp16", k) for k in scales}
+    return {kind: [(k, 100 * counts[k][kind] / h.nonzero) for k in scales] for kind in ("underflow", "overflow")}
 
 
 def _window(x, limit):
@@ -85,3 +92,20 @@ def outcome(run, reference):
     if run["updates"]["changed"] == 0:
         return "takes no step"
     return "trains as FP32 does" if run["final_loss"] < 1.05 * reference["final_loss"] else "trains worse"
+
+
+hints.update({
+    "3.1": (
+        'h.classify("fp16", k)["underflow"] counts the elements that become zero at scale 2^k, and ["overflow"] those '
+        "that become infinite. Try every k from -60 to 60.",
+        "min() and max() take a generator: min(k for k in range(-60, 61) if ...). The limit is 0.1 % of h.nonzero, and "
+        "for overflow no element at all."),
+    "3.2": (
+        "Any exponent between the two ends keeps the recorded gradients. But nine of ten steps were not recorded.",
+        "Leave some binades to the upper end, where a step is lost; the lower end is a cautious limit already."),
+    "3.3": (
+        "What happens to a step in which any gradient overflows? And how does a run notice that its smallest gradients "
+        "are gone?",
+        "Above the window every step has an overflow, and is skipped. Below it, count the binades: 8 below the end of "
+        "a histogram lie few elements, 12 or 16 below it lie most."),
+})

@@ -1,7 +1,7 @@
 """Checks of lab 4: autocast. The oracle is the table of PyTorch's lists, which the tests compare with torch itself."""
 from .. import _ampscope
 from .._autocast import autocast
-from ._exercises import Wrong, entry, exercise
+from ._exercises import Wrong, entry, exercise, hints
 
 CASES = {
     "matmul of two fp32 tensors": ("matmul", "fp32", "fp32"),
@@ -93,3 +93,26 @@ def backward(activation_gradient, weight_gradient, cached_sum, where_lost):
             raise Wrong(f"there is no {name} yet")
         if (got if name == "where_lost" else _spelled(got)) != value:
             raise Wrong(f"{name} is not {got!r}: {why}")
+
+
+hints.update({
+    "4.1": (
+        "Ask of each op what it is: a product of matrices, something that exponentiates, sums or squares, a loss, or "
+        "none of these? The table of lists in the reading does the rest.",
+        'One of the eight is on no list although it sums; ampscope.autocast_rule("mean", "fp16") tells by which rule '
+        "an op runs. Of operands of two types, without a list, the wider one decides."),
+    "4.2": (
+        "Go from the inside to the outside: the input of each op has the format that the op before gave.",
+        "A linear layer is a product of matrices. gelu is like tanh. At the end x, in FP32, meets the result of "
+        "linear2."),
+    "4.3": (
+        'ampscope.autocast(op, "bf16", format="bf16", policy="cpu") gives one of the two answers. What is it with '
+        'policy="cuda"?',
+        "Write a function that returns None where autocast raises ValueError, and collect the ops for which the "
+        "results of the two policies differ."),
+    "4.4": (
+        "Autograd gives a tensor a gradient of the tensor's own type; this holds for y, for the FP16 copy of the "
+        "weight, and for the weight.",
+        "The four calls share one copy of the weight in FP16, so that their contributions meet at the copy. Only the "
+        "sum goes back through the cast, and 2^-30 is below everything that FP16 has."),
+})

@@ -3,7 +3,7 @@ project replay against torch itself."""
 import numpy as np
 
 from .._ampscope import LossScaler
-from ._exercises import Wrong, call, entry, exercise, number
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 
 def _compare(make, what, found, **options):
@@ -84,7 +84,8 @@ def skips(before_first_step, in_10000):
     """one skip in each interval is how a healthy scaler looks for the edge: about 0.05 % of the steps."""
     machine = LossScaler("torch")
     verdicts = [machine.update(machine.scale > 2.0**12) for _ in range(10_000)]
-    wanted = {"before_first_step": (before_first_step, verdicts.index("step"), "2^16, 2^15, 2^14 and 2^13 overflow"),
+    wanted = {"before_first_step": (before_first_step, verdicts.index("step"),
+                                    "every scale above 2^12 overflows, and each overflow halves it"),
               "in_10000": (in_10000, verdicts.count("skip"), "after these, each 2000 clean steps end with a scale of "
                                                              "2^13, and one skip")}
     for name, (got, value, why) in wanted.items():
@@ -155,3 +156,31 @@ def statements(answers):
     for statement, (value, why) in STATEMENTS.items():
         if bool(entry(answers, statement, f"there is no answer to {statement!r} yet")) != value:
             raise Wrong(f"{statement!r} is {value}: {why}")
+
+
+hints.update({
+    "5.1": (
+        "Two numbers are the whole state: the scale, and how many steps in a row had no overflow. Which of them change "
+        "in which case?",
+        "Three details: the count begins anew after an overflow and after a growth; products are computed with Python "
+        "floats and rounded with np.float32; a product above np.finfo(np.float32).max leaves the scale as it is."),
+    "5.2": (
+        "Ask of each call what it needs: gradients, gradients without the scale, or a verdict about infinity and NaN.",
+        "Clipping compares the norm of the gradients with a threshold that you chose for gradients without the scale. "
+        "update() comes last, and gradients are cleared before backward or after the step."),
+    "5.3": (
+        "Follow one gradient vector: how long is it before clipping, after clipping, and after unscale_?",
+        "After clipping its norm is 1.0; unscale_ then divides by 65536."),
+    "5.4": (
+        'machine.update(found_inf) returns "step" or "skip", and machine.scale is the scale in force. An overflow '
+        "happens where the scale is above 2.0**12.",
+        'Collect the 10,000 verdicts in a list: its .index("step") and its .count("skip") are the answers.'),
+    "5.5": (
+        "Begin with np.float32(65536), halve it, round the product to FP32 and count until the condition holds.",
+        "The smallest number of FP32 is 2^-149, and half of it is a tie with zero. 1 / scale is infinite in FP32 if it "
+        "is above np.finfo(np.float32).max, just below 2^128."),
+    "5.6": (
+        "Four are true. For the others ask: who holds which format, and is the scale in the gradients at that moment?",
+        "Parameters, their .grad and the optimizer's state stay FP32 under autocast. BF16 has the exponents of FP32. "
+        "The check tells about one statement at a time."),
+})

@@ -2,7 +2,7 @@
 BF16 by its definition on FP32's bits."""
 import numpy as np
 
-from ._exercises import Wrong, call, entry, exercise, number
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 
 def bf16(x):
@@ -29,7 +29,7 @@ def first_step(relative):
             got, wanted = number("relative", call(relative, g, e)), abs(g) / (abs(g) + e)
             if not np.isclose(got, wanted, rtol=1e-6):
                 raise Wrong(f"relative({g:g}, {e:g}) is {wanted:.9g}, not {got:.9g}: in the first step m-hat is g and "
-                            "v-hat is g^2, so that |update| / lr = |g| / (sqrt(g^2) + eps)")
+                            "v-hat is g^2; what remains of m-hat / (sqrt(v-hat) + eps)?")
 
 
 @exercise("6.3")
@@ -74,8 +74,8 @@ def stochastic(round_stochastically):
                         f"neighbours in BF16, {toward_zero!r} and {away!r}: are the low 16 bits cleared?")
         ups = int((got == away).sum()) if low else 0
         if ups != low:
-            raise Wrong(f"{x!r} is rounded away from zero in {ups} of 65,536 cases, not in {low}: add the random 16 "
-                        "bits to the FP32 word, then clear the low 16")
+            raise Wrong(f"{x!r} is rounded away from zero in {ups} of 65,536 cases, not in {low}: the random 16 bits "
+                        f"have to decide, by an addition that carries into the upper half in {low} of the cases")
 
 
 @exercise("6.6")
@@ -98,5 +98,33 @@ def kahan(step):
             w = new
             if weight != w or compensation != k:
                 raise Wrong(f"{what}, step {i}: weight {weight!r} and compensation {compensation!r}, not {w!r} and "
-                            f"{k!r}: compensation += update; new = weight + compensation; compensation += weight - "
-                            "new; each rounded to BF16, and the update not before it is added")
+                            f"{k!r}: the three operations that the exercise describes, in this order, each rounded "
+                            "to BF16, and the update not before it is added")
+
+
+hints.update({
+    "6.1": (
+        "np.float16 rounds a number to the nearest one of FP16.",
+        "The smallest number of FP16 is 2^-24, about 6e-8; what is below half of it becomes 0. float(np.float16(1e-7)) "
+        "is the second value."),
+    "6.2": (
+        "Put t = 1 and m = v = 0 into the formulas of the reading: what are m-hat and v-hat?",
+        "m-hat is g, and v-hat is g squared; its root is the magnitude of g. The learning rate drops out."),
+    "6.3": (
+        "NumPy multiplies all 128 at once: v * np.float32(beta2).",
+        'Round the products with ampscope.quantize(..., "bf16"), compare with v, and count with .sum().'),
+    "6.4": (
+        "Which are the neighbours of 1 in BF16, which has 7 bits of fraction? They are not equally far away.",
+        "Above 1 neighbours are 2^-7 apart, below it 2^-8. An update of exactly half of the distance is a tie, and the "
+        "fraction of 1 is even."),
+    "6.5": (
+        "On the bits it is one addition and one more operation. How often does the sum of the lower 16 bits and a "
+        "random number of 16 bits carry into the upper half?",
+        "bits = x.view(np.uint32) + r; then set the lower 16 bits to zero with & 0xFFFF0000, and go back with "
+        ".view(np.float32)."),
+    "6.6": (
+        "Write a function bf16(x) first, which rounds with ampscope.quantize and gives an np.float32; each of the "
+        "three operations is one call of it.",
+        "What the new weight has not taken: the compensation, less the difference between the new weight and the old "
+        "one."),
+})

@@ -4,10 +4,34 @@ import math
 
 import numpy as np
 
-from .._conversions import decode
-from ._exercises import Wrong, call, entry, exercise, number
+from .._conversions import decode, quantize
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 _E4M3 = np.unique(decode(np.uint8([c for c in range(256) if c & 0x7F != 0x7F]), "e4m3")).astype(float)
+
+
+def _lost(x, scale, format="e4m3"):
+    """What becomes of x if it is multiplied by the scale, cast, and divided by the scale."""
+    y = quantize(x * scale, format, overflow="saturate") / scale
+    some = x != 0
+    return {"become zero": int((y[some] == 0).sum()), "of": int(some.sum()),
+            "relative error": float(np.linalg.norm(y - x) / np.linalg.norm(x))}
+
+
+def what_casts_lose(gradients):
+    """Rows of a table: each way to scale and cast, and what is lost of these gradients."""
+    blocks = gradients[: gradients.size // 32 * 32].reshape(-1, 32)
+    amax = np.maximum(np.abs(blocks).max(1, keepdims=True), 1e-30)
+    largest, one = np.abs(gradients).max(), np.float32(1)
+    up = 2.0 ** np.floor(np.log2(np.float32(448) / amax))  # so that nothing is beyond 448
+    down = 2.0 ** (8 - np.floor(np.log2(amax)))  # by the rule of the specification
+    return [{"cast": "E4M3, no scale", **_lost(gradients, one)},
+            {"cast": "E5M2, no scale", **_lost(gradients, one, "e5m2")},
+            {"cast": "E4M3, one scale", **_lost(gradients, np.float32(448) / largest)},
+            {"cast": "E5M2, one scale", **_lost(gradients, np.float32(57344) / largest, "e5m2")},
+            {"cast": "E4M3, blocks of 32", **_lost(blocks, np.float32(448) / amax)},
+            {"cast": "E4M3, MX rounded up", **_lost(blocks, up.astype(np.float32))},
+            {"cast": "E4M3, MX by floor", **_lost(blocks, down.astype(np.float32))}]
 
 
 @exercise("7.1")
@@ -37,8 +61,8 @@ def tensor_scale(scale):
         got = number("scale", call(scale, x))
         wanted = float(np.float32(448) / np.abs(x).max())
         if not math.isclose(got, wanted, rel_tol=1e-6):
-            raise Wrong(f"{what}: {got!r}, not {wanted!r}: 448 over the largest magnitude; elements are multiplied by "
-                        "it before the cast")
+            raise Wrong(f"{what}: {got!r}, not {wanted!r}: elements are multiplied by it before the cast, and then "
+                        "the largest magnitude has to be 448")
     if number("scale", call(scale, np.zeros(4, np.float32))) != 1:
         raise Wrong("a tensor of zeros: its scale is 1, not 448 / 0")
 
@@ -56,7 +80,8 @@ def mx_scales(floor, ceil):
         got = call(floor, block)
         if got != math.floor(math.log2(amax)) - 8:
             raise Wrong(f"floor: a block whose largest magnitude is {amax:.9g} gets 2^{got}, not "
-                        f"2^{math.floor(math.log2(amax)) - 8}: floor(log2(amax)) less 8, E4M3's largest exponent")
+                        f"2^{math.floor(math.log2(amax)) - 8}: the binade of the largest magnitude has to land on "
+                        "E4M3's highest binade")
         got = call(ceil, block)
         wanted = next(k for k in range(-160, 160) if amax / 2.0**k <= 448)
         if got != wanted:
@@ -100,3 +125,26 @@ def accumulator(lost_from, hopper_sum):
                     "b until the result is 1")
     if number("hopper_sum", hopper_sum) != 64:
         raise Wrong(f"hopper_sum is not {hopper_sum!r}: products of 2^-8 are lost once the sum is 2^14 times as large")
+
+
+hints.update({
+    "7.1": (
+        "The largest number of E4M3 is 448, and the next one would be 480. Which numbers are nearer to 448?",
+        "464 is the tie between them, and 448 is the even one. Beyond it a cast without saturation has only NaN to "
+        "give; with it, the largest number of the same sign."),
+    "7.2": (
+        "Which factor carries the largest magnitude of x to E4M3's largest number?",
+        "Take the magnitudes first: the largest element may be negative. And test for 0 before you divide."),
+    "7.3": (
+        "math.frexp(amax) gives a number between 0.5 and 1 and an exponent; the binade of amax has that exponent less "
+        "1. It is safer than log2 near powers of two.",
+        "E4M3's largest number, 448, is 1.75 times 2^8. `floor` is the difference of the two exponents; `ceil` is the "
+        "same or one more, and a division by 2.0**k tells which."),
+    "7.4": (
+        "Go over x in steps of 32. Each block has an exponent, ceil(block), and its elements are divided by 2.0**that.",
+        'ampscope.quantize(block / s, "e4m3") * s, with s a np.float32 so that the result stays FP32.'),
+    "7.5": (
+        "Let the program find it: for n = 1, 2, 3 ... add a product of 2^-n to c = 1, until the result is 1. Factors "
+        "such as 2^-(n // 2) stay within the range of E5M2.",
+        "For hopper_sum call ampscope.dot with x for both operands and no c."),
+})

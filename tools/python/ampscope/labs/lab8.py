@@ -3,7 +3,7 @@ import numpy as np
 
 from .._conversions import quantize
 from .._products import dot
-from ._exercises import Wrong, call, entry, exercise, number
+from ._exercises import Wrong, call, entry, exercise, hints, number
 
 BUGS = ("truncates", "rounds ties away from zero", "flushes subnormals", "saturates instead of overflowing",
         "rounds twice", "loses the sign of zero")
@@ -124,3 +124,23 @@ def accumulator(name):
         if ours != device:
             raise Wrong(f"{name} gives {ours!r} where the device gives {device!r}: try many random dot products, and "
                         "drop every candidate that differs once")
+
+
+hints.update({
+    "8.1": (
+        "a == b is right but for two cases: NaN is not equal to itself, and 0.0 == -0.0.",
+        "np.signbit tells the zeros apart, but look at the sign only where not both are NaN; np.isnan finds those."),
+    "8.2": (
+        "For each device take the x for which differ(gpu(x), reference(x)) holds, and print a few: input, right "
+        "result, the device's result. Then look into the table of suspects.",
+        "Where are the inputs: next to a middle between two numbers of FP16, or in the middle? What is the right "
+        "result: subnormal, infinite, a zero?"),
+    "8.3": (
+        "Three steps: the finite inputs, those among them that differ, and of these the one with the smallest "
+        "magnitude.",
+        "wrong[np.argmin(np.abs(wrong))] is the last step."),
+    "8.4": (
+        "Begin with all candidates, and drop each one that once gives another result than gpu_dot.",
+        "Products of very different sizes tell them apart: multiply random numbers by 2.0 ** rng.uniform(-6, 6, 64), "
+        "round to E5M2, and try a few hundred pairs."),
+})
