@@ -97,10 +97,10 @@ def test_what_is_the_same_on_every_rank_is_kept(ranks_with_tensors, tmp_path):
     assert {t.kind for t in merged.tensors} == {"weight_gradient", "activation_gradient"}
 
     def count(found, kind):
-        return sum(t.count for t in found.tensors if t.kind == kind)
+        return sum(t.magnitudes.histogram.count for t in found.tensors if t.kind == kind)
 
     assert count(merged, "activation_gradient") == count(parts, "activation_gradient")
-    assert 2 * count(merged, "weight_gradient") == count(parts, "weight_gradient")
+    assert count(merged, "weight_gradient") == count(parts, "weight_gradient")  # equal ones count once
     report = subprocess.run(["amp-report", run], check=True, capture_output=True, text=True).stdout
     assert "Adam" in report
 
