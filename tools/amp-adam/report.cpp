@@ -14,7 +14,6 @@
 #include <array>
 #include <climits>
 #include <cmath>
-#include <ranges>
 
 namespace amp::adam_tool {
 
@@ -127,8 +126,9 @@ std::string differing_settings(const AdamFindings& f) {
          {"weight decay", &OptimizerOptions::weight_decay}}};
     std::vector<std::string> parts;
     for (const auto& [name, setting] : settings) {
-        const auto of = [setting = setting](const AdamTensor& t) { return t.settings.*setting; };
-        const auto [least, most] = std::ranges::minmax(std::views::transform(f.tensors, of));
+        std::vector<double> values;
+        for (const AdamTensor& t : f.tensors) values.push_back(t.settings.*setting);
+        const auto [least, most] = std::ranges::minmax(values);
         if (least != most) parts.push_back(fmt::format("{} {:g} to {:g}", name, least, most));
     }
     return fmt::format("{}", fmt::join(parts, ", "));
