@@ -237,6 +237,11 @@ std::string_view name_of(IntervalBasis basis) {
     return names[static_cast<std::size_t>(basis)];
 }
 
+std::string_view name_of(ShortAnswer::State state) {
+    constexpr std::array<std::string_view, 3> names = {"settled", "open", "alarm"};
+    return names[static_cast<std::size_t>(state)];
+}
+
 std::string_view name_of(KnownEffect::Shows shows) {
     constexpr std::array<std::string_view, 3> names = {"losses", "gradients", "sums"};
     return names[shows];
