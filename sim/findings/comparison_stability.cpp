@@ -121,10 +121,12 @@ void detail::find_instabilities(ComparisonGroup& group, const SpikeLimits& limit
         }
 }
 
-std::optional<ShortAnswer> detail::stability_answer(const std::vector<ComparisonGroup>& groups, const SpikeLimits& limits) {
+std::optional<ShortAnswer> detail::stability_answer(const std::vector<ComparisonGroup>& groups,
+                                                    const SpikeLimits& limits) {
     const std::vector<KindOfAlarm> alarms = kinds_of_alarms(groups, limits);
     if (alarms.empty()) return std::nullopt;
-    ShortAnswer answer{.question = "Stability", .words = alarms.front().what, .reason = {}, .state = ShortAnswer::State::alarm};
+    ShortAnswer answer{
+        .question = "Stability", .words = alarms.front().what, .reason = {}, .state = ShortAnswer::State::alarm};
     answer.words.front() = upper_case(answer.words.substr(0, 1)).front();
     for (const KindOfAlarm& alarm : alarms)
         answer.reason += &alarm == &alarms.front() ? alarm.precisions : "; " + alarm.text();

@@ -253,9 +253,10 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
 ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup>& groups) {
     ShortAnswer answer{.question = "Adam's eps", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
     if (adam.asked == nullptr && adam.other != nullptr)
-        return {answer.question, "no Adam",
-                fmt::format("The optimizer is {}, which has no eps like Adam's.", adam.other->facts.optimizer),
-                ShortAnswer::State::settled};
+        return {.question = answer.question,
+                .words = "no Adam",
+                .reason =
+                    fmt::format("The optimizer is {}, which has no eps like Adam's.", adam.other->facts.optimizer)};
     if (adam.asked == nullptr) answer.reason = "No gradients of weights were recorded.";
     else if (adam.is_empty()) answer.reason = "No weight has a gradient that is finite and not zero.";
     else {
@@ -288,7 +289,10 @@ std::optional<ShortAnswer> loop_answer(const std::vector<RecordedRun>& runs) {
     if (remarks.empty()) return std::nullopt;
     std::string reason = remarks.front();
     if (remarks.size() > 1) reason += fmt::format(" And {} more.", grouped(remarks.size() - 1));
-    return ShortAnswer{"Training loop", plural(remarks.size(), "warning"), std::move(reason), ShortAnswer::State::alarm};
+    return ShortAnswer{.question = "Training loop",
+                       .words = plural(remarks.size(), "warning"),
+                       .reason = std::move(reason),
+                       .state = ShortAnswer::State::alarm};
 }
 
 } // namespace

@@ -25,8 +25,8 @@ struct LayerRecord {
 std::vector<LayerRecord> layer_records(const RecordedRun& run);
 
 /// The same layers or, if they are more than `most`, sums of those whose names differ only in whole numbers between
-/// dots: "h.0.attn" and "h.1.attn" become "h.*.attn". Where that is not enough, other numbers are replaced, too. In order
-/// of first appearance, with weights and activations apart.
+/// dots: "h.0.attn" and "h.1.attn" become "h.*.attn". Where that is not enough, other numbers are replaced, too. In
+/// order of first appearance, with weights and activations apart.
 std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most);
 
 /// At most so many of the layers, in their order: those of which the first followed format zeroes the largest share,
