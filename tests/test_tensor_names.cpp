@@ -35,7 +35,7 @@ TEST_CASE("names below a heading") {
     const NamesBelow below(names);
     CHECK(below.of(names[0]) == "h.0.attn");
     CHECK(below.of(names[1]) == "wte");
-    CHECK(below.heading("Worst tensors") == "Worst tensors below model.transformer.");
+    CHECK(below.heading("Worst tensors") == "Worst tensors, below model.transformer.");
     CHECK(NamesBelow(std::vector<std::string>{"a", "b"}).heading("Worst tensors") == "Worst tensors");
 }
 

@@ -88,7 +88,7 @@ std::string shared_prefix(std::span<const std::string> names) {
 }
 
 std::string NamesBelow::heading(std::string_view text) const {
-    return prefix_.empty() ? std::string(text) : std::string(text) + " below " + prefix_;
+    return prefix_.empty() ? std::string(text) : std::string(text) + ", below " + prefix_;
 }
 
 std::string shortened_name(std::string_view utf8, std::size_t columns) {

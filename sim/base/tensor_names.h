@@ -22,7 +22,7 @@ class NamesBelow {
 
     /// One of these names, without the shared prefix.
     [[nodiscard]] std::string of(const std::string& name) const { return name.substr(prefix_.size()); }
-    /// "Worst tensors", or "Worst tensors below model.transformer.".
+    /// "Worst tensors", or "Worst tensors, below model.transformer.".
     [[nodiscard]] std::string heading(std::string_view text) const;
 
   private:

@@ -46,7 +46,7 @@ inline constexpr double planned_power = 0.8;
 struct Difference {
     MeanInterval interval; ///< simultaneous: see ComparisonLimits::alpha
     IntervalBasis basis = IntervalBasis::none;
-    Standing standing = Standing::unclear;     ///< holds, worse or unclear
+    Standing standing = Standing::unclear; ///< holds, worse or unclear
     /// If unclear: seeds that would tell with probability planned_power; none: no number up to 1,000 would.
     std::optional<std::size_t> seeds_needed{};
     /// Of one pair of runs: the number of independent steps that tell as much as its own, see effective_count().

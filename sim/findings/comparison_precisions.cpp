@@ -312,8 +312,8 @@ ShortAnswer detail::format_answer(const std::vector<ComparisonGroup>& groups) {
         if (c.standing() == Standing::unclear) open.push_back(&c);
     const auto has_reference = [](const ComparisonGroup& g) { return g.reference != nullptr; };
     if (const ComparisonRow* const lone = lone_row(groups); lone != nullptr && lone->standing != Standing::broken)
-        answer.reason = fmt::format("One run alone, in {}, does not tell; the verdict says which second one would.",
-                                    lone->label);
+        answer.reason =
+            fmt::format("One run alone, in {}, does not tell; the verdict says which second one would.", lone->label);
     else if (std::ranges::none_of(groups, has_reference))
         answer.reason = has_failed_fp32(candidates)
                             ? "FP32's own loss is not finite: no format is to blame."

@@ -61,10 +61,10 @@ std::string about_range(const JointGradients& gradients) {
 /// The same in a few words. Range alone settles nothing: precision decides, too, and no run shows it.
 ShortAnswer range_answer(const JointGradients& gradients) {
     ShortAnswer answer{.question = "Format", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
-    answer.reason = gradients.all.nonzero() == 0
-                        ? "No run is among these, and no gradient that is finite and not zero."
-                        : fmt::format("No run is among these; by their range alone these hold: {}.",
-                                      held_by_range(gradients));
+    answer.reason =
+        gradients.all.nonzero() == 0
+            ? "No run is among these, and no gradient that is finite and not zero."
+            : fmt::format("No run is among these; by their range alone these hold: {}.", held_by_range(gradients));
     return answer;
 }
 
@@ -222,7 +222,7 @@ std::string scales_alone(const std::vector<ComparisonGroup>& groups) {
 }
 
 ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<ComparisonGroup>& groups,
-                    const RecommendationOptions& options) {
+                         const RecommendationOptions& options) {
     ShortAnswer answer{.question = "Loss scale", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
     const Recommendation& r = gradients.scale_in(format("fp16"));
     const std::string hidden = r.known == Known::exact ? "" : censoring_text(r.censoring, gradients.all.count());

@@ -141,8 +141,11 @@ class Writer {
         document_.add(magnitude_figures(run));
         document_.add(rate_figure(run, options_.recommendation));
         document_.add(zeroed_figures(run));
-        heading("Worst tensors", 3);
-        document_.add(worst_tensor_table(run, options_));
+        std::vector<std::string> tensors;
+        for (const TensorRecord& tensor : run.tensors) tensors.push_back(tensor.name);
+        const NamesBelow names(tensors);
+        heading(names.heading("Worst tensors"), 3);
+        document_.add(worst_tensor_table(run, names, options_));
         kinds(run);
     }
 

@@ -72,8 +72,8 @@ std::string power_label(int log2) {
 }
 
 std::string plot_data(const Scale& x, const Scale& y) {
-    return fmt::format("{:.12g} {:.12g} {} {} {:.12g} {:.12g} {} {}", x.from, x.to, number(x.begin), number(x.end), y.from,
-                       y.to, number(y.begin), number(y.end));
+    return fmt::format("{:.12g} {:.12g} {} {} {:.12g} {:.12g} {} {}", x.from, x.to, number(x.begin), number(x.end),
+                       y.from, y.to, number(y.begin), number(y.end));
 }
 
 std::string panel_label(const std::string& name, const std::string& note) {

@@ -49,8 +49,8 @@ void draw_heading(Canvas& canvas, const std::string& name, const std::string& no
 struct LegendPlace {
     double x, y, text_width;
 };
-/// On a live canvas a group with the key of the lines that a click on the entry hides (its groups' data-k), and room for
-/// that click. To be closed by close_data().
+/// On a live canvas a group with the key of what a click on the entry hides (groups with that data-k), and room for the
+/// click. To be closed by close_data().
 void open_key(Canvas& canvas, const std::string& key, const LegendPlace& at);
 
 inline constexpr double page_width = 800, left_edge = 88, right_edge = 772;

@@ -235,8 +235,7 @@ int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std:
     if (names.size() > 1)
         for (std::size_t i = 0; i < names.size(); ++i)
             entry(style_of(i), clipped(printable(names[i]), 60), std::to_string(i));
-    if (const std::string compared = quiet_name(figure); !compared.empty())
-        entry("compare", compared, quiet_key);
+    if (const std::string compared = quiet_name(figure); !compared.empty()) entry("compare", compared, quiet_key);
     if (!figure.marks.empty()) entry("mark", figure.marks, "");
     return rows;
 }

@@ -17,9 +17,7 @@ std::string number(double x) {
     return s == "-0" ? "0" : s;
 }
 
-std::string json_number(double x, int digits) {
-    return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits) : "null";
-}
+std::string json_number(double x, int digits) { return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits) : "null"; }
 
 std::string escaped(std::string_view text) {
     std::string out;

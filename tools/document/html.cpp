@@ -104,8 +104,7 @@ class PageWriter {
     }
     void write(const CardBlock& block) {
         for (const Card& card : block.cards)
-            fmt::format_to(std::back_inserter(cards),
-                           "<div{}><h2>{}</h2><p class=\"words\">{}</p><p>{}</p></div>\n",
+            fmt::format_to(std::back_inserter(cards), "<div{}><h2>{}</h2><p class=\"words\">{}</p><p>{}</p></div>\n",
                            card_class(card.tone), marked(card.about), breakable(marked(card.words)), marked(card.text));
     }
     void write(const FigureBlock& figure) {
@@ -149,7 +148,9 @@ std::string html_of(const Document& document) {
 )",
         escaped(document.title), page_style, svg_definitions(),
         document.subtitle.empty() ? "" : fmt::format("\n<p class=\"note\">{}</p>", marked(document.subtitle)),
-        writer.cards.empty() ? "" : fmt::format("<section class=\"cards\" aria-label=\"In short\">\n{}</section>\n", writer.cards),
+        writer.cards.empty()
+            ? ""
+            : fmt::format("<section class=\"cards\" aria-label=\"In short\">\n{}</section>\n", writer.cards),
         contents.empty() ? "" : fmt::format("<nav aria-label=\"Contents\"><ul>{}</ul></nav>\n", contents), writer.body,
         page_script);
 }

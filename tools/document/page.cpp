@@ -20,8 +20,7 @@ std::string page_of(Document document, const PageFacts& facts) {
     Bullets trouble{facts.errors};
     trouble.items.insert(trouble.items.end(), facts.warnings.begin(), facts.warnings.end());
     const std::array<Block, 2> first = {Heading{"What went wrong"}, std::move(trouble)};
-    const bool has_cards = !document.blocks.empty() && std::holds_alternative<CardBlock>(document.blocks.front());
-    document.blocks.insert(document.blocks.begin() + (has_cards ? 1 : 0), first.begin(), first.end());
+    document.blocks.insert(document.blocks.begin(), first.begin(), first.end());
     const std::string made_by = fmt::format("This page: {}; made by ampscope {}.", facts.command, AMPSCOPE_VERSION);
     document.appendix = {Heading{"Definitions"}, Bullets{facts.definitions}, Heading{"Provenance"}, Bullets{{made_by}},
                          file_table(source_files(facts.inputs))};

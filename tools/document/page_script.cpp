@@ -2,7 +2,7 @@
 
 namespace amp {
 
-const std::string_view page_script = R"(
+const std::string_view page_script = R"js(
 const assign = (element, attributes) => {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
@@ -151,6 +151,6 @@ for (const svg of document.querySelectorAll("figure svg")) {
     key.onkeydown = event => { if (event.key === "Enter" || event.key === " ") event.preventDefault(), key.onclick(); };
   }
 }
-)";
+)js";
 
 } // namespace amp

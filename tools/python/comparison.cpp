@@ -186,7 +186,8 @@ void bind_comparison(nb::module_& m) {
     nb::class_<ShortAnswer>(m, "ShortAnswer", "What a comparison answers to one question.")
         .def_prop_ro("question", text_of(&ShortAnswer::question),
                      "Format, Loss scale, Adam's eps, Training loop or Stability.", InEnvironment())
-        .def_prop_ro("words", text_of(&ShortAnswer::words), "The answer in a few words; 'unknown' is one.", InEnvironment())
+        .def_prop_ro("words", text_of(&ShortAnswer::words), "The answer in a few words; 'unknown' is one.",
+                     InEnvironment())
         .def_prop_ro("reason", text_of(&ShortAnswer::reason), "Why, in a sentence.", InEnvironment())
         .def_prop_ro("state", named(&ShortAnswer::state), "settled, open or alarm.", InEnvironment());
     nb::class_<ComparisonFindings>(m, "ComparisonFindings",
