@@ -56,6 +56,17 @@ TEST_CASE("48 blocks fold to a row for each of their layers, which says what it 
     CHECK(figure.rows[1].values[0] == doctest::Approx(50.0 / 4800));
 }
 
+TEST_CASE("of many layers that have no numbers the worst are shown") {
+    RecordedRun run = run_of(15, "");
+    for (std::size_t i = 0; i < run.tensors.size(); ++i)
+        run.tensors[i].layer = std::string(1, static_cast<char>('A' + i)); // 31 letters and signs
+    const HeatFigure figure = fp16_zeroes(run);
+    CHECK(figure.rows.size() == 24);
+    CHECK(figure.subtitle.ends_with("; 24 of 31 rows, those that FP16 zeroes most"));
+    CHECK(
+        std::ranges::any_of(figure.rows, [](const HeatRow& row) { return row.name == "L, weight grad"; })); // h.5.attn
+}
+
 TEST_CASE("the worst tensors stand below what all names share, and never lose their number") {
     const RecordedRun run = run_of(48, "model.transformer.");
     std::vector<std::string> tensors;
