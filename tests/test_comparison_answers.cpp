@@ -121,7 +121,7 @@ TEST_CASE("what is wrong with the training is an alarm") {
 REQUIRE(answers.size() == 5);
 CHECK(answers[3].question == "Training loop");
 CHECK(answers[3].words == "2 warnings");
-CHECK(answers[3].reason.ends_with("amp-fp161: train.py:7: clip_grad_norm_() before unscale_() And 1 more."));
+CHECK(answers[3].reason.ends_with("amp-fp161: train.py:7: clip_grad_norm_() before unscale_(). And 1 more."));
 CHECK(answers[3].state == State::alarm);
 CHECK(answers[4].question == "Stability");
 CHECK(answers[4].words == "NaN or infinite");

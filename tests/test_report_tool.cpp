@@ -228,7 +228,7 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
     for (std::size_t at = 0; (at = page.find("<desc id=", at)) != std::string::npos; ++at) ++descriptions;
     CHECK(figures >= 5);
     CHECK(figures == descriptions);
-    // 100 layers that differ only in their number are one row; of tensor t, with 2^(-10 - t), all become zero from 16 on.
+    // 100 layers that differ only in their number are one row. Tensor t has 2^(-10 - t): from 16 on all become zero.
     CHECK(contains(page, "<title>layer.*, weight grad: sum of 100 layers, "));
     CHECK(contains(page, "FP16 zeroes most in layer.16</title>"));
     CHECK(!contains(page, "layer.16, weight grad"));

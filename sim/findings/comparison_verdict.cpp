@@ -288,6 +288,7 @@ std::optional<ShortAnswer> loop_answer(const std::vector<RecordedRun>& runs) {
     for (const RecordedRun& run : runs) remarks.insert(remarks.end(), run.remarks.begin(), run.remarks.end());
     if (remarks.empty()) return std::nullopt;
     std::string reason = remarks.front();
+    if (!reason.ends_with('.')) reason += '.';
     if (remarks.size() > 1) reason += fmt::format(" And {} more.", grouped(remarks.size() - 1));
     return ShortAnswer{.question = "Training loop",
                        .words = plural(remarks.size(), "warning"),
