@@ -37,8 +37,7 @@ background:linear-gradient(to right,var(--paper) 40%,transparent) 0 0/40px 100% 
 linear-gradient(to left,var(--paper) 40%,transparent) 100% 0/40px 100% no-repeat local,
 linear-gradient(to right,var(--shade),transparent) 0 0/14px 100% no-repeat scroll,
 linear-gradient(to left,var(--shade),transparent) 100% 0/14px 100% no-repeat scroll}
-.wide::before{content:"wider than the page: scroll sideways \2194";position:sticky;left:0;display:block;
-width:max-content;max-width:100%;color:var(--quiet);font-size:.8125rem}
+.wide::before{content:"wider than the page: scroll sideways \2194";display:block;color:var(--quiet);font-size:.8125rem}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{background:var(--band);vertical-align:bottom;white-space:normal;overflow-wrap:normal}
@@ -69,10 +68,9 @@ color:var(--ink);background:var(--paper);border:1px solid var(--quiet);border-ra
 font-size:.8125rem;line-height:1.4;font-variant-numeric:tabular-nums}
 .tip div{padding-left:7px;border-left:4px solid transparent}
 .tip .nearest{font-weight:600}
-@media (max-width:720px){
+@media (max-width:719px){
 .cards{grid-template-columns:1fr}
-.picture .scroll::before{content:"wider than the page: scroll sideways \2194";position:sticky;left:0;display:block;
-width:max-content;max-width:100%;color:var(--quiet);font-size:.8125rem}
+.picture .scroll::before{content:"wider than the page: scroll sideways \2194";display:block;color:var(--quiet);font-size:.8125rem}
 }
 @media print{
 :root{--ink:#000;--quiet:#333;--paper:#fff;--line:#999;--band:#eee;--good:#fff;--fair:#eee;--bad:#ddd;--alarm:#ddd;
