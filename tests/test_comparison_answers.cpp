@@ -47,7 +47,7 @@ TEST_CASE("the format that holds in every network, and why") {
     CHECK(answers[1].state == State::settled);
     CHECK(answers[2].question == "Adam's eps");
     CHECK(answers[2].words == "unknown"); // histograms tell no steps
-    CHECK(answers[2].reason == "No gradients of weights were recorded.");
+    CHECK(answers[2].reason == "No gradients of weights were recorded as tensors.");
     CHECK(answers[2].state == State::open);
 }
 

@@ -22,6 +22,7 @@ TEST_CASE("the prefix that all names share ends before the component that a numb
     CHECK(prefix_of({"model.decoder.wte.weight", "model.decoder.h.3.mlp.weight"}) == "model.decoder.");
     CHECK(prefix_of({"params/encoder/layer_1/kernel", "params/encoder/layer_2/kernel"}) == "params/encoder/");
     CHECK(prefix_of({"encoder.weight.grad", "encoder.weights.grad"}) == "encoder."); // no part of a component
+    CHECK(prefix_of({"model.decoder.h.*.attn, weight grad", "model.decoder.h.*.mlp, weight grad"}) == "model.decoder.");
     CHECK(prefix_of({"h.0.attn", "h.1.attn"}).empty());
     CHECK(prefix_of({"net.a", "net.b"}).empty()); // too short for a heading
     CHECK(prefix_of({"model.alone.weight"}).empty());

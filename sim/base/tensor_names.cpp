@@ -14,6 +14,7 @@ constexpr std::size_t least_prefix = 6;     ///< a shorter one takes less room t
 constexpr std::size_t most_components = 64; ///< of a name that a framework makes
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool stands_for_number(char c) { return is_digit(c) || c == '*'; } // see name_pattern()
 bool is_separator(char c) { return c == '.' || c == '/'; }
 
 /// The components of a name, each with the separator behind it.
@@ -27,12 +28,12 @@ std::vector<std::string> components_of(std::string_view name) {
     return components;
 }
 
-bool has_digit(std::string_view component) { return std::ranges::any_of(component, is_digit); }
+bool has_digit(std::string_view component) { return std::ranges::any_of(component, stands_for_number); }
 
 /// "11", "11." or "11/".
 bool is_number(std::string_view component) {
     if (!component.empty() && is_separator(component.back())) component.remove_suffix(1);
-    return !component.empty() && std::ranges::all_of(component, is_digit);
+    return !component.empty() && std::ranges::all_of(component, stands_for_number);
 }
 
 /// Whether the component of `name` that begins at `at` is a number.

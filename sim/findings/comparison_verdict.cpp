@@ -257,7 +257,7 @@ ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup
                 .words = "no Adam",
                 .reason =
                     fmt::format("The optimizer is {}, which has no eps like Adam's.", adam.other->facts.optimizer)};
-    if (adam.asked == nullptr) answer.reason = "No gradients of weights were recorded.";
+    if (adam.asked == nullptr) answer.reason = "No gradients of weights were recorded as tensors.";
     else if (adam.is_empty()) answer.reason = "No weight has a gradient that is finite and not zero.";
     else {
         const AdamQuestion& q = adam.asked->question;
@@ -268,11 +268,12 @@ ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup
         const std::optional<std::size_t> will_do = eps_that_will_do(adam.all, q);
         answer.words = words(adam.all);
         if (will_do) answer.state = ShortAnswer::State::settled;
-        answer.reason = fmt::format("With m and v in FP32 {:g} decides {} of the steps", q.eps[q.usual_eps],
-                                    percent(decided(adam.all, q.usual_eps)));
+        const std::string usual = percent(decided(adam.all, q.usual_eps));
+        answer.reason = will_do == q.usual_eps ? fmt::format("It decides {} of the steps", usual)
+                                               : fmt::format("{:g} decides {} of the steps", q.eps[q.usual_eps], usual);
         if (will_do && will_do != q.usual_eps)
-            answer.reason += fmt::format(", {:g} {}", q.eps[*will_do], percent(decided(adam.all, *will_do)));
-        answer.reason += state_faults(adam).empty() ? "." : "; narrower formats of m and v have faults.";
+            answer.reason += fmt::format(", {:g} only {}", q.eps[*will_do], percent(decided(adam.all, *will_do)));
+        answer.reason += state_faults(adam).empty() ? "." : ", with m and v in FP32; narrower formats have faults.";
         std::vector<std::pair<std::string, std::string>> each;
         for (const ComparisonGroup& group : groups)
             if (group.adam && group.adam->question.eps == q.eps && group.adam->total.nonzero > 0)

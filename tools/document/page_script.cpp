@@ -66,7 +66,7 @@ function panelOf(group) {
   const drawn = v => bottom + (Math.min(Math.max(height(v), y0), y1) - y0) / (y1 - y0) * (top - bottom);
   const lines = [...group.querySelectorAll("[data-p]")].map(line => ({
     line, holds: line.dataset.holds, name: line.dataset.n, path: line.querySelector("path:not(.band)"),
-    steps: JSON.parse(line.dataset.p)}));
+    steps: JSON.parse(line.dataset.p)})).sort((a, b) => (a.holds ?? 0) - (b.holds ?? 0)); // limits come last
   return {left, right, bottom, top, lines, drawn, y: drawn, x: v => left + (v - x0) / (x1 - x0) * (right - left),
           at: pixel => x0 + (pixel - left) / (right - left) * (x1 - x0), text: texts[unit],
           heading: v => `${label} ${xunit ? texts[xunit](v) : short(v, 12)}`, ticks};

@@ -31,6 +31,7 @@ sup{line-height:0}
 .card h2{margin:0;padding:0;border:0;font-size:.875rem;font-weight:400;color:var(--quiet)}
 .card p{margin:4px 0 0;font-size:.9375rem}
 .card .words{margin:0;font-size:1.5rem;font-weight:700;line-height:1.25}
+.words sup{font-size:.65em}
 nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;list-style:none;font-size:.9rem}
 .scroll{overflow-x:auto;margin:12px 0;
 background:linear-gradient(to right,var(--paper) 40%,transparent) 0 0/40px 100% no-repeat local,
@@ -61,6 +62,7 @@ figure svg{display:block;width:100%;min-width:680px;max-width:900px;height:auto}
 border:1px solid var(--line);border-radius:4px;cursor:pointer}
 [data-key][role]{cursor:pointer}
 [data-key].off{opacity:.35}
+[data-key]:focus{outline:none}
 [data-key]:focus-visible{outline:2px solid var(--link)}
 .hair{fill:none;stroke:var(--quiet);stroke-width:1;stroke-dasharray:2 2;pointer-events:none}
 .tip{position:fixed;z-index:1;max-width:min(26rem,90vw);max-height:70vh;overflow:hidden;padding:4px 10px;
@@ -70,6 +72,8 @@ font-size:.8125rem;line-height:1.4;font-variant-numeric:tabular-nums}
 .tip .nearest{font-weight:600}
 @media (max-width:719px){
 .cards{grid-template-columns:1fr}
+th,td{padding:4px 6px}
+td.t{min-width:8em}
 .picture .scroll::before{content:"wider than the page: scroll sideways \2194";display:block;color:var(--quiet);font-size:.8125rem}
 }
 @media print{
