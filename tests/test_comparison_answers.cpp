@@ -115,16 +115,15 @@ TEST_CASE("what is wrong with the training is an alarm") {
     CHECK(answers_of(scratch / "runs").size() == 3);
     write_run(scratch / "runs/net/breaks", configuration("pure-fp16", "net"), 40, 0, 0, "", NAN);
     std::ofstream(scratch / "runs/net/amp-fp161/result.json")
-        << R"({"warnings":["train.py:7: clip_grad_norm_() before unscale_()", "train.py:9: no step"]
-})";
+        << Json{{"warnings", {"train.py:7: clip_grad_norm_() before unscale_()", "train.py:9: no step"}}}.dump();
     const std::vector<ShortAnswer> answers = answers_of(scratch / "runs");
-REQUIRE(answers.size() == 5);
-CHECK(answers[3].question == "Training loop");
-CHECK(answers[3].words == "2 warnings");
-CHECK(answers[3].reason.ends_with("amp-fp161: train.py:7: clip_grad_norm_() before unscale_(). And 1 more."));
-CHECK(answers[3].state == State::alarm);
-CHECK(answers[4].question == "Stability");
-CHECK(answers[4].words == "NaN or infinite");
-CHECK(answers[4].reason == "pure-fp16 (1 of 1 run).");
-CHECK(answers[4].state == State::alarm);
+    REQUIRE(answers.size() == 5);
+    CHECK(answers[3].question == "Training loop");
+    CHECK(answers[3].words == "2 warnings");
+    CHECK(answers[3].reason.ends_with("amp-fp161: train.py:7: clip_grad_norm_() before unscale_(). And 1 more."));
+    CHECK(answers[3].state == State::alarm);
+    CHECK(answers[4].question == "Stability");
+    CHECK(answers[4].words == "NaN or infinite");
+    CHECK(answers[4].reason == "pure-fp16 (1 of 1 run).");
+    CHECK(answers[4].state == State::alarm);
 }

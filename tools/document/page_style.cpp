@@ -74,7 +74,8 @@ font-size:.8125rem;line-height:1.4;font-variant-numeric:tabular-nums}
 .cards{grid-template-columns:1fr}
 th,td{padding:4px 6px}
 td.t{min-width:8em}
-.picture .scroll::before{content:"wider than the page: scroll sideways \2194";display:block;color:var(--quiet);font-size:.8125rem}
+.picture .scroll::before{content:"wider than the page: scroll sideways \2194";display:block;color:var(--quiet);
+font-size:.8125rem}
 }
 @media print{
 :root{--ink:#000;--quiet:#333;--paper:#fff;--line:#999;--band:#eee;--good:#fff;--fair:#eee;--bad:#ddd;--alarm:#ddd;
