@@ -47,6 +47,8 @@ class Mouse:
         self.svg = ("[...document.querySelectorAll('figure svg')]"
                     f".find(s => s.querySelector('title').textContent.startsWith({json.dumps(title)}))")
         self.value("(svg.scrollIntoView({block: 'center'}), true)")
+        # What is shown beside the pointer goes when the page scrolls, and that is said with the next picture.
+        self.browser.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 
     def value(self, expression):
         return self.browser.value(f"(() => {{ const svg = {self.svg}; return {expression}; }})()")

@@ -40,10 +40,11 @@ TEST_CASE("the format that holds in every network, and why") {
     CHECK(answers[0].reason == "It ends as FP32 does (cnn on data: loss +0.001, margin 0.02; gpt on data: loss +0.001, "
                                "margin 0.02) and needs no loss scale.");
     CHECK(answers[0].state == State::settled);
-    // Gradients of 2^-10 to 2^-12 times 1 to 2: all are normal in FP16 from 2^-14 on, and overflow at 2^16 / 2^-9.
+    // The gradients are 2^-12 at least, which a scale of 2^-13 would bring to 2^-25, a tie that becomes zero; and below
+    // 1.75 x 2^-10 (a leading one in the fraction, no second), which 2^25 brings below 65520, the first to overflow.
     CHECK(answers[1].question == "Loss scale");
     CHECK(answers[1].words == "none needed");
-    CHECK(answers[1].reason.starts_with("Safe from 2^-12 to 2^24: no gradient overflows, and less than 0.1 % become"));
+    CHECK(answers[1].reason.starts_with("Safe from 2^-12 to 2^25: no gradient overflows, and less than 0.1 % become"));
     CHECK(answers[1].state == State::settled);
     CHECK(answers[2].question == "Adam's eps");
     CHECK(answers[2].words == "unknown"); // histograms tell no steps
@@ -104,7 +105,10 @@ TEST_CASE("what the runs do not tell is unknown, and why") {
     CHECK(files[1].words == "FP16: 2^17");
     CHECK(files[1].reason ==
           "Safe from 2^17 to 2^19: no gradient overflows, and less than 0.1 % become zero. BF16 needs none.");
-    CHECK(files[2].words == "1e-08");
+    CHECK(files[2].words == "1e-09"); // as the verdict: eps 1e-08 decides too many steps
+    CHECK(files[2].reason.starts_with("1e-08 decides "));
+    const ComparisonFindings sample = comparison_findings({AMP_SAMPLE "/deep_tanh"}, {});
+    CHECK(sample.verdict[2].find("; 1e-09 would decide ") != std::string::npos);
     CHECK(files[2].state == State::settled);
 }
 
