@@ -235,9 +235,10 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
                                     power_of_two(r.highest_safe), hidden);
     } else if (!r.log2_scale) {
         answer.words = "FP16: none holds";
-        answer.reason = r.window ? fmt::format("FP16 needs one beyond {}.", power_of_two(largest_log2_scale))
-                                 : fmt::format("Above {} some gradients overflow, below {} {} or more become zero.",
-                                               power_of_two(r.highest_safe), power_of_two(r.lowest_enough), limit);
+        answer.reason =
+            r.window ? fmt::format("FP16 needs one beyond {}.", power_of_two(largest_log2_scale))
+                     : fmt::format("Above {} some gradients overflow, and below {} no fewer than {} become zero.",
+                                   power_of_two(r.highest_safe), power_of_two(r.lowest_enough), limit);
     } else {
         answer.state = ShortAnswer::State::settled;
         answer.words = *r.log2_scale == 0 ? "none needed" : "FP16: " + power_of_two(*r.log2_scale);

@@ -101,8 +101,8 @@ std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun);
 std::vector<const Block*> blocks_with_content(std::span<const Block> blocks,
                                               const std::function<bool(const Block&)>& shows = {});
 
-/// One file: inline SVG and CSS for light, dark, paper and phone; nothing is loaded. Everything is there without script,
-/// with which tables can be sorted, charts show values under the pointer, and lines of charts can be hidden. The same
+/// One file: inline SVG and CSS for light, dark, paper and phone; nothing is loaded. All is there without script, with
+/// which tables can be sorted, charts show values under the pointer, and lines of charts can be hidden. The same
 /// document gives the same bytes.
 std::string html_of(const Document& document);
 

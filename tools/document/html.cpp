@@ -83,10 +83,8 @@ class PageWriter {
     void write(const TableBlock& table) {
         if (table.folded)
             put("<details><summary>{} {}</summary>\n", table.rows.size(), table.rows.size() == 1 ? "row" : "rows");
-        put("<figure>{}<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\">\n<table "
-            "class=\"sorts\">\n",
-            table.caption.empty() ? "" : fmt::format("<figcaption>{}</figcaption>", marked(table.caption)));
-        put("<thead><tr>");
+        put("<figure><div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\">\n<table "
+            "class=\"sorts\">\n<thead><tr>");
         for (std::size_t i = 0; i < table.header.size(); ++i)
             put("<th scope=\"col\"{}>{}</th>", attribute_class(i < table.text_columns, Tone::plain),
                 escaped(table.header[i]));
@@ -99,7 +97,8 @@ class PageWriter {
                     i < table.text_columns ? breakable(marked(row[i].text)) : marked(row[i].text));
             put("</tr>\n");
         }
-        put("</tbody></table></div></figure>\n");
+        put("</tbody></table></div>{}</figure>\n",
+            table.caption.empty() ? "" : fmt::format("<figcaption>{}</figcaption>", marked(table.caption)));
         if (table.folded) put("</details>\n");
     }
     void write(const CardBlock& block) {
