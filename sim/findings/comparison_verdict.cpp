@@ -213,10 +213,10 @@ std::string scales_alone(const std::vector<ComparisonGroup>& groups) {
     for (const ComparisonGroup& group : groups) {
         if (group.evidence == nullptr) continue;
         for (const ScaleCurve& curve : group.evidence->scales.curves)
-            if (curve.format == format("fp16"))
-                each.emplace_back(group.name, curve.recommendation.log2_scale
-                                                  ? power_of_two(*curve.recommendation.log2_scale)
-                                                  : "none that holds");
+            if (const auto scale = curve.recommendation.log2_scale; curve.format == format("fp16"))
+                each.emplace_back(group.name, !scale        ? "none that holds"
+                                              : *scale == 0 ? "none needed"
+                                                            : power_of_two(*scale));
     }
     return alone(each);
 }
