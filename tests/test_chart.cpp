@@ -348,6 +348,49 @@ TEST_CASE("lines: every value is in range, gaps interrupt, a million points stay
     check_well_formed(svg_document({nothing}));
 }
 
+TEST_CASE("a page's script finds the values of lines, and their entries of the legend") {
+    LineFigure figure = lines(40);
+    figure.panels.front().series.front().name = "\"><script>";
+    figure.panels.front().series.push_back(
+        {.name = "second", .points = {{0, 3.25}, {8, 4}}, .band = {{3, 4}, {3.5, INFINITY}}});
+    const std::string svg = svg_fragment(figure, "x");
+    check_well_formed(svg);
+    CHECK(svg.find("<script>") == std::string::npos);
+    for (const char* part :
+         {R"(data-plot="0 40 88 772 -1 17 )", // its axes, in values and pixels
+          R"(data-unit="log2" data-x="step")", R"(data-k="0" data-n="&quot;&gt;&lt;script&gt;" data-p="[[0,0],[1,1],)",
+          "[19,5],0,[21,0],", // the gap in its middle
+          R"(data-k="1" data-n="second" data-p="[[0,3.25,3,4],[8,4,3.5,null]]")",
+          R"(data-k="quiet" data-n="held" data-holds="1" data-p="[[0,16],[2,15]]")", R"(data-key="0")",
+          R"(data-key="1")", R"(data-key="quiet")"})
+        CHECK_MESSAGE(occurrences(svg, part) == 1, part);
+    CHECK(svg_fragment(lines(1'000'000), "x").size() < 400'000);
+}
+
+TEST_CASE("lines may switch to a logarithmic axis where it shows more") {
+    const auto may = [](std::vector<std::pair<double, double>> points, bool log2_y = false) {
+        LineFigure figure = lines(1);
+        figure.log2_y = log2_y;
+        figure.panels.front().series = {{.name = "s", .points = std::move(points)}};
+        return svg_fragment(figure, "x").find("data-log") != std::string::npos;
+    };
+    CHECK(may({{0, 4}, {1, 0.5}, {2, NAN}}));
+    CHECK(may({{0, 4}, {1, 0}, {2, 0.5}}));
+    CHECK_FALSE(may({{0, 4}, {1, 3.5}}));
+    CHECK_FALSE(may({{0, 4}, {1, -0.5}}));
+    CHECK_FALSE(may({{0, 4}, {1, 0.5}}, true)); // it is one
+    CHECK_FALSE(may({{0, 0}}));
+}
+
+TEST_CASE("a page's script finds rates over the loss scale") {
+    const std::string svg = svg_fragment(rates(), "x");
+    check_well_formed(svg);
+    CHECK(occurrences(svg, R"(data-unit="share" data-x="loss scale" data-xunit="log2")") == 2);
+    CHECK(occurrences(svg, R"(data-n="underflow" data-p="[[-8,0.5],[-7,0.1],[-6,0.001],[-5,0],[-4,0]]")") == 1);
+    CHECK(occurrences(svg, R"(data-k="overflow")") == 2); // in each panel
+    CHECK(occurrences(svg, R"(data-key="overflow")") == 1);
+}
+
 TEST_CASE("bars: one for each bin, the highest as high as the panel") {
     const BarFigure figure{.title = "bars",
                            .subtitle = "",

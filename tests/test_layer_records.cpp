@@ -67,3 +67,29 @@ TEST_CASE("the worst layers are kept in their order, whoever comes first among e
     CHECK(worst(4) == "abde");
     CHECK(worst(9) == "abcde");
 }
+
+TEST_CASE("layers that differ only in their number are summed where they are too many") {
+    std::vector<TensorRecord> tensors = {tensor("wte", ".weight.grad", weight, 1)};
+    for (int i = 0; i < 48; ++i)
+        for (const char* part : {"attn", "mlp.fc1", "mlp.fc2"})
+            tensors.push_back(tensor("h." + std::to_string(i) + "." + part, ".weight.grad", weight,
+                                     static_cast<std::uint64_t>(i == 7 ? 60 : i % 5)));
+    tensors.push_back(tensor("h.0.attn", ".out.grad", activation, 3));
+    const std::vector<LayerRecord> layers = layer_records(run_of(tensors)), folded = folded_layers(layers, 24);
+    CHECK(names_of(folded) == std::vector<std::string>{"wte, weight grad", "h.*.attn, weight grad",
+                                                       "h.*.mlp.fc1, weight grad", "h.*.mlp.fc2, weight grad",
+                                                       "h.0.attn, activation grad"});
+    CHECK(folded[0].layers == 1);
+    CHECK(folded[1].layers == 48);
+    CHECK(folded[1].worst == "h.7.attn");
+    CHECK(folded[1].counts.nonzero == 4800);
+    std::uint64_t zeroed = 0;
+    for (const LayerRecord& layer : layers)
+        if (layer.kind == weight && layer.layer.ends_with("attn")) zeroed += layer.zeroed[0][0].part;
+    CHECK(folded[1].zeroed[0][0].part == zeroed);
+    CHECK(folded[1].zeroed[0][0].whole == 4800);
+    CHECK(names_of(folded_layers(layers, layers.size())) == names_of(layers)); // there is room for all
+    CHECK(folded_layers(layers, 4).size() == 4); // fc1 and fc2 are one row where there is no room for two
+    CHECK(folded_layers(layers, 4)[2].layer == "h.*.mlp.fc*");
+    CHECK(folded_layers(layers, 4)[2].layers == 96);
+}

@@ -47,10 +47,11 @@ TEST_CASE("blocks become HTML, and nothing in them becomes markup") {
                    TableBlock{.caption = hostile,
                               .header = {hostile, "n"},
                               .rows = {{{hostile}, {"1", 1.0, Tone::good}}, {{"x"}, {"2", 2.0, Tone::bad}}}},
-                   TableBlock{.caption = {}, .header = {"h"}, .rows = {{{"folded"}}}, .folded = true}}};
+                   TableBlock{.caption = {}, .header = {"h"}, .rows = {{{"folded"}}}, .folded = true},
+                   CardBlock{{{hostile, hostile, hostile, Tone::bad}}}}};
     const std::string page = html_of(document);
     CHECK(!contains(page, "<b>"));
-    CHECK(count(page, "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;\xef\xbf\xbd") == 12); // <title> and the contents, too
+    CHECK(count(page, "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;\xef\xbf\xbd") == 15); // <title> and the contents, too
     CHECK(contains(page, "<p class=\"lead\"><strong>Label:</strong> &lt;b&gt;"));
     CHECK(contains(page, "<td class=\"good\" data-v=\"1\">1</td>"));
     CHECK(contains(page, "<td class=\"bad\" data-v=\"2\">2</td>"));
@@ -59,6 +60,51 @@ TEST_CASE("blocks become HTML, and nothing in them becomes markup") {
     CHECK(contains(page, "<h2 id=\"s1\">"));
     CHECK(count(page, "<script>") == 1);
     CHECK(page == html_of(document));
+}
+
+TEST_CASE("cards stand above all else in a page, and are there in Markdown and in a terminal") {
+    const std::string reason =
+        "Without a scale 71.4 % become zero, and with 2^15 or more less than 0.1 %, which is few.";
+    const Document document{
+        .title = "T",
+        .subtitle = "",
+        .blocks = {Heading{"Verdict"}, Paragraph{"all of it"},
+                   CardBlock{{{"Format", "amp-bf16,scaler=none", "It ends as FP32 does.", Tone::good},
+                              {"Loss scale", "unknown", reason, Tone::fair},
+                              {"Training loop", "2 warnings", "train.py:1: no.", Tone::bad}}}}};
+    const std::string page = html_of(document);
+    const std::size_t cards = page.find("<section class=\"cards\"");
+    REQUIRE(cards != std::string::npos);
+    CHECK(page.find("<h1>") < cards);
+    CHECK(cards < page.find("<nav"));
+    CHECK(page.find("<nav") < page.find("<h2 id=\"s1\">"));
+    CHECK(contains(page, "<div class=\"card good\"><h2>Format</h2><p class=\"words\">amp-bf16,<wbr>scaler=none</p>"
+                         "<p>It ends as FP32 does.</p></div>"));
+    CHECK(contains(page, "<div class=\"card fair\"><h2>Loss scale</h2><p class=\"words\">unknown</p>"));
+    CHECK(contains(page, "<div class=\"card bad\"><h2>Training loop</h2><p class=\"words\">2 warnings</p>"));
+    CHECK(contains(page, "with 2<sup>15</sup> or more"));
+    CHECK(
+        contains(markdown_of(document), "- **Format: amp-bf16,scaler=none.** It ends as FP32 does.\n- **Loss scale: "));
+    CHECK(contains(terminal_of(document, false), R"(
+FORMAT         amp-bf16,scaler=none
+  It ends as FP32 does.
+LOSS SCALE     unknown
+  Without a scale 71.4 % become zero, and with 2^15 or more less than 0.1 %,
+  which is few.
+TRAINING LOOP  2 warnings
+)"));
+    CHECK(contains(terminal_of(document, true), "\x1b[31m2 warnings\x1b[0m"));
+    CHECK(!contains(html_of({.title = "T", .subtitle = "", .blocks = {CardBlock{}}}), "class=\"cards\""));
+}
+
+TEST_CASE("the script of a page is short, and its picture without a page has none") {
+    const std::string page = html_of({.title = "T", .subtitle = "", .blocks = {FigureBlock{heat_map(), ""}}});
+    const std::size_t begin = page.find("<script>"), end = page.find("</script>");
+    REQUIRE(end != std::string::npos);
+    CHECK(count(page.substr(begin, end - begin), "\n") <= 150);
+    CHECK(count(page, "<script") == 1);
+    CHECK(!contains(svg_document({heat_map()}), "<script"));
+    CHECK(!contains(svg_document({heat_map()}), "data-"));
 }
 
 TEST_CASE("headings of nothing, empty lists and tables are left out everywhere") {
@@ -86,13 +132,16 @@ TEST_CASE("columns are sorted by what JavaScript reads as numbers") {
         CHECK(contains(page, std::string("data-v=") + key));
 }
 
-TEST_CASE("names in tables may be broken behind their commas, numbers may not") {
-    const std::string page = html_of(
-        {.title = "t",
-         .subtitle = "",
-         .blocks = {TableBlock{.caption = {}, .header = {"h", "n"}, .rows = {{{"fp8,a=b,1,234"}, {"1,234,x"}}}}}});
+TEST_CASE("names in tables may be broken behind their commas and dots, numbers may not") {
+    const std::string page =
+        html_of({.title = "t",
+                 .subtitle = "",
+                 .blocks = {TableBlock{.caption = {},
+                                       .header = {"h", "n"},
+                                       .rows = {{{"fp8,a=b,1,234"}, {"1,234,x"}}, {{"h.11.mlp.c_fc"}, {"1.5"}}}}}});
     CHECK(contains(page, ">fp8,<wbr>a=b,1,234</td>"));
     CHECK(contains(page, ">1,234,x</td>"));
+    CHECK(contains(page, ">h.11.<wbr>mlp.<wbr>c_fc</td>")); // a layer's number stays with what it numbers
 }
 
 TEST_CASE("powers of two are superscripts in HTML") {
@@ -245,6 +294,17 @@ TEST_CASE("a heat map shows each cell in the shade of its value, and what is not
     CHECK(contains(svg, ">here</text>"));
     CHECK(contains(svg, "<title>a: first</title>"));
     CHECK(description_of(heat_map()) == "Heat. a: first. b.");
+}
+
+TEST_CASE("in a page a heat map says what its cells are, and names keep the layer's number") {
+    HeatFigure figure = heat_map();
+    figure.rows[0].name = "model.decoder.layers.17.self_attention.query_key_value, weight grad";
+    const std::string svg = svg_fragment(figure, "x");
+    CHECK(contains(svg, "data-columns=\"0|10|20|30\""));
+    CHECK(contains(svg, "data-cells=\"[0,0.1,0.99,1]\""));
+    CHECK(contains(svg, "data-cells=\"[95,null,100,90]\""));
+    CHECK(contains(svg, ".17."));
+    CHECK(contains(svg, "weight grad</text>"));
 }
 
 TEST_CASE("files are hashed as FIPS 180-4 has it") {

@@ -228,10 +228,10 @@ TEST_CASE("a report is one page of the same bytes, with a text for every figure"
     for (std::size_t at = 0; (at = page.find("<desc id=", at)) != std::string::npos; ++at) ++descriptions;
     CHECK(figures >= 5);
     CHECK(figures == descriptions);
-    // The 48 of 100 layers of which FP16 makes most zero; tensor t has 2^(-10 - t), so from 16 on all become zero.
-    CHECK(contains(page, "48 of 100 rows"));
-    for (const auto& [layer, shown] : {std::pair{15, false}, {16, true}, {63, true}, {64, false}})
-        CHECK(contains(page, "layer." + std::to_string(layer) + ", weight grad") == shown);
+    // 100 layers that differ only in their number are one row. Tensor t has 2^(-10 - t): from 16 on all become zero.
+    CHECK(contains(page, "<title>layer.*, weight grad: sum of 100 layers, "));
+    CHECK(contains(page, "FP16 zeroes most in layer.16</title>"));
+    CHECK(!contains(page, "layer.16, weight grad"));
     const Json tensor = report.json((scratch / "runs").string())["groups"][0]["gradients"]["tensors"][15];
     CHECK(tensor["nonzero"] == 480);
     CHECK(tensor["underflow"]["fp16"] == 180); // 2^-25 itself, a tie, goes to zero; what is above it does not

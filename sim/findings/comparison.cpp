@@ -204,7 +204,7 @@ void compare(ComparisonFindings& findings, const ComparisonOptions& options, con
         detail::find_instabilities(group, options.limits.spikes, options.threads);
         ask_adam(group, options, watch);
     }
-    findings.verdict = detail::verdict(findings.groups, options);
+    detail::add_verdict(findings, options);
     findings.precisions = detail::precision_sentences(findings.groups);
     findings.effects = detail::effect_sentences(findings.groups);
     findings.alarms = detail::alarms_of(findings.groups, options.limits.spikes);

@@ -46,7 +46,7 @@ inline constexpr double planned_power = 0.8;
 struct Difference {
     MeanInterval interval; ///< simultaneous: see ComparisonLimits::alpha
     IntervalBasis basis = IntervalBasis::none;
-    Standing standing = Standing::unclear;     ///< holds, worse or unclear
+    Standing standing = Standing::unclear; ///< holds, worse or unclear
     /// If unclear: seeds that would tell with probability planned_power; none: no number up to 1,000 would.
     std::optional<std::size_t> seeds_needed{};
     /// Of one pair of runs: the number of independent steps that tell as much as its own, see effective_count().
@@ -110,6 +110,21 @@ struct ComparisonGroup {
     std::vector<std::string> notes;           ///< differences between its runs other than precision and seed
 };
 
+/// What a comparison answers at a glance: a few words to one question, and one sentence why.
+struct ShortAnswer {
+    enum class State : std::uint8_t {
+        settled, ///< the runs tell
+        open,    ///< they do not, or no answer is good
+        alarm    ///< something in the training itself is wrong
+    };
+    std::string question; ///< "Format", "Loss scale", "Adam's eps", "Training loop" or "Stability"
+    std::string words;    ///< "amp-bf16", "FP16: 2^15", "1e-08"; "unknown"
+    std::string reason;
+    State state = State::settled;
+};
+/// Its name in JSON and Python: "settled", "open" or "alarm".
+std::string_view name_of(ShortAnswer::State state);
+
 /// What runs are judged by.
 struct ComparisonLimits {
     /// The intervals of one quantity for all rows of a group hold the true differences at once with probability
@@ -133,6 +148,8 @@ struct ComparisonFindings {
     ComparisonLimits limits;             ///< the limits that differences were judged by
     std::vector<RecordedRun> runs;       ///< each run once
     std::vector<ComparisonGroup> groups; ///< groups of these runs, in order of appearance
+    /// The verdict at a glance: on format, loss scale and eps one each, then alarms, if there are any.
+    std::vector<ShortAnswer> answers;
     /// Sentences on which format, loss scale, eps and Adam state to use, and why, and on whether training was stable.
     std::vector<std::string> verdict;
     std::vector<std::string> precisions; ///< one sentence for each precision that was compared: how it stands, and why

@@ -19,7 +19,7 @@ using detail::Seed, detail::Quantity, detail::seeds_of, detail::pairs_of;
 
 // The margin is what FP32 gains in a tenth of its steps, see last_gain(), but at least this share of its final loss.
 constexpr double least_share = 0.01;
-constexpr std::size_t least_line = 10; // losses in the last third, or a line through them tells nothing
+constexpr std::size_t least_line = 10;  // losses in the last third, or a line through them tells nothing
 constexpr std::size_t least_steps = 20; // that two runs must share in their second halves, or one pair tells nothing
 
 // How much the difference of two runs' final losses deviates between seeds, in deviations of their difference from
@@ -235,6 +235,11 @@ std::string_view words_of(Standing standing) { return standing_table[static_cast
 std::string_view name_of(IntervalBasis basis) {
     constexpr std::array<std::string_view, 4> names = {"seeds", "means", "steps", "none"};
     return names[static_cast<std::size_t>(basis)];
+}
+
+std::string_view name_of(ShortAnswer::State state) {
+    constexpr std::array<std::string_view, 3> names = {"settled", "open", "alarm"};
+    return names[static_cast<std::size_t>(state)];
 }
 
 std::string_view name_of(KnownEffect::Shows shows) {

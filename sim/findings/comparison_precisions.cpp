@@ -49,8 +49,7 @@ std::vector<Candidate> candidates_of(const std::vector<ComparisonGroup>& groups)
 
 /// Preference: 16 bits before fewer bits, which need scales and special hardware; then no loss scaling; then less
 /// memory.
-auto rank(const Candidate& c) {
-    const ComparisonRow& row = c.first();
+auto rank(const ComparisonRow& row) {
     return std::tuple(row.operand_bits < 16, row.operand_bits, row.scales_loss, row.bytes_per_parameter.value_or(0));
 }
 
@@ -59,7 +58,7 @@ std::vector<const Candidate*> holding_of(const std::vector<Candidate>& candidate
     std::vector<const Candidate*> holding;
     for (const Candidate& c : candidates)
         if (c.standing() == Standing::holds) holding.push_back(&c);
-    std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
+    std::ranges::stable_sort(holding, [](const auto* a, const auto* b) { return rank(a->first()) < rank(b->first()); });
     return holding;
 }
 
@@ -217,13 +216,43 @@ std::string about_lone_run(const ComparisonRow& row) {
                        second_run(*row.runs.front(), is_fp32));
 }
 
+bool has_failed_fp32(const std::vector<Candidate>& candidates) {
+    return std::ranges::any_of(candidates,
+                               [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
+}
+
+/// "It ends as FP32 does (cnn on digits: loss +0.0034, margin 0.036) and needs no loss scale."
+std::string why_it_holds(const Candidate& best) {
+    std::vector<std::string> parts;
+    for (const auto& [group, row] : best.rows)
+        parts.push_back(
+            fmt::format("{}: loss {:+.2g}, margin {:.2g}", group->name, row->over->interval.mean, group->margin));
+    return fmt::format("It ends as FP32 does ({}){}.", fmt::join(parts, "; "),
+                       best.first().scales_loss ? "" : " and needs no loss scale");
+}
+
+/// The preferred precision of each network, where they differ: "amp-fp16 (cnn on digits)". Empty for one network, and
+/// if no precision but FP32 holds in any.
+std::vector<std::string> best_in_each(const std::vector<ComparisonGroup>& groups) {
+    std::vector<std::string> each;
+    bool any = false;
+    for (const ComparisonGroup& group : groups) {
+        if (group.reference == nullptr) continue;
+        const ComparisonRow* best = nullptr;
+        for (const ComparisonRow& row : group.rows)
+            if (row.standing == Standing::holds && (best == nullptr || rank(row) < rank(*best))) best = &row;
+        any = any || best != nullptr;
+        each.push_back(fmt::format("{} ({})", best != nullptr ? best->label : "FP32", group.name));
+    }
+    return any && each.size() > 1 ? each : std::vector<std::string>();
+}
+
 /// Why there is nothing to compare with.
 std::string without_reference(const std::vector<Candidate>& candidates) {
-    const bool failed = std::ranges::any_of(
-        candidates, [](const Candidate& c) { return c.label == "fp32" && c.any(Standing::broken); });
-    return failed ? "Format: FP32's own loss is not finite: no format is to blame; look at the learning rate and the "
-                    "data."
-                  : "Format: none of these runs is in FP32, so which one trains as well is not known; add one (fp32).";
+    return has_failed_fp32(candidates)
+               ? "Format: FP32's own loss is not finite: no format is to blame; look at the learning rate and the "
+                 "data."
+               : "Format: none of these runs is in FP32, so which one trains as well is not known; add one (fp32).";
 }
 
 } // namespace
@@ -272,6 +301,44 @@ std::string detail::about_format(const std::vector<ComparisonGroup>& groups) {
     if (!failing.empty()) text += fmt::format("; not {}", names_of(failing));
     if (!about_open.empty()) text += "; " + about_open;
     return text + ".";
+}
+
+ShortAnswer detail::format_answer(const std::vector<ComparisonGroup>& groups) {
+    ShortAnswer answer{.question = "Format", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
+    const std::vector<Candidate> candidates = candidates_of(groups);
+    const std::vector<const Candidate*> holding = holding_of(candidates);
+    std::vector<const Candidate*> open;
+    for (const Candidate& c : candidates)
+        if (c.standing() == Standing::unclear) open.push_back(&c);
+    const auto has_reference = [](const ComparisonGroup& g) { return g.reference != nullptr; };
+    if (const ComparisonRow* const lone = lone_row(groups); lone != nullptr && lone->standing != Standing::broken)
+        answer.reason =
+            fmt::format("One run alone, in {}, does not tell; the verdict says which second one would.", lone->label);
+    else if (std::ranges::none_of(groups, has_reference))
+        answer.reason = has_failed_fp32(candidates)
+                            ? "FP32's own loss is not finite: no format is to blame."
+                            : "None of these runs is in FP32, so there is nothing to compare with.";
+    else if (candidates.empty()) answer.reason = "All of these runs are in FP32.";
+    else if (!holding.empty()) {
+        answer.words = holding.front()->label;
+        answer.reason = why_it_holds(*holding.front());
+        answer.state = ShortAnswer::State::settled;
+    } else if (const auto each = best_in_each(groups); !each.empty()) {
+        answer.words = fmt::format("{}", fmt::join(each, "; "));
+        answer.reason = "No format holds in every network.";
+        answer.state = ShortAnswer::State::settled;
+    } else if (const std::string one_seed = about_one_seed(open); !one_seed.empty())
+        answer.reason = fmt::format("{}{}.", upper_case(one_seed.substr(0, 1)), one_seed.substr(1));
+    else {
+        const bool none = std::ranges::all_of(candidates, [](auto& c) { return c.standing() == Standing::worse; });
+        answer.words = "FP32";
+        answer.reason = none           ? "No other format holds."
+                        : open.empty() ? "No other format is known to hold."
+                                       : fmt::format("No other format is known to hold; these runs cannot tell of {}.",
+                                                     names_of(open));
+        answer.state = none ? ShortAnswer::State::settled : ShortAnswer::State::open;
+    }
+    return answer;
 }
 
 std::vector<std::string> detail::precision_sentences(const std::vector<ComparisonGroup>& groups) {

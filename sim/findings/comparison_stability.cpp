@@ -62,6 +62,24 @@ std::vector<std::string> precisions_with(const std::vector<ComparisonGroup>& gro
     return names;
 }
 
+/// Alarms of one kind, and the precisions that gave them.
+struct KindOfAlarm {
+    std::string what, precisions;
+    [[nodiscard]] std::string text() const { return what + ": " + precisions; }
+};
+
+/// The kinds of alarms that occur, the gravest first.
+std::vector<KindOfAlarm> kinds_of_alarms(const std::vector<ComparisonGroup>& groups, const SpikeLimits& limits) {
+    std::vector<KindOfAlarm> alarms;
+    for (const auto& [kind, what] :
+         {std::pair{SpikeKind::not_finite, std::string("NaN or infinite")},
+          {SpikeKind::gradient, fmt::format("gradients above {:g} times their level", limits.gradient)},
+          {SpikeKind::loss, std::string("a loss that leaps")}})
+        if (const auto names = precisions_with(groups, kind); !names.empty())
+            alarms.push_back({what, detail::listed(names)});
+    return alarms;
+}
+
 } // namespace
 
 RowStability stability_of(const ComparisonRow& row) {
@@ -103,18 +121,26 @@ void detail::find_instabilities(ComparisonGroup& group, const SpikeLimits& limit
         }
 }
 
+std::optional<ShortAnswer> detail::stability_answer(const std::vector<ComparisonGroup>& groups,
+                                                    const SpikeLimits& limits) {
+    const std::vector<KindOfAlarm> alarms = kinds_of_alarms(groups, limits);
+    if (alarms.empty()) return std::nullopt;
+    ShortAnswer answer{
+        .question = "Stability", .words = alarms.front().what, .reason = {}, .state = ShortAnswer::State::alarm};
+    answer.words.front() = upper_case(answer.words.substr(0, 1)).front();
+    for (const KindOfAlarm& alarm : alarms)
+        answer.reason += &alarm == &alarms.front() ? alarm.precisions : "; " + alarm.text();
+    answer.reason += ".";
+    return answer;
+}
+
 std::string detail::about_stability(const std::vector<ComparisonGroup>& groups, const SpikeLimits& limits) {
     const auto logs_any = [](const ComparisonRow& row) {
         return std::ranges::any_of(row.runs, [](const RecordedRun* run) { return !run->steps.empty(); });
     };
     if (std::ranges::none_of(groups, [&](const auto& g) { return std::ranges::any_of(g.rows, logs_any); })) return "";
-    const std::string above = fmt::format("gradients above {:g} times their level", limits.gradient);
     std::vector<std::string> parts;
-    for (const auto& [kind, what] : {std::pair{SpikeKind::not_finite, std::string("NaN or infinite")},
-                                     {SpikeKind::gradient, above},
-                                     {SpikeKind::loss, std::string("a loss that leaps")}})
-        if (const auto names = precisions_with(groups, kind); !names.empty())
-            parts.push_back(fmt::format("{}: {}", what, listed(names)));
+    for (const KindOfAlarm& alarm : kinds_of_alarms(groups, limits)) parts.push_back(alarm.text());
     if (parts.empty())
         return fmt::format("Stability: no alarm: nothing became NaN or infinite, no gradients rose above {:g} times "
                            "their level, no loss leapt.",

@@ -33,10 +33,8 @@ struct JointGradients {
     }
 };
 
-/// For gradients without a run: which formats hold them, and at which scale.
-std::string about_range(const JointGradients& gradients) {
-    if (gradients.all.nonzero() == 0)
-        return "Format: no run is among these, and no gradient that is finite and not zero.";
+/// For gradients without a run: which formats hold them, and at which scale, in words.
+std::string held_by_range(const JointGradients& gradients) {
     std::vector<std::string> plain, scaled, none, unknown;
     for (const auto& [f, r] : gradients.scales) {
         if (r.known != Known::exact) unknown.push_back(f.name);
@@ -49,9 +47,25 @@ std::string about_range(const JointGradients& gradients) {
     if (!scaled.empty()) parts.push_back(detail::listed(scaled));
     if (!none.empty()) parts.push_back(detail::listed(none) + " at no single loss scale");
     if (!unknown.empty()) parts.push_back("of " + detail::listed(unknown) + " the record does not tell");
+    return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string about_range(const JointGradients& gradients) {
+    if (gradients.all.nonzero() == 0)
+        return "Format: no run is among these, and no gradient that is finite and not zero.";
     return fmt::format(
         "Format: no run is among these, so only their range tells which formats hold these gradients: {}.",
-        fmt::join(parts, ", "));
+        held_by_range(gradients));
+}
+
+/// The same in a few words. Range alone settles nothing: precision decides, too, and no run shows it.
+ShortAnswer range_answer(const JointGradients& gradients) {
+    ShortAnswer answer{.question = "Format", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
+    answer.reason =
+        gradients.all.nonzero() == 0
+            ? "No run is among these, and no gradient that is finite and not zero."
+            : fmt::format("No run is among these; by their range alone these hold: {}.", held_by_range(gradients));
+    return answer;
 }
 
 std::string about_scale(const JointGradients& gradients, const RecommendationOptions& options) {
@@ -111,68 +125,196 @@ std::string state_advice(const ComparisonRow* advised) {
                        m == v ? fmt::format("m and v in {}", m) : fmt::format("m in {} and v in {}", m, v));
 }
 
-/// What eps and the formats of m and v do; empty if other optimizers trained.
-std::string about_adam(const std::vector<ComparisonGroup>& groups) {
-    constexpr double few = 0.01;
+/// Adam in all groups together that were asked about the same values of eps.
+struct JointAdam {
     AdamEffects all;
-    const AdamFindings* asked = nullptr;
-    for (const ComparisonGroup& group : groups) {
-        if (!group.adam || (asked != nullptr && group.adam->question.eps != asked->question.eps)) continue;
-        asked = &*group.adam;
-        all.merge(group.adam->total);
+    const AdamFindings* asked = nullptr; ///< the first of them; null: none
+    const RecordedRun* other = nullptr;  ///< a run that another optimizer trained; null: none
+
+    explicit JointAdam(const std::vector<ComparisonGroup>& groups) {
+        for (const ComparisonGroup& group : groups) {
+            if (other == nullptr && group.evidence != nullptr && !may_be_adam(group.evidence->facts))
+                other = group.evidence;
+            if (!group.adam || (asked != nullptr && group.adam->question.eps != asked->question.eps)) continue;
+            asked = &*group.adam;
+            all.merge(group.adam->total);
+        }
     }
-    const auto has_other = [](const ComparisonGroup& g) {
-        return g.evidence != nullptr && !may_be_adam(g.evidence->facts);
-    };
-    if (asked == nullptr && std::ranges::any_of(groups, has_other)) return "";
-    if (asked == nullptr) return "Adam: no gradients of weights were recorded, so what eps does is not known.";
-    if (all.nonzero == 0 || all.states.front().eps[asked->question.usual_eps].nonfinite == all.elements)
-        return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
-    const AdamQuestion& q = asked->question;
-    const double eps = q.eps[q.usual_eps];
-    const auto decided = [&](std::size_t state, std::size_t e) {
-        return Share{all.states[state].eps[e].dominated, all.nonzero}.rate();
-    };
-    std::string text;
-    bool faults = false;
-    if (decided(0, q.usual_eps) < few)
-        text = fmt::format("eps {:g} will do: with m and v in FP32 it decides {} of the steps", eps,
-                           percent(decided(0, q.usual_eps)));
-    else {
-        text = fmt::format("eps {:g} decides {} of the steps", eps, percent(decided(0, q.usual_eps)));
-        for (std::size_t e = q.usual_eps; e < q.eps.size(); ++e)
-            if (q.eps[e] > 0 && decided(0, e) < few) {
-                text += fmt::format("; {:g} would decide {}", q.eps[e], percent(decided(0, e)));
-                break;
-            }
+    /// Whether no weight has a gradient that tells anything.
+    [[nodiscard]] bool is_empty() const {
+        return all.nonzero == 0 || all.states.front().eps[asked->question.usual_eps].nonfinite == all.elements;
     }
+};
+
+/// The share of the steps that the e-th eps decides, with m and v in FP32.
+double decided(const AdamEffects& effects, std::size_t e) {
+    return Share{effects.states.front().eps[e].dominated, effects.nonzero}.rate();
+}
+
+/// The eps in use if it decides few steps, else the largest smaller one that does; none: every eps decides many.
+std::optional<std::size_t> eps_that_will_do(const AdamEffects& effects, const AdamQuestion& q) {
+    constexpr double few = 0.01;
+    for (std::size_t e = q.usual_eps; e < q.eps.size(); ++e)
+        if ((e == q.usual_eps || q.eps[e] > 0) && decided(effects, e) < few) return e;
+    return std::nullopt;
+}
+
+/// What formats of m and v other than FP32 do: "v in bf16 cannot decay in 92.4 % of the elements".
+std::vector<std::string> state_faults(const JointAdam& adam) {
+    constexpr double few = 0.01;
+    const AdamQuestion& q = adam.asked->question;
+    std::vector<std::string> faults;
     for (std::size_t s = 1; s < q.states.size(); ++s) {
-        const Share stuck{all.states[s].v_stuck, all.elements},
-            broken{all.states[s].eps[q.usual_eps].nonfinite, all.elements};
+        const Share stuck{adam.all.states[s].v_stuck, adam.all.elements},
+            broken{adam.all.states[s].eps[q.usual_eps].nonfinite, adam.all.elements};
         const std::string name = q.states[s].name;
-        const bool vanishes = quantize(q.states[s], eps) == 0;
-        faults = faults || vanishes || stuck.rate() > few;
-        if (vanishes)
-            text += fmt::format("; in {} eps is stored as 0, and {} of the steps are NaN or infinite", name,
-                                percent(broken.part, broken.whole));
+        if (quantize(q.states[s], q.eps[q.usual_eps]) == 0)
+            faults.push_back(fmt::format("in {} eps is stored as 0, and {} of the steps are NaN or infinite", name,
+                                         percent(broken.part, broken.whole)));
         else if (stuck.rate() > few)
-            text += fmt::format("; v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole));
+            faults.push_back(
+                fmt::format("v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole)));
     }
-    return "Adam: " + text + (faults ? state_advice(detail::advised_row(groups)) : ".");
+    return faults;
+}
+
+/// What eps and the formats of m and v do; empty if other optimizers trained.
+std::string about_adam(const JointAdam& adam, const std::vector<ComparisonGroup>& groups) {
+    if (adam.asked == nullptr)
+        return adam.other != nullptr ? ""
+                                     : "Adam: no gradients of weights were recorded, so what eps does is not known.";
+    if (adam.is_empty()) return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
+    const AdamQuestion& q = adam.asked->question;
+    const std::optional<std::size_t> will_do = eps_that_will_do(adam.all, q);
+    const std::string usual = percent(decided(adam.all, q.usual_eps));
+    const double eps = q.eps[q.usual_eps];
+    std::string text = fmt::format("eps {:g} decides {} of the steps", eps, usual);
+    if (will_do == q.usual_eps)
+        text = fmt::format("eps {:g} will do: with m and v in FP32 it decides {} of the steps", eps, usual);
+    if (will_do && will_do != q.usual_eps)
+        text += fmt::format("; {:g} would decide {}", q.eps[*will_do], percent(decided(adam.all, *will_do)));
+    const std::vector<std::string> faults = state_faults(adam);
+    for (const std::string& fault : faults) text += "; " + fault;
+    return "Adam: " + text + (faults.empty() ? "." : state_advice(detail::advised_row(groups)));
+}
+
+/// " Alone: a 2^3, b 2^7." if what networks need differs.
+std::string alone(const std::vector<std::pair<std::string, std::string>>& each) {
+    const auto differs = [&](const auto& network) { return network.second != each.front().second; };
+    if (std::ranges::none_of(each, differs)) return "";
+    std::vector<std::string> parts;
+    for (const auto& [name, what] : each) parts.push_back(fmt::format("{} {}", name, what));
+    return fmt::format(" Alone: {}.", fmt::join(parts, ", "));
+}
+
+/// The loss scale that each network needs by itself in FP16.
+std::string scales_alone(const std::vector<ComparisonGroup>& groups) {
+    std::vector<std::pair<std::string, std::string>> each;
+    for (const ComparisonGroup& group : groups) {
+        if (group.evidence == nullptr) continue;
+        for (const ScaleCurve& curve : group.evidence->scales.curves)
+            if (const auto scale = curve.recommendation.log2_scale; curve.format == format("fp16"))
+                each.emplace_back(group.name, !scale        ? "none that holds"
+                                              : *scale == 0 ? "none needed"
+                                                            : power_of_two(*scale));
+    }
+    return alone(each);
+}
+
+ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<ComparisonGroup>& groups,
+                         const RecommendationOptions& options) {
+    ShortAnswer answer{.question = "Loss scale", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
+    const Recommendation& r = gradients.scale_in(format("fp16"));
+    const std::string hidden = r.known == Known::exact ? "" : censoring_text(r.censoring, gradients.all.count());
+    const std::string limit = limit_percent(options.limit);
+    if (r.known == Known::unknown) answer.reason = fmt::format("Whether FP16 needs one is unknown: {}.", hidden);
+    else if (gradients.all.nonzero() == 0) answer.reason = "No gradient that is finite and not zero was recorded.";
+    else if (r.known == Known::bound && r.log2_scale) {
+        answer.words = "FP16: " + power_of_two(*r.log2_scale);
+        answer.reason = fmt::format("Nothing recorded overflows up to {}; how much underflows is unknown: {}.",
+                                    power_of_two(r.highest_safe), hidden);
+    } else if (!r.log2_scale) {
+        answer.words = "FP16: none holds";
+        answer.reason =
+            r.window ? fmt::format("FP16 needs one beyond {}.", power_of_two(largest_log2_scale))
+                     : fmt::format("Above {} some gradients overflow, and below {} no fewer than {} become zero.",
+                                   power_of_two(r.highest_safe), power_of_two(r.lowest_enough), limit);
+    } else {
+        answer.state = ShortAnswer::State::settled;
+        answer.words = *r.log2_scale == 0 ? "none needed" : "FP16: " + power_of_two(*r.log2_scale);
+        answer.reason = fmt::format("Safe from {} to {}: no gradient overflows, and less than {} become zero.",
+                                    power_of_two(r.lowest_enough), power_of_two(r.highest_safe), limit);
+        const ClassCounts wide = gradients.all.classify(format("bf16"), 0);
+        if (*r.log2_scale != 0 && wide.underflow + wide.overflow == 0) answer.reason += " BF16 needs none.";
+        answer.reason += scales_alone(groups);
+    }
+    return answer;
+}
+
+ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup>& groups) {
+    ShortAnswer answer{.question = "Adam's eps", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
+    if (adam.asked == nullptr && adam.other != nullptr)
+        return {.question = answer.question,
+                .words = "no Adam",
+                .reason =
+                    fmt::format("The optimizer is {}, which has no eps like Adam's.", adam.other->facts.optimizer)};
+    if (adam.asked == nullptr) answer.reason = "No gradients of weights were recorded as tensors.";
+    else if (adam.is_empty()) answer.reason = "No weight has a gradient that is finite and not zero.";
+    else {
+        const AdamQuestion& q = adam.asked->question;
+        const auto words = [&](const AdamEffects& effects) {
+            const std::optional<std::size_t> e = eps_that_will_do(effects, q);
+            return e ? fmt::format("{:g}", q.eps[*e]) : "none tried";
+        };
+        const std::optional<std::size_t> will_do = eps_that_will_do(adam.all, q);
+        answer.words = words(adam.all);
+        if (will_do) answer.state = ShortAnswer::State::settled;
+        const std::string usual = percent(decided(adam.all, q.usual_eps));
+        answer.reason = will_do == q.usual_eps ? fmt::format("It decides {} of the steps", usual)
+                                               : fmt::format("{:g} decides {} of the steps", q.eps[q.usual_eps], usual);
+        if (will_do && will_do != q.usual_eps)
+            answer.reason += fmt::format(", {:g} only {}", q.eps[*will_do], percent(decided(adam.all, *will_do)));
+        answer.reason += state_faults(adam).empty() ? "." : ", with m and v in FP32; narrower formats have faults.";
+        std::vector<std::pair<std::string, std::string>> each;
+        for (const ComparisonGroup& group : groups)
+            if (group.adam && group.adam->question.eps == q.eps && group.adam->total.nonzero > 0)
+                each.emplace_back(group.name, words(group.adam->total));
+        answer.reason += alone(each);
+    }
+    return answer;
+}
+
+/// What the recorder says of the training loop; none if it says nothing.
+std::optional<ShortAnswer> loop_answer(const std::vector<RecordedRun>& runs) {
+    std::vector<std::string> remarks;
+    for (const RecordedRun& run : runs) remarks.insert(remarks.end(), run.remarks.begin(), run.remarks.end());
+    if (remarks.empty()) return std::nullopt;
+    std::string reason = remarks.front();
+    if (!reason.ends_with('.')) reason += '.';
+    if (remarks.size() > 1) reason += fmt::format(" And {} more.", grouped(remarks.size() - 1));
+    return ShortAnswer{.question = "Training loop",
+                       .words = plural(remarks.size(), "warning"),
+                       .reason = std::move(reason),
+                       .state = ShortAnswer::State::alarm};
 }
 
 } // namespace
 
-std::vector<std::string> detail::verdict(const std::vector<ComparisonGroup>& groups, const ComparisonOptions& options) {
+void detail::add_verdict(ComparisonFindings& findings, const ComparisonOptions& options) {
+    const std::vector<ComparisonGroup>& groups = findings.groups;
     const bool trained = std::ranges::any_of(groups, [](const ComparisonGroup& g) {
         return std::ranges::any_of(g.rows, [](const ComparisonRow& r) { return !r.runs.front()->steps.empty(); });
     });
     const JointGradients gradients(groups, options.recommendation);
-    std::vector<std::string> sentences = {trained ? about_format(groups) : about_range(gradients),
-                                          about_scale(gradients, options.recommendation), about_adam(groups),
-                                          about_stability(groups, options.limits.spikes)};
-    std::erase(sentences, "");
-    return sentences;
+    const JointAdam adam(groups);
+    findings.answers = {trained ? format_answer(groups) : range_answer(gradients),
+                        scale_answer(gradients, groups, options.recommendation), adam_answer(adam, groups)};
+    for (auto& alarm : {loop_answer(findings.runs), stability_answer(groups, options.limits.spikes)})
+        if (alarm) findings.answers.push_back(*alarm);
+    findings.verdict = {trained ? about_format(groups) : about_range(gradients),
+                        about_scale(gradients, options.recommendation), about_adam(adam, groups),
+                        about_stability(groups, options.limits.spikes)};
+    std::erase(findings.verdict, "");
 }
 
 } // namespace amp

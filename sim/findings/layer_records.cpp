@@ -1,10 +1,44 @@
 #include <ampscope/sim/findings/layer_records.h>
 
+#include <ampscope/sim/base/tensor_names.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 namespace amp {
+
+namespace {
+
+/// Sums of the layers whose names have the same pattern.
+std::vector<LayerRecord> merged_by_pattern(const std::vector<LayerRecord>& layers, NameNumbers numbers) {
+    std::vector<LayerRecord> merged;
+    std::vector<double> worst_rates;
+    std::map<std::pair<std::string, TensorKind>, std::size_t> index;
+    for (const LayerRecord& layer : layers) {
+        const std::string pattern = name_pattern(layer.layer, numbers);
+        const auto [found, is_new] = index.try_emplace({pattern, layer.kind}, merged.size());
+        const double rate = layer.zeroed_in_all(0).rate();
+        if (is_new) {
+            merged.push_back(layer);
+            merged.back().worst = layer.layer;
+            worst_rates.push_back(rate);
+            continue;
+        }
+        LayerRecord& sum = merged[found->second];
+        sum.layer = pattern; // one that is alone keeps its name
+        ++sum.layers;
+        sum.counts.merge(layer.counts);
+        for (std::size_t f = 0; f < followed_formats.size(); ++f)
+            for (std::size_t c = 0; c < layer.zeroed[f].size(); ++c) sum.zeroed[f][c] += layer.zeroed[f][c];
+        if (rate <= worst_rates[found->second]) continue;
+        worst_rates[found->second] = rate;
+        sum.worst = layer.layer;
+    }
+    return merged;
+}
+
+} // namespace
 
 std::string LayerRecord::name() const {
     return layer + (kind == TensorKind::activation_gradient ? ", activation grad" : ", weight grad");
@@ -30,6 +64,12 @@ std::vector<LayerRecord> layer_records(const RecordedRun& run) {
         }
     }
     return layers;
+}
+
+std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most) {
+    if (layers.size() <= most) return layers;
+    std::vector<LayerRecord> merged = merged_by_pattern(layers, NameNumbers::components);
+    return merged.size() <= most ? merged : merged_by_pattern(layers, NameNumbers::all);
 }
 
 std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most) {

@@ -12,6 +12,8 @@ struct LayerRecord {
     GradientCounts counts;
     /// By followed format and column: the share of non-zero elements that become zero at scale 1.
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
+    std::size_t layers = 1; ///< of how many layers this is the sum: see folded_layers()
+    std::string worst{};    ///< of several: the layer of which the first followed format zeroes the largest share
 
     /// "c1, weight grad" or "c1, activation grad".
     [[nodiscard]] std::string name() const;
@@ -21,6 +23,11 @@ struct LayerRecord {
 
 /// The layers of a run, in order of appearance, with weights and activations apart.
 std::vector<LayerRecord> layer_records(const RecordedRun& run);
+
+/// The same layers or, if they are more than `most`, sums of those whose names differ only in whole numbers between
+/// dots: "h.0.attn" and "h.1.attn" become "h.*.attn". Where that is not enough, other numbers are replaced, too. In
+/// order of first appearance, with weights and activations apart.
+std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most);
 
 /// At most so many of the layers, in their order: those of which the first followed format zeroes the largest share,
 /// the first ones among equals.

@@ -191,6 +191,7 @@ def test_comparison(runs):
     blocks = ampscope.histogram_findings(format="fp16", block=32).total.blocks
     assert blocks.blocks > 0 and all(b.mx.underflow >= b.amax.underflow >= 0 for b in blocks.formats)
     assert f.verdict == said["verdict"] and f.errors == said["errors"]
+    assert [[a.question, a.words, a.reason, a.state] for a in f.answers] == [[*a.values()] for a in said["answers"]]
     (group,), (expected,) = f.groups, said["groups"]
     assert (group.name, group.margin, group.notes) == (expected["name"], expected["margin"], expected["notes"])
     assert group.reference.label == "fp32" and group.adam.advice == expected["adam"]["advice"]

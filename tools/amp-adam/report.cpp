@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-adam/report.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/recorded_run.h>
 #include <ampscope/sim/io/json_value.h>
@@ -98,16 +99,19 @@ std::string lost_text(const AdamFindings& f) {
 TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
     const std::vector<const AdamTensor*> tensors = f.most_muted_first();
     const std::size_t shown = rows_shown(options.worst, tensors.size());
+    std::vector<std::string> all;
+    for (const AdamTensor& tensor : f.tensors) all.push_back(tensor.name);
+    const NamesBelow names(all);
     TableBlock table{
         .caption = fmt::format("{}. Medians over elements with a gradient, state in FP32. muted from: the eps of the "
                                "sweep from which on it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).",
-                               shown_of(shown, tensors.size(), "tensor")),
+                               names.heading(shown_of(shown, tensors.size(), "tensor"))),
         .header = {"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"},
         .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
         const AdamEffects& e = tensors[i]->effects;
         const std::optional<double>& muting = tensors[i]->muted_from;
-        table.rows.push_back({{tensors[i]->name},
+        table.rows.push_back({{names.of(tensors[i]->name)},
                               median_cell(e.root),
                               share_cell(e.states.front().eps[tensors[i]->usual_eps].dominated, e.nonzero),
                               muting ? Cell{eps_text(*muting), *muting} : no_value(),

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-histogram/report.h>
 
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/chart/loss_scale_figure.h>
@@ -115,7 +116,7 @@ TableBlock fit_table(const KindFindings& kind, const HistogramOptions& options) 
 class EntryTable {
   public:
     EntryTable(const std::vector<HistogramEntry>& entries, Grouping by)
-        : noun_(grouping_names[static_cast<std::size_t>(by)]) {
+        : noun_(grouping_names[static_cast<std::size_t>(by)]), names_(names_of(entries, by)) {
         if (by != Grouping::tensor) return; // a group is one row, and its name says what it is
         std::map<std::pair<std::string, std::optional<std::int64_t>>, std::string> file_of;
         for (const HistogramEntry& entry : entries) {
@@ -126,6 +127,7 @@ class EntryTable {
     }
 
     [[nodiscard]] std::string_view noun() const { return noun_; }
+    [[nodiscard]] std::string heading(std::string_view text) const { return names_.heading(text); }
     [[nodiscard]] TableBlock empty() const {
         TableBlock table{.caption = {}, .header = {std::string(noun_)}, .rows = {}};
         if (has_files_) table.header.emplace_back("file");
@@ -134,7 +136,7 @@ class EntryTable {
         return table;
     }
     [[nodiscard]] std::vector<Cell> cells(const HistogramEntry& entry) const {
-        std::vector<Cell> cells = {{entry.name}};
+        std::vector<Cell> cells = {{names_.of(entry.name)}};
         if (has_files_) cells.push_back({entry.file});
         if (has_steps_)
             cells.push_back(entry.step ? Cell{std::to_string(*entry.step), static_cast<double>(*entry.step)}
@@ -143,7 +145,16 @@ class EntryTable {
     }
 
   private:
+    /// The names of tensors or layers; files, steps and kinds have none.
+    static std::vector<std::string> names_of(const std::vector<HistogramEntry>& entries, Grouping by) {
+        std::vector<std::string> names;
+        if (by == Grouping::tensor || by == Grouping::layer)
+            for (const HistogramEntry& entry : entries) names.push_back(entry.name);
+        return names;
+    }
+
     std::string_view noun_;
+    NamesBelow names_;
     bool has_files_ = false; ///< tensors of one name and step are in several files
     bool has_steps_ = false;
 };
@@ -159,10 +170,10 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     if (ranked.empty()) return;
     const auto& worst = ranked.front()->unscaled;
     const auto by = std::ranges::find_if(worst, [&](const CastCounts& n) { return n.*part > 0; }) - worst.begin();
-    table.caption = fmt::format("{}, the worst by {} first. Under each format: the share of the non-zero elements and, "
-                                "where there is room, their number.",
-                                shown_of(shown, ranked.size(), columns.noun()),
-                                options.formats[static_cast<std::size_t>(by)].name);
+    table.caption =
+        fmt::format("{}, the worst by {} first. Under each format: the share of the non-zero elements and, "
+                    "where there is room, their number.",
+                    shown_of(shown, ranked.size(), columns.noun()), options.formats[static_cast<std::size_t>(by)].name);
     table.header.insert(table.header.end(), {"non-zero", "largest"});
     for (const FormatSpec& format : options.formats) table.header.push_back(format.name);
     for (std::size_t i = 0; i < shown; ++i) {
@@ -179,7 +190,7 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
         }
         table.rows.push_back(std::move(row));
     }
-    document.add(Heading{title, 3});
+    document.add(Heading{columns.heading(title), 3});
     document.add(std::move(table));
 }
 
@@ -198,7 +209,7 @@ void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensor
             table.rows.back().push_back(count_cell(n));
     }
     table.caption = shown_of(table.rows.size(), all, columns.noun()) + ", in the order of the files.";
-    document.add(Heading{"NaN or infinities", 3});
+    document.add(Heading{columns.heading("NaN or infinities"), 3});
     document.add(std::move(table));
 }
 

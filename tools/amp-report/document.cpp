@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace amp::report_tool {
@@ -50,6 +51,7 @@ class Writer {
     }
 
     Document write() {
+        cards();
         heading("Verdict");
         for (const std::string& sentence : report_.findings.verdict) document_.add(Paragraph{sentence, true});
         section("Each precision against FP32", {report_.findings.precisions});
@@ -66,6 +68,14 @@ class Writer {
     }
 
   private:
+    void cards() {
+        constexpr std::array tones = {Tone::good, Tone::fair, Tone::bad}; // by ShortAnswer::State
+        CardBlock block;
+        for (const ShortAnswer& a : report_.findings.answers)
+            block.cards.push_back({a.question, a.words, a.reason, tones[static_cast<std::size_t>(a.state)]});
+        document_.add(std::move(block));
+    }
+
     void heading(const std::string& text, int level = 2) { document_.add(Heading{text, level}); }
     void paragraph(const std::string& text) { document_.add(Paragraph{text}); }
 
@@ -131,8 +141,11 @@ class Writer {
         document_.add(magnitude_figures(run));
         document_.add(rate_figure(run, options_.recommendation));
         document_.add(zeroed_figures(run));
-        heading("Worst tensors", 3);
-        document_.add(worst_tensor_table(run, options_));
+        std::vector<std::string> tensors;
+        for (const TensorRecord& tensor : run.tensors) tensors.push_back(tensor.name);
+        const NamesBelow names(tensors);
+        heading(names.heading("Worst tensors"), 3);
+        document_.add(worst_tensor_table(run, names, options_));
         kinds(run);
     }
 

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-report/report.h>
 
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/layer_records.h>
 #include <ampscope/tools/chart/figure.h>
@@ -16,16 +17,41 @@ namespace amp::report_tool {
 
 namespace {
 
-constexpr std::size_t most_rows = 48; // of a heat map
+constexpr std::size_t most_rows = 24; // of a heat map: more cannot be told apart
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
-/// The layers to draw. `left_out` is what the subtitle says of the others.
-std::vector<LayerRecord> drawn_layers(const std::vector<LayerRecord>& layers, std::string& left_out) {
-    if (layers.size() > most_rows)
-        left_out = fmt::format("; {} of {} rows, those that {} zeroes most", most_rows, layers.size(),
-                               upper_case(followed_formats.front()));
-    return worst_layers(layers, most_rows);
+std::vector<std::string> names_of(const std::vector<LayerRecord>& layers) {
+    std::vector<std::string> names;
+    for (const LayerRecord& layer : layers) names.push_back(layer.name());
+    return names;
+}
+
+/// The rows of a heat map: each layer or, where they are too many, sums of those that differ only in their number.
+struct HeatRows {
+    std::vector<LayerRecord> layers;
+    NamesBelow names;
+    std::string note; ///< what the subtitle says of sums, and of rows that are left out
+
+    explicit HeatRows(const std::vector<LayerRecord>& folded)
+        : layers(worst_layers(folded, most_rows)), names(names_of(layers)) {
+        if (std::ranges::any_of(layers, [](const LayerRecord& layer) { return layer.layers > 1; }))
+            note = "; a row with * sums all layers of that name";
+        if (folded.size() > most_rows)
+            note += fmt::format("; {} of {} rows, those that {} zeroes most", most_rows, folded.size(),
+                                upper_case(followed_formats.front()));
+    }
+};
+
+HeatRows heat_rows(const std::vector<LayerRecord>& layers) { return HeatRows(folded_layers(layers, most_rows)); }
+
+/// A row with its name and what its tooltip says, of a sum where it is worst, too.
+HeatRow row_of(const LayerRecord& layer, const NamesBelow& names, const std::string& note) {
+    HeatRow row{.name = names.of(layer.name()), .note = note, .values = {}};
+    if (layer.layers > 1)
+        row.note = fmt::format("sum of {}{}{}; {} zeroes most in {}", plural(layer.layers, "layer"),
+                               note.empty() ? "" : ", ", note, upper_case(followed_formats.front()), layer.worst);
+    return row;
 }
 
 MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
@@ -42,10 +68,10 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
 }
 
 HeatFigure layer_figure(const RecordedRun& run) {
-    std::string left_out;
-    const std::vector<LayerRecord> rows = drawn_layers(layer_records(run), left_out);
-    HeatFigure figure{.title = "Magnitudes of gradients by layer",
-                      .subtitle = "share of each row's non-zero gradients by binade" + left_out,
+    const HeatRows drawn = heat_rows(layer_records(run));
+    const std::vector<LayerRecord>& rows = drawn.layers;
+    HeatFigure figure{.title = drawn.names.heading("Magnitudes of gradients by layer"),
+                      .subtitle = "share of each row's non-zero gradients by binade" + drawn.note,
                       .x_label = "magnitude",
                       .columns = {},
                       .rows = {},
@@ -61,12 +87,14 @@ HeatFigure layer_figure(const RecordedRun& run) {
     low = std::max(low, high - most + 1); // what lies below counts in the first
     for (int e = low; e <= high; ++e) figure.columns.push_back(svg::power_label(e));
     for (const LayerRecord& row : rows) {
-        HeatRow shown{.name = row.name(), .note = {}, .values = std::vector<double>(figure.columns.size())};
+        std::string note;
+        if (const Share fp16 = row.counts.zeroed(0); fp16.whole > 0)
+            note = fmt::format("{}, FP16 zeroes {}", row.counts.range(), percent(fp16.part, fp16.whole));
+        HeatRow shown = row_of(row, drawn.names, note);
+        shown.values.resize(figure.columns.size());
         for (const auto& [exponent, n] : row.counts.binades.bins)
             shown.values[static_cast<std::size_t>(std::max(exponent, low) - low)] +=
                 static_cast<double>(n) / static_cast<double>(row.counts.nonzero);
-        if (const Share fp16 = row.counts.zeroed(0); fp16.whole > 0)
-            shown.note = fmt::format("{}, FP16 zeroes {}", row.counts.range(), percent(fp16.part, fp16.whole));
         figure.rows.push_back(std::move(shown));
     }
     for (const FormatSpec& f : usual_formats_by_range()) {
@@ -79,11 +107,11 @@ HeatFigure layer_figure(const RecordedRun& run) {
 
 HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>& layers, std::size_t f) {
     const std::string name = upper_case(followed_formats[f]);
-    std::string left_out;
-    const std::vector<LayerRecord> rows = drawn_layers(layers, left_out);
-    HeatFigure figure{.title = fmt::format("What {} zeroes, by layer and step", name),
+    const HeatRows drawn = heat_rows(layers);
+    const std::vector<LayerRecord>& rows = drawn.layers;
+    HeatFigure figure{.title = drawn.names.heading(fmt::format("What {} zeroes, by layer and step", name)),
                       .subtitle = fmt::format(
-                          "share of the non-zero gradients that become zero in {} at loss scale 1{}", name, left_out),
+                          "share of the non-zero gradients that become zero in {} at loss scale 1{}", name, drawn.note),
                       .x_label = "step",
                       .columns = {},
                       .rows = {},
@@ -95,11 +123,10 @@ HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>&
         figure.columns.push_back(std::to_string(run.recorded[c].value_or(run.columns.begin(c))));
     }
     for (const LayerRecord& row : rows) {
-        HeatRow shown{.name = row.name(), .note = {}, .values = {}};
+        const Share all = row.zeroed_in_all(f);
+        HeatRow shown = row_of(row, drawn.names, fmt::format("{} of all steps", percent(all.part, all.whole)));
         for (const std::size_t c : columns)
             shown.values.push_back(row.zeroed[f][c].whole == 0 ? std::nan("") : row.zeroed[f][c].rate());
-        const Share all = row.zeroed_in_all(f);
-        shown.note = fmt::format("{} of all steps", percent(all.part, all.whole));
         figure.rows.push_back(std::move(shown));
     }
     return figure;

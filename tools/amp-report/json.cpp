@@ -192,6 +192,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                  {"tool", "amp-report"},
                  {"version", AMPSCOPE_VERSION},
                  {"command", options.command},
+                 {"answers", Json::array()},
                  {"verdict", report.findings.verdict},
                  {"precisions", report.findings.precisions},
                  {"effects", report.findings.effects},
@@ -206,6 +207,9 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                  {"groups", Json::array()},
                  {"trained_by", report.commands},
                  {"files", Json::array()}};
+    for (const ShortAnswer& a : report.findings.answers)
+        json["answers"].push_back(
+            {{"question", a.question}, {"words", a.words}, {"reason", a.reason}, {"state", name_of(a.state)}});
     for (const ComparisonGroup& group : report.findings.groups) {
         Json g = {{"name", group.name},
                   {"margin", group.reference != nullptr ? Json(group.margin) : Json(nullptr)},

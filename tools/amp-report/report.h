@@ -1,6 +1,7 @@
 // The precision comparison report: one document, as HTML, Markdown or JSON.
 #pragma once
 
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/findings/comparison.h>
 #include <ampscope/tools/amp-report/options.h>
 #include <ampscope/tools/document/document.h>
@@ -26,7 +27,8 @@ std::vector<TableBlock> comparison_tables(const ComparisonGroup& group, const Re
 std::optional<TableBlock> cost_table(const ComparisonGroup& group, const ReportOptions& options);
 std::optional<TableBlock> stability_table(const ComparisonGroup& group, const ComparisonLimits& limits);
 std::optional<TableBlock> departure_table(const ComparisonGroup& group);
-TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options);
+/// `names`: those of the run's tensors.
+TableBlock worst_tensor_table(const RecordedRun& run, const NamesBelow& names, const ReportOptions& options);
 /// How formats hold the weights, activations and gradients of a run.
 TableBlock fit_table(const RecordedRun& run, double limit);
 std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const ReportOptions& options);

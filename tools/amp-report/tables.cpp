@@ -236,14 +236,14 @@ std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
     return table.rows.empty() ? std::nullopt : std::optional(table);
 }
 
-TableBlock worst_tensor_table(const RecordedRun& run, const ReportOptions& options) {
+TableBlock worst_tensor_table(const RecordedRun& run, const NamesBelow& names, const ReportOptions& options) {
     const std::vector<const TensorRecord*> tensors = run.most_underflow_first();
     TableBlock table{.caption = {}, .header = {"tensor", "non-zero", "magnitudes"}, .rows = {}};
     for (const std::string_view name : usual_formats) table.header.emplace_back(name);
     const std::size_t rows = rows_shown(options.worst, tensors.size());
     for (std::size_t i = 0; i < rows; ++i) {
         const TensorRecord& t = *tensors[i];
-        table.rows.push_back({{t.name}, count_cell(t.counts.nonzero), {t.counts.range()}});
+        table.rows.push_back({{names.of(t.name)}, count_cell(t.counts.nonzero), {t.counts.range()}});
         for (std::size_t f = 0; f < usual_formats.size(); ++f) table.rows.back().push_back(share(t.counts.zeroed(f)));
     }
     table.caption =

@@ -71,8 +71,18 @@ std::string power_label(int log2) {
     return out;
 }
 
+std::string plot_data(const Scale& x, const Scale& y) {
+    return fmt::format("{:.12g} {:.12g} {} {} {:.12g} {:.12g} {} {}", x.from, x.to, number(x.begin), number(x.end),
+                       y.from, y.to, number(y.begin), number(y.end));
+}
+
 std::string panel_label(const std::string& name, const std::string& note) {
     return note.empty() ? name : name + ": " + note;
+}
+
+void open_key(Canvas& canvas, const std::string& key, const LegendPlace& at) {
+    canvas.open_data({{"key", key}});
+    if (canvas.is_live() && !key.empty()) canvas.rect(at.x - 4, at.y - 13, at.text_width + 38, 18, "hit");
 }
 
 void draw_title(Canvas& canvas, const std::string& title, const std::string& subtitle, double y) {
@@ -194,7 +204,7 @@ std::string svg_definitions() {
 std::string svg_fragment(const Figure& figure, const std::string& id) {
     return std::visit(
         [&](const auto& f) {
-            svg::Canvas canvas(svg::page_width, svg::draw(nullptr, f, 0));
+            svg::Canvas canvas(svg::page_width, svg::draw(nullptr, f, 0), true);
             svg::draw(&canvas, f, 0);
             return canvas.document(id, f.title, svg::description(f), "");
         },

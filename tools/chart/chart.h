@@ -119,7 +119,7 @@ using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure, 
 std::string svg_document(const std::vector<Figure>& figures, const std::string& id = "amp");
 
 /// For a page with several pictures: a picture without a style sheet, and the style sheet that all of them share, in an
-/// SVG element of no size.
+/// SVG element of no size. The picture has its values in data attributes, for the script of the page.
 std::string svg_fragment(const Figure& figure, const std::string& id);
 std::string svg_definitions();
 

@@ -35,12 +35,23 @@ std::string description(const LineFigure& figure);
 std::string description(const BarFigure& figure);
 std::string description(const HeatFigure& figure);
 
+/// The axes of a panel as a page's script reads them: what they run from and to, and these ends in pixels, x first.
+std::string plot_data(const Scale& x, const Scale& y);
+
 /// The name of a panel: "name: note", or the name alone.
 std::string panel_label(const std::string& name, const std::string& note);
 /// Draws the title of a figure and what it shows, clipped to the page.
 void draw_title(Canvas& canvas, const std::string& title, const std::string& subtitle, double y);
 /// Draws the heading of a panel: its name, then its note, clipped to the page.
 void draw_heading(Canvas& canvas, const std::string& name, const std::string& note, double y);
+
+/// Where an entry of a legend lies: its left edge, the base line of its text, and the width of that.
+struct LegendPlace {
+    double x, y, text_width;
+};
+/// On a live canvas a group with the key of what a click on the entry hides (groups with that data-k), and room for the
+/// click. To be closed by close_data().
+void open_key(Canvas& canvas, const std::string& key, const LegendPlace& at);
 
 inline constexpr double page_width = 800, left_edge = 88, right_edge = 772;
 

@@ -1,7 +1,9 @@
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/figure.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -61,13 +63,24 @@ void draw_cells(Canvas& canvas, const HeatFigure& figure, const Scale& x, double
         if (!paths[shade].empty()) canvas.path(paths[shade], fmt::format("heat-{}", shade));
 }
 
+/// A row's values in percent, in JSON.
+std::string cells_of(const HeatRow& row) {
+    std::string cells;
+    for (const double value : row.values) cells += (cells.empty() ? "" : ",") + json_number(100 * value, 3);
+    return "[" + cells + "]";
+}
+
 void draw_rows(Canvas& canvas, const HeatFigure& figure, const Scale& x, double top) {
+    canvas.open_data({{"columns", fmt::format("{}", fmt::join(figure.columns, "|"))}, {"x", figure.x_label}});
     for (std::size_t r = 0; r < figure.rows.size(); ++r) {
         const HeatRow& row = figure.rows[r];
         const double y = top + row_height * static_cast<double>(r);
-        canvas.text(x.begin - 6, y + 11, "small", Anchor::end, clipped(printable(row.name), name_columns));
+        canvas.text(x.begin - 6, y + 11, "small", Anchor::end, shortened_name(printable(row.name), name_columns));
+        canvas.open_data({{"cells", canvas.is_live() ? cells_of(row) : ""}});
         canvas.rect(x.begin, y, x.end - x.begin, row_height - 1, "hit", panel_label(row.name, row.note));
+        canvas.close_data();
     }
+    canvas.close_data();
 }
 
 void draw_columns(Canvas& canvas, const HeatFigure& figure, const Scale& x, double bottom) {

@@ -31,13 +31,19 @@ struct Panel {
     }
 };
 
+/// `css` is the name of the curve, too.
 void draw_curve(Canvas& canvas, const Panel& panel, const RateFigure& figure, const std::vector<double>& rates,
                 std::string_view css) {
-    std::string d;
-    for (std::size_t i = 0; i < rates.size(); ++i)
-        fmt::format_to(std::back_inserter(d), "{}{} {}", i == 0 ? "M" : "L",
-                       number(panel.x(figure.first_log2 + static_cast<double>(i))), number(panel.at(rates[i])));
+    std::string d, values;
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+        const double log2 = figure.first_log2 + static_cast<double>(i);
+        fmt::format_to(std::back_inserter(d), "{}{} {}", i == 0 ? "M" : "L", number(panel.x(log2)),
+                       number(panel.at(rates[i])));
+        fmt::format_to(std::back_inserter(values), "{}[{},{}]", i == 0 ? "" : ",", log2, json_number(rates[i], 5));
+    }
+    canvas.open_data({{"k", std::string(css)}, {"n", std::string(css)}, {"p", "[" + values + "]"}});
     canvas.path(d, css);
+    canvas.close_data();
 }
 
 void draw_axes(Canvas& canvas, const Panel& panel, const RateFigure& figure) {
@@ -75,6 +81,7 @@ std::string verdict(const RateCurve& curve) {
 }
 
 void draw_window(Canvas& canvas, const Panel& panel, const RateCurve& curve) {
+    canvas.open_data({{"k", "window"}});
     if (curve.window) {
         const double from = panel.x(std::clamp<double>(curve.window->first - 0.5, panel.x.from, panel.x.to));
         const double to = panel.x(std::clamp<double>(curve.window->second + 0.5, panel.x.from, panel.x.to));
@@ -82,15 +89,20 @@ void draw_window(Canvas& canvas, const Panel& panel, const RateCurve& curve) {
         canvas.line(from, panel.y.end, from, panel.y.begin, "window-edge");
         canvas.line(to, panel.y.end, to, panel.y.begin, "window-edge");
     }
+    canvas.close_data();
     if (!curve.recommended || *curve.recommended < panel.x.from || *curve.recommended > panel.x.to) return;
     const double x = panel.x(*curve.recommended);
+    canvas.open_data({{"k", "recommended"}});
     canvas.line(x, panel.y.end, x, panel.y.begin, "recommended",
                 "recommended scale " + power_label(*curve.recommended));
     canvas.path(fmt::format("M{} {}l-5 -7h10z", number(x), number(panel.y.end)), "pointer");
+    canvas.close_data();
 }
 
 void draw_panel(Canvas& canvas, const Panel& panel, const RateFigure& figure, const RateCurve& curve) {
     canvas.open_group(fmt::format("{}: {}", curve.format.name, verdict(curve)));
+    canvas.open_data(
+        {{"plot", plot_data(panel.x, panel.y)}, {"unit", "share"}, {"x", "loss scale"}, {"xunit", "log2"}});
     canvas.text(16, panel.y.end - 12, "mono", Anchor::start, curve.format.name);
     canvas.text(left_edge, panel.y.end - 12, "quiet", Anchor::start, verdict(curve));
     draw_window(canvas, panel, curve);
@@ -104,15 +116,18 @@ void draw_panel(Canvas& canvas, const Panel& panel, const RateFigure& figure, co
                     fmt::format("{} at scale {}: {} underflow, {} overflow (of non-zero)", curve.format.name,
                                 power_label(log2), percent(curve.underflow[i]), percent(curve.overflow[i])));
     }
+    canvas.close_data();
     canvas.close_group();
 }
 
 void draw_legend(Canvas& canvas, const RateFigure& figure, double y) {
     double x = left_edge;
     const auto entry = [&](std::string_view css, const std::string& label, double text_width) {
+        open_key(canvas, css == "limit" ? "" : std::string(css), {x, y, text_width});
         if (css == "window") canvas.rect(x, y - 9, 24, 11, css);
         else canvas.line(x, y - 4, x + 24, y - 4, css);
         canvas.text(x + 30, y, "small", Anchor::start, label);
+        canvas.close_data();
         x += 30 + text_width + 18;
     };
     entry("underflow", "underflow", 56);

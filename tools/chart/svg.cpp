@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <iterator>
 
 namespace amp::svg {
@@ -15,6 +16,8 @@ std::string number(double x) {
     if (s.back() == '.') s.pop_back();
     return s == "-0" ? "0" : s;
 }
+
+std::string json_number(double x, int digits) { return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits) : "null"; }
 
 std::string escaped(std::string_view text) {
     std::string out;
@@ -68,6 +71,18 @@ void Canvas::text(double x, double y, std::string_view css, Anchor anchor, std::
 
 void Canvas::open_group(std::string_view label) {
     fmt::format_to(std::back_inserter(body_), "<g role=\"group\" aria-label=\"{}\">\n", escaped(label));
+}
+
+void Canvas::open_data(const std::vector<std::pair<std::string_view, std::string>>& values) {
+    if (!live_) return;
+    body_ += "<g";
+    for (const auto& [name, value] : values)
+        if (!value.empty()) fmt::format_to(std::back_inserter(body_), " data-{}=\"{}\"", name, escaped(value));
+    body_ += ">\n";
+}
+
+void Canvas::close_data() {
+    if (live_) close_group();
 }
 
 std::string Canvas::document(std::string_view id, std::string_view title, std::string_view description,

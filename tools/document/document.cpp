@@ -44,6 +44,7 @@ bool is_empty(const Paragraph& p) { return p.text.empty(); }
 bool is_empty(const Bullets& list) { return list.items.empty(); }
 bool is_empty(const TableBlock& table) { return table.rows.empty(); }
 bool is_empty(const FigureBlock& /*draws its axes at least*/) { return false; }
+bool is_empty(const CardBlock& block) { return block.cards.empty(); }
 
 } // namespace
 

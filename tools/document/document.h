@@ -61,7 +61,19 @@ struct FigureBlock {
     std::string caption; ///< what the figure shows
 };
 
-using Block = std::variant<Heading, Paragraph, Bullets, TableBlock, FigureBlock>;
+/// An answer to be read at a glance.
+struct Card {
+    std::string about; ///< the question in a word or two
+    std::string words; ///< the answer in a few, shown large
+    std::string text;  ///< a sentence
+    Tone tone = Tone::plain;
+};
+/// Cards stand above all else in a page.
+struct CardBlock {
+    std::vector<Card> cards;
+};
+
+using Block = std::variant<Heading, Paragraph, Bullets, TableBlock, FigureBlock, CardBlock>;
 
 struct Document {
     std::string title, subtitle;
@@ -89,8 +101,9 @@ std::string shown_of(std::size_t shown, std::size_t all, std::string_view noun);
 std::vector<const Block*> blocks_with_content(std::span<const Block> blocks,
                                               const std::function<bool(const Block&)>& shows = {});
 
-/// One file: inline SVG and CSS for light, dark, paper and phone; nothing is loaded, and the few lines of script only
-/// sort tables. The same document gives the same bytes.
+/// One file: inline SVG and CSS for light, dark, paper and phone; nothing is loaded. All is there without script, with
+/// which tables can be sorted, charts show values under the pointer, and lines of charts can be hidden. The same
+/// document gives the same bytes.
 std::string html_of(const Document& document);
 
 /// GitHub's Markdown; figures become their text alternatives.

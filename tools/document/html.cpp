@@ -1,6 +1,7 @@
 #include <ampscope/tools/document/document.h>
 
 #include <ampscope/tools/chart/svg.h>
+#include <ampscope/tools/document/page_parts.h>
 
 #include <fmt/format.h>
 
@@ -15,82 +16,6 @@ namespace {
 
 using svg::escaped;
 
-constexpr std::string_view style = R"(
-:root{color-scheme:light dark;
---ink:#1b1f24;--quiet:#57606a;--paper:#fff;--line:#d8dee4;--band:#f6f8fa;--link:#0060a0;
---good:#d5efe4;--fair:#fdeccb;--bad:#f9d5c2}
-@media (prefers-color-scheme:dark){:root{
---ink:#e6edf3;--quiet:#9aa4af;--paper:#0d1117;--line:#30363d;--band:#161b22;--link:#6cb8f0;
---good:#12402f;--fair:#4a3a08;--bad:#5c2608}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1080px;padding:24px 20px 64px;color:var(--ink);background:var(--paper);
-font:16px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
-h1{font-size:1.7rem;line-height:1.2;margin:0 0 4px}
-h2{font-size:1.3rem;margin:44px 0 8px;padding-top:10px;border-top:1px solid var(--line)}
-h3{font-size:1.05rem;margin:28px 0 6px}
-p,ul{margin:8px 0;max-width:52rem}
-a,summary{color:var(--link)}
-summary{cursor:pointer}
-sup{line-height:0}
-.note,figcaption{color:var(--quiet);font-size:.875rem}
-.lead{font-size:1.1rem}
-nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;list-style:none;font-size:.9rem}
-.scroll{overflow-x:auto;margin:12px 0}
-table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
-th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-th{background:var(--band);vertical-align:bottom;white-space:normal;overflow-wrap:normal}
-.t{text-align:left}
-td.t{max-width:34em;min-width:11em;white-space:normal}
-.good{background:var(--good)}
-.fair{background:var(--fair)}
-.bad{background:var(--bad);font-weight:600}
-th button{all:unset;cursor:pointer}
-th button:hover{text-decoration:underline}
-th button:focus-visible{outline:2px solid var(--link)}
-th[aria-sort=ascending] button::after{content:" \25b2"}
-th[aria-sort=descending] button::after{content:" \25bc"}
-figure{margin:18px 0}
-figcaption{max-width:58rem}
-figure svg{display:block;width:100%;min-width:680px;max-width:900px;height:auto}
-@media print{
-:root{--ink:#000;--quiet:#333;--paper:#fff;--line:#999;--band:#eee;--good:#fff;--fair:#eee;--bad:#ddd}
-body{max-width:none;padding:0;font-size:11pt}
-nav{display:none}
-.scroll{overflow:visible}
-table{font-size:7.5pt}
-th,td{padding:2px 4px}
-td.t{min-width:0}
-figure svg{min-width:0}
-tr,.picture{break-inside:avoid}
-h2,h3{break-after:avoid}
-}
-)";
-
-// Headers become buttons that sort their table; without script it stays as it is.
-constexpr std::string_view script = R"(
-for (const table of document.querySelectorAll("table.sorts")) {
-  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
-  heads.forEach((head, i) => {
-    const button = document.createElement("button");
-    button.append(...head.childNodes);
-    head.append(button);
-    button.onclick = () => {
-      const up = head.ariaSort !== "ascending";
-      heads.forEach(h => { h.removeAttribute("aria-sort"); });
-      head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const key = row => row.cells[i].dataset.v ?? row.cells[i].textContent;
-      const order = (a, b) => key(a).localeCompare(key(b), "en", {numeric: true});
-      const value = row => Number.isNaN(Number(key(row))) ? -Infinity : Number(key(row));
-      const number = (a, b) => value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : order(a, b);
-      const rows = [...body.rows], numeric = rows.some(row => row.cells[i].dataset.v);
-      rows.sort(numeric ? number : order);
-      if (!up) rows.reverse();
-      body.append(...rows);
-    };
-  });
-}
-)";
-
 /// Escaped text with powers of two as people write them: 2^-24 becomes 2 to the superscript -24.
 std::string marked(std::string_view text) {
     static const std::regex negative("2\\^-([0-9]{1,5}(\\.[0-9]+)?)"), positive("2\\^([0-9]{1,5}(\\.[0-9]+)?)");
@@ -98,10 +23,11 @@ std::string marked(std::string_view text) {
     return std::regex_replace(plain, positive, "2<sup>$1</sup>");
 }
 
-/// A name that may be broken behind its commas: "fp8-current,accumulate=..." on a phone.
+/// A name that may be broken behind its commas and dots, as on a phone: "fp8-current,accumulate=...", "h.11.mlp.c_fc".
+/// A layer's number stays with what it numbers.
 std::string breakable(const std::string& html) {
-    static const std::regex comma(",([A-Za-z])");
-    return std::regex_replace(html, comma, ",<wbr>$1");
+    static const std::regex end_of_part("([,.])([A-Za-z_])");
+    return std::regex_replace(html, end_of_part, "$1<wbr>$2");
 }
 
 /// What a column is sorted by, as JavaScript reads it.
@@ -117,14 +43,19 @@ std::string attribute_class(bool text, Tone tone) {
     return fmt::format(" class=\"{}{}{}\"", text ? "t" : "", text && !tones.empty() ? " " : "", tones);
 }
 
-/// Writes the blocks one after the other; sections and figures are numbered for their ids.
+std::string card_class(Tone tone) {
+    const std::string_view tones = tone_classes[static_cast<std::size_t>(tone)];
+    return fmt::format(" class=\"card{}{}\"", tones.empty() ? "" : " ", tones);
+}
+
+/// Writes the blocks one after the other, and cards apart; sections and figures are numbered for their ids.
 class PageWriter {
   public:
     explicit PageWriter(const Document& document) {
         for (const auto* part : {&document.blocks, &document.appendix})
             for (const Block* block : blocks_with_content(*part)) std::visit([&](const auto& b) { write(b); }, *block);
     }
-    std::string body;
+    std::string cards, body;
     std::vector<std::string> sections;
 
   private:
@@ -152,10 +83,8 @@ class PageWriter {
     void write(const TableBlock& table) {
         if (table.folded)
             put("<details><summary>{} {}</summary>\n", table.rows.size(), table.rows.size() == 1 ? "row" : "rows");
-        put("<figure>{}<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\">\n<table "
-            "class=\"sorts\">\n",
-            table.caption.empty() ? "" : fmt::format("<figcaption>{}</figcaption>", marked(table.caption)));
-        put("<thead><tr>");
+        put("<figure><div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\">\n<table "
+            "class=\"sorts\">\n<thead><tr>");
         for (std::size_t i = 0; i < table.header.size(); ++i)
             put("<th scope=\"col\"{}>{}</th>", attribute_class(i < table.text_columns, Tone::plain),
                 escaped(table.header[i]));
@@ -168,8 +97,14 @@ class PageWriter {
                     i < table.text_columns ? breakable(marked(row[i].text)) : marked(row[i].text));
             put("</tr>\n");
         }
-        put("</tbody></table></div></figure>\n");
+        put("</tbody></table></div>{}</figure>\n",
+            table.caption.empty() ? "" : fmt::format("<figcaption>{}</figcaption>", marked(table.caption)));
         if (table.folded) put("</details>\n");
+    }
+    void write(const CardBlock& block) {
+        for (const Card& card : block.cards)
+            fmt::format_to(std::back_inserter(cards), "<div{}><h2>{}</h2><p class=\"words\">{}</p><p>{}</p></div>\n",
+                           card_class(card.tone), marked(card.about), breakable(marked(card.words)), marked(card.text));
     }
     void write(const FigureBlock& figure) {
         put("<figure class=\"picture\"><div class=\"scroll\" tabindex=\"0\" role=\"group\" "
@@ -205,15 +140,18 @@ std::string html_of(const Document& document) {
 <body>
 {2}<header><h1>{0}</h1>{3}</header>
 <main>
-{4}{5}</main>
-<script>{6}</script>
+{4}{5}{6}</main>
+<script>{7}</script>
 </body>
 </html>
 )",
-        escaped(document.title), style, svg_definitions(),
+        escaped(document.title), page_style, svg_definitions(),
         document.subtitle.empty() ? "" : fmt::format("\n<p class=\"note\">{}</p>", marked(document.subtitle)),
+        writer.cards.empty()
+            ? ""
+            : fmt::format("<section class=\"cards\" aria-label=\"In short\">\n{}</section>\n", writer.cards),
         contents.empty() ? "" : fmt::format("<nav aria-label=\"Contents\"><ul>{}</ul></nav>\n", contents), writer.body,
-        script);
+        page_script);
 }
 
 } // namespace amp

@@ -54,6 +54,13 @@ std::string text_of(const TableBlock& table) {
     return text + (table.folded ? "</details>\n\n" : "");
 }
 
+std::string text_of(const CardBlock& block) {
+    std::string text;
+    for (const Card& card : block.cards)
+        text += fmt::format("- **{}: {}.** {}\n", plain(card.about), plain(card.words), plain(card.text));
+    return text + "\n";
+}
+
 std::string text_of(const FigureBlock& block) {
     constexpr std::size_t longest = 1500; // a page of words is no alternative to a picture
     std::string text = plain(clipped(printable(description_of(block.figure)), longest));

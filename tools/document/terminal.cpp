@@ -1,3 +1,4 @@
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/document/document.h>
@@ -63,7 +64,7 @@ class Grid {
         std::vector<Cell>& row = rows_.emplace_back(cells.begin(), cells.end());
         for (std::size_t i = 0; i < row.size(); ++i) {
             if (brief && !row[i].brief.empty()) row[i].text = row[i].brief;
-            row[i].text = clipped(printable(row[i].text), i == 0 ? terminal_columns : most_);
+            row[i].text = shortened_name(printable(row[i].text), i == 0 ? terminal_columns : most_);
             widths_[i] = std::max(widths_[i], width(row[i].text));
         }
     }
@@ -88,7 +89,7 @@ class Grid {
             }
             spaces += gap + (right ? 0 : rest);
         };
-        put(clipped(row[0].text, name), row[0].tone, name, false);
+        put(shortened_name(row[0].text, name), row[0].tone, name, false);
         for (std::size_t i = first; i < std::min(last, row.size()); ++i)
             put(row[i].text, row[i].tone, widths_[i], i >= text_columns);
         return out + '\n';
@@ -133,6 +134,18 @@ class TerminalWriter {
         out += (whole.fits() ? whole : Grid(table, true)).text(table.text_columns, color_);
         if (!table.caption.empty()) out += wrapped(printable(table.caption));
     }
+    void write(const CardBlock& block) {
+        begin(After::other);
+        std::size_t widest = 0;
+        for (const Card& card : block.cards) widest = std::max(widest, width(printable(card.about)));
+        for (const Card& card : block.cards) {
+            const std::string about = upper_case(printable(card.about));
+            const Ink ink = card.tone == Tone::plain ? Ink::bold : ink_of(card.tone);
+            out += about + std::string(widest + gap - width(about), ' ');
+            out += inked(wrapped_from(widest + gap, printable(card.words)), ink, color_) + '\n';
+            out += std::string(gap, ' ') + wrapped_from(gap, printable(card.text)) + '\n';
+        }
+    }
     void write(const FigureBlock& block) {
         const MagnitudeFigure& magnitudes = std::get<MagnitudeFigure>(block.figure);
         begin(After::other);
@@ -141,6 +154,13 @@ class TerminalWriter {
     }
 
   private:
+    /// wrapped() text whose first line begins at a column, as the others do; without the end of the last line.
+    static std::string wrapped_from(std::size_t column, const std::string& text) {
+        std::string lines = wrapped(std::string(column, '.') + text, column); // the dots belong to the first word
+        lines.pop_back();
+        return lines.substr(column);
+    }
+
     [[nodiscard]] std::string bold(const std::string& line) const {
         return inked(clipped(printable(line), terminal_columns), Ink::bold, color_) + '\n';
     }

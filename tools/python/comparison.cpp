@@ -183,11 +183,20 @@ void bind_comparison(nb::module_& m) {
         .def_ro("adam", &ComparisonGroup::adam, "AdamFindings of that run.")
         .def_prop_ro("notes", text_of(&ComparisonGroup::notes), "What its runs differ in besides precision and seed.",
                      InEnvironment());
+    nb::class_<ShortAnswer>(m, "ShortAnswer", "What a comparison answers to one question.")
+        .def_prop_ro("question", text_of(&ShortAnswer::question),
+                     "Format, Loss scale, Adam's eps, Training loop or Stability.", InEnvironment())
+        .def_prop_ro("words", text_of(&ShortAnswer::words), "The answer in a few words; 'unknown' is one.",
+                     InEnvironment())
+        .def_prop_ro("reason", text_of(&ShortAnswer::reason), "Why, in a sentence.", InEnvironment())
+        .def_prop_ro("state", named(&ShortAnswer::state), "settled, open or alarm.", InEnvironment());
     nb::class_<ComparisonFindings>(m, "ComparisonFindings",
                                    "What precisions did to training: see ampscope.comparison_findings().")
         .def_ro("limits", &ComparisonFindings::limits, "The ComparisonLimits that differences were judged by.")
         .def_ro("runs", &ComparisonFindings::runs, "A RecordedRun for each run.")
         .def_ro("groups", &ComparisonFindings::groups, "A ComparisonGroup for each network and its data.")
+        .def_ro("answers", &ComparisonFindings::answers,
+                "The verdict at a glance: a ShortAnswer on format, loss scale and eps each, then alarms.")
         .def_prop_ro("verdict", text_of(&ComparisonFindings::verdict),
                      "Which format, loss scale, eps and state to use, and why.", InEnvironment())
         .def_prop_ro("precisions", text_of(&ComparisonFindings::precisions), "A sentence on each precision.",

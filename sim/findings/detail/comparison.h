@@ -40,8 +40,15 @@ const ComparisonRow* advised_row(const std::vector<ComparisonGroup>& groups);
 /// Which format these runs advise, in a sentence.
 std::string about_format(const std::vector<ComparisonGroup>& groups);
 
-/// Write ComparisonFindings::verdict, precisions and effects.
-std::vector<std::string> verdict(const std::vector<ComparisonGroup>& groups, const ComparisonOptions& options);
+/// The same in a few words.
+ShortAnswer format_answer(const std::vector<ComparisonGroup>& groups);
+
+/// The alarms in a few words; none if there are none.
+std::optional<ShortAnswer> stability_answer(const std::vector<ComparisonGroup>& groups, const SpikeLimits& limits);
+
+/// Writes ComparisonFindings::answers and verdict.
+void add_verdict(ComparisonFindings& findings, const ComparisonOptions& options);
+/// Write ComparisonFindings::precisions and effects.
 std::vector<std::string> precision_sentences(const std::vector<ComparisonGroup>& groups);
 std::vector<std::string> effect_sentences(const std::vector<ComparisonGroup>& groups);
 
