@@ -82,7 +82,7 @@ TEST_CASE("cards stand above all else in a page, and are there in Markdown and i
                          "<p>It ends as FP32 does.</p></div>"));
     CHECK(contains(page, "<div class=\"card fair\"><h2>Loss scale</h2><p class=\"words\">unknown</p>"));
     CHECK(contains(page, "<div class=\"card bad\"><h2>Training loop</h2><p class=\"words\">2 warnings</p>"));
-    CHECK(contains(page, "with 2<sup>15</sup> or more"));
+    CHECK(contains(page, "with 2<sup>15</sup> or more less than 0.1\u00a0%, which is few."));
     CHECK(
         contains(markdown_of(document), "- **Format: amp-bf16,scaler=none.** It ends as FP32 does.\n- **Loss scale: "));
     CHECK(contains(terminal_of(document, false), R"(

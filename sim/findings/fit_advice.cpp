@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/detail/fit_advice.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@ namespace amp {
 
 namespace {
 
-std::string shown_name(const std::string& name) { return clipped(name, 30); }
+std::string shown_name(const std::string& name) { return shortened_name(name, 30); }
 
 /// "12 % of non-zero weights become zero and 0.1 % overflow when cast as they are", and which tensors overflow.
 std::string unscaled_fit_text(const detail::FitFacts& f) {

@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/detail/fit_advice.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
@@ -92,7 +93,8 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
     if (total.known == Known::unknown)
         return fmt::format("{}; whether it needs a loss scale is unknown, as {}", start, hidden);
     const PerTensor tensors = per_tensor(entries, format, total, options);
-    const std::string upper = clipped(tensors.upper, name_width), lower = clipped(tensors.lower, name_width);
+    const std::string upper = shortened_name(tensors.upper, name_width),
+                      lower = shortened_name(tensors.lower, name_width);
     if (total.window) {
         std::string text = fmt::format("{}; {} under {} and overflow{} nowhere{}; {} sets the upper end.", start,
                                        window_text(*total.window), limit,

@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-loss-scale/report.h>
 
 #include <ampscope/sim/analysis/histogram_json.h>
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/document/page.h>
@@ -141,8 +142,8 @@ void add_findings(Document& document, const LossScaleFindings& run, const LossSc
     if (const auto causes = overflow_causes(first.replay); !causes.empty()) {
         std::vector<std::string> parts;
         for (std::size_t i = 0; i < std::min<std::size_t>(3, causes.size()); ++i)
-            parts.push_back(
-                fmt::format("{} ({})", clipped(printable(causes[i].first), 40), grouped(count(causes[i].second))));
+            parts.push_back(fmt::format("{} ({})", shortened_name(printable(causes[i].first), 40),
+                                        grouped(count(causes[i].second))));
         document.add(Paragraph{fmt::format("What overflows under {}: {}{}.", first.name, fmt::join(parts, ", "),
                                            causes.size() > 3 ? ", ..." : "")});
     }

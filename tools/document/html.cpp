@@ -30,6 +30,12 @@ std::string breakable(const std::string& html) {
     return std::regex_replace(html, end_of_part, "$1<wbr>$2");
 }
 
+/// Text in which "0.1 %" stays in one line.
+std::string unbroken(const std::string& html) {
+    static const std::regex percent("([0-9]) %");
+    return std::regex_replace(html, percent, "$1\u00a0%");
+}
+
 /// What a column is sorted by, as JavaScript reads it.
 std::string sort_key(double value) {
     return std::isinf(value) ? value < 0 ? "-Infinity" : "Infinity" : fmt::format("{}", value);
@@ -104,7 +110,8 @@ class PageWriter {
     void write(const CardBlock& block) {
         for (const Card& card : block.cards)
             fmt::format_to(std::back_inserter(cards), "<div{}><h2>{}</h2><p class=\"words\">{}</p><p>{}</p></div>\n",
-                           card_class(card.tone), marked(card.about), breakable(marked(card.words)), marked(card.text));
+                           card_class(card.tone), marked(card.about), breakable(marked(card.words)),
+                           unbroken(marked(card.text)));
     }
     void write(const FigureBlock& figure) {
         put("<figure class=\"picture\"><div class=\"scroll\" tabindex=\"0\" role=\"group\" "
