@@ -47,12 +47,8 @@ std::string about_eps(const AdamFindings& f) {
     if (decided < few) text += fmt::format(" It could be as large as {:g}.", quiet.value_or(eps));
     std::vector<std::string> muted;
     for (const AdamTensor& t : f.tensors)
-<<<<<<< HEAD
-        if (decided_share(t.effects, t.usual_eps) > many) muted.push_back(clipped(printable(t.name), 40));
-=======
-        if (decided_share(t.effects, f.question.usual_eps) > many)
+        if (decided_share(t.effects, t.usual_eps) > many)
             muted.push_back(shortened_name(printable(t.name), 40));
->>>>>>> a411596ca0e0e90ee44965959935780b3feb2c5e
     if (muted.empty()) return text;
     const std::size_t n = muted.size();
     muted.resize(std::min<std::size_t>(n, 3));
