@@ -29,7 +29,7 @@ enum class ScaleRule : std::uint8_t {
     te,            ///< TE: s = max / amax; 1 where amax is 0, infinite or NaN; FLT_MAX where s would be infinite
     te_pow2,       ///< TE with power-of-two scales: s as above, its significand cleared
     torchao,       ///< torchao float8: s = FP32(max / max(amax, 1e-12)), the division in double
-    torchao_pow2,  ///< torchao's s, rounded down to a power of two
+    torchao_pow2,  ///< torchao's s, then 2^floor(log2 s) as torch computes it (floor_of_torch_log2)
     deepseek,      ///< DeepSeek-V3: d = max(amax, 1e-4) / max, q = x / d
     deepseek_pow2, ///< deepseek's d, rounded up to a power of two
     deepgemm,      ///< DeepGEMM: deepseek's d, q = x * (1 / d)
@@ -37,10 +37,10 @@ enum class ScaleRule : std::uint8_t {
     mx_floor,      ///< OCP MX 1.0 section 6.3: d = 2^(floor(log2 amax) - emax); torchao's FLOOR
     mx_even,       ///< torchao's EVEN: mx_floor of amax rounded to the precision of the element
     mx_ceil,       ///< torchao's CEIL: d = 2^(ceil(log2 amax) - emax)
-    mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max))
+    mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max)), exact as on CUDA devices
     mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); 2^127 if amax is infinite
     nvfp4,         ///< TE: d is an E4M3 number, beside one FP32 scale for the whole tensor
-    ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)); 1 where amax is 0 or not finite; may be infinite
+    ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)), as torch; 1 where amax is 0 or not finite; may be infinite
     one,           ///< s = 1: numbers are cast as they are
 };
 
@@ -92,6 +92,18 @@ constexpr Binade binade_of(float x) {
     return {u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1, std::has_single_bit(u.significand)};
 }
 
+/// floor(log2 x) for finite x > 0 as torch computes it in FP32: the logarithm is rounded first, so that it may become the
+/// integer above. That is so for x up to 44 steps below 2^next: n steps below, log2 x = next - n * 2^-24 / ln 2, and
+/// numbers just below `next` are 2^(floor(log2 |next|) - 23) apart, half of that above a positive power of two.
+constexpr int floor_of_torch_log2(float x) {
+    const int exponent = binade_of(x).exponent, next = exponent + 1;
+    const auto size = static_cast<std::uint32_t>(next < 0 ? -next : next);
+    if (size == 0) return exponent;
+    const double steps = 0x800000 - static_cast<double>(std::bit_cast<std::uint32_t>(x) & 0x7fffff);
+    const double nearest = (next > 0 && std::has_single_bit(size) ? 0.5 : 1.0) * std::bit_floor(size);
+    return steps * 1.4426950408889634 < nearest ? next : exponent;
+}
+
 namespace detail {
 
 constexpr float fp32_div(float a, float b) {
@@ -116,6 +128,11 @@ constexpr int ceil_log2(float x) { return binade_of(x).exponent + (binade_of(x).
 constexpr float power_of_two(int e) {
     return e < -126 ? std::bit_cast<float>(std::uint32_t{1} << (e + 149))
                     : std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+}
+
+/// 2^floor(log2 s) as torch computes it; 0, infinity and NaN stay.
+constexpr float torch_power_below(float s) {
+    return s > 0 && is_finite(s) ? power_of_two(floor_of_torch_log2(s)) : s;
 }
 
 /// The E8M0 scale 2^e, with e clamped to E8M0's range -127 ... 127.
@@ -159,7 +176,7 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
 
 /// Where max / amax overflows, MS-AMP's scale is infinite: zeros times it are NaN, other numbers saturate.
 constexpr BlockScale ms_amp_scale(float max, float amax) {
-    return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(clear_significand(fp32_div(max, amax)));
+    return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(torch_power_below(fp32_div(max, amax)));
 }
 
 constexpr BlockScale deepseek_scale(ScaleRule rule, float max, float amax) {
@@ -226,7 +243,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::torchao_pow2: {
         const double least = 1e-12, wide = static_cast<double>(amax);
         const float s = quantize(fp32_format, static_cast<double>(max) / (wide < least ? least : wide));
-        return detail::scale_by(rule == ScaleRule::torchao ? s : detail::clear_significand(s));
+        return detail::scale_by(rule == ScaleRule::torchao ? s : detail::torch_power_below(s));
     }
     case ScaleRule::deepseek:
     case ScaleRule::deepseek_pow2:

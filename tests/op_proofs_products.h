@@ -240,7 +240,11 @@ inline void prove_op(Of<op::Dequantize>, Tally& tally) {
 /// The scale that follows from an amax, which is not zero.
 inline float next_scale(const op::DelayedRule& rule, float amax, float old) {
     const Real margin = ldexp(Real(1), -rule.margin);
-    if (rule.ms_amp) return std::isinf(amax) ? 1 / old : std::ldexp(1.0F, std::ilogb(rule.max / amax) - rule.margin);
+    if (rule.ms_amp && std::isinf(amax)) return 1 / old;
+    if (rule.ms_amp) { // torch's log2 is rounded to FP32
+        const auto log2 = static_cast<float>(std::log2(static_cast<double>(rule.max / amax)));
+        return std::exp2(std::floor(log2) - static_cast<float>(rule.margin));
+    }
     const float s = std::isinf(amax) ? old : single(rule.max * margin / amax);
     return std::isinf(s) ? std::numeric_limits<float>::max() : s;
 }
@@ -249,7 +253,7 @@ inline void prove_op(Of<op::UpdateScale>, Tally& tally) {
     const op::DelayedRule rules[] = {{448, 0, false}, {57344, 3, false}, {448, 0, true}, {57344, 2, true}};
     for (const op::DelayedRule& rule : rules)
         for (const bool most_recent : {false, true})
-            for (const float newest : {0.0F, 1e-30F, 1e-3F, 0.7F, 1.0F, 3.5F, 448.0F, 1e30F, HUGE_VALF, 1e-38F}) {
+            for (const float newest : {0.0F, 1e-30F, 1e-3F, 0.7F, 1.0F, 3.5F, 448.0F, 0x1.c00004p-12F, 1e30F, HUGE_VALF, 1e-38F}) {
                 if (rule.ms_amp && newest == 1e-38F) continue; // infinite before its logarithm is taken
                 Bench b;
                 const TensorId history = b.tensor({4}, "fp32"), scale = b.tensor({}, "fp32");

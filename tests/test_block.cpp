@@ -32,13 +32,15 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
         std::frexp(s, &e);
         return std::ldexp(1.0F, e - 1);
     };
-    const bool finite = std::isfinite(amax);
+    const auto torch_pow2 = [](float s) { // torch's log2 is rounded to FP32
+        return std::exp2(std::floor(static_cast<float>(std::log2(static_cast<double>(s)))));
+    };
     switch (rule) {
     case ScaleRule::te: return 1 / te();
     case ScaleRule::te_pow2: return 1 / floor_pow2(te());
     case ScaleRule::torchao: return 1 / static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12));
     case ScaleRule::torchao_pow2:
-        return finite ? 1 / floor_pow2(static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12))) : 0;
+        return 1 / torch_pow2(static_cast<float>(max / std::max(static_cast<double>(amax), 1e-12)));
     case ScaleRule::deepseek:
     case ScaleRule::deepgemm: return std::max(amax, 1e-4F) / max;
     case ScaleRule::deepseek_pow2:
@@ -55,7 +57,7 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     case ScaleRule::mx_te: return amax * (1 / max) == 0 ? power(-127) : power(ceil_log2(amax * (1 / max)));
     case ScaleRule::ms_amp:
         if (amax == 0) return 1;
-        return std::isinf(max / amax) ? 0 : 1 / floor_pow2(max / amax);
+        return std::isinf(max / amax) ? 0 : 1 / torch_pow2(max / amax);
     case ScaleRule::one: return 1;
     case ScaleRule::nvfp4: break;
     }

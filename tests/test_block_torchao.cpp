@@ -48,8 +48,36 @@ std::uint32_t hash_of_casts(const FormatSpec& element, const std::vector<float>&
     return fnv(codes);
 }
 
+/// The amax that scales.py calls edges.
+std::vector<float> make_edges(float max) {
+    std::vector<float> edges;
+    for (int e = -48; e < 116; ++e) {
+        const float power = std::ldexp(max, e);
+        for (std::uint32_t step = 0; std::isfinite(power) && step < 100; ++step)
+            edges.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(power) + step));
+    }
+    for (const std::uint32_t bits : {0U, 1U, 0x7fffffU, 0x2b8cbcccU, 0x2b8cbccdU, 0x7f7fffffU, 0x7f800000U, 0x7fc00000U})
+        edges.push_back(std::bit_cast<float>(bits));
+    return edges;
+}
+
 std::uint32_t word(const std::string& hex, std::size_t digits, std::size_t i) {
     return static_cast<std::uint32_t>(std::stoul(hex.substr(i * digits, digits), nullptr, 16));
+}
+
+/// Scales just below powers of two, by their hash, and the last ones, of zero, infinity and NaN, one by one.
+void check_edges(ScaleRule rule, const FormatSpec& element, const std::string& hash, const std::string& last,
+                 Tally& tally) {
+    const std::vector<float> edges = make_edges(decode(element, element.max_code()));
+    std::vector<std::uint8_t> bytes;
+    for (std::size_t i = 0; i < edges.size(); ++i) {
+        const auto scale = std::bit_cast<std::uint32_t>(block_scale(rule, element, edges[i]).encode);
+        for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::uint8_t>(scale >> shift));
+        const std::size_t before = edges.size() - last.size() / 8;
+        if (i >= before)
+            tally.expect(scale, word(last, 8, i - before), [&] { return fmt::format("{}, amax {}", element.name, edges[i]); });
+    }
+    tally.expect(fnv(bytes), word(hash, 8, 0), [&] { return fmt::format("edges of {}", element.name); });
 }
 
 } // namespace
@@ -64,6 +92,10 @@ TEST_CASE("torchao's scales and casts") {
         std::istringstream words(line);
         std::string kind, mode, element, hash, recorded;
         words >> kind >> mode >> element >> hash >> recorded;
+        if (kind == "edges") {
+            check_edges(mode == "pow2" ? ScaleRule::torchao_pow2 : ScaleRule::torchao, format(element), hash, recorded, tally);
+            continue;
+        }
         const bool mx = kind == "mx";
         const ScaleRule rule = parse_name<ScaleRule>("rule", scale_rule_names,
                                                      mx               ? "mx-" + mode
@@ -85,5 +117,5 @@ TEST_CASE("torchao's scales and casts") {
                      [&] { return "codes of " + kind + " " + mode + " " + element; });
     }
     report("torchao's scales and casts", tally);
-    CHECK(tally.cases == 12 * (blocks + 1));
+    CHECK(tally.cases == 12 * (blocks + 1) + 4 * 9);
 }

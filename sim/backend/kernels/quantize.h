@@ -15,7 +15,11 @@ AMPSCOPE_INLINE bool is_infinite(float x) { return x == x && !is_finite(x); }
 /// The encode scale that follows from the history's amax; see DelayedRule.
 AMPSCOPE_INLINE float next_scale(const op::DelayedRule& rule, float amax, float old) {
     if (amax == 0 || amax != amax) return old;
-    if (rule.ms_amp) return is_infinite(amax) ? 1 / old : ldexpf(1.0F, ilogbf(rule.max / amax) - rule.margin);
+    if (rule.ms_amp) {
+        if (is_infinite(amax)) return 1 / old;
+        const float s = rule.max / amax;
+        return is_infinite(s) ? s : ldexpf(1.0F, floor_of_torch_log2(s) - rule.margin);
+    }
     if (is_infinite(amax)) return old;
     const float wanted = ldexpf(rule.max, -rule.margin) / amax;
     return is_infinite(wanted) ? largest_float : wanted;

@@ -29,6 +29,13 @@ def blocks():
     return ((w[:, 1:] & 0x807FFFFF) | ((first + (w[:, 1:] >> 24) % 16) << 23)).astype(numpy.uint32).view(numpy.float32)
 
 
+def just_above_powers(largest):
+    """amax of which max / amax lies up to 99 steps below a power of two, where FP32's log2 is an integer already."""
+    powers = numpy.float32(largest) * numpy.exp2(numpy.arange(-48, 116, dtype=numpy.float32))
+    powers = powers[numpy.isfinite(powers)]
+    return (powers.view(numpy.uint32)[:, None] + numpy.arange(100, dtype=numpy.uint32)).view(numpy.float32).flatten()
+
+
 def fnv(data):
     h = 0x811C9DC5
     for byte in data:
@@ -52,3 +59,12 @@ for element in (torch.float8_e4m3fn, torch.float8_e5m2):
         name = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}[element]
         print("float8", "pow2" if pow2 else "exact", name, f"{fnv(q.view(torch.uint8).flatten().tolist()):08x}",
               s.numpy().view(numpy.uint32).astype(">u4").tobytes().hex())
+special = numpy.array([0, 0x1, 0x7FFFFF, 0x2B8CBCCC, 0x2B8CBCCD, 0x7F7FFFFF, 0x7F800000, 0x7FC00000], dtype=numpy.uint32)
+for element in (torch.float8_e4m3fn, torch.float8_e5m2):
+    for pow2 in (False, True):
+        amax = torch.from_numpy(numpy.concatenate([just_above_powers(torch.finfo(element).max),
+                                                   special.view(numpy.float32)]))
+        s = torch.stack([amax_to_scale(a, element, round_scales_to_power_of_2=pow2) for a in amax])
+        name = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}[element]
+        print("edges", "pow2" if pow2 else "exact", name, f"{fnv(s.numpy().view(numpy.uint8)):08x}",
+              s[-len(special):].numpy().view(numpy.uint32).astype(">u4").tobytes().hex())
