@@ -40,7 +40,7 @@ enum class ScaleRule : std::uint8_t {
     mx_rceil,      ///< torchao's RCEIL: d = 2^ceil(log2(amax / max)), exact as on CUDA devices
     mx_te,         ///< TE: d = 2^ceil(log2(amax * (1 / max))); 2^127 if amax is infinite
     nvfp4,         ///< TE: d is an E4M3 number, beside one FP32 scale for the whole tensor
-    ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)), as torch; 1 where amax is 0 or not finite; may be infinite
+    ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)) as torch; 1 where amax is 0 or not finite; may be infinite
     one,           ///< s = 1: numbers are cast as they are
 };
 
@@ -92,8 +92,8 @@ constexpr Binade binade_of(float x) {
     return {u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1, std::has_single_bit(u.significand)};
 }
 
-/// floor(log2 x) for finite x > 0 as torch computes it in FP32: the logarithm is rounded first, so that it may become the
-/// integer above. That is so for x up to 44 steps below 2^next: n steps below, log2 x = next - n * 2^-24 / ln 2, and
+/// floor(log2 x) for finite x > 0 as torch computes it in FP32: the logarithm is rounded first, so that it may become
+/// the integer above. That is so for x up to 44 steps below 2^next: n steps below, log2 x = next - n * 2^-24 / ln 2;
 /// numbers just below `next` are 2^(floor(log2 |next|) - 23) apart, half of that above a positive power of two.
 constexpr int floor_of_torch_log2(float x) {
     const int exponent = binade_of(x).exponent, next = exponent + 1;

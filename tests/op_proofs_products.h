@@ -253,7 +253,8 @@ inline void prove_op(Of<op::UpdateScale>, Tally& tally) {
     const op::DelayedRule rules[] = {{448, 0, false}, {57344, 3, false}, {448, 0, true}, {57344, 2, true}};
     for (const op::DelayedRule& rule : rules)
         for (const bool most_recent : {false, true})
-            for (const float newest : {0.0F, 1e-30F, 1e-3F, 0.7F, 1.0F, 3.5F, 448.0F, 0x1.c00004p-12F, 1e30F, HUGE_VALF, 1e-38F}) {
+            for (const float newest : {0.0F, 1e-30F, 1e-3F, 0.7F, 1.0F, 3.5F, 448.0F, 0x1.c00004p-12F, 1e30F, HUGE_VALF,
+                                       1e-38F}) {
                 if (rule.ms_amp && newest == 1e-38F) continue; // infinite before its logarithm is taken
                 Bench b;
                 const TensorId history = b.tensor({4}, "fp32"), scale = b.tensor({}, "fp32");

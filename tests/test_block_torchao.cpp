@@ -56,7 +56,8 @@ std::vector<float> make_edges(float max) {
         for (std::uint32_t step = 0; std::isfinite(power) && step < 100; ++step)
             edges.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(power) + step));
     }
-    for (const std::uint32_t bits : {0U, 1U, 0x7fffffU, 0x2b8cbcccU, 0x2b8cbccdU, 0x7f7fffffU, 0x7f800000U, 0x7fc00000U})
+    for (const std::uint32_t bits :
+         {0U, 1U, 0x7fffffU, 0x2b8cbcccU, 0x2b8cbccdU, 0x7f7fffffU, 0x7f800000U, 0x7fc00000U})
         edges.push_back(std::bit_cast<float>(bits));
     return edges;
 }
@@ -75,7 +76,8 @@ void check_edges(ScaleRule rule, const FormatSpec& element, const std::string& h
         for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::uint8_t>(scale >> shift));
         const std::size_t before = edges.size() - last.size() / 8;
         if (i >= before)
-            tally.expect(scale, word(last, 8, i - before), [&] { return fmt::format("{}, amax {}", element.name, edges[i]); });
+            tally.expect(scale, word(last, 8, i - before),
+                         [&] { return fmt::format("{}, amax {}", element.name, edges[i]); });
     }
     tally.expect(fnv(bytes), word(hash, 8, 0), [&] { return fmt::format("edges of {}", element.name); });
 }
@@ -93,7 +95,8 @@ TEST_CASE("torchao's scales and casts") {
         std::string kind, mode, element, hash, recorded;
         words >> kind >> mode >> element >> hash >> recorded;
         if (kind == "edges") {
-            check_edges(mode == "pow2" ? ScaleRule::torchao_pow2 : ScaleRule::torchao, format(element), hash, recorded, tally);
+            check_edges(mode == "pow2" ? ScaleRule::torchao_pow2 : ScaleRule::torchao, format(element), hash, recorded,
+                        tally);
             continue;
         }
         const bool mx = kind == "mx";

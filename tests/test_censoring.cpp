@@ -72,6 +72,16 @@ fs::path run_with(const fs::path& folder, const std::string& precision, const ch
 const std::string amp_fp16 = R"({"name":"amp-fp16","autocast":{"format":"fp16"}})",
                   fp32 = R"({"name":"fp32","formats":{"weights":"fp32","activations":"fp32","gradients":"fp32"}})";
 
+/// What amp-histogram --json writes of them, as far as a merge needs it.
+nlohmann::ordered_json report_of(const HistogramFindings& counted, const HistogramOptions& options) {
+    nlohmann::ordered_json report = {{"tool", "amp-histogram"},
+                                     {"schema_version", histogram_report_version},
+                                     {"counting", counting_json(options)},
+                                     {"tensors", nlohmann::ordered_json::array()}};
+    for (const HistogramEntry& tensor : counted.tensors) report["tensors"].push_back(tensor_json(tensor, options));
+    return report;
+}
+
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 } // namespace
@@ -156,6 +166,47 @@ TEST_CASE("a recommendation from a flushed record never contradicts the one from
     CHECK(bounds > 20);
 }
 
+TEST_CASE("sums without a zero tell nothing of their terms, unless the gradients of activations are there") {
+    const std::vector<float> values(1000, 0.5F);
+    const MagnitudeHistogram h = histogram_of(values);
+    GradientRecord weight{.stored = "fp32", .backward = "fp16", .scale = 1, .zeros = 0, .least_log2 = -1};
+    const Censoring alone = censoring_of(weight);
+    CHECK(!alone.hides());
+    CHECK(alone.hides_terms());
+    CHECK(alone.below_log2 == -25);
+    const Recommendation r = recommend(h, format("fp16"), {}, alone);
+    CHECK(r.known == Known::unknown);
+    CHECK(!r.log2_scale);
+    CHECK(!r.window);
+    CHECK(contains(censoring_text(r.censoring, 1000), "whose terms were held as zero up to 2^-25"));
+    CHECK(contains(way_to_know(r), "activations=True"));
+    CHECK(recommend(h, format("bf16"), {}, alone).log2_scale == 0);
+    Censoring with = alone;
+    with.merge(censoring_of({.stored = "fp32", .backward = "fp16", .scale = 1, .zeros = 0, .least_log2 = -1,
+                             .kind = TensorKind::activation_gradient}));
+    CHECK(!with.hides_terms());
+    CHECK(recommend(h, format("fp16"), {}, with).log2_scale == 0);
+    weight.scale = 1024; // under a loss scale they are taken for what they are
+    CHECK(!censoring_of(weight).hides_terms());
+    weight = {.stored = "fp32", .backward = "fp16", .scale = 1, .zeros = 0, .least_log2 = -30}; // was computed in FP32
+    CHECK(!censoring_of(weight).hides_terms());
+}
+
+TEST_CASE("a run without a scaler and without a zero is unknown, to every tool and after merging") {
+    const Scratch scratch;
+    const fs::path run = run_with(scratch / "amp", amp_fp16, "fp32", 1, std::vector<float>(4000, 0.5F));
+    HistogramOptions options;
+    options.formats = {format("fp16")};
+    const HistogramFindings counted = histogram_findings({run}, options);
+    CHECK(contains(counted.kinds.front().advice.front(), "whose terms were held as zero up to 2^-25"));
+    const fs::path report = write_file(scratch / "report.json", report_of(counted, options).dump());
+    const HistogramFindings merged = merged_histogram_findings({report}, options);
+    REQUIRE(merged.errors.empty());
+    CHECK(merged.kinds.front().advice == counted.kinds.front().advice);
+    CHECK(contains(loss_scale_findings(run, standard_loss_scale_options()).advice, "is unknown"));
+    CHECK(contains(comparison_findings({run}, {}).verdict.at(1), "is unknown"));
+}
+
 TEST_CASE("of few zeros, and for formats of FP32's range, the answer is known all the same") {
     std::vector<float> values(10000, 0.5F);
     values.push_back(0); // 1 in 10,001 is below the limit
@@ -201,11 +252,7 @@ TEST_CASE("an FP16 run without a scaler gets unknown and the way to know, from e
     CHECK(counted.kinds.front().formats.front().recommendation.known == Known::unknown);
     CHECK(counted.kinds.front().scales.curves.front().recommendation.known == Known::unknown);
     // A merge of reports says the same.
-    nlohmann::ordered_json report = {{"tool", "amp-histogram"},
-                                     {"schema_version", histogram_report_version},
-                                     {"counting", counting_json(options)},
-                                     {"tensors", nlohmann::ordered_json::array()}};
-    for (const HistogramEntry& tensor : counted.tensors) report["tensors"].push_back(tensor_json(tensor, options));
+    nlohmann::ordered_json report = report_of(counted, options);
     CHECK(report["tensors"][0]["formats"]["fp16"]["known"] == "unknown");
     CHECK(report["tensors"][0]["formats"]["fp16"]["unknown_below_log2"] == -25);
     CHECK(report["tensors"][0]["formats"]["fp16"]["recommended_log2_scale"].is_null());
@@ -277,7 +324,7 @@ TEST_CASE("E5M2 is not said to hold what FP16 had flushed before, in a run that 
     CHECK(contains(open, "whether a scale is needed is unknown, as what underflowed was never recorded"));
     CHECK(contains(open, "9.09 % of the 3,300 elements"));
     CHECK(!contains(open, "no scale needed"));
-    CHECK(contains(advice("few", amp_fp16, some), "no scale needed."));
+    CHECK(contains(advice("few", amp_fp16, some), "as may terms of the sums that the others are"));
     CHECK(contains(advice("fp32", fp32, large), "no scale needed."));
     CHECK(contains(advice("lost", amp_fp16, flushed), "More may become zero: what underflowed was never recorded"));
     CHECK(!contains(advice("whole", fp32, exact), "never recorded"));

@@ -30,25 +30,30 @@ std::string_view name_of(Known known) { return known_names[static_cast<std::size
 void Censoring::merge(const Censoring& other) {
     below_log2 = std::max(below_log2, other.below_log2); // none is less than any
     zeros += other.zeros;
+    sums |= other.sums;
+    terms |= other.terms;
 }
 
 Censoring censoring_of(const GradientRecord& record) {
-    if (record.zeros == 0) return {};
+    const bool of_weights = record.kind != TensorKind::activation_gradient;
     const int log2_scale = std::ilogb(record.scale);
+    const std::optional<int> held = zero_below(record.backward);
     std::optional<int> below = zero_below(record.stored);
-    if (!below) {
-        below = zero_below(record.backward);
-        if (below && record.least_log2 && *record.least_log2 + log2_scale <= *below) return {};
-    }
-    if (!below) return {};
-    return {.below_log2 = *below - log2_scale, .zeros = record.zeros};
+    if (!below && held && !(record.least_log2 && *record.least_log2 + log2_scale <= *held)) below = held;
+    const bool sums = below && held && of_weights && record.scale <= 1;
+    if (!below || (record.zeros == 0 && !sums)) return {.terms = !of_weights};
+    return {.below_log2 = *below - log2_scale, .zeros = record.zeros, .sums = sums, .terms = !of_weights};
 }
 
 std::string censoring_text(const Censoring& censoring, std::uint64_t elements) {
-    return fmt::format("what underflowed was never recorded: magnitudes up to {} were held as zero, and {} of the {} "
-                       "are exact zeros, of which any number may have underflowed",
-                       power_of_two(censoring.below_log2.value_or(0)), percent(censoring.zeros, elements),
-                       plural(elements, "element"));
+    const std::string below = power_of_two(censoring.below_log2.value_or(0)),
+                      start = "what underflowed was never recorded: ";
+    if (!censoring.hides())
+        return fmt::format("{}gradients of weights are sums, whose terms were held as zero up to {}", start, below);
+    return fmt::format("{}magnitudes up to {} were held as zero, and {} of the {} are exact zeros, of which any number "
+                       "may have underflowed{}",
+                       start, below, percent(censoring.zeros, elements), plural(elements, "element"),
+                       censoring.hides_terms() ? ", as may terms of the sums that the others are" : "");
 }
 
 } // namespace amp

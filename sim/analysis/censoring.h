@@ -1,6 +1,8 @@
 // What a recording in a format of small range does not show: gradients that had become zero before they were recorded.
 #pragma once
 
+#include <ampscope/sim/io/recording.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,15 +21,21 @@ std::string_view name_of(Known known);
 
 /// What is missing in recorded gradients. Each exact zero in a format of smaller range than FP32's may have been a
 /// number that underflowed, so the number of those that did lies between 0 and `zeros`. Merged records hide what any of
-/// them hides: the largest threshold counts, as some of the zeros may have been as large, and the zeros add up. A
-/// record without a zero hides nothing, whatever its format.
+/// them hides: the largest threshold counts, as some of the zeros may have been as large, and the zeros add up.
+///
+/// The gradient of a weight is a sum, of products of an activation and an activation's gradient. Where backward held
+/// the latter in such a format without a loss scale, terms may have underflowed whether or not their sum is zero.
 struct Censoring {
     /// Every magnitude up to 2^below_log2, that included, was recorded as zero: half the format's least subnormal,
     /// which ties to zero, over the loss scale of the record. None: nothing is hidden.
     std::optional<int> below_log2{};
     std::uint64_t zeros = 0; ///< exact zeros among the elements of such records
 
+    bool sums = false;       ///< gradients of weights are among the records, summed of terms that were held so unscaled
+    bool terms = false;      ///< gradients of activations, from which the terms can be told, are among the records
+
     [[nodiscard]] bool hides() const { return zeros > 0; }
+    [[nodiscard]] bool hides_terms() const { return sums && !terms; }
     void merge(const Censoring& other);
     bool operator==(const Censoring&) const = default;
 };
@@ -40,6 +48,7 @@ struct GradientRecord {
     std::uint64_t zeros = 0;   ///< exact zeros among its elements
     /// floor(log2) of its least non-zero magnitude, without the scale; none: all are zero.
     std::optional<int> least_log2 = {};
+    TensorKind kind = TensorKind::weight_gradient; ///< or activation_gradient
 };
 
 /// What the record of one gradient hides. If it is stored in a format of FP32's range, but backward computes in a

@@ -205,7 +205,7 @@ Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram&
     if (format.exponent_bits < fp32_format.exponent_bits) result.censoring = censoring;
     const std::uint64_t hidden = result.censoring.zeros;
     if (nonzero == 0) {
-        if (hidden == 0) result.log2_scale = 0;
+        if (hidden == 0 && !result.censoring.hides_terms()) result.log2_scale = 0;
         else result.known = Known::unknown;
         return result;
     }
@@ -229,6 +229,11 @@ Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram&
     else result.known = holds_one(seen) ? Known::unknown : Known::bound;
     if (result.known == Known::unknown || (result.window ? sure : seen).low > largest_log2_scale) return result;
     const bool unscaled = result.window && holds_one(sure);
+    if (unscaled && result.censoring.hides_terms()) {
+        result.known = Known::unknown;
+        result.window.reset();
+        return result;
+    }
     result.log2_scale = unscaled ? 0 : std::min(largest_log2_scale, result.highest_safe - options.margin);
     return result;
 }
@@ -240,8 +245,9 @@ Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& 
 
 std::string way_to_know(const Recommendation& recommendation) {
     const int highest = recommendation.highest_safe;
-    return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast; "
+    return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast{}; "
                        "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
+                       recommendation.censoring.hides_terms() ? ", and with activations=True" : "",
                        highest > 0 ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest)) : "");
 }
 

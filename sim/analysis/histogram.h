@@ -156,8 +156,9 @@ inline constexpr int largest_log2_scale = 126;
 ///
 /// Where gradients had underflowed before they were recorded, of n non-zero elements and z zeros between u / n and
 /// (u + z) / (n + z) underflow, u of the n being counted. A scale is taken to be enough if the latter is below the
-/// limit, and not to be enough if the former is not; between them it is unknown. A format of FP32's range is taken to
-/// hold whatever a smaller one has flushed.
+/// limit, and not to be enough if the former is not; between them it is unknown. That no scale is needed is unknown,
+/// too, where terms of the recorded sums may have underflowed. A format of FP32's range is taken to hold whatever a
+/// smaller one has flushed.
 Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
                          const CastRule& rule, const RecommendationOptions& options = {},
                          const Censoring& censoring = {});

@@ -247,6 +247,8 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
         const ClassCounts wide = gradients.all.classify(format("bf16"), 0);
         if (*r.log2_scale != 0 && wide.underflow + wide.overflow == 0) answer.reason += " BF16 needs none.";
         answer.reason += scales_alone(groups);
+        if (*r.log2_scale == 0 && !gradients.censoring.terms)
+            answer.reason += " Gradients of activations, which are often smaller, were not recorded.";
     }
     return answer;
 }

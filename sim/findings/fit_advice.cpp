@@ -54,7 +54,8 @@ std::string scaled_fit_text(const detail::FitFacts& f) {
 /// Whether what the record hides may lift the share of what becomes zero over the limit.
 bool is_open(const detail::FitFacts& f) {
     const auto lost = static_cast<double>(f.fit.unscaled.underflow + f.censoring.zeros);
-    return f.censoring.hides() && lost >= f.limit * static_cast<double>(f.nonzero + f.censoring.zeros);
+    const auto all = static_cast<double>(f.nonzero + f.censoring.zeros);
+    return f.censoring.hides_terms() || (f.censoring.hides() && lost >= f.limit * all);
 }
 
 } // namespace

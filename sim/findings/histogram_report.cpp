@@ -141,8 +141,9 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["min_nonzero"] = any ? Json(entry.magnitudes.min_nonzero) : Json(nullptr);
     json["max"] = any ? Json(entry.magnitudes.max) : Json(nullptr);
     json["sum_absolute"] = entry.measured ? finite_or_null(entry.magnitudes.sums.absolute) : Json(nullptr);
-    if (entry.censoring.hides())
+    if (entry.censoring.below_log2)
         json["hidden"] = {{"below_log2", *entry.censoring.below_log2}, {"zeros", entry.censoring.zeros}};
+    if (entry.censoring.hides_terms()) json["hidden"]["terms"] = true;
     json["sum_squares"] = entry.measured ? finite_or_null(entry.magnitudes.sums.squares) : Json(nullptr);
     if (const std::string note = note_on(entry); !note.empty()) json["sums_note"] = note;
     Json exponents = Json::object();

@@ -131,9 +131,10 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
         throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
     if (const auto hidden = json.find("hidden"); hidden != json.end()) {
         const std::uint64_t zeros = count_at(*hidden, "zeros");
-        if (zeros == 0 || zeros > m.histogram.zero || !hidden->at("below_log2").is_number_integer())
+        const bool sums = hidden->value("terms", false);
+        if ((zeros == 0 && !sums) || zeros > m.histogram.zero || !hidden->at("below_log2").is_number_integer())
             throw std::invalid_argument("what a tensor's record hides contradicts its state");
-        entry.censoring = {.below_log2 = hidden->at("below_log2").get<int>(), .zeros = zeros};
+        entry.censoring = {.below_log2 = hidden->at("below_log2").get<int>(), .zeros = zeros, .sums = sums};
     }
     entry.measured = !any || !json.at("max").is_null();
     if (any && entry.measured ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
@@ -199,7 +200,8 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
         if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
         for (HistogramEntry& entry : entries) {
             entry.kinds = {parse_kind(names_of(entry.kinds), version)};
-            if (!entry.censoring.hides()) entry.censoring = censoring_by_dtype(entry);
+            if (!entry.censoring.below_log2) entry.censoring = censoring_by_dtype(entry);
+            entry.censoring.terms = entry.kinds.has(TensorKind::activation_gradient);
         }
         return entries;
     } catch (const FileError&) {

@@ -93,7 +93,11 @@ def test_they_are_understood_wherever_a_format_is_asked():
     (lambda: ampscope.decode(np.float32([1]), "bf16"), TypeError, "got values of float32"),
     (lambda: ampscope.decode([0.5], "bf16"), TypeError, "got values of float64"),
     (lambda: ampscope.decode([True], "bf16"), TypeError, "got values of bool"),
-    (lambda: ampscope.decode([-1], "bf16"), ValueError, r"codes are integers from 0 to 2\^32 - 1"),
+    (lambda: ampscope.decode([-1], "bf16"), ValueError, "codes of bf16 are integers from 0 to 65535, got -1"),
+    (lambda: ampscope.decode(np.int64([1, 70000]), "fp16"), ValueError, "from 0 to 65535, got 70000"),
+    (lambda: ampscope.decode(np.int32([300]), "e4m3"), ValueError, "from 0 to 255, got 300"),
+    (lambda: ampscope.decode(np.uint8([200]), "e2m1"), ValueError, "from 0 to 15, got 200"),
+    (lambda: ampscope.decode(torch.tensor([-1], dtype=torch.int32), "bf16"), ValueError, "from 0 to 65535, got -1"),
 ])
 def test_what_is_wrong_is_refused_in_one_line(call, error, said):
     with pytest.raises(error, match=said) as raised:

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import ampscope.torch  # noqa: E402
-from networks import histograms, tensors  # noqa: E402
+from networks import histograms, prepared, tensors  # noqa: E402
 
 WORKER = """
 import os, sys
@@ -222,3 +222,14 @@ def test_ranks_of_schema_version_1(ranks, tmp_path):
         assert line["kind"] == a["kind"] and line["histogram"] in (a["histogram"], a["histogram"] + b["histogram"])
     run = ampscope.Run(tmp_path)
     assert run.configuration["schema_version"] == 2 and set(run.metrics[0]["amax"]) == set(old)
+
+
+def test_ranks_that_have_not_found_each_other_yet(tmp_path, monkeypatch):
+    """record() before init_process_group: torchrun has told each process which it is."""
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        model, optimizer = prepared()
+        ampscope.torch.record(tmp_path / "run", model, optimizer, every=1).close()
+        assert (tmp_path / f"run/rank_{rank}/run.json").exists()
+    assert not (tmp_path / "run-2").exists()

@@ -59,7 +59,8 @@ for element in (torch.float8_e4m3fn, torch.float8_e5m2):
         name = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}[element]
         print("float8", "pow2" if pow2 else "exact", name, f"{fnv(q.view(torch.uint8).flatten().tolist()):08x}",
               s.numpy().view(numpy.uint32).astype(">u4").tobytes().hex())
-special = numpy.array([0, 0x1, 0x7FFFFF, 0x2B8CBCCC, 0x2B8CBCCD, 0x7F7FFFFF, 0x7F800000, 0x7FC00000], dtype=numpy.uint32)
+special = numpy.array([0, 0x1, 0x7FFFFF, 0x2B8CBCCC, 0x2B8CBCCD, 0x7F7FFFFF, 0x7F800000, 0x7FC00000],
+                      dtype=numpy.uint32)
 for element in (torch.float8_e4m3fn, torch.float8_e5m2):
     for pow2 in (False, True):
         amax = torch.from_numpy(numpy.concatenate([just_above_powers(torch.finfo(element).max),

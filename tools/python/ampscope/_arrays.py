@@ -121,9 +121,13 @@ def as_codes(x, format):
     """Codes of the format as unsigned integers: from integers, or from an array whose element type is that format."""
     x, name = _array_of(x)
     if x.dtype.kind in "iu" and name not in FORMATS:
+        bits = as_format(format).bits
+        if 8 * x.dtype.itemsize == max(8, 2 ** (bits - 1).bit_length()):  # signed where torch has no unsigned ones
+            x = np.asarray(x, order="C").view(_CODES[x.dtype.itemsize])
+        if x.size and bits < 8 * x.dtype.itemsize and not 0 <= int(x.min()) <= int(x.max()) < 2**bits:
+            wrong = next(int(code) for code in x.flat if not 0 <= code < 2**bits)
+            raise ValueError(f"codes of {format} are integers from 0 to {2**bits - 1}, got {wrong}")
         if x.dtype.itemsize == 8:  # as NumPy makes of a list
-            if x.size and not 0 <= int(x.min()) <= int(x.max()) < 2**32:
-                raise ValueError("codes are integers from 0 to 2^32 - 1")
             x = x.astype(np.uint32)
     elif format_of_dtype(name) != str(format):
         raise TypeError(f"expected codes of {format}, which are integers, got values of {name}: "

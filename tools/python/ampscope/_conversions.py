@@ -118,9 +118,9 @@ def decode(codes: npt.ArrayLike, format: FormatLike, *, threads: int = ...) -> n
 
 
 def decode(codes, format, *, threads=0):
-    """The values of codes, exactly, as FP32; bits of a code beyond the format's are ignored. NaN is canonical. Codes
-    are integers, or an array whose element type is the format. Tensors of torch give tensors of torch. Raises
-    TypeError for values of another type."""
+    """The values of codes, exactly, as FP32. NaN is canonical. Codes are integers, or an array whose element type is
+    the format. Tensors of torch give tensors of torch. Raises TypeError for values of another type, and ValueError for
+    integers that are no codes of the format."""
     f = as_format(format)
     return like(_ampscope.decode(f, as_codes(codes, f), integer("threads", threads)), codes)
 

@@ -42,7 +42,8 @@ def decoder(decode):
             raise Wrong(f"{code:#06x} gives {got}, not {wanted}: zero has a sign too")
 
 
-def _midpoints():
+def values_to_encode():
+    """Every code's value, every midpoint between two neighbours, and the doubles next to it: without their signs."""
     finite = _VALUES[:0x7C00]
     middle = (finite[1:] + finite[:-1]) / 2
     around = np.concatenate([middle, np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf), finite])
@@ -53,7 +54,7 @@ def _midpoints():
 @exercise("1.3")
 def encoder(encode):
     """every code's value, every midpoint between two neighbours, and the doubles next to it, with both signs."""
-    x = _midpoints()
+    x = values_to_encode()
     with np.errstate(over="ignore"):
         wanted = x.astype(np.float16).view(np.uint16)
     order = np.random.default_rng(0).permutation(len(x))  # so that no sort of fault hides behind another

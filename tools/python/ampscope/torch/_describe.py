@@ -1,4 +1,6 @@
 """What a run is: its network, optimizer, formats and ranks, as run.json says it."""
+import os
+
 import torch
 
 from .._arrays import format_of_dtype
@@ -43,11 +45,14 @@ def parameters_of(model, optimizer):
 
 
 def rank():
-    """This process among how many that train together."""
+    """This process among how many that train together; before they have found each other, by torchrun's environment."""
     distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized():
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
         return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()
 
 
 def is_replicated(model):
