@@ -84,7 +84,13 @@ void bind_gradients(nb::module_& m) {
         .def_ro("below_log2", &Censoring::below_log2,
                 "Magnitudes up to 2**below_log2 were recorded as zero; None: nothing is hidden.")
         .def_ro("zeros", &Censoring::zeros, "The exact zeros among these gradients.")
-        .def_prop_ro("hides", &Censoring::hides, "Whether anything is hidden.", InEnvironment());
+        .def_ro("sums", &Censoring::sums,
+                "Whether gradients of weights are among these, sums of terms that were held so without a loss scale.")
+        .def_ro("terms", &Censoring::terms, "Whether gradients of activations are among these, which tell the terms.")
+        .def_prop_ro("hides", &Censoring::hides, "Whether any exact zero may have underflowed.", InEnvironment())
+        .def_prop_ro("hides_terms", &Censoring::hides_terms,
+                     "Whether terms of the recorded sums may have underflowed, and were not recorded.",
+                     InEnvironment());
     nb::class_<TensorRecord>(m, "TensorRecord", "The gradients of one tensor over all steps.")
         .def_prop_ro("name", text_of(&TensorRecord::name), InEnvironment())
         .def_prop_ro("layer", text_of(&TensorRecord::layer), InEnvironment())
