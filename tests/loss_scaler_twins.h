@@ -19,14 +19,14 @@ struct Knobs {
     std::int64_t clean_steps = 0; ///< counter of a loaded state
 };
 
-enum class Outcome : std::uint8_t { step, skip, abort };
+enum class Decision : std::uint8_t { step, skip, abort };
 
 struct Twin {
     Twin() = default;
     Twin(const Twin&) = delete;
     Twin& operator=(const Twin&) = delete;
     virtual ~Twin() = default;
-    virtual Outcome update(bool overflow) = 0;
+    virtual Decision update(bool overflow) = 0;
     [[nodiscard]] virtual double scale() const = 0;
     [[nodiscard]] virtual std::int64_t counter() const = 0;
     [[nodiscard]] virtual std::int64_t hysteresis() const { return 0; }
@@ -39,20 +39,20 @@ struct TorchTwin : Twin {
     Knobs k;
     explicit TorchTwin(const Knobs& knobs)
         : s(static_cast<float>(knobs.init)), t(static_cast<int>(knobs.clean_steps)), k(knobs) {}
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             s = static_cast<float>(static_cast<double>(s) * k.backoff);
             t = 0;
-            return Outcome::skip;
+            return Decision::skip;
         }
         if (t + 1 != k.interval) {
             t = t + 1;
-            return Outcome::step;
+            return Decision::step;
         }
         const float doubled = static_cast<float>(static_cast<double>(s) * k.growth);
         if (std::isfinite(doubled)) s = doubled;
         t = 0;
-        return Outcome::step;
+        return Decision::step;
     }
     [[nodiscard]] double scale() const override { return s; }
     [[nodiscard]] std::int64_t counter() const override { return t; }
@@ -61,18 +61,18 @@ struct TorchTwin : Twin {
 /// FSDP's ShardedGradScaler with its scale on the CPU: multiplies an FP32 tensor in place.
 struct ShardedCpuTwin : TorchTwin {
     using TorchTwin::TorchTwin;
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             s *= static_cast<float>(k.backoff);
             t = 0;
-            return Outcome::skip;
+            return Decision::skip;
         }
         ++t;
         if (t == k.interval) {
             s *= static_cast<float>(k.growth);
             t = 0;
         }
-        return Outcome::step;
+        return Decision::step;
     }
 };
 
@@ -82,7 +82,7 @@ struct ApexTwin : Twin {
     std::int64_t unskipped;
     Knobs k;
     explicit ApexTwin(const Knobs& knobs) : s(knobs.init), unskipped(knobs.clean_steps), k(knobs) {}
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             s = k.min != 0 ? std::max(k.min, s / 2) : s / 2;
             unskipped = 0;
@@ -93,7 +93,7 @@ struct ApexTwin : Twin {
                 unskipped = 0;
             }
         }
-        return overflow ? Outcome::skip : Outcome::step;
+        return overflow ? Decision::skip : Decision::step;
     }
     [[nodiscard]] double scale() const override { return s; }
     [[nodiscard]] std::int64_t counter() const override { return unskipped; }
@@ -103,7 +103,7 @@ struct ApexTwin : Twin {
 struct ApexHysteresisTwin : TorchTwin {
     int left;
     explicit ApexHysteresisTwin(const Knobs& knobs) : TorchTwin(knobs), left(static_cast<int>(knobs.hysteresis)) {}
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (!overflow) {
             left = static_cast<int>(k.hysteresis);
             return TorchTwin::update(false);
@@ -111,7 +111,7 @@ struct ApexHysteresisTwin : TorchTwin {
         left -= 1;
         if (left <= 0) return TorchTwin::update(true);
         t = 0;
-        return Outcome::skip;
+        return Decision::skip;
     }
     [[nodiscard]] std::int64_t hysteresis() const override { return left; }
 };
@@ -123,16 +123,16 @@ struct DeepSpeedTwin : Twin {
     Knobs k;
     explicit DeepSpeedTwin(const Knobs& knobs)
         : s(knobs.init), last_overflow(-1 - knobs.clean_steps), h(knobs.hysteresis), k(knobs) {}
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             if (k.hysteresis == 1 || h == 1) {
-                if (s == k.min) return Outcome::abort;
+                if (s == k.min) return Decision::abort;
                 s = std::max(s / k.growth, k.min);
             } else {
                 h -= 1;
             }
             last_overflow = iteration++;
-            return Outcome::skip;
+            return Decision::skip;
         }
         if (k.consecutive) h = k.hysteresis;
         if ((iteration - last_overflow) % k.interval == 0) {
@@ -140,7 +140,7 @@ struct DeepSpeedTwin : Twin {
             s *= k.growth;
         }
         ++iteration;
-        return Outcome::step;
+        return Decision::step;
     }
     [[nodiscard]] double scale() const override { return s; }
     [[nodiscard]] std::int64_t counter() const override { return iteration - last_overflow - 1; }
@@ -150,7 +150,7 @@ struct DeepSpeedTwin : Twin {
 /// DeepSpeed's FP16_Optimizer._update_scale.
 struct DeepSpeedFusedTwin : DeepSpeedTwin {
     using DeepSpeedTwin::DeepSpeedTwin;
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             s = std::max(s / k.growth, k.min);
             last_overflow = iteration;
@@ -159,7 +159,7 @@ struct DeepSpeedFusedTwin : DeepSpeedTwin {
             if (stable > 0 && stable % k.interval == 0) s *= k.growth;
         }
         ++iteration;
-        return overflow ? Outcome::skip : Outcome::step;
+        return overflow ? Decision::skip : Decision::step;
     }
     [[nodiscard]] std::int64_t hysteresis() const override { return 0; }
 };
@@ -172,12 +172,12 @@ struct MegatronTwin : Twin {
         : s(static_cast<float>(k.init)), growth(static_cast<float>(k.growth)), backoff(static_cast<float>(k.backoff)),
           min(static_cast<float>(k.min)), growth_tracker(k.clean_steps), hysteresis_tracker(k.hysteresis),
           interval(k.interval), full(k.hysteresis) {}
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             growth_tracker = 0;
             hysteresis_tracker -= 1;
             if (hysteresis_tracker <= 0) s = std::max(s * backoff, min);
-            return Outcome::skip;
+            return Decision::skip;
         }
         growth_tracker += 1;
         if (growth_tracker == interval) {
@@ -185,7 +185,7 @@ struct MegatronTwin : Twin {
             hysteresis_tracker = full;
             s = s * growth;
         }
-        return Outcome::step;
+        return Decision::step;
     }
     [[nodiscard]] double scale() const override { return s; }
     [[nodiscard]] std::int64_t counter() const override { return growth_tracker; }
@@ -203,7 +203,7 @@ struct KerasTwin : Twin {
 
 struct Keras3Twin : KerasTwin {
     using KerasTwin::KerasTwin;
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         if (overflow) {
             s = s / 2.0F;
             steps = 0;
@@ -213,13 +213,13 @@ struct Keras3Twin : KerasTwin {
         } else {
             steps += 1;
         }
-        return overflow ? Outcome::skip : Outcome::step;
+        return overflow ? Decision::skip : Decision::step;
     }
 };
 
 struct Keras2Twin : KerasTwin {
     using KerasTwin::KerasTwin;
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         const float multiplier = static_cast<float>(k.growth);
         if (overflow) {
             s = std::max(s / multiplier, static_cast<float>(k.min));
@@ -230,30 +230,30 @@ struct Keras2Twin : KerasTwin {
         } else {
             steps += 1;
         }
-        return overflow ? Outcome::skip : Outcome::step;
+        return overflow ? Decision::skip : Decision::step;
     }
 };
 
 struct JmpTwin : KerasTwin {
     using KerasTwin::KerasTwin;
-    Outcome update(bool overflow) override {
+    Decision update(bool overflow) override {
         const float factor = static_cast<float>(k.growth), floor = static_cast<float>(k.min);
         const float larger = std::isfinite(s * factor) ? s * factor : s;
         const float clean = steps == k.interval - 1 ? larger : s;
         s = overflow ? std::max(floor, s / factor) : clean;
         steps = (steps + 1) % k.interval * (overflow ? 0 : 1);
-        return overflow ? Outcome::skip : Outcome::step;
+        return overflow ? Decision::skip : Decision::step;
     }
 };
 
 struct ConstantTwin : KerasTwin {
     using KerasTwin::KerasTwin;
-    Outcome update(bool overflow) override { return overflow ? Outcome::skip : Outcome::step; }
+    Decision update(bool overflow) override { return overflow ? Decision::skip : Decision::step; }
 };
 
 struct NoneTwin : KerasTwin {
     using KerasTwin::KerasTwin;
-    Outcome update(bool /*overflow*/) override { return Outcome::step; }
+    Decision update(bool /*overflow*/) override { return Decision::step; }
 };
 
 /// The twin of a row of the table; null if the row has none.

@@ -385,15 +385,15 @@ TEST_CASE("10,000 random sequences against each framework's second formula") {
                       const bool found_inf = random() % 100 < rate;
                       past += "01"[found_inf];
                       const LossScalerUpdate update = update_scale(options, state, found_inf);
-                      const Outcome outcome = other->update(found_inf);
+                      const Decision decision = other->update(found_inf);
                       const LossScalerState want{other->scale(), other->counter(), other->hysteresis()};
                       const bool same =
-                          update.state == want && static_cast<int>(update.verdict) == static_cast<int>(outcome);
+                          update.state == want && static_cast<int>(update.verdict) == static_cast<int>(decision);
                       tally.expect(same, true, [&] {
                           return fmt::format("sequence {} {}: {} but {}", i, past, nlohmann::json(update.state).dump(),
                                              nlohmann::json(want).dump());
                       });
-                      if (outcome == Outcome::abort) break;
+                      if (decision == Decision::abort) break;
                       state = update.state;
                   }
               });
