@@ -134,6 +134,17 @@ def check_half(parameters, lint):
              "parameters in FP32 and let autocast make the FP16 copies.")
 
 
+def check_scaler(computes_in, is_known, lint):
+    """computes_in: types; is_known: whether autocast cannot have been entered where it is not seen."""
+    if torch.float16 in computes_in:
+        return
+    if torch.bfloat16 in computes_in:
+        lint("a loss scaler with BF16 changes nothing but the time: BF16 has the exponents of FP32. "
+             "Is enabled= inverted?")
+    elif is_known:
+        lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
+
+
 def check_told(untold, called, lint, where):
     """untold: see formats_untold()."""
     if untold:
