@@ -1,7 +1,6 @@
 """The recorder: what it knows of a step, and when it takes the gradients."""
 import atexit
 import contextlib
-import functools
 import math
 import pathlib
 import sys
@@ -10,7 +9,7 @@ import warnings
 import torch
 
 from . import _describe, _taps
-from ._activations import Activations
+from ._activations import Activations, Watched
 from ._changes import Changes
 from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, free_path
 from ._lint import Lint, user_line
@@ -43,6 +42,7 @@ class Recorder:
             self._configuration["ranks"] = {
                 "rank": rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
         self._activations = Activations(self._model, activations, self._saw_output)
+        self._outputs = Watched(self._saw_gradient)
         self._step = self._first_step = step
         self._entered = {}  # types that autocast regions cast to, and where they were entered
         self._autocast = None  # the one of this network, once known
@@ -138,6 +138,7 @@ class Recorder:
         atexit.unregister(self.close)
         _taps.remove(self)
         self._activations.arm(False)
+        self._outputs.forget()
         for handle in self._hooks:
             handle.remove()
         self._begin_gradients()  # what is kept of them goes
@@ -276,7 +277,7 @@ class Recorder:
         """In a forward pass. An output is taken now, since what follows may be in place, and counts once its gradient
         comes by: those of passes without backward, and of those that a checkpoint repeats, never do."""
         output = Seen(tensor, self._keeps) if "outputs" in self._takes and self._recorded() else None
-        tensor.register_hook(functools.partial(self._saw_gradient, name, output))
+        self._outputs.add(tensor, name, output)
 
     @hook
     def _saw_gradient(self, name, output, gradient):
