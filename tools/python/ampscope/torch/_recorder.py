@@ -388,6 +388,8 @@ class Recorder:
             line["changed_after_backward"] = True
         self._metrics.append(line, *self._measured, self._loss, self._began_at)
         self._skipped += line["skipped"]
+        if self._step - self._first_step == self._skipped:  # the first that was not skipped
+            _describe.check_masters(self._parameters, self._optimizer, self._lint)
         self._scale = self._contained
         if self._recorded() or self._metrics.are_late():
             self._metrics.flush()
