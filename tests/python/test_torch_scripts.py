@@ -2,6 +2,7 @@
 import json
 import math
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -101,6 +102,37 @@ def test_what_the_tool_says_of_groups(scheduled):
     rates = sorted(group[0] for group in scheduled[1][-1])
     assert f"Parameter groups differ: learning rate {rates[0]:g} to {rates[1]:g}, eps 1e-08 to 1e-05" in text
     assert "eps differs by parameter group" in " ".join(said.stderr.split())
+
+
+UNCLOSED = """
+import sys
+import torch, ampscope.torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+optimizer = torch.optim.AdamW(model.parameters())
+rec = ampscope.torch.record(sys.argv[1], model, optimizer, every=2, activations=True, what="both", warn=False)
+for step in range(5):
+    loss = model(torch.randn(16, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if step < 4:
+        optimizer.step()
+END
+"""
+
+
+@pytest.mark.parametrize("end", ["", "rec.close()", "raise RuntimeError", "del rec"])
+def test_a_script_that_ends_with_the_graph_of_its_last_loss(tmp_path, end):
+    """Nothing is lost, and nothing of ours outlives Python, which nanobind would complain of."""
+    script = UNCLOSED.replace("END", end)
+    ended = subprocess.run([sys.executable, "-c", script, tmp_path / "run"], capture_output=True, text=True)
+    assert "leaked" not in ended.stderr
+    assert ended.stderr.endswith("RuntimeError\n") if "raise" in end else ended.stderr == ""
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["steps"] == len(lines(tmp_path / "run/metrics.jsonl")) == 4
+    for step in (0, 2, 4):  # that of the step that was not ended, too
+        _, recorded = tensors(tmp_path / f"run/gradients/step_{step:06}.safetensors")
+        assert {"0.weight.grad", "0.out", "0.out.grad"} <= set(recorded)
 
 
 def test_a_second_run_of_a_script(tmp_path, capfd):

@@ -3,6 +3,7 @@ import collections.abc
 import contextlib
 import dataclasses
 import fnmatch
+import weakref
 
 import torch
 
@@ -68,3 +69,34 @@ class Activations:
         for handle in self._handles:
             handle.remove()
         self._handles = [module.register_forward_hook(hook) for module, hook in self._hooks] if armed else []
+
+
+class Watched:
+    """Outputs whose gradients are waited for: calls seen(name, output, gradient) with what add() was told."""
+
+    def __init__(self, seen):
+        self._seen = seen
+        self._hooks = weakref.WeakSet()
+
+    def add(self, tensor, name, output):
+        hook = _GradientHook(self._seen, name, output)
+        self._hooks.add(hook)
+        tensor.register_hook(hook)
+
+    def forget(self):
+        """Of all. A script may keep a graph, by its last loss say, and torch never frees one that is there when Python
+        ends, nor what its hooks hold."""
+        for hook in self._hooks:
+            hook.forget()
+
+
+class _GradientHook:
+    def __init__(self, seen, *known):
+        self._seen, self._known = seen, known
+
+    def __call__(self, gradient):
+        if self._seen is not None:
+            self._seen(*self._known, gradient)
+
+    def forget(self):
+        self._seen = self._known = None

@@ -1,11 +1,13 @@
 """What a run is: its network, optimizer, formats and ranks, as run.json says it."""
 import os
+import re
 
 import torch
 
 from .._arrays import format_of_dtype
 from .._conversions import quantize
 from ._folder import finite
+from ._tensors import dense
 
 
 def check_options(every, activations, what, store):
@@ -134,6 +136,17 @@ def check_half(parameters, lint):
              "parameters in FP32 and let autocast make the FP16 copies.")
 
 
+def check_scaler(computes_in, is_known, lint):
+    """computes_in: types; is_known: whether autocast cannot have been entered where it is not seen."""
+    if torch.float16 in computes_in:
+        return
+    if torch.bfloat16 in computes_in:
+        lint("a loss scaler with BF16 changes nothing but the time: BF16 has the exponents of FP32. "
+             "Is enabled= inverted?")
+    elif is_known:
+        lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
+
+
 def check_told(untold, called, lint, where):
     """untold: see formats_untold()."""
     if untold:
@@ -154,3 +167,36 @@ def check_formats(parameters, optimizer, scaler, lint):
                 lint(f"eps = {eps:g} is 0 in {format.upper()}, the format of the optimizer's state of "
                      f"{names[id(p)]}: a gradient of 0 then gives 0/0. Keep the state in FP32.")
                 break
+
+
+_COMPENSATES = re.compile("master|kahan|compens|remainder|stochastic")  # what optimizers call that
+
+
+def check_masters(parameters, optimizer, lint):
+    """After a step, when the optimizer has its state. Weights of 16 bits are as good as in FP32 where the optimizer has
+    a copy in FP32, or makes up for rounding otherwise, as its settings or the names in its state say."""
+    for name, p in parameters:
+        if p.dtype not in (torch.float16, torch.bfloat16) or p.grad is None:
+            continue
+        state, group = optimizer.state.get(p, {}), next(g for g in optimizer.param_groups if _holds(g, p))
+        told = [*state, *(key for key, value in group.items() if value is True)]
+        if any(_COMPENSATES.search(str(key)) for key in told) or any(_is_copy(x, p) for x in state.values()):
+            continue
+        format = format_of_dtype(str(p.dtype).removeprefix("torch.")).upper()
+        lint(f"weights in {format} without a copy in FP32: the state of {type(optimizer).__name__} holds none of "
+             f"{name}. An update below 2^{-9 if p.dtype == torch.bfloat16 else -12} of a weight changes nothing, for "
+             f"it is less than half a unit in the last place of {format}. Keep weights in FP32 and let autocast make "
+             f"the {format} copies.")
+        return
+
+
+def _holds(group, parameter):
+    return any(p is parameter for p in group["params"])
+
+
+def _is_copy(x, parameter):
+    """Whether it is the parameter in FP32, to a place of the parameter's format."""
+    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or x.shape != parameter.shape:
+        return False
+    held, rounding = dense(parameter.detach()).float(), torch.finfo(parameter.dtype)
+    return torch.allclose(dense(x.detach()), held, rtol=rounding.eps, atol=rounding.smallest_normal, equal_nan=True)

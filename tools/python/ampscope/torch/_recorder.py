@@ -1,7 +1,6 @@
 """The recorder: what it knows of a step, and when it takes the gradients."""
 import atexit
 import contextlib
-import functools
 import math
 import pathlib
 import sys
@@ -10,8 +9,8 @@ import warnings
 import torch
 
 from . import _describe, _taps
-from ._activations import Activations
-from ._changes import Changes, mark_of
+from ._activations import Activations, Watched
+from ._changes import Changes
 from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, free_path
 from ._lint import Lint, user_line
 from ._metrics import Metrics
@@ -43,13 +42,14 @@ class Recorder:
             self._configuration["ranks"] = {
                 "rank": rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
         self._activations = Activations(self._model, activations, self._saw_output)
+        self._outputs = Watched(self._saw_gradient)
         self._step = self._first_step = step
         self._entered = {}  # types that autocast regions cast to, and where they were entered
         self._autocast = None  # the one of this network, once known
         self._untold = []  # what may be of formats that types do not tell
         self._skipped, self._scale = 0, 1.0
         self._cost_told = False
-        self._changes = Changes()
+        self._changes = Changes(self._lint, ranks == 1)  # several ranks may average theirs
         self._closed = False
         self._hooks = []
         self._begin_step()
@@ -138,6 +138,7 @@ class Recorder:
         atexit.unregister(self.close)
         _taps.remove(self)
         self._activations.arm(False)
+        self._outputs.forget()
         for handle in self._hooks:
             handle.remove()
         self._begin_gradients()  # what is kept of them goes
@@ -169,8 +170,7 @@ class Recorder:
         tells = self._step == self._first_step and isinstance(roots[0], torch.Tensor)
         self._types = _taps.types_behind(roots[0]) if tells else None
         self._untold = _taps.formats_untold(roots[0]) if tells else []
-        self._marks = self._mark()
-        if self._backwards and not self._marks:
+        if not self._changes.begin_backward(self._gradients()) and self._backwards:
             self._begin_gradients()
         self._in_backward = True
 
@@ -182,8 +182,7 @@ class Recorder:
     @listens
     def after_backward(self):
         self._in_backward = False
-        marks = self._mark()
-        if marks == self._marks:  # of another network
+        if self._changes.are_none(self._gradients()):  # of another network
             self._records.drop_passing()
             return
         scale, loss, scaler, dtype = self._root
@@ -203,9 +202,7 @@ class Recorder:
         self._records.keep_passing(scale)
         if not self._unscaled:
             self._contained, self._taken = scale, False  # what was taken before is not all
-            if self._watches_changes():
-                self._changes.before(self._gradients())
-        self._marks = marks
+        self._changes.end_backward(self._gradients(), 1.0 if self._unscaled else self._contained)
 
     @listens
     def after_zero_grad(self, owner):
@@ -261,7 +258,8 @@ class Recorder:
         self._keep_state()
         if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:  # args[0] is the optimizer
             return  # a closure runs backward within the step
-        if self._backwards and not self._unscaled and self._contained != 1 and self._mark() == self._marks:
+        scaled = self._backwards and not self._unscaled and self._contained != 1
+        if scaled and self._changes.are_none(self._gradients()):
             self._lint(f"optimizer.step() with gradients that still contain the loss scale {self._contained:g}. Call "
                        "scaler.step(optimizer).")
         self._note_changes()
@@ -279,7 +277,7 @@ class Recorder:
         """In a forward pass. An output is taken now, since what follows may be in place, and counts once its gradient
         comes by: those of passes without backward, and of those that a checkpoint repeats, never do."""
         output = Seen(tensor, self._keeps) if "outputs" in self._takes and self._recorded() else None
-        tensor.register_hook(functools.partial(self._saw_gradient, name, output))
+        self._outputs.add(tensor, name, output)
 
     @hook
     def _saw_gradient(self, name, output, gradient):
@@ -295,12 +293,14 @@ class Recorder:
     def _begin_step(self):
         self._in_scaler = self._state_kept = self._in_backward = False
         self._weights = None
+        self._changes.begin_step()
         self._begin_gradients()
 
     def _begin_gradients(self):
         """Nothing was seen of this step, or what was seen was cleared."""
-        self._taken = self._changed = self._unscaled = False
-        self._backwards, self._loss, self._contained, self._marks = 0, None, 1.0, []
+        self._taken = self._unscaled = False
+        self._backwards, self._loss, self._contained = 0, None, 1.0
+        self._changes.begin_gradients()
         self._began_at = self._where
         self._measured = None, 0.0
         self._records = Records(self._keeps)
@@ -326,36 +326,15 @@ class Recorder:
         if self._configuration["loss_scaler"]["name"] == "none":  # it was not given
             self._configuration["loss_scaler"] = _describe.scaler_facts(scaler)
             _describe.check_half(self._parameters, self._lint)
-        if torch.float16 in stored | {self._autocast}:
-            return
-        if torch.bfloat16 in stored | {self._autocast}:
-            self._lint("a loss scaler with BF16 changes nothing but the time: BF16 has the exponents of FP32. "
-                       "Is enabled= inverted?")
-        elif self._types is not None:  # else a region may have been entered where it is not seen
-            self._lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
+        _describe.check_scaler(stored | {self._autocast}, self._types is not None, self._lint)
 
     def _gradients(self):
         return [p.grad for p in self._tensors_trained if p.grad is not None]
 
-    def _mark(self):
-        return mark_of(self._gradients())
-
-    def _watches_changes(self):
-        """Of gradients that contain a loss scale, until the script is known to leave them alone; several ranks may
-        average theirs."""
-        early = self._step < self._first_step + 2
-        return self._contained != 1 and "ranks" not in self._configuration and (early or self._changes.were_seen)
-
     def _note_changes(self):
-        if self._taken or not self._backwards:
-            return
-        marks = self._mark()
-        if marks != self._marks and marks and isinstance(marks[0], tuple):
-            self._changed = True
-            if self._watches_changes() and self._changes.depend_on_size(self._gradients()):
-                self._lint(f"gradients were changed before unscale_ while they contained the loss scale "
-                           f"{self._contained:g}: clip, and whatever depends on their size, after scaler.unscale_. If "
-                           "that was to unscale them by hand, call the recorder's take() before.")
+        """Of the script's, since backward."""
+        if self._backwards and not self._taken:
+            self._changes.note(self._gradients(), self._contained)
 
     def _take_before(self, scaler):
         """Before the scaler divides by its scale."""
@@ -405,10 +384,12 @@ class Recorder:
                 self._write_records()
         if self._backwards > 1:
             line["micro_batches"] = self._backwards
-        if self._changed:
+        if self._changes.were_made:
             line["changed_after_backward"] = True
         self._metrics.append(line, *self._measured, self._loss, self._began_at)
         self._skipped += line["skipped"]
+        if self._step - self._first_step == self._skipped:  # the first that was not skipped
+            _describe.check_masters(self._parameters, self._optimizer, self._lint)
         self._scale = self._contained
         if self._recorded() or self._metrics.are_late():
             self._metrics.flush()
