@@ -1,4 +1,5 @@
 // amp-adam as users run it: run folders with and without state, series, single gradients, bad input.
+#include "recorded_files.h"
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -99,6 +100,13 @@ TEST_CASE("one gradient is taken for that of every step") {
     CHECK(contains(usual["advice"].get<std::string>(), "mutes h.0.weight.grad"));
     CHECK(usual["total"]["states"][2]["eps"][4]["stored"] == 0); // 1e-8 in FP16
     CHECK(results(AMP_SAMPLE "/deep_tanh")["basis"] == "held");
+}
+
+TEST_CASE("the caption of tensors that stand below a prefix ends once") {
+    const Scratch scratch;
+    const fs::path file = save(scratch / "g.safetensors", {{"model.h.0.w.grad", {1, 2}}, {"model.h.1.w.grad", {1, 2}}});
+    const std::string text = run_command(AMP_ADAM " " + file.string()).out;
+    CHECK(contains(text, "2 tensors, below model. Medians"));
 }
 
 TEST_CASE("a tensor without elements takes no step") {

@@ -360,3 +360,31 @@ TEST_CASE("a report that does not say what its records hide: the dtype of a grad
     CHECK(!known("weight_gradient", "BF16", 2).hides());
     CHECK(known("weight_gradient", "F8_E5M2", 2).below_log2 == -17);
 }
+
+TEST_CASE("who says that no loss scale is needed says what was not recorded, in the same words") {
+    const Scratch scratch;
+    const std::string_view said = " needed. Gradients of activations, which are often smaller, were not recorded.";
+    const fs::path run = run_with(scratch / "fp32", fp32, "fp32", 1, std::vector<float>(4000, 0.5F));
+    HistogramOptions options;
+    options.formats = {format("fp16"), format("bf16")};
+    const HistogramFindings counted = histogram_findings({run}, options);
+    CHECK(contains(counted.kinds.front().advice[0], said));
+    CHECK(!contains(counted.kinds.front().advice[1], said)); // BF16 holds whatever is smaller
+    const fs::path report = write_file(scratch / "report.json", report_of(counted, options).dump());
+    CHECK(merged_histogram_findings({report}, options).kinds.front().advice == counted.kinds.front().advice);
+    const std::string replayed = loss_scale_findings(run, standard_loss_scale_options()).advice;
+    CHECK(contains(replayed, " none overflows."));
+    CHECK(contains(replayed, said.substr(8)));
+    CHECK(contains(comparison_findings({run}, {}).answers[1].reason, said.substr(8)));
+    std::ofstream(run / "histograms.jsonl", std::ios::app)
+        << histogram_line({.step = 0,
+                           .tensor = "a.out.grad",
+                           .kind = TensorKind::activation_gradient,
+                           .format = "fp32",
+                           .scale = 1,
+                           .magnitudes = histogram_of({0.5F})})
+               .dump()
+        << "\n";
+    CHECK(!contains(histogram_findings({run}, options).kinds.front().advice[0], said));
+    CHECK(!contains(loss_scale_findings(run, standard_loss_scale_options()).advice, said.substr(8)));
+}

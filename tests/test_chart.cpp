@@ -348,6 +348,14 @@ TEST_CASE("lines: every value is in range, gaps interrupt, a million points stay
     check_well_formed(svg_document({nothing}));
 }
 
+TEST_CASE("powers of two in words have exponents that one can read") {
+    LineFigure figure = lines(1);
+    figure.panels.front().series = {{.name = "s", .points = {{0, 4.72e-8}, {1, -6.4e-8}}},
+                                    {.name = "t", .points = {{0, -0.1312}, {1, 17}}}};
+    const std::string text = description_of(figure);
+    CHECK(text.find("s from 2^0 to 2^0, t from 2^-0.131 to 2^17.") != std::string::npos);
+}
+
 TEST_CASE("a page's script finds the values of lines, and their entries of the legend") {
     LineFigure figure = lines(40);
     figure.panels.front().series.front().name = "\"><script>";

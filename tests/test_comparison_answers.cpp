@@ -37,8 +37,8 @@ TEST_CASE("the format that holds in every network, and why") {
     REQUIRE(answers.size() == 3);
     CHECK(answers[0].question == "Format");
     CHECK(answers[0].words == "amp-bf16");
-    CHECK(answers[0].reason == "It ends as FP32 does (cnn on data: loss +0.001, margin 0.02; gpt on data: loss +0.001, "
-                               "margin 0.02) and needs no loss scale.");
+    CHECK(answers[0].reason == "It ends within the margin of FP32 (cnn on data: loss +0.001, margin 0.02; gpt on data: "
+                               "loss +0.001, margin 0.02) and needs no loss scale.");
     CHECK(answers[0].state == State::settled);
     // The gradients are 2^-12 at least, which a scale of 2^-13 would bring to 2^-25, a tie that becomes zero; and below
     // 1.75 x 2^-10 (a leading one in the fraction, no second), which 2^25 brings below 65520, the first to overflow.
@@ -65,7 +65,7 @@ TEST_CASE("where networks differ, the answers say both") {
     CHECK(answers[0].reason == "No format holds in every network.");
     CHECK(answers[0].state == State::settled);
     CHECK(answers[1].words.starts_with("FP16: 2^"));
-    CHECK(answers[1].reason.find(" BF16 needs none. Alone: cnn on data 2^") != std::string::npos);
+    CHECK(answers[1].reason.find(" BF16 needs none. Each network alone: cnn on data 2^") != std::string::npos);
     SUBCASE("nothing holds anywhere") {
         write_seeds(scratch / "bad", "fp32", "cnn", 0);
         write_seeds(scratch / "bad", "b", "cnn", 0.5);
@@ -119,13 +119,15 @@ TEST_CASE("what is wrong with the training is an alarm") {
     CHECK(answers_of(scratch / "runs").size() == 3);
     write_run(scratch / "runs/net/breaks", configuration("pure-fp16", "net"), 40, 0, 0, "", NAN);
     std::ofstream(scratch / "runs/net/amp-fp161/result.json")
-        << Json{{"warnings", {"train.py:7: clip_grad_norm_() before unscale_()", "train.py:9: no step"}}}.dump();
+        << Json{{"warnings", {"train.py:7: clip_grad_norm_() before unscale_()", "train.py:9: no step?"}}}.dump();
     const std::vector<ShortAnswer> answers = answers_of(scratch / "runs");
     REQUIRE(answers.size() == 5);
     CHECK(answers[3].question == "Training loop");
     CHECK(answers[3].words == "2 warnings");
     CHECK(answers[3].reason.ends_with("amp-fp161: train.py:7: clip_grad_norm_() before unscale_(). And 1 more."));
     CHECK(answers[3].state == State::alarm);
+    std::ofstream(scratch / "runs/net/amp-fp161/result.json") << Json{{"warnings", {"Is enabled= inverted?"}}}.dump();
+    CHECK(answers_of(scratch / "runs")[3].reason.ends_with("amp-fp161: Is enabled= inverted?"));
     CHECK(answers[4].question == "Stability");
     CHECK(answers[4].words == "NaN or infinite");
     CHECK(answers[4].reason == "pure-fp16 (1 of 1 run).");

@@ -342,8 +342,16 @@ TEST_CASE("what amp-histogram says of recipes") {
     for (const char* said : {"What recipes would do", "te-mxfp8", "te-nvfp4,column", "Worst blocks", "SQNR",
                              "which no recipe casts", "quantizes no tensor of one dimension"})
         CHECK(two.out.find(said) != std::string::npos);
-    // No heading of nothing where a recipe casts no tensor.
     const Scratch scratch;
+    std::vector<std::pair<TensorEntry, std::vector<float>>> layers;
+    for (const char* name : {"model.transformer.h.0.fc", "model.transformer.h.1.fc"})
+        layers.emplace_back(matrix_entry(name, {2, 24}), std::vector<float>(48, 0.3F));
+    write_matrices(scratch / "layers.safetensors", layers);
+    const std::string below = run((scratch / "layers.safetensors").string() + " --recipe te-mxfp8").out;
+    for (const char* heading : {"Each tensor, below model.transformer.", "Worst blocks, below model.transformer."})
+        CHECK_MESSAGE(below.find(heading) != std::string::npos, below);
+    CHECK(below.substr(below.find("Each tensor")).find(".h.") == std::string::npos);
+    // No heading of nothing where a recipe casts no tensor.
     write_matrices(scratch / "few.safetensors", {{matrix_entry("m", {2, 24}), std::vector<float>(48, 1.0F)}});
     const Outcome state = run((scratch / "few.safetensors").string() + " --kind state --recipe te-mxfp8");
     CHECK(state.out.find("1 tensor not cast") != std::string::npos);

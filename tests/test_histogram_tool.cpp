@@ -327,6 +327,17 @@ TEST_CASE("tables list what loses elements, each by its own class, and tell file
     CHECK(by_step.find("step    step") == std::string::npos);
 }
 
+TEST_CASE("the worst tensors stand below what they share, whatever the others are called") {
+    const Scratch scratch;
+    write_floats(scratch / "wte.safetensors", "wte.weight.grad", {1, 2});
+    for (const char* block : {"0", "1"})
+        write_floats(scratch / (std::string(block) + ".safetensors"),
+                     std::string("model.h.") + block + ".fc.weight.grad", {1e-9f, 1});
+    const std::string text = run((scratch / "").string() + " --format fp16").out;
+    CHECK(text.find("become zero at scale 1, below model.\n") != std::string::npos);
+    CHECK(text.find("\nh.1.fc.weight.grad ") != std::string::npos);
+}
+
 TEST_CASE("NaN, infinities, recorded scales and hostile names") {
     const Scratch scratch;
     const float nan = std::nanf(""), inf = INFINITY;

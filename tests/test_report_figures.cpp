@@ -32,6 +32,18 @@ RecordedRun run_of(int blocks, const std::string& prefix) {
 }
 
 HeatFigure fp16_zeroes(const RecordedRun& run) { return std::get<HeatFigure>(zeroed_figures(run).front().figure); }
+HeatFigure e5m2_zeroes(const RecordedRun& run) { return std::get<HeatFigure>(zeroed_figures(run).back().figure); }
+
+/// The page about this run alone, whose gradients hide that much.
+std::string report_on(RecordedRun run, const Censoring& hidden) {
+    run.name = run.label = "amp-fp16";
+    for (TensorRecord& t : run.tensors) t.censoring = hidden;
+    run.magnitudes.rows[0][0] = 100;
+    Report report;
+    report.findings.runs.push_back(std::move(run));
+    compare(report.findings, {});
+    return markdown_of(document_of(report, {}));
+}
 
 } // namespace
 
@@ -78,4 +90,71 @@ TEST_CASE("the worst tensors stand below what all names share, and never lose th
     CHECK(names.heading("Worst tensors") == "Worst tensors, below model.transformer.");
     REQUIRE(table.rows.size() == 3);
     for (const std::vector<Cell>& row : table.rows) CHECK(row.front().text.find('.') != std::string::npos);
+}
+
+TEST_CASE("rows of a map are those that its own format zeroes most") {
+    RecordedRun run = run_of(15, "");
+    for (std::size_t i = 0; i < run.tensors.size(); ++i) {
+        run.tensors[i].layer = std::string(1, static_cast<char>('A' + i));
+        run.tensors[i].zeroed[1] = {{i == 30 ? 90U : 0U, 100}, {0, 100}}; // '_' alone, of which FP16 zeroes nothing
+    }
+    const HeatFigure figure = e5m2_zeroes(run);
+    CHECK(figure.subtitle.ends_with("; 24 of 31 rows, those that E5M2 zeroes most"));
+    CHECK(std::ranges::any_of(figure.rows, [](const HeatRow& row) { return row.name == "_, weight grad"; }));
+    RecordedRun deep = run_of(48, "");
+    for (TensorRecord& t : deep.tensors) t.zeroed[1] = {{t.layer == "h.9.attn" ? 90U : 0U, 100}, {0, 100}};
+    CHECK(e5m2_zeroes(deep).rows[1].note.ends_with("E5M2 zeroes most in h.9.attn"));
+    CHECK(fp16_zeroes(deep).rows[1].note.ends_with("FP16 zeroes most in h.5.attn"));
+}
+
+TEST_CASE("below an unknown answer pictures and tables say that they count what was recorded") {
+    const std::string_view said = "counts what was recorded; more may have underflowed before";
+    for (const Censoring& hidden : {Censoring{.below_log2 = -25, .zeros = 5}, {.below_log2 = -25, .sums = true}}) {
+        const std::string page = report_on(run_of(2, ""), hidden);
+        const std::size_t from = page.find("### Gradients"), to = page.find("## Formats");
+        REQUIRE(from < to);
+        const std::string gradients = page.substr(from, to - from);
+        CAPTURE(gradients);
+        CHECK(gradients.find("as what underflowed was never recorded: ") != std::string::npos);
+        std::size_t figures = 0, sentences = 0;
+        for (std::size_t at = 0; (at = gradients.find("\nFigure: ", at)) != std::string::npos; ++at) {
+            ++figures;
+            const std::string line = gradients.substr(at + 1, gradients.find('\n', at + 1) - at - 1);
+            CHECK_MESSAGE(line.find(said) != std::string::npos, line);
+        }
+        CHECK(figures >= 4);
+        for (std::size_t at = 0; (at = gradients.find(said, at)) != std::string::npos; ++at) ++sentences;
+        CHECK(sentences == figures + 1); // the table of the worst tensors
+        CHECK(gradients.find("fp16: no power of two") == std::string::npos);
+        CHECK(gradients.find("fp16: safe") == std::string::npos);
+    }
+    CHECK(report_on(run_of(2, ""), {}).find(said) == std::string::npos);
+}
+
+TEST_CASE("no sentence ends twice") {
+    const std::string text = description_of(fp16_zeroes(run_of(48, "model.transformer.")));
+    CHECK(text.starts_with("What FP16 zeroes, by layer and step, below model.transformer. wte"));
+}
+
+TEST_CASE("departures and scaled casts stand below what their names share") {
+    RecordedRun run = run_of(1, "");
+    run.label = "fp8";
+    for (const char* name : {"model.transformer.h.0.fc", "model.transformer.h.1.fc"}) {
+        run.scaled_tensors.push_back({.name = name, .format = "e4m3", .nonzero = 10, .underflow = 1});
+        run.departures.push_back(
+            {.kind = "error", .tensor = std::string(name) + ".out", .op = "matmul", .step = 1, .error = 1});
+    }
+    ComparisonGroup group;
+    ComparisonRow& row = group.rows.emplace_back();
+    row.label = "fp8";
+    row.runs = {&run};
+    const auto departed = departure_table(group);
+    REQUIRE(departed);
+    CHECK(departed->rows[0][2].text == "h.0.fc.out");
+    CHECK(departed->caption.find("Tensors, below model.transformer.") != std::string::npos);
+    const auto scaled = scaled_tensor_table(run, {});
+    REQUIRE(scaled);
+    CHECK(scaled->rows[1][0].text == "h.1.fc");
+    CHECK(scaled->caption.find(", below model.transformer.") != std::string::npos);
+    CHECK(scaled->caption.find("..") == std::string::npos);
 }

@@ -56,4 +56,8 @@ std::string censoring_text(const Censoring& censoring, std::uint64_t elements) {
                        censoring.hides_terms() ? ", as may terms of the sums that the others are" : "");
 }
 
+std::string counted_text(const Censoring& censoring) {
+    return censoring.hides_any() ? " It counts what was recorded; more may have underflowed before." : "";
+}
+
 } // namespace amp

@@ -36,6 +36,8 @@ struct Censoring {
 
     [[nodiscard]] bool hides() const { return zeros > 0; }
     [[nodiscard]] bool hides_terms() const { return sums && !terms; }
+    /// Whether more may have underflowed than was recorded.
+    [[nodiscard]] bool hides_any() const { return hides() || hides_terms(); }
     void merge(const Censoring& other);
     bool operator==(const Censoring&) const = default;
 };
@@ -60,5 +62,13 @@ Censoring censoring_of(const GradientRecord& record);
 /// "what underflowed was never recorded: magnitudes up to 2^-25 were held as zero, and 56.1 % of the 1,000 elements are
 /// exact zeros, of which any number may have underflowed". `elements`: all that were recorded.
 std::string censoring_text(const Censoring& censoring, std::uint64_t elements);
+
+/// What belongs below a picture or a table of such gradients: " It counts what was recorded; more may have underflowed
+/// before."; empty if nothing is hidden.
+std::string counted_text(const Censoring& censoring);
+
+/// What to add where no loss scale is needed by records without gradients of activations.
+inline constexpr std::string_view without_activations =
+    "Gradients of activations, which are often smaller, were not recorded.";
 
 } // namespace amp

@@ -60,6 +60,11 @@ std::string upper_case(std::string_view text) {
     return out;
 }
 
+std::string sentence(std::string text) {
+    if (!text.ends_with('.') && !text.ends_with('?') && !text.ends_with('!')) text += '.';
+    return text;
+}
+
 std::string power_of_two(int log2) { return log2 == 0 ? "1" : fmt::format("2^{}", log2); }
 
 std::string scale_text(double scale) {

@@ -27,6 +27,9 @@ std::string plural(std::uint64_t n, std::string_view noun);
 /// At most five characters: "999", "12.3k", "4.57M", "618M".
 std::string short_count(std::uint64_t n);
 
+/// The text as a sentence: with a full stop, unless it ends with one, or with a question or exclamation mark.
+std::string sentence(std::string text);
+
 /// In upper case: "FP16" for "fp16".
 std::string upper_case(std::string_view text);
 

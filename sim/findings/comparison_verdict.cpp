@@ -119,8 +119,9 @@ std::string state_advice(const ComparisonRow* advised) {
     const std::string m = format_in("/precision/state_formats/m"), v = format_in("/precision/state_formats/v");
     if (m.empty() || v.empty()) return ": keep m and v in FP32.";
     if (m == "fp32" && v == "fp32") return fmt::format(": keep m and v in FP32, as {} does.", advised->label);
-    return fmt::format(". {}, advised above, keeps {} and ends as FP32 does all the same: it trades that safety for "
-                       "memory, and longer runs may show the difference; m and v in FP32 have no such faults.",
+    return fmt::format(". {}, advised above, keeps {} and ends within the margin of FP32 all the same: it trades that "
+                       "safety for memory, and longer runs may show the difference; m and v in FP32 have no such "
+                       "faults.",
                        advised->label,
                        m == v ? fmt::format("m and v in {}", m) : fmt::format("m in {} and v in {}", m, v));
 }
@@ -198,13 +199,13 @@ std::string about_adam(const JointAdam& adam, const std::vector<ComparisonGroup>
     return "Adam: " + text + (faults.empty() ? "." : state_advice(detail::advised_row(groups)));
 }
 
-/// " Alone: a 2^3, b 2^7." if what networks need differs.
+/// " Each network alone: a 2^3, b 2^7." if what networks need differs.
 std::string alone(const std::vector<std::pair<std::string, std::string>>& each) {
     const auto differs = [&](const auto& network) { return network.second != each.front().second; };
     if (std::ranges::none_of(each, differs)) return "";
     std::vector<std::string> parts;
     for (const auto& [name, what] : each) parts.push_back(fmt::format("{} {}", name, what));
-    return fmt::format(" Alone: {}.", fmt::join(parts, ", "));
+    return fmt::format(" Each network alone: {}.", fmt::join(parts, ", "));
 }
 
 /// The loss scale that each network needs by itself in FP16.
@@ -248,7 +249,7 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
         if (*r.log2_scale != 0 && wide.underflow + wide.overflow == 0) answer.reason += " BF16 needs none.";
         answer.reason += scales_alone(groups);
         if (*r.log2_scale == 0 && !gradients.censoring.terms)
-            answer.reason += " Gradients of activations, which are often smaller, were not recorded.";
+            answer.reason += fmt::format(" {}", without_activations);
     }
     return answer;
 }
@@ -291,8 +292,7 @@ std::optional<ShortAnswer> loop_answer(const std::vector<RecordedRun>& runs) {
     std::vector<std::string> remarks;
     for (const RecordedRun& run : runs) remarks.insert(remarks.end(), run.remarks.begin(), run.remarks.end());
     if (remarks.empty()) return std::nullopt;
-    std::string reason = remarks.front();
-    if (!reason.ends_with('.')) reason += '.';
+    std::string reason = sentence(remarks.front());
     if (remarks.size() > 1) reason += fmt::format(" And {} more.", grouped(remarks.size() - 1));
     return ShortAnswer{.question = "Training loop",
                        .words = plural(remarks.size(), "warning"),

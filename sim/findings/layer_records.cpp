@@ -11,14 +11,14 @@ namespace amp {
 namespace {
 
 /// Sums of the layers whose names have the same pattern.
-std::vector<LayerRecord> merged_by_pattern(const std::vector<LayerRecord>& layers, NameNumbers numbers) {
+std::vector<LayerRecord> merged_by_pattern(const std::vector<LayerRecord>& layers, NameNumbers numbers, std::size_t f) {
     std::vector<LayerRecord> merged;
     std::vector<double> worst_rates;
     std::map<std::pair<std::string, TensorKind>, std::size_t> index;
     for (const LayerRecord& layer : layers) {
         const std::string pattern = name_pattern(layer.layer, numbers);
         const auto [found, is_new] = index.try_emplace({pattern, layer.kind}, merged.size());
-        const double rate = layer.zeroed_in_all(0).rate();
+        const double rate = layer.zeroed_in_all(f).rate();
         if (is_new) {
             merged.push_back(layer);
             merged.back().worst = layer.layer;
@@ -29,8 +29,8 @@ std::vector<LayerRecord> merged_by_pattern(const std::vector<LayerRecord>& layer
         sum.layer = pattern; // one that is alone keeps its name
         ++sum.layers;
         sum.counts.merge(layer.counts);
-        for (std::size_t f = 0; f < followed_formats.size(); ++f)
-            for (std::size_t c = 0; c < layer.zeroed[f].size(); ++c) sum.zeroed[f][c] += layer.zeroed[f][c];
+        for (std::size_t i = 0; i < followed_formats.size(); ++i)
+            for (std::size_t c = 0; c < layer.zeroed[i].size(); ++c) sum.zeroed[i][c] += layer.zeroed[i][c];
         if (rate <= worst_rates[found->second]) continue;
         worst_rates[found->second] = rate;
         sum.worst = layer.layer;
@@ -66,17 +66,17 @@ std::vector<LayerRecord> layer_records(const RecordedRun& run) {
     return layers;
 }
 
-std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most) {
+std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most, std::size_t f) {
     if (layers.size() <= most) return layers;
-    std::vector<LayerRecord> merged = merged_by_pattern(layers, NameNumbers::components);
-    return merged.size() <= most ? merged : merged_by_pattern(layers, NameNumbers::all);
+    std::vector<LayerRecord> merged = merged_by_pattern(layers, NameNumbers::components, f);
+    return merged.size() <= most ? merged : merged_by_pattern(layers, NameNumbers::all, f);
 }
 
-std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most) {
+std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most, std::size_t f) {
     std::vector<std::size_t> ranked(layers.size());
     std::iota(ranked.begin(), ranked.end(), std::size_t{0});
     std::ranges::stable_sort(ranked, std::greater<>(),
-                             [&](std::size_t i) { return layers[i].zeroed_in_all(0).rate(); });
+                             [&](std::size_t i) { return layers[i].zeroed_in_all(f).rate(); });
     ranked.resize(std::min(most, ranked.size()));
     std::ranges::sort(ranked);
     std::vector<LayerRecord> worst;

@@ -13,7 +13,7 @@ struct LayerRecord {
     /// By followed format and column: the share of non-zero elements that become zero at scale 1.
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
     std::size_t layers = 1; ///< of how many layers this is the sum: see folded_layers()
-    std::string worst{};    ///< of several: the layer of which the first followed format zeroes the largest share
+    std::string worst{};    ///< of several: the layer of which the format that it was folded for zeroes most
 
     /// "c1, weight grad" or "c1, activation grad".
     [[nodiscard]] std::string name() const;
@@ -27,11 +27,12 @@ std::vector<LayerRecord> layer_records(const RecordedRun& run);
 /// The same layers or, if they are more than `most`, sums of those whose names differ only in whole numbers between
 /// dots: "h.0.attn" and "h.1.attn" become "h.*.attn". Where that is not enough, other numbers are replaced, too. In
 /// order of first appearance, with weights and activations apart.
-std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most);
+/// `f`: the followed format by which the worst of each sum is named.
+std::vector<LayerRecord> folded_layers(const std::vector<LayerRecord>& layers, std::size_t most, std::size_t f = 0);
 
-/// At most so many of the layers, in their order: those of which the first followed format zeroes the largest share,
-/// the first ones among equals.
-std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most);
+/// At most so many of the layers, in their order: those of which followed_formats[f] zeroes the largest share, the
+/// first ones among equals.
+std::vector<LayerRecord> worst_layers(const std::vector<LayerRecord>& layers, std::size_t most, std::size_t f = 0);
 
 /// The gradients of one kind, of all layers and steps.
 GradientCounts gradient_counts(const RecordedRun& run, TensorKind kind);

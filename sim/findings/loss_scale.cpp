@@ -20,6 +20,11 @@ MagnitudeHistogram recorded_in(const GradientLog& log) {
     return all;
 }
 
+/// Whether gradients of activations were recorded, of which those of weights are sums.
+bool records_activations(const GradientLog& log) {
+    return std::ranges::any_of(log.steps, [](const GradientStep& step) { return step.censoring.terms; });
+}
+
 /// Which scale to start with, or why there is none.
 std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
@@ -44,8 +49,9 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
             format, highest, lowest, limit);
     if (measured && r.log2_scale == 0)
         return fmt::format("These gradients need no loss scaling in {}: at scale 1 less than {} of the non-zero ones "
-                           "underflow, and none overflows.",
-                           format, limit);
+                           "underflow, and none overflows.{}",
+                           format, limit,
+                           records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
     if (r.highest_safe < 0)
         return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
     const int start =
@@ -72,8 +78,8 @@ std::string about_scalers(const LossScaleFindings& f) {
 
 std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& options) {
     const bool measured = f.log.measured_steps() > 0;
-    const bool none = std::ranges::all_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0; }) &&
-                      f.recommendation.known == Known::exact;
+    const auto is_empty = [](const GradientStep& s) { return s.amax == 0 && s.magnitudes.nonzero() == 0; };
+    const bool none = std::ranges::all_of(f.log.steps, is_empty) && f.recommendation.known == Known::exact;
     if (none && std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.magnitudes.count() > 0; }))
         return "Advice: none, as no recorded gradient is finite and not zero: look for NaN in the data or the network.";
     if (none)

@@ -95,7 +95,7 @@ struct RecordedRun {
     nlohmann::ordered_json configuration, result; ///< run.json and result.json; null if missing
     RunFacts facts;                               ///< what run.json says
     std::vector<StepMetrics> steps;               ///< empty for gradients without a log
-    Share lost_updates;                           ///< over all steps, among weights with a gradient
+    Share lost_updates;                           ///< among weights with a gradient, over steps that keep all finite
     std::vector<std::int64_t> skipped;            ///< steps that did not update the weights
     StepColumns columns;
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column

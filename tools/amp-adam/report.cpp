@@ -103,9 +103,9 @@ TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
     for (const AdamTensor& tensor : f.tensors) all.push_back(tensor.name);
     const NamesBelow names(all);
     TableBlock table{
-        .caption = fmt::format("{}. Medians over elements with a gradient, state in FP32. muted from: the eps of the "
+        .caption = fmt::format("{} Medians over elements with a gradient, state in FP32. muted from: the eps of the "
                                "sweep from which on it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).",
-                               names.heading(shown_of(shown, tensors.size(), "tensor"))),
+                               sentence(names.heading(shown_of(shown, tensors.size(), "tensor")))),
         .header = {"tensor", "sqrt(v_hat)", "eps decides", "muted from", "rate"},
         .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-histogram/recipe.h>
 
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/write.h>
 
@@ -98,14 +99,18 @@ std::string name_in(const HistogramEntry& entry) {
 }
 
 /// The tensors, or groups of them, with the lowest SQNR of the first recipe first.
-TableBlock entry_table(const HistogramFindings& findings, const HistogramToolOptions& options) {
+void add_entries(Document& document, const HistogramFindings& findings, const HistogramToolOptions& options) {
     const bool groups = options.by != Grouping::tensor;
     const std::string_view noun = grouping_names[static_cast<std::size_t>(options.by)];
     std::vector<const HistogramEntry*> ranked;
     for (const HistogramEntry& entry : groups ? findings.groups : findings.tensors)
         if (entry.recipes.front().statistics.signal > 0) ranked.push_back(&entry);
     std::ranges::stable_sort(ranked, {}, [](const HistogramEntry* e) { return e->recipes.front().statistics.sqnr(); });
-    const std::size_t shown = options.worst == 0 ? ranked.size() : std::min(options.worst, ranked.size());
+    if (ranked.empty()) return;
+    const std::size_t shown = rows_shown(options.worst, ranked.size());
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < shown; ++i) all.push_back(ranked[i]->name);
+    const NamesBelow names(all);
     TableBlock table{.caption = fmt::format("{}, the lowest SQNR of {} first. In brackets: underflow.",
                                             shown_of(shown, ranked.size(), noun), options.recipes.front().text),
                      .header = {std::string(noun), "non-zero"},
@@ -113,7 +118,7 @@ TableBlock entry_table(const HistogramFindings& findings, const HistogramToolOpt
     for (const RecipeChoice& choice : options.recipes) table.header.push_back(choice.text);
     for (std::size_t i = 0; i < shown; ++i) {
         const HistogramEntry& entry = *ranked[i];
-        std::vector<Cell> row = {{groups ? entry.name : name_in(entry)},
+        std::vector<Cell> row = {{names.of(groups ? entry.name : name_in(entry))},
                                  count_cell(entry.recipes.front().statistics.nonzero)};
         for (const RecipeEffect& effect : entry.recipes) {
             const ScaledStatistics& s = effect.statistics;
@@ -123,17 +128,18 @@ TableBlock entry_table(const HistogramFindings& findings, const HistogramToolOpt
         }
         table.rows.push_back(std::move(row));
     }
-    return table;
+    document.add(Heading{names.heading(fmt::format("Each {}", noun)), 3});
+    document.add(std::move(table));
 }
 
-TableBlock block_table(const RecipeEffect& effect, const std::string& recipe) {
+TableBlock block_table(const RecipeEffect& effect, const std::string& recipe, const NamesBelow& names) {
     TableBlock table{.caption = "Row and column: the place of the block among the blocks, from 0.",
                      .header = {recipe, "row", "column", "largest", "smallest", "scale", "non-zero", "underflow",
                                 "saturated", "lost", "SQNR"},
                      .rows = {}};
     for (const RecordedBlock& block : effect.worst) {
         const std::string step = block.step ? fmt::format(" @{}", *block.step) : "";
-        table.rows.push_back({{block.tensor + step},
+        table.rows.push_back({{names.of(block.tensor) + step},
                               {std::to_string(block.row), static_cast<double>(block.row)},
                               {std::to_string(block.column), static_cast<double>(block.column)},
                               log2_cell(block.amax),
@@ -260,14 +266,14 @@ void add_recipes(Document& document, const HistogramFindings& findings, const Hi
     for (const Figure& figure : recipe_figures(findings, options)) document.add(FigureBlock{figure, ""});
     document.add(Heading{"Scales", 3});
     document.add(scale_table(findings, options));
-    if (TableBlock entries = entry_table(findings, options); !entries.rows.empty()) {
-        document.add(Heading{fmt::format("Each {}", grouping_names[static_cast<std::size_t>(options.by)]), 3});
-        document.add(std::move(entries));
-    }
-    const auto has_worst = [](const RecipeEffect& effect) { return !effect.worst.empty(); };
-    if (std::ranges::any_of(findings.total.recipes, has_worst)) document.add(Heading{"Worst blocks", 3});
+    add_entries(document, findings, options);
+    std::vector<std::string> all;
+    for (const RecipeEffect& effect : findings.total.recipes)
+        for (const RecordedBlock& block : effect.worst) all.push_back(block.tensor);
+    const NamesBelow names(all);
+    if (!all.empty()) document.add(Heading{names.heading("Worst blocks"), 3});
     for (std::size_t i = 0; i < options.recipes.size(); ++i)
-        document.add(block_table(findings.total.recipes[i], options.recipes[i].text));
+        document.add(block_table(findings.total.recipes[i], options.recipes[i].text, names));
     document.add(Bullets{notes_on(findings, options)});
 }
 

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 
 namespace amp::histogram_tool {
 
@@ -115,8 +116,9 @@ TableBlock fit_table(const KindFindings& kind, const HistogramOptions& options) 
 /// A table of tensors, or of groups of them: its first columns.
 class EntryTable {
   public:
-    EntryTable(const std::vector<HistogramEntry>& entries, Grouping by)
-        : noun_(grouping_names[static_cast<std::size_t>(by)]), names_(names_of(entries, by)) {
+    /// `shown`: those of `entries` that get a row.
+    EntryTable(const std::vector<HistogramEntry>& entries, std::span<const HistogramEntry* const> shown, Grouping by)
+        : noun_(grouping_names[static_cast<std::size_t>(by)]), names_(names_of(shown, by)) {
         if (by != Grouping::tensor) return; // a group is one row, and its name says what it is
         std::map<std::pair<std::string, std::optional<std::int64_t>>, std::string> file_of;
         for (const HistogramEntry& entry : entries) {
@@ -146,10 +148,10 @@ class EntryTable {
 
   private:
     /// The names of tensors or layers; files, steps and kinds have none.
-    static std::vector<std::string> names_of(const std::vector<HistogramEntry>& entries, Grouping by) {
+    static std::vector<std::string> names_of(std::span<const HistogramEntry* const> shown, Grouping by) {
         std::vector<std::string> names;
         if (by == Grouping::tensor || by == Grouping::layer)
-            for (const HistogramEntry& entry : entries) names.push_back(entry.name);
+            for (const HistogramEntry* entry : shown) names.push_back(entry->name);
         return names;
     }
 
@@ -163,9 +165,9 @@ class EntryTable {
 void add_entries(Document& document, const HistogramFindings& findings, const HistogramToolOptions& options,
                  const std::string& title, double CastCounts::*part) {
     const std::vector<HistogramEntry>& entries = options.by == Grouping::tensor ? findings.tensors : findings.groups;
-    const EntryTable columns(entries, options.by);
     const std::vector<const HistogramEntry*> ranked = worst_first(entries, part);
     const std::size_t shown = rows_shown(options.worst, ranked.size());
+    const EntryTable columns(entries, std::span(ranked).first(shown), options.by);
     TableBlock table = columns.empty();
     if (ranked.empty()) return;
     const auto& worst = ranked.front()->unscaled;
@@ -196,15 +198,18 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
 
 /// Where NaN and infinities are, in order of appearance: the first step that has them is the one to look at.
 void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensors, std::size_t most) {
-    const EntryTable columns(tensors, Grouping::tensor);
-    TableBlock table = columns.empty();
-    table.header.insert(table.header.end(), {"NaN", "infinite", "elements"});
+    std::vector<const HistogramEntry*> shown;
     std::size_t all = 0;
     for (const HistogramEntry& tensor : tensors) {
         const MagnitudeHistogram& histogram = tensor.magnitudes.histogram;
-        if (histogram.nan + histogram.inf == 0) continue;
-        if (++all > most && most != 0) continue;
-        table.rows.push_back(columns.cells(tensor));
+        if (histogram.nan + histogram.inf > 0 && (++all <= most || most == 0)) shown.push_back(&tensor);
+    }
+    const EntryTable columns(tensors, shown, Grouping::tensor);
+    TableBlock table = columns.empty();
+    table.header.insert(table.header.end(), {"NaN", "infinite", "elements"});
+    for (const HistogramEntry* tensor : shown) {
+        const MagnitudeHistogram& histogram = tensor->magnitudes.histogram;
+        table.rows.push_back(columns.cells(*tensor));
         for (const std::uint64_t n : {histogram.nan, histogram.inf, histogram.count()})
             table.rows.back().push_back(count_cell(n));
     }

@@ -135,7 +135,7 @@ class Writer {
         const Censoring hidden = run.censoring();
         paragraph(fmt::format("Of {}: {}, {} over all recorded steps; the loss scale is divided out.{}", run.name,
                               plural(run.tensors.size(), "tensor"), plural(run.magnitudes.count(), "element"),
-                              hidden.hides() ? fmt::format(" What underflows may be more than is shown, as {}.",
+                              hidden.hides_any() ? fmt::format(" What underflows may be more than is shown, as {}.",
                                                            censoring_text(hidden, run.magnitudes.count()))
                                              : ""));
         document_.add(magnitude_figures(run));

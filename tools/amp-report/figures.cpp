@@ -33,24 +33,27 @@ struct HeatRows {
     NamesBelow names;
     std::string note; ///< what the subtitle says of sums, and of rows that are left out
 
-    explicit HeatRows(const std::vector<LayerRecord>& folded)
-        : layers(worst_layers(folded, most_rows)), names(names_of(layers)) {
+    /// `f`: the followed format by which the worst rows are chosen.
+    HeatRows(const std::vector<LayerRecord>& folded, std::size_t f)
+        : layers(worst_layers(folded, most_rows, f)), names(names_of(layers)) {
         if (std::ranges::any_of(layers, [](const LayerRecord& layer) { return layer.layers > 1; }))
             note = "; a row with * sums all layers of that name";
         if (folded.size() > most_rows)
             note += fmt::format("; {} of {} rows, those that {} zeroes most", most_rows, folded.size(),
-                                upper_case(followed_formats.front()));
+                                upper_case(followed_formats[f]));
     }
 };
 
-HeatRows heat_rows(const std::vector<LayerRecord>& layers) { return HeatRows(folded_layers(layers, most_rows)); }
+HeatRows heat_rows(const std::vector<LayerRecord>& layers, std::size_t f) {
+    return {folded_layers(layers, most_rows, f), f};
+}
 
 /// A row with its name and what its tooltip says, of a sum where it is worst, too.
-HeatRow row_of(const LayerRecord& layer, const NamesBelow& names, const std::string& note) {
+HeatRow row_of(const LayerRecord& layer, const NamesBelow& names, const std::string& note, std::size_t f) {
     HeatRow row{.name = names.of(layer.name()), .note = note, .values = {}};
     if (layer.layers > 1)
         row.note = fmt::format("sum of {}{}{}; {} zeroes most in {}", plural(layer.layers, "layer"),
-                               note.empty() ? "" : ", ", note, upper_case(followed_formats.front()), layer.worst);
+                               note.empty() ? "" : ", ", note, upper_case(followed_formats[f]), layer.worst);
     return row;
 }
 
@@ -68,7 +71,7 @@ MagnitudeFigure magnitude_figure(const RecordedRun& run, TensorKind kind) {
 }
 
 HeatFigure layer_figure(const RecordedRun& run) {
-    const HeatRows drawn = heat_rows(layer_records(run));
+    const HeatRows drawn = heat_rows(layer_records(run), 0);
     const std::vector<LayerRecord>& rows = drawn.layers;
     HeatFigure figure{.title = drawn.names.heading("Magnitudes of gradients by layer"),
                       .subtitle = "share of each row's non-zero gradients by binade" + drawn.note,
@@ -90,7 +93,7 @@ HeatFigure layer_figure(const RecordedRun& run) {
         std::string note;
         if (const Share fp16 = row.counts.zeroed(0); fp16.whole > 0)
             note = fmt::format("{}, FP16 zeroes {}", row.counts.range(), percent(fp16.part, fp16.whole));
-        HeatRow shown = row_of(row, drawn.names, note);
+        HeatRow shown = row_of(row, drawn.names, note, 0);
         shown.values.resize(figure.columns.size());
         for (const auto& [exponent, n] : row.counts.binades.bins)
             shown.values[static_cast<std::size_t>(std::max(exponent, low) - low)] +=
@@ -107,7 +110,7 @@ HeatFigure layer_figure(const RecordedRun& run) {
 
 HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>& layers, std::size_t f) {
     const std::string name = upper_case(followed_formats[f]);
-    const HeatRows drawn = heat_rows(layers);
+    const HeatRows drawn = heat_rows(layers, f);
     const std::vector<LayerRecord>& rows = drawn.layers;
     HeatFigure figure{.title = drawn.names.heading(fmt::format("What {} zeroes, by layer and step", name)),
                       .subtitle = fmt::format(
@@ -124,7 +127,7 @@ HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>&
     }
     for (const LayerRecord& row : rows) {
         const Share all = row.zeroed_in_all(f);
-        HeatRow shown = row_of(row, drawn.names, fmt::format("{} of all steps", percent(all.part, all.whole)));
+        HeatRow shown = row_of(row, drawn.names, fmt::format("{} of all steps", percent(all.part, all.whole)), f);
         for (const std::size_t c : columns)
             shown.values.push_back(row.zeroed[f][c].whole == 0 ? std::nan("") : row.zeroed[f][c].rate());
         figure.rows.push_back(std::move(shown));
@@ -135,16 +138,18 @@ HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>&
 } // namespace
 
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run) {
+    const std::string hidden = counted_text(run.censoring());
     std::vector<FigureBlock> figures;
     for (const TensorKind kind : {TensorKind::weight_gradient, TensorKind::activation_gradient})
         if (MagnitudeFigure figure = magnitude_figure(run, kind); figure.count() > 0)
-            figures.push_back({std::move(figure), ""});
+            figures.push_back({std::move(figure), hidden.empty() ? hidden : hidden.substr(1)});
     if (!figures.empty())
         figures.back().caption =
             "Below each histogram the range of each format, unscaled: a loss scale of 2^k moves the "
-            "histogram k binades to the right.";
+            "histogram k binades to the right." +
+            hidden;
     figures.push_back({layer_figure(run), "Layers whose gradients lie left of a format's line need a loss scale there, "
-                                          "or a scale of their own."});
+                                          "or a scale of their own." + hidden});
     return figures;
 }
 
@@ -169,13 +174,16 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run) {
     std::vector<FigureBlock> figures;
     const std::vector<LayerRecord> layers = layer_records(run);
-    for (std::size_t f = 0; f < followed_formats.size(); ++f) figures.push_back({zeroed_figure(run, layers, f), ""});
+    const std::string hidden = counted_text(run.censoring());
+    for (std::size_t f = 0; f < followed_formats.size(); ++f)
+        figures.push_back({zeroed_figure(run, layers, f), hidden.empty() ? hidden : hidden.substr(1)});
     return figures;
 }
 
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options) {
     return {loss_scale_figure(run.scales, options.limit),
-            "The safe window is where nothing overflows and underflow stays below the limit."};
+            "The safe window is where nothing overflows and underflow stays below the limit." +
+                counted_text(run.censoring())};
 }
 
 std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run) {

@@ -225,11 +225,16 @@ std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
                      .rows = {},
                      .text_columns = 4,
                      .groups = true};
+    std::vector<std::string> tensors;
+    for (const ComparisonRow& row : group.rows)
+        for (const RecordedDeparture& d : row.runs.front()->departures) tensors.push_back(d.tensor);
+    const NamesBelow names(tensors);
+    if (const std::string below = names.heading("Tensors"); below != "Tensors") table.caption += " " + sentence(below);
     for (const ComparisonRow& row : group.rows)
         for (const RecordedDeparture& d : row.runs.front()->departures)
             table.rows.push_back({{row.label},
                                   {d.kind},
-                                  {d.tensor},
+                                  {names.of(d.tensor)},
                                   {d.op},
                                   d.step ? Cell{fmt::format("{:.0f}", *d.step), *d.step} : no_value(),
                                   d.error ? number_cell(*d.error, 3) : no_value()});
@@ -249,7 +254,8 @@ TableBlock worst_tensor_table(const RecordedRun& run, const NamesBelow& names, c
     table.caption =
         fmt::format("Non-zero elements that become zero unscaled, over all recorded steps. {}, those that lose most in "
                     "FP16 first.",
-                    shown_of(rows, tensors.size(), "tensor"));
+                    shown_of(rows, tensors.size(), "tensor")) +
+        counted_text(run.censoring());
     return table;
 }
 
@@ -286,14 +292,17 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
     if (tensors.empty()) return std::nullopt;
     TableBlock table{.caption = {}, .header = {"cast", "amax", "saturated", "underflow"}, .rows = {}};
     const std::size_t rows = rows_shown(options.worst, tensors.size());
+    std::vector<std::string> all;
+    for (const ScaledTensor* tensor : tensors) all.push_back(tensor->name);
+    const NamesBelow names(all);
     for (std::size_t i = 0; i < rows; ++i)
-        table.rows.push_back({{tensors[i]->name},
+        table.rows.push_back({{names.of(tensors[i]->name)},
                               number_cell(tensors[i]->amax, 3),
                               share({tensors[i]->saturated, tensors[i]->nonzero}),
                               share({tensors[i]->underflow, tensors[i]->nonzero})});
-    table.caption = fmt::format("{}: casts that saturate or lose elements, of the non-zero ones of all steps. {}, the "
-                                "worst first.",
-                                run.label, shown_of(rows, tensors.size(), "cast"));
+    table.caption = fmt::format("{}: casts that saturate or lose elements, of the non-zero ones of all steps. {}",
+                                run.label,
+                                sentence(names.heading(shown_of(rows, tensors.size(), "cast") + ", the worst first")));
     return table;
 }
 

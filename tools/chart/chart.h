@@ -51,6 +51,7 @@ struct RateCurve {
     std::vector<double> underflow, overflow;   ///< 0 ... 1, of equal length
     std::optional<std::pair<int, int>> window; ///< log2 of the scales without overflow that lose less than the limit
     std::optional<int> recommended;            ///< log2 of the recommended scale
+    bool known = true; ///< false: more may have underflowed before it was recorded, so that no window is known
 };
 
 struct RateFigure {

@@ -129,8 +129,8 @@ double draw(Canvas* canvas, const HeatFigure& figure, double y) {
 }
 
 std::string description(const HeatFigure& figure) {
-    std::string text = figure.title + ".";
-    for (const HeatRow& row : figure.rows) text += " " + panel_label(row.name, row.note) + ".";
+    std::string text = sentence(figure.title);
+    for (const HeatRow& row : figure.rows) text += " " + sentence(panel_label(row.name, row.note));
     return text;
 }
 

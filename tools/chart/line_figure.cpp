@@ -267,7 +267,7 @@ double draw(Canvas* canvas, const LineFigure& figure, double y) {
 }
 
 std::string description(const LineFigure& figure) {
-    std::string text = figure.title + ".";
+    std::string text = sentence(figure.title);
     for (const LinePanel& panel : figure.panels) {
         text += " " + panel_label(panel.name, panel.note);
         const char* separator = ": ";
@@ -275,7 +275,8 @@ std::string description(const LineFigure& figure) {
             if (series.points.empty() || series.quiet) continue;
             const auto value = [&](double y) {
                 if (!std::isfinite(y)) return std::string("not finite");
-                return figure.log2_y ? fmt::format("2^{:.3g}", y) : fmt::format("{:.3g}", y);
+                if (!figure.log2_y) return fmt::format("{:.3g}", y);
+                return fmt::format("2^{:.3g}", std::abs(y) < 5e-4 ? 0.0 : y); // less is rounding noise of 1
             };
             text += fmt::format("{}{} from {} to {}", std::exchange(separator, ", "), series.name,
                                 value(series.points.front().second), value(series.points.back().second));

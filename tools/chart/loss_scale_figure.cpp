@@ -14,7 +14,8 @@ RateFigure loss_scale_figure(const ScaleCurves& scales, double limit) {
     for (const ScaleCurve& curve : scales.curves) {
         const Recommendation& advice = curve.recommendation;
         RateCurve& shown = figure.curves.emplace_back(
-            RateCurve{curve.format, curve.underflow, curve.overflow, std::nullopt, advice.log2_scale});
+            RateCurve{curve.format, curve.underflow, curve.overflow, std::nullopt, advice.log2_scale,
+                      advice.known == Known::exact});
         if (advice.window) shown.window = {advice.window->low, advice.window->high};
     }
     return figure;

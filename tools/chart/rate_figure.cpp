@@ -70,6 +70,11 @@ void draw_axes(Canvas& canvas, const Panel& panel, const RateFigure& figure) {
 }
 
 std::string verdict(const RateCurve& curve) {
+    if (!curve.known)
+        return "more may have underflowed before it was recorded: " +
+               (curve.recommended
+                    ? fmt::format("{} is advised, but what it loses is unknown", power_label(*curve.recommended))
+                    : std::string("which scales are safe is unknown"));
     if (!curve.window) return "no power of two both stays under the limit and overflows nowhere";
     const auto [lo, hi] = *curve.window;
     std::string text = lo == hi ? "safe scale " + power_label(lo)
