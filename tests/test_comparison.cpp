@@ -396,6 +396,5 @@ TEST_CASE("what acts on gradients is looked for in those of the first step, and 
     CHECK(contains(json["effects"][1].get<std::string>(),
                    "(first gradients, which are 0.25 from FP32's: it appears, +0.01 ("));
     CHECK(contains(json["effects"][1].get<std::string>(), "(sums of at most 4,096 products)"));
-    CHECK(json["effects"][1].get<std::string>().ends_with(". Sums of 16,384 products show it: the manual of amp-train has "
-                                                          "such a step, under --accumulate."));
+    CHECK(contains(json["effects"][1].get<std::string>(), ". Sums of 16,384 products show it: "));
 }
