@@ -220,6 +220,20 @@ TEST_CASE("what cannot be said is thrown, what is left out is told") {
     }
 }
 
+TEST_CASE("a folder of one run is that run; of several runs none is meant") {
+    const Scratch scratch;
+    std::vector<Moments> moments;
+    write_run(scratch / "runs/one", moments);
+    const AdamFindings one = adam_findings(scratch / "runs", asked());
+    CHECK(one.name == (scratch / "runs/one").string());
+    CHECK(one.basis == AdamBasis::recorded);
+    CHECK(one.usual_eps() == 1e-6); // of the run's run.json
+    write_run(scratch / "runs/two", moments);
+    CHECK_THROWS_WITH_AS(adam_findings(scratch / "runs", asked()),
+                         ((scratch / "runs").string() + ": holds 2 runs, each of its own; name one: one, two").c_str(),
+                         FileError);
+}
+
 TEST_CASE("a watch sees every element and may end the work; threads change nothing") {
     const Scratch scratch;
     const fs::path file = save(scratch / "step_000000.safetensors",

@@ -1,15 +1,17 @@
 // What recordings in formats of small range do not show, and that no advice rests on it.
 #include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/findings/adam.h>
 #include <ampscope/sim/findings/comparison.h>
 #include <ampscope/sim/findings/histogram.h>
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/findings/loss_scale.h>
 
-#include "io_files.h"
+#include "recorded_files.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -205,6 +207,42 @@ TEST_CASE("a run without a scaler and without a zero is unknown, to every tool a
     CHECK(merged.kinds.front().advice == counted.kinds.front().advice);
     CHECK(contains(loss_scale_findings(run, standard_loss_scale_options()).advice, "is unknown"));
     CHECK(contains(comparison_findings({run}, {}).verdict.at(1), "is unknown"));
+}
+
+TEST_CASE("what eps decides is unknown where gradients were recorded as zero, or are sums of terms that were") {
+    const Scratch scratch;
+    const auto asked = [&](const char* name, const std::string& precision, const std::vector<float>& values) {
+        const fs::path run = run_with(scratch / name, precision, "fp32", 1, values);
+        save(run / "gradients/step_000002.safetensors", {{"a.weight.grad", values}}, {{"step", "2"}});
+        fs::remove(run / "histograms.jsonl"); // the files will be counted
+        return std::pair(adam_findings(run, standard_adam_options()), comparison_findings({run}, {}));
+    };
+    const std::vector<float> exact = gradients(-20), large(4000, 0.5F);
+    const auto [known, page] = asked("fp32", fp32, exact);
+    CHECK(known.known() == Known::exact);
+    CHECK(known.total.least_log2 == std::ilogb(*std::ranges::min_element(exact, {}, [](float x) {
+              return std::abs(x);
+          })));
+    CHECK(known.advice.starts_with("Advice: eps 1e-08 decides "));
+    CHECK(page.answers[2].state == ShortAnswer::State::settled);
+    for (const auto& [name, values, hidden] :
+         {std::tuple("flushed", held(exact, "fp16", 1), "magnitudes up to 2^-25 were held as zero"),
+          {"sums", large, "gradients of weights are sums, whose terms were held as zero up to 2^-25"},
+          {"nothing", std::vector<float>(100, 0.0F), "100 % of the 100 elements are exact zeros"}}) {
+        CAPTURE(name);
+        const auto [open, verdict] = asked(name, amp_fp16, values);
+        CHECK(open.known() == Known::unknown);
+        CHECK(open.advice.starts_with("Advice: what eps decides is unknown, as what underflowed was never recorded: "));
+        CHECK(contains(open.advice, "To find out, record a few steps of the same training in FP32"));
+        CHECK(verdict.answers[2].words == "unknown");
+        CHECK(verdict.verdict[2].starts_with("Adam: what eps decides is unknown, as what underflowed"));
+        for (const std::string& text : {open.advice, verdict.answers[2].reason, verdict.verdict[2]})
+            CHECK(contains(text, hidden));
+    }
+    std::vector<float> few = large; // so few zeros change nothing, whatever they were
+    few.push_back(0);
+    CHECK(adam_findings(save(scratch / "few.safetensors", {{"a.weight.grad", few}}), standard_adam_options()).known() ==
+          Known::exact);
 }
 
 TEST_CASE("of few zeros, and for formats of FP32's range, the answer is known all the same") {

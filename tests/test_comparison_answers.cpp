@@ -85,6 +85,17 @@ TEST_CASE("what the runs do not tell is unknown, and why") {
     CHECK(alone[1].words == "unknown");
     CHECK(alone[1].reason == "No gradient that is finite and not zero was recorded.");
 
+    nlohmann::ordered_json own = nlohmann::ordered_json::parse(configuration("amp-fp16"));
+    own["tool"] = "amp-train";
+    own["model"] = {{"name", "gpt"}, {"width", 16}, {"depth", 2}, {"heads", 4}, {"activation", "relu"}};
+    own["optimizer"] = {{"lr", 3e-4}};
+    own["loss_weight"] = 1.0;
+    write_run(scratch / "trained", own.dump(), 40, 0, 0);
+    const std::string command = comparison_findings({scratch / "trained"}, {}).verdict.front();
+    CAPTURE(command);
+    CHECK(command.find("amp-train --model gpt --width 16 --activation relu --lr 0.0003 --steps 40 --precision "
+                       "fp32,amp-fp16") != std::string::npos);
+
     write_run(scratch / "two/fp32", configuration("fp32"), 40, 0, 0);
     write_run(scratch / "two/amp-bf16", configuration("amp-bf16"), 40, 0, 0, "", 2.0001);
     const ShortAnswer one_seed = answers_of(scratch / "two").front();

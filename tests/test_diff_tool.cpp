@@ -1,4 +1,5 @@
 // amp-diff as users run it: files of any mix, runs, gates, bad input.
+#include "recorded_files.h"
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -115,6 +116,21 @@ TEST_CASE("two files of one tensor are compared whatever their names, and gates 
     CHECK(contains(diff(nan).out, "1 NaN in one"));
     CHECK(diff.json(files + " --a-scale 2 --b-scale 2")["total"]["max_ulps"] == 2);
     CHECK(diff.json(files + " --a-scale 2")["total"]["differing"] == 100);
+}
+
+TEST_CASE("names of layers keep their numbers") {
+    const Scratch scratch;
+    const std::string start = "_fsdp_wrapped_module._orig_mod.model.layers.", end = ".self_attn.value_projection.weight";
+    const fs::path a = save(scratch / "a.safetensors", {{start + "3" + end, {1}}, {start + "4" + end, {1}}}),
+                   b = save(scratch / "b.safetensors",
+                            {{start + "3" + end, {2}}, {start + "4" + end, {4}}, {start + "5" + end, {4}}});
+    const std::string text = diff(a.string() + " " + b.string()).out;
+    CAPTURE(text);
+    CHECK(contains(text, "\n4" + end + "  ")); // below what all have
+    CHECK(contains(text, "below " + start));
+    for (const char* number : {".3.", ".4."}) CHECK(contains(text.substr(text.find(" ulps, ")), number));
+    CHECK(contains(text, "Only in B: "));
+    CHECK(contains(text.substr(text.find("Only in")), ".5."));
 }
 
 TEST_CASE("what is missing or broken is said") {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 using namespace amp;
 using namespace amp::test;
 
@@ -75,6 +77,23 @@ TEST_CASE("gradients in files need no log") {
     CHECK(input["replays"][0]["steps"] == 51); // steps between are assumed to be like the one before
     CHECK(input["replays"][0]["known"]["unknown"] == 49);
     CHECK(contains(input["advice"].get<std::string>(), "Start at 2^"));
+}
+
+TEST_CASE("what is said of the format of gradients is known") {
+    const auto recorded = [](const std::string& input) {
+        std::string text = replay(input).out;
+        std::ranges::replace(text, '\n', ' ');
+        const std::size_t at = text.find("Recorded: ");
+        return text.substr(at, text.find(';', text.find(';', at) + 1) - at);
+    };
+    CHECK(recorded(AMP_SAMPLE "/deep_tanh") ==
+          "Recorded: gradients in files, stored in fp32; gradients replayed as if they were in fp16");
+    const Scratch scratch;
+    REQUIRE(run_command(AMP_TRAIN " --model mlp --width 4 --steps 3 --precision amp-bf16,amp-fp16 --record " +
+                        (scratch / "runs").string())
+                .code == 0);
+    CHECK(contains(recorded((scratch / "runs/amp-bf16").string()), "gradients in bf16, replayed as if they were in"));
+    CHECK(recorded((scratch / "runs/amp-fp16").string()).ends_with("; gradients in fp16"));
 }
 
 TEST_CASE("logs of other programs") {

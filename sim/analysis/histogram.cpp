@@ -243,12 +243,17 @@ Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& 
     return recommend(histogram, {}, format, {}, options, censoring);
 }
 
-std::string way_to_know(const Recommendation& recommendation) {
-    const int highest = recommendation.highest_safe;
+std::string way_to_know(bool activations, int highest_safe) {
     return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast{}; "
                        "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
-                       recommendation.censoring.hides_terms() ? ", and with activations=True" : "",
-                       highest > 0 ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest)) : "");
+                       activations ? ", and with activations=True" : "",
+                       highest_safe > 0
+                           ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest_safe))
+                           : "");
+}
+
+std::string way_to_know(const Recommendation& recommendation) {
+    return way_to_know(recommendation.censoring.hides_terms(), recommendation.highest_safe);
 }
 
 std::vector<FormatSpec> usual_formats_by_range() {

@@ -167,7 +167,11 @@ Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram&
 Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& format,
                          const RecommendationOptions& options = {}, const Censoring& censoring = {});
 
-/// How to find out what the record of these gradients hides: "To find out, record ...", a sentence.
+/// How to find out what the record of gradients hides: "To find out, record ...", a sentence. `activations`: with the
+/// gradients of these, too; `highest_safe`: log2 of the largest loss scale at which nothing recorded overflows.
+std::string way_to_know(bool activations = false, int highest_safe = 0);
+
+/// The same for the gradients that a recommendation is about.
 std::string way_to_know(const Recommendation& recommendation);
 
 } // namespace amp

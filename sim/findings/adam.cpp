@@ -8,6 +8,7 @@
 #include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/detail/update_log.h>
+#include <ampscope/sim/findings/recorded_run.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/sim/io/text_file.h>
 
@@ -197,6 +198,11 @@ class Collector {
             if (progress) progress(end - begin);
         });
         findings_.total.merge(tensor.effects);
+        findings_.censoring.merge(censoring_of({.stored = entry.stored().format,
+                                                .backward = series.back()->backward,
+                                                .scale = series.back()->recorded_scale,
+                                                .zeros = tensor.effects.elements - tensor.effects.nonzero,
+                                                .least_log2 = tensor.effects.least_log2}));
         if (!options_.tensor_ratios)
             for (StateEffects& state : tensor.effects.states)
                 for (EpsEffects& eps : state.eps) eps.ratio = {};
@@ -228,6 +234,27 @@ std::vector<const AdamTensor*> AdamFindings::most_muted_first() const {
     return ranked;
 }
 
+Known AdamFindings::known() const {
+    return detail::is_open(total, question, censoring) ? Known::unknown : Known::exact;
+}
+
+std::vector<std::tuple<std::string_view, double, double>> AdamFindings::differing_settings() const {
+    constexpr std::array<std::pair<std::string_view, double OptimizerOptions::*>, 5> settings = {
+        {{"learning rate", &OptimizerOptions::learning_rate},
+         {"beta1", &OptimizerOptions::beta1},
+         {"beta2", &OptimizerOptions::beta2},
+         {"eps", &OptimizerOptions::eps},
+         {"weight decay", &OptimizerOptions::weight_decay}}};
+    std::vector<std::tuple<std::string_view, double, double>> differing;
+    for (const auto& [name, setting] : settings) {
+        std::vector<double> values;
+        for (const AdamTensor& t : tensors) values.push_back(t.settings.*setting);
+        const auto [least, most] = std::ranges::minmax(values);
+        if (least != most) differing.emplace_back(name, least, most);
+    }
+    return differing;
+}
+
 bool may_be_adam(const RunFacts& run) {
     return run.optimizer.empty() || run.optimizer.find("adam") != std::string::npos;
 }
@@ -241,8 +268,7 @@ AdamOptions standard_adam_options() {
 
 AdamFindings adam_findings(const fs::path& path, const AdamOptions& options, const Watch& watch) {
     const FloatEnvironment environment;
-    require_there(path);
-    return Collector(path, options).run(watch);
+    return Collector(only_run(path), options).run(watch);
 }
 
 } // namespace amp

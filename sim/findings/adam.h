@@ -1,6 +1,7 @@
 // What eps and the formats of Adam's state do to a recorded run: reads its files and counts over every tensor.
 #pragma once
 
+#include <ampscope/sim/analysis/censoring.h>
 #include <ampscope/sim/base/progress.h>
 #include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/io/run_facts.h>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <regex>
 #include <string>
+#include <tuple>
 
 namespace amp {
 
@@ -64,12 +66,17 @@ struct AdamFindings {
     std::vector<AdamTensor> tensors;  ///< one for each parameter, in the order of the recording
     AdamEffects total;                ///< sum over all tensors
     std::optional<double> muted_from; ///< the same over all tensors together
+    Censoring censoring; ///< what the records of the examined gradients hide, and so who would be decided by eps
     std::string advice; ///< sentences: which eps, state and weight formats to use; which tensors eps mutes
     std::vector<std::string> warnings;
     std::vector<std::string> errors; ///< files that cannot be read and were left out
 
     /// Whether the state before the step is known, not estimated.
     [[nodiscard]] bool is_exact() const { return basis == AdamBasis::recorded || basis == AdamBasis::contiguous; }
+    /// `unknown` if what eps decides depends on gradients that were recorded as zero.
+    [[nodiscard]] Known known() const;
+    /// The settings that differ from tensor to tensor: their names, least and largest values.
+    [[nodiscard]] std::vector<std::tuple<std::string_view, double, double>> differing_settings() const;
     /// The eps in use in that group, which the advice is about.
     [[nodiscard]] double usual_eps() const { return question.eps[question.usual_eps]; }
     /// The tensors for most of whose elements the eps in use decides the step come first; of equal ones those with
@@ -80,10 +87,11 @@ struct AdamFindings {
 /// Runs the optimizer over the recorded gradients of weights up to the examined step, and counts what eps and each
 /// format do in that step. Each update has the learning rate, betas, eps and weight decay that were recorded for its
 /// step and parameter group. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
-/// exactly), or a file or folder of gradients. Steps that metrics.jsonl calls skipped are no updates. Progress is
-/// reported in elements.
+/// exactly), a folder that holds one, or a file or folder of gradients. Steps that metrics.jsonl calls skipped are no
+/// updates. Progress is reported in elements.
 ///
-/// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected;
+/// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, or if the path
+/// holds several runs, which have nothing to do with each other;
 /// std::invalid_argument for options outside their ranges, for an empty sweep, and for a run of SGD, which has no eps.
 AdamFindings adam_findings(const std::filesystem::path& path, const AdamOptions& options, const Watch& watch = {});
 

@@ -125,6 +125,8 @@ std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& hist
 
 } // namespace
 
+double AdamQuestion::stored_eps(std::size_t s, std::size_t e) const { return quantize(states[s], eps[e]); }
+
 void BinadeCounts::add(double x) {
     if (x == 0) ++zero;
     else if (!std::isfinite(x)) ++infinite;
@@ -176,6 +178,7 @@ void StateEffects::merge(const StateEffects& other) {
 void AdamEffects::merge(const AdamEffects& other) {
     elements += other.elements;
     nonzero += other.nonzero;
+    if (!least_log2 || (other.least_log2 && *other.least_log2 < *least_log2)) least_log2 = other.least_log2;
     root.merge(other.root);
     rate.merge(other.rate);
     states.resize(std::max(states.size(), other.states.size()));
@@ -193,7 +196,11 @@ AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& histor
     if (history.gradients.empty()) return result;
     const std::vector<float>& gradient = history.gradients.back();
     result.elements = gradient.size();
-    result.nonzero = static_cast<std::uint64_t>(std::ranges::count_if(gradient, [](float g) { return g != 0; }));
+    for (const float g : gradient) {
+        if (g == 0) continue;
+        ++result.nonzero;
+        if (std::isfinite(g)) result.least_log2 = std::min(result.least_log2.value_or(INT_MAX), std::ilogb(g));
+    }
     for (const FormatSpec& f : question.states) result.states.push_back(effects_of(question, history, f, result));
     if (history.weight.empty()) return result;
     result.updated = result.nonzero;

@@ -4,6 +4,7 @@
 
 #include <ampscope/sim/optim/optimizer.h>
 
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,6 +18,9 @@ struct AdamQuestion {
     std::vector<FormatSpec> states;  ///< formats of m and v
     std::vector<FormatSpec> weights; ///< weight formats in which updates may be lost; state is FP32
     std::size_t usual_eps = 0;       ///< index in eps of the eps in use
+
+    /// The e-th eps as the s-th state format holds it.
+    [[nodiscard]] double stored_eps(std::size_t s, std::size_t e) const;
 };
 
 /// Counts of elements by powers of two; zeros, infinities and NaNs are counted apart.
@@ -53,6 +57,7 @@ struct StateEffects {
 struct AdamEffects {
     std::uint64_t elements = 0;
     std::uint64_t nonzero = 0;          ///< elements with a gradient in the examined step
+    std::optional<int> least_log2{};    ///< floor(log2) of the least magnitude of these; none: no element has one
     BinadeCounts root{};                ///< sqrt(v_hat) of those elements, with state in FP32
     BinadeCounts rate{};                ///< learning rate / (sqrt(v_hat) + eps) of those elements, at the usual eps
     std::vector<StateEffects> states{}; ///< in the order of the question

@@ -1,6 +1,6 @@
+#include <ampscope/sim/findings/detail/adam_advice.h>
 #include <ampscope/sim/findings/detail/comparison.h>
 
-#include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
@@ -129,6 +129,7 @@ std::string state_advice(const ComparisonRow* advised) {
 /// Adam in all groups together that were asked about the same values of eps.
 struct JointAdam {
     AdamEffects all;
+    Censoring censoring;                  ///< what the records of their gradients hide
     const AdamFindings* asked = nullptr; ///< the first of them; null: none
     const RecordedRun* other = nullptr;  ///< a run that another optimizer trained; null: none
 
@@ -139,44 +140,19 @@ struct JointAdam {
             if (!group.adam || (asked != nullptr && group.adam->question.eps != asked->question.eps)) continue;
             asked = &*group.adam;
             all.merge(group.adam->total);
+            censoring.merge(group.adam->censoring);
         }
     }
-    /// Whether no weight has a gradient that tells anything.
-    [[nodiscard]] bool is_empty() const {
-        return all.nonzero == 0 || all.states.front().eps[asked->question.usual_eps].nonfinite == all.elements;
+    [[nodiscard]] bool is_open() const { return detail::is_open(all, asked->question, censoring); }
+    [[nodiscard]] bool tells_nothing() const {
+        return detail::tells_nothing(all, asked->question) && !censoring.hides_any();
     }
+    /// "what underflowed was never recorded: ..."
+    [[nodiscard]] std::string hidden() const { return censoring_text(censoring, all.elements); }
 };
 
-/// The share of the steps that the e-th eps decides, with m and v in FP32.
-double decided(const AdamEffects& effects, std::size_t e) {
-    return Share{effects.states.front().eps[e].dominated, effects.nonzero}.rate();
-}
-
-/// The eps in use if it decides few steps, else the largest smaller one that does; none: every eps decides many.
-std::optional<std::size_t> eps_that_will_do(const AdamEffects& effects, const AdamQuestion& q) {
-    constexpr double few = 0.01;
-    for (std::size_t e = q.usual_eps; e < q.eps.size(); ++e)
-        if ((e == q.usual_eps || q.eps[e] > 0) && decided(effects, e) < few) return e;
-    return std::nullopt;
-}
-
-/// What formats of m and v other than FP32 do: "v in bf16 cannot decay in 92.4 % of the elements".
-std::vector<std::string> state_faults(const JointAdam& adam) {
-    constexpr double few = 0.01;
-    const AdamQuestion& q = adam.asked->question;
-    std::vector<std::string> faults;
-    for (std::size_t s = 1; s < q.states.size(); ++s) {
-        const Share stuck{adam.all.states[s].v_stuck, adam.all.elements},
-            broken{adam.all.states[s].eps[q.usual_eps].nonfinite, adam.all.elements};
-        const std::string name = q.states[s].name;
-        if (quantize(q.states[s], q.eps[q.usual_eps]) == 0)
-            faults.push_back(fmt::format("in {} eps is stored as 0, and {} of the steps are NaN or infinite", name,
-                                         percent(broken.part, broken.whole)));
-        else if (stuck.rate() > few)
-            faults.push_back(
-                fmt::format("v in {} cannot decay in {} of the elements", name, percent(stuck.part, stuck.whole)));
-    }
-    return faults;
+std::string decided_percent(const AdamEffects& effects, std::size_t e) {
+    return percent(effects.states.front().eps[e].dominated, effects.nonzero);
 }
 
 /// What eps and the formats of m and v do; empty if other optimizers trained.
@@ -184,19 +160,24 @@ std::string about_adam(const JointAdam& adam, const std::vector<ComparisonGroup>
     if (adam.asked == nullptr)
         return adam.other != nullptr ? ""
                                      : "Adam: no gradients of weights were recorded, so what eps does is not known.";
-    if (adam.is_empty()) return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
+    if (adam.tells_nothing()) return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
     const AdamQuestion& q = adam.asked->question;
-    const std::optional<std::size_t> will_do = eps_that_will_do(adam.all, q);
-    const std::string usual = percent(decided(adam.all, q.usual_eps));
+    const std::optional<std::size_t> will_do = detail::eps_that_will_do(adam.all, q);
+    const std::string usual = decided_percent(adam.all, q.usual_eps);
     const double eps = q.eps[q.usual_eps];
     std::string text = fmt::format("eps {:g} decides {} of the steps", eps, usual);
     if (will_do == q.usual_eps)
         text = fmt::format("eps {:g} will do: with m and v in FP32 it decides {} of the steps", eps, usual);
     if (will_do && will_do != q.usual_eps)
-        text += fmt::format("; {:g} would decide {}", q.eps[*will_do], percent(decided(adam.all, *will_do)));
-    const std::vector<std::string> faults = state_faults(adam);
+        text += fmt::format("; {:g} would decide {}", q.eps[*will_do], decided_percent(adam.all, *will_do));
+    if (adam.is_open())
+        text = fmt::format("what eps decides is unknown, as {}; recorded were gradients of which eps {:g} decides the "
+                           "step of {}",
+                           adam.hidden(), eps, usual);
+    const std::vector<std::string> faults = detail::state_faults(adam.all, q);
     for (const std::string& fault : faults) text += "; " + fault;
-    return "Adam: " + text + (faults.empty() ? "." : state_advice(detail::advised_row(groups)));
+    text += faults.empty() ? "." : state_advice(detail::advised_row(groups));
+    return fmt::format("Adam: {}{}", text, adam.is_open() ? " " + way_to_know() : "");
 }
 
 /// " Each network alone: a 2^3, b 2^7." if what networks need differs.
@@ -262,22 +243,25 @@ ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup
                 .reason =
                     fmt::format("The optimizer is {}, which has no eps like Adam's.", adam.other->facts.optimizer)};
     if (adam.asked == nullptr) answer.reason = "No gradients of weights were recorded as tensors.";
-    else if (adam.is_empty()) answer.reason = "No weight has a gradient that is finite and not zero.";
+    else if (adam.tells_nothing()) answer.reason = "No weight has a gradient that is finite and not zero.";
+    else if (adam.is_open()) answer.reason = fmt::format("What it decides is unknown: {}.", adam.hidden());
     else {
         const AdamQuestion& q = adam.asked->question;
         const auto words = [&](const AdamEffects& effects) {
-            const std::optional<std::size_t> e = eps_that_will_do(effects, q);
+            const std::optional<std::size_t> e = detail::eps_that_will_do(effects, q);
             return e ? fmt::format("{:g}", q.eps[*e]) : "none tried";
         };
-        const std::optional<std::size_t> will_do = eps_that_will_do(adam.all, q);
+        const std::optional<std::size_t> will_do = detail::eps_that_will_do(adam.all, q);
         answer.words = words(adam.all);
         if (will_do) answer.state = ShortAnswer::State::settled;
-        const std::string usual = percent(decided(adam.all, q.usual_eps));
+        const std::string usual = decided_percent(adam.all, q.usual_eps);
         answer.reason = will_do == q.usual_eps ? fmt::format("It decides {} of the steps", usual)
                                                : fmt::format("{:g} decides {} of the steps", q.eps[q.usual_eps], usual);
         if (will_do && will_do != q.usual_eps)
-            answer.reason += fmt::format(", {:g} only {}", q.eps[*will_do], percent(decided(adam.all, *will_do)));
-        answer.reason += state_faults(adam).empty() ? "." : ", with m and v in FP32; narrower formats have faults.";
+            answer.reason += fmt::format(", {:g} only {}", q.eps[*will_do], decided_percent(adam.all, *will_do));
+        answer.reason += detail::state_faults(adam.all, q).empty()
+                             ? "."
+                             : ", with m and v in FP32; narrower formats have faults.";
         std::vector<std::pair<std::string, std::string>> each;
         for (const ComparisonGroup& group : groups)
             if (group.adam && group.adam->question.eps == q.eps && group.adam->total.nonzero > 0)

@@ -12,10 +12,12 @@
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 namespace amp {
 
@@ -150,9 +152,11 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
 GradientLog read_recording(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
     GradientLog log;
     log.name = path.string();
-    log.recorded = "gradients in files";
     Recording recording = find_tensors({path});
     std::erase_if(recording.tensors, [](const RecordedTensor& t) { return !is_gradient(t.kind); });
+    std::set<std::string_view> stored;
+    for (const RecordedTensor& t : recording.tensors) stored.insert(t.entry.stored().format);
+    log.recorded = fmt::format("gradients in files, stored in {}", fmt::join(stored, " and "));
     log.warnings = recording.warnings;
     log.errors = recording.errors;
     std::uint64_t bytes = 0;

@@ -8,6 +8,7 @@
 #include <ampscope/sim/io/run_layout.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -133,7 +134,8 @@ class RunReader {
                 run_.skipped.push_back(step.step);
             if (const auto updates = line.find("updates"); updates != line.end() && updates->is_object()) {
                 const std::uint64_t lost = count_at(*updates, "lost");
-                run_.lost_updates += {lost, lost + count_at(*updates, "changed")};
+                if (count_at(*updates, "nonfinite") == 0) // else what still changes tells nothing of the format
+                    run_.lost_updates += {lost, lost + count_at(*updates, "changed")};
             }
             if (const auto scaling = line.find("scaling"); scaling != line.end() && scaling->is_object())
                 casts.emplace_back(step.step, casts_of(*scaling));
@@ -361,6 +363,18 @@ std::vector<fs::path> find_runs(const fs::path& path, std::vector<std::string>& 
     if (!runs.empty()) return runs;
     errors.resize(before); // reading the gradients will report them again
     return {path};
+}
+
+fs::path only_run(const fs::path& path) {
+    std::vector<std::string> unlisted; // reading the folder will report these
+    const std::vector<fs::path> runs = find_runs(path, unlisted);
+    if (runs.size() == 1) return runs.front();
+    std::vector<std::string> names;
+    for (const fs::path& run : runs) names.push_back(run.lexically_relative(path).string());
+    const std::size_t shown = std::min<std::size_t>(names.size(), 6);
+    throw FileError(path, fmt::format("holds {} runs, each of its own; name one: {}{}", names.size(),
+                                      fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                                      shown < names.size() ? " ..." : ""));
 }
 
 RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit) {

@@ -129,6 +129,10 @@ struct RecordedRun {
 /// folder that cannot be listed adds a line to `errors`. Throws FileError if the path does not exist.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, std::vector<std::string>& errors);
 
+/// The one run folder at or below a path, or the path itself if there is none. Throws FileError, which names them, if
+/// there are several, or if the path does not exist.
+std::filesystem::path only_run(const std::filesystem::path& path);
+
 /// Reads a run folder, or gradients in files. `name` is its name in findings; `limit` is that of underflow / nonzero in
 /// tensors that a format holds. Progress is reported in bytes. Parts that
 /// cannot be read become errors or warnings. Throws FileError or RecordingError if nothing can be read.

@@ -1,5 +1,7 @@
 #include <ampscope/tools/amp-adam/answer.h>
 
+#include <ampscope/sim/findings/recorded_run.h>
+
 #include <algorithm>
 
 namespace amp::adam_tool {
@@ -7,7 +9,13 @@ namespace amp::adam_tool {
 AdamAnswer ask(const AdamToolOptions& options, const Tell& tell, const Watch& watch) {
     AdamAnswer answer;
     std::vector<std::string>& errors = answer.errors;
-    const auto unread = for_each_input(options.paths, tell, [&](const std::filesystem::path& path) {
+    std::vector<std::filesystem::path> paths;
+    const auto missing = for_each_input(options.paths, tell, [&](const std::filesystem::path& path) {
+        for (std::filesystem::path& run : find_runs(path, errors)) paths.push_back(std::move(run));
+    });
+    std::ranges::for_each(errors, tell);
+    errors.insert(errors.end(), missing.begin(), missing.end());
+    const auto unread = for_each_input(paths, tell, [&](const std::filesystem::path& path) {
         answer.inputs.push_back(adam_findings(path, options, watch));
         const AdamFindings& f = answer.inputs.back();
         for (const std::string& warning : f.warnings) tell("warning: " + warning);

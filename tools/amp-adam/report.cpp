@@ -1,6 +1,5 @@
 #include <ampscope/tools/amp-adam/report.h>
 
-#include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/recorded_run.h>
@@ -12,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <cmath>
 
@@ -22,8 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string basis_text(const AdamFindings& f) {
-    switch (f.basis) {
+std::string basis_text(AdamBasis basis) {
+    switch (basis) {
     case AdamBasis::recorded:
         return "exact: the state before the step was recorded (in other formats: rounded from it)";
     case AdamBasis::contiguous: return "exact: every gradient from step 0 on was recorded";
@@ -44,13 +42,14 @@ std::string eps_text(double eps) { return fmt::format("{:g}", eps); }
 
 /// "eps in fp16: 1e-08 as 0": where a format does not hold an eps of the sweep within a percent.
 void add_stored(Document& document, const AdamFindings& f) {
-    for (const FormatSpec& state : f.question.states) {
+    const AdamQuestion& q = f.question;
+    for (std::size_t s = 0; s < q.states.size(); ++s) {
         std::vector<std::string> parts;
-        for (const double eps : f.question.eps) {
-            const double stored = quantize(state, eps);
-            if (std::abs(stored - eps) > 0.01 * eps) parts.push_back(fmt::format("{:g} as {:.4g}", eps, stored));
-        }
-        if (!parts.empty()) document.add(Paragraph{fmt::format("eps in {}: {}.", state.name, fmt::join(parts, ", "))});
+        for (std::size_t e = 0; e < q.eps.size(); ++e)
+            if (const double stored = q.stored_eps(s, e); std::abs(stored - q.eps[e]) > 0.01 * q.eps[e])
+                parts.push_back(fmt::format("{:g} as {:.4g}", q.eps[e], stored));
+        if (!parts.empty())
+            document.add(Paragraph{fmt::format("eps in {}: {}.", q.states[s].name, fmt::join(parts, ", "))});
     }
 }
 
@@ -58,7 +57,8 @@ TableBlock eps_table(const AdamFindings& f) {
     TableBlock table{
         .caption = "decides: share of the elements with a gradient whose sqrt(v_hat) is below eps as it is stored: "
                    "eps, not v, sets their step. NaN, inf: share of all elements whose step is not finite. *: the eps "
-                   "in use.",
+                   "in use." +
+                   counted_text(f.censoring),
         .header = {"eps"},
         .rows = {}};
     for (const FormatSpec& s : f.question.states) {
@@ -122,19 +122,9 @@ TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
 
 /// "learning rate 0.0001 to 0.001, weight decay 0 to 0.1": what differs from tensor to tensor; empty if nothing does.
 std::string differing_settings(const AdamFindings& f) {
-    constexpr std::array<std::pair<const char*, double OptimizerOptions::*>, 5> settings = {
-        {{"learning rate", &OptimizerOptions::learning_rate},
-         {"beta1", &OptimizerOptions::beta1},
-         {"beta2", &OptimizerOptions::beta2},
-         {"eps", &OptimizerOptions::eps},
-         {"weight decay", &OptimizerOptions::weight_decay}}};
     std::vector<std::string> parts;
-    for (const auto& [name, setting] : settings) {
-        std::vector<double> values;
-        for (const AdamTensor& t : f.tensors) values.push_back(t.settings.*setting);
-        const auto [least, most] = std::ranges::minmax(values);
-        if (least != most) parts.push_back(fmt::format("{} {:g} to {:g}", name, least, most));
-    }
+    for (const auto& [name, least, most] : f.differing_settings())
+        parts.push_back(fmt::format("{} {:g} to {:g}", name, least, most));
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -144,7 +134,9 @@ void add_findings(Document& document, const AdamFindings& f, const AdamToolOptio
                                      f.step ? fmt::format("step {}, ", *f.step) : "",
                                      plural(f.tensors.size(), "tensor"), plural(f.total.elements, "element"))});
     document.add(Paragraph{f.advice, true});
-    document.add(Paragraph{fmt::format("{}; {} in {}'s order, learning rate {:g}, betas {:g} and {:g}.", basis_text(f),
+    document.add(Paragraph{fmt::format("{}{}; {} in {}'s order, learning rate {:g}, betas {:g} and {:g}.",
+                                       f.known() == Known::exact ? "" : "Of the gradients as they were recorded ",
+                                       basis_text(f.basis),
                                        optimizer_kind_names[static_cast<std::size_t>(o.kind)],
                                        optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate,
                                        o.beta1, o.beta2)});
@@ -176,7 +168,7 @@ Json json_of(const AdamFindings& f, const AdamEffects& e, const std::optional<do
                       {"v_stuck", e.states[s].v_stuck}};
         for (std::size_t i = 0; i < f.question.eps.size(); ++i)
             state["eps"].push_back({{"eps", f.question.eps[i]},
-                                    {"stored", quantize(f.question.states[s], f.question.eps[i])},
+                                    {"stored", f.question.stored_eps(s, i)},
                                     {"dominated", e.states[s].eps[i].dominated},
                                     {"nonfinite", e.states[s].eps[i].nonfinite},
                                     {"ratio", json_of(e.states[s].eps[i].ratio)}});
@@ -209,6 +201,7 @@ void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::
         Json input = {{"input", printable(f.name)},
                       {"basis", name_of(f.basis)},
                       {"exact", f.is_exact()},
+                      {"known", name_of(f.known())},
                       {"step", or_null(f.step)},
                       {"kind", optimizer_kind_names[static_cast<std::size_t>(o.kind)]},
                       {"order", optimizer_order_names[static_cast<std::size_t>(o.order)]},

@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-diff/report.h>
 
 #include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/document/page.h>
@@ -48,7 +49,7 @@ std::string value_text(std::uint64_t bits, const std::string& dtype, double valu
 }
 
 std::string element_text(const DifferingElement& e, const PairedTensor& pair) {
-    return fmt::format("{}{}: {:.6g} ({}, {}) and {:.6g} ({}, {})", clipped(printable(pair.name), 40),
+    return fmt::format("{}{}: {:.6g} ({}, {}) and {:.6g} ({}, {})", shortened_name(printable(pair.name), 40),
                        place_of(e.index, pair.shape), e.a, hex(e.a_bits, pair.a_dtype),
                        value_text(e.a_bits, pair.a_dtype, e.a), e.b, hex(e.b_bits, pair.b_dtype),
                        value_text(e.b_bits, pair.b_dtype, e.b));
@@ -101,18 +102,22 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
 TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& options) {
     const auto pairs = findings.farthest_first();
     const std::size_t shown = rows_shown(options.rows, pairs.size());
-    TableBlock table{
-        .caption = {}, .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"}, .rows = {}};
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < shown; ++i) all.push_back(pairs[i]->name);
+    const NamesBelow names(all);
+    TableBlock table{.caption = sentence(names.heading(shown_of(shown, pairs.size(), "tensor") +
+                                                       ", those that differ most first")),
+                     .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"},
+                     .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
         const PairedTensor& p = *pairs[i];
-        table.rows.push_back({{p.name},
+        table.rows.push_back({{names.of(p.name)},
                               step_cell(p.step),
                               differing_cell(p.diff),
                               figure_cell(p.diff.max_ulps),
                               figure_cell(p.diff.max_relative),
                               figure_cell(p.diff.relative_norm())});
     }
-    table.caption = shown_of(shown, pairs.size(), "tensor") + ", those that differ most first.";
     return table;
 }
 
@@ -150,7 +155,7 @@ void add_missing(Bullets& list, const std::vector<std::string>& names, std::stri
     constexpr std::size_t most = 5;
     if (names.empty()) return;
     std::vector<std::string> shown;
-    for (std::size_t i = 0; i < std::min(names.size(), most); ++i) shown.push_back(clipped(printable(names[i]), 50));
+    for (std::size_t i = 0; i < std::min(names.size(), most); ++i) shown.push_back(shortened_name(printable(names[i]), 50));
     list.items.push_back(fmt::format("Only in {}: {}{}", side, fmt::join(shown, "; "),
                                      names.size() > most ? fmt::format("; and {} more", names.size() - most) : ""));
 }

@@ -221,6 +221,8 @@ std::vector<std::string> notes_on(const HistogramFindings& findings, const Histo
                             "rows too long for memory.",
                             name, plural(n, "tensor")));
     }
+    if (const std::string counted = counted_text(findings.total.censoring); !counted.empty())
+        notes.push_back(counted.substr(1));
     return notes;
 }
 

@@ -245,8 +245,9 @@ TableBlock block_table(const HistogramEntry& total, const HistogramOptions& opti
         const Cell underflow = share_cell(static_cast<double>(counts.underflow), nonzero);
         return Cell{underflow.text + ", " + percent(counts.overflow, nonzero), underflow.value};
     };
-    TableBlock table{.caption = fmt::format("Underflow, clipped: shares of the non-zero elements. {}, {} of them zero.",
-                                            plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks)),
+    TableBlock table{.caption = fmt::format("Underflow, clipped: shares of the non-zero elements. {}, {} of them zero.{}",
+                                            plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks),
+                                            counted_text(total.censoring)),
                      .header = {"format", "MX scale a block", "amax a block", "amax a tensor"},
                      .rows = {}};
     for (const BlockCounts& f : total.blocks.formats)

@@ -130,10 +130,12 @@ void add_findings(Document& document, const LossScaleFindings& run, const LossSc
     document.add(Bullets{run.alarms});
     const std::size_t measured = run.log.measured_steps();
     const std::string& backward = run.log.backward;
-    const bool other = !backward.empty() && backward != options.format.name;
-    document.add(Paragraph{fmt::format("Recorded: {}; gradients in {}{}; magnitudes of {}.",
+    const std::string of = backward.empty() ? "" : fmt::format("in {}, ", backward);
+    const bool other = backward != options.format.name;
+    document.add(Paragraph{fmt::format("Recorded: {}; gradients {}; magnitudes of {}.",
                                        run.log.recorded.empty() ? "a log" : run.log.recorded,
-                                       other ? backward + ", replayed as if they were in " : "", options.format.name,
+                                       other ? fmt::format("{}replayed as if they were in {}", of, options.format.name)
+                                             : fmt::format("in {}", options.format.name),
                                        measured == 0 ? "no step: underflow is not known" : plural(measured, "step"))});
     document.add(FigureBlock{figure_of(run), ""});
     document.add(scaler_table(run));

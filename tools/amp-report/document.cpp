@@ -169,7 +169,7 @@ class Writer {
                               f.is_exact() ? "exact, from the recorded state or gradients"
                                            : "an estimate, which takes gradients to stay between recorded steps"));
         paragraph(f.advice);
-        document_.add(FigureBlock{ratio_figure(f), ""});
+        document_.add(FigureBlock{ratio_figure(f), counted_text(f.censoring)});
         document_.add(FigureBlock{sweep_figure(f), ""});
     }
 

@@ -229,6 +229,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
         g["gradients"] = group.evidence != nullptr ? gradients_of(*group.evidence) : Json(nullptr);
         if (group.evidence != nullptr && !group.evidence->kinds.empty()) g["kinds"] = kinds_of(*group.evidence);
         g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
+                                      {"known", name_of(group.adam->known())},
                                       {"advice", group.adam->advice},
                                       {"warnings", group.adam->warnings}}
                                : Json(nullptr);

@@ -162,7 +162,9 @@ class TerminalWriter {
     }
 
     [[nodiscard]] std::string bold(const std::string& line) const {
-        return inked(clipped(printable(line), terminal_columns), Ink::bold, color_) + '\n';
+        std::string text = wrapped(printable(line));
+        text.pop_back(); // the end of the line is not bold
+        return inked(text, Ink::bold, color_) + '\n';
     }
 
     enum class After { nothing, heading, paragraph, other };

@@ -4,6 +4,7 @@
 #include <ampscope/tools/amp-adam/report.h>
 
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 
 namespace amp::python {
 
@@ -51,6 +52,8 @@ void bind_effects(nb::module_& m) {
     nb::class_<AdamEffects>(m, "AdamEffects", "What eps and formats do to the elements of a tensor, or of several.")
         .def_ro("elements", &AdamEffects::elements)
         .def_ro("nonzero", &AdamEffects::nonzero, "The number of elements with a gradient.")
+        .def_ro("least_log2", &AdamEffects::least_log2,
+                "floor(log2) of the least magnitude of these; None if no element has a gradient.")
         .def_ro("root", &AdamEffects::root,
                 "The BinadeCounts of sqrt(v_hat) of elements with a gradient; m and v are in FP32.")
         .def_ro("rate", &AdamEffects::rate,
@@ -71,7 +74,9 @@ void bind_adam(nb::module_& m) {
         .def_ro("eps", &AdamQuestion::eps, "The values of eps, descending.")
         .def_ro("states", &AdamQuestion::states, "The formats of m and v; the first is FP32.")
         .def_ro("weights", &AdamQuestion::weights, "The formats of the weights, in which small updates may be lost.")
-        .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index in eps of the eps in use.");
+        .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index in eps of the eps in use.")
+        .def("stored_eps", &AdamQuestion::stored_eps, nb::arg("state"), nb::arg("eps"),
+             "The eps of that index as the state format of that index holds it.", InEnvironment());
     nb::class_<AdamTensor>(m, "AdamTensor", "What eps and formats do to one parameter.")
         .def_prop_ro("name", text_of(&AdamTensor::name), "The name of its gradient.", InEnvironment())
         .def_ro("settings", &AdamTensor::settings, "The OptimizerOptions of its parameter group in the examined step.")
@@ -92,6 +97,13 @@ void bind_adam(nb::module_& m) {
         .def_ro("total", &AdamFindings::total, "The AdamEffects on all tensors together.")
         .def_ro("muted_from", &AdamFindings::muted_from,
                 "The smallest eps that decides more than half of the steps of all tensors.")
+        .def_ro("censoring", &AdamFindings::censoring, "What the records of the examined gradients hide, a Censoring.")
+        .def_prop_ro("known", [](const AdamFindings& f) { return name_of(f.known()); },
+                     "Whether what eps decides is exact, or unknown: it depends on gradients that were recorded as zero.",
+                     InEnvironment())
+        .def_prop_ro("differing_settings", &AdamFindings::differing_settings,
+                     "The optimizer's settings that differ from tensor to tensor: tuples of name, least and largest.",
+                     InEnvironment())
         .def_prop_ro("advice", text_of(&AdamFindings::advice), "Which eps and formats to use, in sentences.",
                      InEnvironment())
         .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())

@@ -1,5 +1,6 @@
 #include <ampscope/sim/findings/detail/adam_advice.h>
 
+#include <ampscope/sim/analysis/histogram.h>
 #include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 
@@ -18,18 +19,6 @@ double share(std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// The share of steps decided by an eps of the sweep, with FP32 state.
-double decided_share(const AdamEffects& e, std::size_t eps) {
-    return share(e.states.front().eps[eps].dominated, e.nonzero);
-}
-
-/// The largest eps of the sweep that decides few steps; none if all decide more.
-std::optional<double> quiet_eps(const AdamFindings& f) {
-    for (std::size_t i = 0; i < f.question.eps.size(); ++i)
-        if (f.question.eps[i] > 0 && decided_share(f.total, i) < few) return f.question.eps[i];
-    return std::nullopt;
-}
-
 /// The smallest eps of the sweep that decides most steps.
 std::optional<double> muting_eps(const AdamQuestion& question, const AdamEffects& e) {
     for (std::size_t i = question.eps.size(); i-- > 0;)
@@ -37,23 +26,30 @@ std::optional<double> muting_eps(const AdamQuestion& question, const AdamEffects
     return std::nullopt;
 }
 
-std::string about_eps(const AdamFindings& f) {
-    const double eps = f.usual_eps(), decided = decided_share(f.total, f.question.usual_eps);
-    const std::optional<double> quiet = quiet_eps(f);
-    std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
-    if (decided >= few && quiet)
-        text += fmt::format(" From {:g} down it decides less than {}.", *quiet, limit_percent(few));
-    if (decided >= few && !quiet) text += " Every eps of the sweep decides more than that of the steps.";
-    if (decided < few) text += fmt::format(" It could be as large as {:g}.", quiet.value_or(eps));
+/// The tensors that eps mutes; empty if it mutes none.
+std::string about_muted(const AdamFindings& f) {
     std::vector<std::string> muted;
     for (const AdamTensor& t : f.tensors)
-        if (decided_share(t.effects, t.usual_eps) > many)
-            muted.push_back(shortened_name(printable(t.name), 40));
-    if (muted.empty()) return text;
+        if (decided_share(t.effects, t.usual_eps) > many) muted.push_back(shortened_name(printable(t.name), 40));
+    if (muted.empty()) return "";
     const std::size_t n = muted.size();
     muted.resize(std::min<std::size_t>(n, 3));
-    return text +
-           fmt::format(" It mutes {}{}.", fmt::join(muted, ", "), n > 3 ? fmt::format(" and {} more", n - 3) : "");
+    return fmt::format(" It mutes {}{}.", fmt::join(muted, ", "), n > 3 ? fmt::format(" and {} more", n - 3) : "");
+}
+
+std::string about_eps(const AdamFindings& f) {
+    const double eps = f.usual_eps(), decided = decided_share(f.total, f.question.usual_eps);
+    if (f.known() != Known::exact)
+        return fmt::format("what eps decides is unknown, as {}. {} Of the gradients recorded as other than zero eps "
+                           "{:g} decides the step of {}.",
+                           censoring_text(f.censoring, f.total.elements), way_to_know(), eps, percent(decided));
+    const std::optional<std::size_t> quiet = quiet_eps(f.total, f.question);
+    std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
+    if (decided >= few && quiet)
+        text += fmt::format(" From {:g} down it decides less than {}.", f.question.eps[*quiet], limit_percent(few));
+    if (decided >= few && !quiet) text += " Every eps of the sweep decides more than that of the steps.";
+    if (decided < few) text += fmt::format(" It could be as large as {:g}.", f.question.eps[*quiet]);
+    return text;
 }
 
 /// Steps that even FP32 state leaves NaN or infinite.
@@ -61,30 +57,16 @@ std::uint64_t broken_steps(const AdamEffects& e, const AdamQuestion& question) {
     return e.states.front().eps[question.usual_eps].nonfinite;
 }
 
-bool nothing_known(const AdamEffects& e, const AdamQuestion& question) {
-    return e.nonzero == 0 || broken_steps(e, question) == e.elements;
-}
-
 std::string about_states(const AdamFindings& f) {
     const AdamEffects& e = f.total;
     std::string text;
     if (const std::uint64_t broken = broken_steps(e, f.question); broken > 0)
-        text = fmt::format(" {} of the steps are NaN or infinite with state in FP32 already.",
+        text = fmt::format(" {} of the steps are NaN or infinite with m and v in FP32 already.",
                            percent(broken, e.elements));
-    for (std::size_t s = 1; s < e.states.size(); ++s) {
-        const StateEffects& state = e.states[s];
-        const double broken = share(state.eps[f.question.usual_eps].nonfinite, e.elements);
-        const double underflow = share(state.v_underflow, e.nonzero), stuck = share(state.v_stuck, e.elements);
-        const std::string_view name = f.question.states[s].name;
-        if (broken > 0)
-            text += fmt::format(" State in {}: {} of the steps are NaN or infinite.", name, percent(broken));
-        else if (underflow >= few) text += fmt::format(" State in {}: v underflows in {}.", name, percent(underflow));
-        if (stuck > many)
-            text +=
-                fmt::format(" v in {} cannot decay by beta2 {:g} in {} of the elements: keep it in FP32, or round it "
-                            "stochastically.",
-                            name, f.question.options.beta2, percent(stuck));
-    }
+    const std::vector<std::string> faults = state_faults(e, f.question);
+    if (!faults.empty())
+        text += fmt::format(" In narrower formats m and v have faults: {}. Keep them in FP32, or round v stochastically.",
+                            fmt::join(faults, "; "));
     return text;
 }
 
@@ -102,12 +84,59 @@ std::string about_weights(const AdamFindings& f) {
 
 } // namespace
 
+double decided_share(const AdamEffects& effects, std::size_t e) {
+    return share(effects.states.front().eps[e].dominated, effects.nonzero);
+}
+
+std::optional<std::size_t> quiet_eps(const AdamEffects& effects, const AdamQuestion& question) {
+    for (std::size_t e = 0; e < question.eps.size(); ++e)
+        if ((e == question.usual_eps || question.eps[e] > 0) && decided_share(effects, e) < few) return e;
+    return std::nullopt;
+}
+
+std::optional<std::size_t> eps_that_will_do(const AdamEffects& effects, const AdamQuestion& question) {
+    return decided_share(effects, question.usual_eps) < few ? question.usual_eps : quiet_eps(effects, question);
+}
+
+bool tells_nothing(const AdamEffects& effects, const AdamQuestion& question) {
+    return effects.nonzero == 0 || broken_steps(effects, question) == effects.elements;
+}
+
+bool is_open(const AdamEffects& effects, const AdamQuestion& question, const Censoring& censoring) {
+    if (censoring.hides_terms() || !censoring.hides()) return censoring.hides_terms();
+    const std::size_t e = eps_that_will_do(effects, question).value_or(question.usual_eps);
+    const std::uint64_t decided = effects.states.front().eps[e].dominated;
+    return share(decided + censoring.zeros, effects.nonzero + censoring.zeros) >= few;
+}
+
+std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQuestion& question) {
+    std::vector<std::string> faults;
+    for (std::size_t s = 1; s < effects.states.size(); ++s) {
+        const StateEffects& state = effects.states[s];
+        const std::string_view name = question.states[s].name;
+        const std::uint64_t broken = state.eps[question.usual_eps].nonfinite;
+        if (broken > 0)
+            faults.push_back(fmt::format("in {}{} {} of the steps are NaN or infinite", name,
+                                         question.stored_eps(s, question.usual_eps) == 0 ? " eps is stored as 0, and"
+                                                                                          : "",
+                                         percent(broken, effects.elements)));
+        else if (share(state.v_underflow, effects.nonzero) >= few)
+            faults.push_back(fmt::format("v in {} underflows in {}", name, percent(state.v_underflow, effects.nonzero)));
+        if (share(state.v_stuck, effects.elements) >= few)
+            faults.push_back(fmt::format("v in {} cannot decay by beta2 {:g} in {} of the elements", name,
+                                         question.options.beta2, percent(state.v_stuck, effects.elements)));
+    }
+    return faults;
+}
+
 void advise(AdamFindings& findings) {
     for (AdamTensor& t : findings.tensors) t.muted_from = muting_eps(findings.question, t.effects);
     findings.muted_from = muting_eps(findings.question, findings.total);
-    if (nothing_known(findings.total, findings.question))
+    if (tells_nothing(findings.total, findings.question) && !findings.censoring.hides_any())
         findings.advice = "Advice: none, as no gradient is finite and not zero.";
-    else findings.advice = "Advice: " + about_eps(findings) + about_states(findings) + about_weights(findings);
+    else
+        findings.advice = "Advice: " + about_eps(findings) + about_muted(findings) + about_states(findings) +
+                          about_weights(findings);
 }
 
 } // namespace amp::detail
