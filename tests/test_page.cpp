@@ -117,8 +117,8 @@ TEST_CASE("headings of nothing, empty lists and tables are left out everywhere")
     CHECK(markdown_of(document) == "# t\n\n## some\n\n### has\n\nit\n");
     CHECK(terminal_of(document, false) == "t\n\nsome\nhas\nit\n");
     const std::string heading = "What becomes zero at each scale, below _fsdp_wrapped_module._orig_mod.model.layers.";
-    CHECK(terminal_of({.title = {}, .subtitle = {}, .blocks = {Heading{heading}}}, false) ==
-          "What becomes zero at each scale, below\n_fsdp_wrapped_module._orig_mod.model.layers.\n");
+    CHECK(terminal_of({.title = {}, .subtitle = {}, .blocks = {Heading{heading}, Paragraph{"it"}}}, false) ==
+          "What becomes zero at each scale, below\n_fsdp_wrapped_module._orig_mod.model.layers.\nit\n");
     const std::string page = html_of(document);
     for (const char* part : {"vacant", "lacks", "beneath", "final", "<p></p>"}) CHECK(!contains(page, part));
     CHECK(contains(page, "<h2 id=\"s1\">some</h2>\n<h3>has</h3>\n<p>it</p>"));
