@@ -304,6 +304,23 @@ TEST_CASE("tensors are selected and grouped") {
     CHECK(run(sample("deep_tanh") + " --worst 0").out.find(all + ", the worst by fp16 first.") != std::string::npos);
 }
 
+TEST_CASE("blocks of a network that differ in a number make one group; where many are left out, a table says so") {
+    const Scratch scratch;
+    for (int block = 0; block < 12; ++block)
+        write_floats(scratch / fmt::format("step_{}.safetensors", block), fmt::format("h.{}.fc.weight.grad", block),
+                     {1e-9F, 1});
+    const std::string folder = (scratch / "").string() + " --format fp16";
+    const json report = json::parse(run(folder + " --by pattern --json -").out);
+    REQUIRE(report["groups"].size() == 1);
+    CHECK(report["groups"][0]["name"] == "h.*.fc.weight.grad");
+    CHECK(report["groups"][0]["count"] == 24);
+    CHECK(contains(run(folder + " --by pattern").out, "1 pattern, the worst by fp16 first."));
+    const std::string hint = "--by pattern puts the blocks";
+    CHECK(contains(run(folder).out, hint));
+    CHECK(!contains(run(folder + " --worst 0").out, hint));
+    CHECK(!contains(run(sample("digits_cnn") + " --worst 1").out, hint)); // its layers have names of their own
+}
+
 TEST_CASE("tables list what loses elements, each by its own class, and tell files of one name apart") {
     const Scratch scratch;
     for (const char* folder : {"a", "b"}) fs::create_directories(scratch / folder);

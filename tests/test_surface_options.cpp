@@ -156,7 +156,7 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
           {"--block 0x10", "--block: expected a whole number"},
           {"--threads=-1", "--threads: expected a whole number"},
           {"--threads 4097", "--threads: expected a whole number"},
-          {"--by colour", "unknown grouping 'colour'; known: tensor, layer, "},
+          {"--by colour", "unknown grouping 'colour'; known: tensor, layer, pattern, "},
           {"--gate 'fp16.underflow<1.5'", "a share of at most 1 or 100%"},
           {"--error=no", "--error takes no value"}}},
         {"amp-crosscheck",

@@ -26,8 +26,10 @@
 namespace amp {
 
 /// How tensors are grouped.
-enum class Grouping : std::uint8_t { tensor, layer, step, file, kind, all };
-inline constexpr std::array<std::string_view, 6> grouping_names = {"tensor", "layer", "step", "file", "kind", "all"};
+/// `pattern`: tensors whose names differ only in components that are numbers, as those of the blocks of a network do.
+enum class Grouping : std::uint8_t { tensor, layer, pattern, step, file, kind, all };
+inline constexpr std::array<std::string_view, 7> grouping_names = {"tensor", "layer", "pattern", "step",
+                                                                   "file",   "kind",  "all"};
 
 /// Options for counting a recording.
 struct HistogramOptions {

@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/selection.h>
 
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@ std::string group_name(const HistogramEntry& entry, Grouping by) {
     switch (by) {
     case Grouping::tensor: break;
     case Grouping::layer: return entry.layer;
+    case Grouping::pattern: return name_pattern(entry.name, NameNumbers::components);
     case Grouping::step: return entry.step ? "step " + std::to_string(*entry.step) : "no step";
     case Grouping::file: return entry.file;
     case Grouping::kind: return names_of(entry.kinds);

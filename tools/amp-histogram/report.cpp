@@ -150,7 +150,7 @@ class EntryTable {
     /// The names of tensors or layers; files, steps and kinds have none.
     static std::vector<std::string> names_of(std::span<const HistogramEntry* const> shown, Grouping by) {
         std::vector<std::string> names;
-        if (by == Grouping::tensor || by == Grouping::layer)
+        if (by == Grouping::tensor || by == Grouping::layer || by == Grouping::pattern)
             for (const HistogramEntry* entry : shown) names.push_back(entry->name);
         return names;
     }
@@ -160,6 +160,14 @@ class EntryTable {
     bool has_files_ = false; ///< tensors of one name and step are in several files
     bool has_steps_ = false;
 };
+
+/// What helps where a table of tensors leaves most of them out, because every block of the network has its own.
+std::string folding_hint(std::span<const HistogramEntry* const> ranked, std::size_t shown, Grouping by) {
+    if (by != Grouping::tensor || shown == ranked.size()) return "";
+    std::set<std::string> patterns;
+    for (const HistogramEntry* entry : ranked) patterns.insert(name_pattern(entry->name, NameNumbers::components));
+    return 2 * patterns.size() > ranked.size() ? "" : " --by pattern puts the blocks of the network together.";
+}
 
 /// Rates and counts of one class at scale 1, a column for each format; tensors without such elements are left out.
 void add_entries(Document& document, const HistogramFindings& findings, const HistogramToolOptions& options,
@@ -174,8 +182,9 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     const auto by = std::ranges::find_if(worst, [&](const CastCounts& n) { return n.*part > 0; }) - worst.begin();
     table.caption =
         fmt::format("{}, the worst by {} first. Under each format: the share of the non-zero elements and, "
-                    "where there is room, their number.",
-                    shown_of(shown, ranked.size(), columns.noun()), options.formats[static_cast<std::size_t>(by)].name);
+                    "where there is room, their number.{}",
+                    shown_of(shown, ranked.size(), columns.noun()), options.formats[static_cast<std::size_t>(by)].name,
+                    folding_hint(ranked, shown, options.by));
     table.header.insert(table.header.end(), {"non-zero", "largest"});
     for (const FormatSpec& format : options.formats) table.header.push_back(format.name);
     for (std::size_t i = 0; i < shown; ++i) {

@@ -115,12 +115,14 @@ std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQues
         const StateEffects& state = effects.states[s];
         const std::string_view name = question.states[s].name;
         const std::uint64_t broken = state.eps[question.usual_eps].nonfinite;
-        if (broken > 0)
+        if (broken > 0) { // what else these formats do does not matter then
             faults.push_back(fmt::format("in {}{} {} of the steps are NaN or infinite", name,
                                          question.stored_eps(s, question.usual_eps) == 0 ? " eps is stored as 0, and"
                                                                                           : "",
                                          percent(broken, effects.elements)));
-        else if (share(state.v_underflow, effects.nonzero) >= few)
+            continue;
+        }
+        if (share(state.v_underflow, effects.nonzero) >= few)
             faults.push_back(fmt::format("v in {} underflows in {}", name, percent(state.v_underflow, effects.nonzero)));
         if (share(state.v_stuck, effects.elements) >= few)
             faults.push_back(fmt::format("v in {} cannot decay by beta2 {:g} in {} of the elements", name,
