@@ -293,10 +293,6 @@ class ScaledPass {
 
 } // namespace
 
-FormatSpec scale_format(ScaleRule rule) {
-    return format(is_mx(rule) ? "e8m0" : rule == ScaleRule::nvfp4 ? "e4m3" : "fp32");
-}
-
 void ScaledBlock::merge(const ScaledBlock& part) {
     scale = part.scale;
     amax = std::max(amax, part.amax);

@@ -34,9 +34,6 @@ struct ScaledCast {
     RowTransform transform{};
 };
 
-/// The format of the scales: E8M0 where they are powers of two of MX, E4M3 for NVFP4's blocks, else FP32.
-FormatSpec scale_format(ScaleRule rule);
-
 /// What became of one block. Squares of FP32 numbers and of their errors neither overflow nor underflow in FP64.
 struct ScaledBlock {
     std::int64_t row = 0, column = 0; ///< place of the block among the blocks, from 0
