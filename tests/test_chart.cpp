@@ -180,7 +180,10 @@ TEST_CASE("zones of truncation and of flushed subnormals") {
     }
     CHECK(zones_name({}) == "nearest-even");
     CHECK(zones_name({.rounding = Rounding::stochastic, .subnormals = Subnormals::flush}) ==
-          "nearest-even, subnormals flushed");
+          "stochastic, drawn as nearest-even, subnormals flushed");
+    CHECK(zones_name({.rounding = Rounding::to_odd}) == "to-odd, drawn as nearest-even");
+    for (const Rounding rounding : {Rounding::down, Rounding::up, Rounding::to_odd, Rounding::stochastic})
+        CHECK(zones_of(format("fp16"), {.rounding = rounding}).subnormal == zones_of(format("fp16")).subnormal);
 }
 
 namespace {

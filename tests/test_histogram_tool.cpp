@@ -338,6 +338,15 @@ TEST_CASE("the worst tensors stand below what they share, whatever the others ar
     CHECK(text.find("\nh.1.fc.weight.grad ") != std::string::npos);
 }
 
+TEST_CASE("pictures name the rounding that is counted, and the one whose zones they draw") {
+    const auto picture = [](const std::string& options) { return run(sample("digits_cnn") + " --svg - " + options).out; };
+    CHECK(contains(picture(""), "(nearest-even, scale 1)"));
+    CHECK(contains(picture("--rounding toward_zero"), "(toward-zero, scale 1)"));
+    for (const std::string rounding : {"down", "up", "stochastic"})
+        CHECK(contains(picture("--rounding " + rounding), "(" + rounding + ", drawn as nearest-even, scale 1)"));
+    CHECK(contains(run(sample("digits_cnn") + " --rounding to_odd").out, "zones: to-odd, drawn as nearest-even\n"));
+}
+
 TEST_CASE("NaN, infinities, recorded scales and hostile names") {
     const Scratch scratch;
     const float nan = std::nanf(""), inf = INFINITY;
