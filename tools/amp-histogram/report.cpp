@@ -239,19 +239,19 @@ TableBlock error_table(const HistogramEntry& total, const HistogramOptions& opti
     return table;
 }
 
-TableBlock block_table(const HistogramEntry& total, const HistogramOptions& options) {
+TableBlock block_table(const HistogramEntry& total, const HistogramToolOptions& options) {
     const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
     const auto cell = [&](const ClassCounts& counts) {
         const Cell underflow = share_cell(static_cast<double>(counts.underflow), nonzero);
         return Cell{underflow.text + ", " + percent(counts.overflow, nonzero), underflow.value};
     };
-    TableBlock table{.caption = fmt::format("Underflow, clipped: shares of the non-zero elements. {}, {} of them zero.",
+    TableBlock table{.caption = fmt::format("The share of the non-zero elements that underflows, then the share that is "
+                                            "clipped to the largest value. {}, {} of them zero.",
                                             plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks)),
                      .header = {"format", "MX scale a block", "amax a block", "amax a tensor"},
                      .rows = {}};
     for (const BlockCounts& f : total.blocks.formats)
-        if (options.formats.size() > 4 || std::ranges::find(options.formats, f.format) != options.formats.end() ||
-            f.format == format("e2m1"))
+        if (std::ranges::find(options.elements, f.format) != options.elements.end())
             table.rows.push_back({{f.format.name}, cell(f.mx), cell(f.amax), cell(f.tensor)});
     return table;
 }
