@@ -149,7 +149,7 @@ TableBlock block_table(const RecipeEffect& effect, const std::string& recipe, co
                               share_cell(block.underflow, block.nonzero),
                               count_cell(block.saturated),
                               count_cell(block.lost),
-                              decibel_cell(10 * std::log10(block.signal / block.noise))});
+                              decibel_cell(block.sqnr())});
     }
     return table;
 }
@@ -188,15 +188,10 @@ BarFigure bar_figure(const HistogramEntry& total, const HistogramOptions& option
                      .panels = {}};
     for (std::size_t i = 0; i < options.recipes.size(); ++i) {
         const ScaledStatistics& s = total.recipes[i].statistics;
-        const FormatSpec format = scale_format(options.recipes[i].recipe.gradient.rule);
-        std::map<int, std::uint64_t> bins = scales ? std::map<int, std::uint64_t>() : s.ranges;
-        for (const auto& [key, n] : s.scales) {
-            if (!scales) break;
-            bins[format.fraction_bits == 3 ? std::ilogb(decode(format, static_cast<std::uint32_t>(key))) : key] += n;
-        }
+        const ScaleRule rule = options.recipes[i].recipe.gradient.rule;
         figure.panels.push_back({.name = options.recipes[i].text,
                                  .note = plural(s.blocks, "block"),
-                                 .bins = std::move(bins),
+                                 .bins = scales ? exponents_of_scales(s, rule) : s.ranges,
                                  .elements = s.blocks});
     }
     return figure;

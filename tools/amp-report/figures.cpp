@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace amp::report_tool {
 
@@ -159,13 +158,11 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
         if (kind.group->kinds == gradient_kinds) continue; // they have their own figures
         const MagnitudeHistogram& all = kind.magnitudes;
         MagnitudeFigure figure{.title = fmt::format("Magnitudes of {}", kind.group->name),
-                               .exponents = {},
+                               .exponents = all.exponents(),
                                .zero = all.zero,
                                .nan = all.nan,
                                .inf = all.inf,
                                .formats = {usual_specs.begin(), usual_specs.end()}};
-        for (const auto& [exponent, row] : all.rows)
-            figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
         figures.push_back({std::move(figure), ""});
     }
     return figures;
