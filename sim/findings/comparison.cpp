@@ -80,8 +80,7 @@ const RecordedRun* evidence_of(const ComparisonGroup& group) {
 
 void note_differences(ComparisonGroup& group) {
     const auto rest = [](const ComparisonRow& row) {
-        return without(row.runs.front()->configuration,
-                       {"seed", "tool", "version", "schema_version", "recording", "precision", "loss_scaler"});
+        return settings_of(*row.runs.front(), {"precision", "loss_scaler"});
     };
     for (const ComparisonRow& row : group.rows)
         if (const std::string where = difference(rest(group.rows.front()), rest(row)); !where.empty())
