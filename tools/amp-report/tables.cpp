@@ -219,8 +219,9 @@ std::optional<TableBlock> stability_table(const ComparisonGroup& group, const Co
 std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
     TableBlock table{.caption =
                          "The first tensor, in the order of the ops of a step, that is far from FP32's in the same "
-                         "step, infinite, NaN, or a gradient of zeros where FP32's is not. error: |x - y| / |y|, "
-                         "gradients unscaled; the bound is that of run.json (departure). Of the first seed.",
+                         "step, infinite, NaN, or a gradient of zeros where FP32's is not, in the run of the first "
+                         "seed. error: |x - y| / |y|, gradients unscaled. A tensor is far from FP32's where that is "
+                         "above the bound that the run was recorded with (recording.departure in its run.json).",
                      .header = {"precision", "what", "tensor", "op", "step", "error"},
                      .rows = {},
                      .text_columns = 4,
