@@ -338,33 +338,6 @@ TEST_CASE("the worst tensors stand below what they share, whatever the others ar
     CHECK(text.find("\nh.1.fc.weight.grad ") != std::string::npos);
 }
 
-TEST_CASE("pictures name the rounding that is counted, and the one whose zones they draw") {
-    const auto picture = [](const std::string& options) { return run(sample("digits_cnn") + " --svg - " + options).out; };
-    CHECK(contains(picture(""), "(nearest-even, scale 1)"));
-    CHECK(contains(picture("--rounding toward_zero"), "(toward-zero, scale 1)"));
-    for (const std::string rounding : {"down", "up", "stochastic"})
-        CHECK(contains(picture("--rounding " + rounding), "(" + rounding + ", drawn as nearest-even, scale 1)"));
-    CHECK(contains(run(sample("digits_cnn") + " --rounding to_odd").out, "zones: to-odd, drawn as nearest-even\n"));
-}
-
-TEST_CASE("--block shows the formats of at most 8 bits that were asked for, else the elements of block formats") {
-    const auto shown = [](const std::string& options) {
-        std::vector<std::string> names;
-        const std::vector<std::string> lines = lines_of(run(sample("digits_cnn") + " --block 32 " + options).out);
-        auto line = std::ranges::find_if(lines, [](const std::string& l) { return contains(l, "MX scale a block"); });
-        REQUIRE(line != lines.end());
-        while (++line != lines.end() && contains(*line, "%")) names.push_back(line->substr(0, line->find(' ')));
-        return names;
-    };
-    using Names = std::vector<std::string>;
-    const Names elements = {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"};
-    CHECK(std::ranges::is_permutation(shown(""), elements));
-    CHECK(std::ranges::is_permutation(shown("--format fp16,bf16"), elements));
-    CHECK(shown("--format e4m3") == Names{"e4m3"});
-    CHECK(shown("--format fp16,bf16,fp32,e4m3,e5m2") == Names{"e4m3", "e5m2"});
-    CHECK(shown("--format all").size() == 8);
-}
-
 TEST_CASE("NaN, infinities, recorded scales and hostile names") {
     const Scratch scratch;
     const float nan = std::nanf(""), inf = INFINITY;
