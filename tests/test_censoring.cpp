@@ -69,6 +69,18 @@ fs::path run_with(const fs::path& folder, const std::string& precision, const ch
     return folder;
 }
 
+/// Appends a tensor of the run's first step, recorded in FP32 without a loss scale.
+void append_histogram(const fs::path& run, const std::string& tensor, TensorKind kind,
+                      const std::vector<float>& values) {
+    const RecordedMagnitudes magnitudes{.step = 0,
+                                        .tensor = tensor,
+                                        .kind = kind,
+                                        .format = "fp32",
+                                        .scale = 1,
+                                        .magnitudes = histogram_of(values)};
+    std::ofstream(run / "histograms.jsonl", std::ios::app) << histogram_line(magnitudes).dump() << "\n";
+}
+
 const std::string amp_fp16 = R"({"name":"amp-fp16","autocast":{"format":"fp16"}})",
                   fp32 = R"({"name":"fp32","formats":{"weights":"fp32","activations":"fp32","gradients":"fp32"}})";
 
@@ -302,15 +314,7 @@ TEST_CASE("E5M2 is not said to hold what FP16 had flushed before, in a run that 
     const std::vector<float> exact = gradients(-13), flushed = held(gradients(-27), "fp16", 1);
     const auto advice = [&](const char* name, const std::string& precision, const std::vector<float>& values) {
         const fs::path run = run_with(scratch / name, precision, "fp32", 1, values);
-        std::ofstream(run / "histograms.jsonl", std::ios::app)
-            << histogram_line({.step = 0,
-                               .tensor = "a.weight",
-                               .kind = TensorKind::weight,
-                               .format = "fp32",
-                               .scale = 1,
-                               .magnitudes = histogram_of(gradients(-3))})
-                   .dump()
-            << "\n";
+        append_histogram(run, "a.weight", TensorKind::weight, gradients(-3));
         const ComparisonFindings found = comparison_findings({run}, {});
         for (const KindRecord& kind : found.runs.front().kinds)
             if (kind.group->kinds == gradient_kinds) return kind.fits.front().advice;
@@ -376,15 +380,7 @@ TEST_CASE("who says that no loss scale is needed says what was not recorded, in 
     CHECK(contains(replayed, " none overflows."));
     CHECK(contains(replayed, said.substr(8)));
     CHECK(contains(comparison_findings({run}, {}).answers[1].reason, said.substr(8)));
-    std::ofstream(run / "histograms.jsonl", std::ios::app)
-        << histogram_line({.step = 0,
-                           .tensor = "a.out.grad",
-                           .kind = TensorKind::activation_gradient,
-                           .format = "fp32",
-                           .scale = 1,
-                           .magnitudes = histogram_of({0.5F})})
-               .dump()
-        << "\n";
+    append_histogram(run, "a.out.grad", TensorKind::activation_gradient, {0.5F});
     CHECK(!contains(histogram_findings({run}, options).kinds.front().advice[0], said));
     CHECK(!contains(loss_scale_findings(run, standard_loss_scale_options()).advice, said.substr(8)));
 }

@@ -108,9 +108,7 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     std::ranges::stable_sort(ranked, {}, [](const HistogramEntry* e) { return e->recipes.front().statistics.sqnr(); });
     if (ranked.empty()) return;
     const std::size_t shown = rows_shown(options.worst, ranked.size());
-    std::vector<std::string> all;
-    for (std::size_t i = 0; i < shown; ++i) all.push_back(ranked[i]->name);
-    const NamesBelow names(all);
+    const NamesBelow names(std::span(ranked).first(shown), &HistogramEntry::name);
     TableBlock table{.caption = fmt::format("{}, the lowest SQNR of {} first. In brackets: underflow.",
                                             shown_of(shown, ranked.size(), noun), options.recipes.front().text),
                      .header = {std::string(noun), "non-zero"},

@@ -148,11 +148,9 @@ class EntryTable {
 
   private:
     /// The names of tensors or layers; files, steps and kinds have none.
-    static std::vector<std::string> names_of(std::span<const HistogramEntry* const> shown, Grouping by) {
-        std::vector<std::string> names;
-        if (by == Grouping::tensor || by == Grouping::layer)
-            for (const HistogramEntry* entry : shown) names.push_back(entry->name);
-        return names;
+    static NamesBelow names_of(std::span<const HistogramEntry* const> shown, Grouping by) {
+        const bool named = by == Grouping::tensor || by == Grouping::layer;
+        return {named ? shown : shown.first(0), &HistogramEntry::name};
     }
 
     std::string_view noun_;

@@ -252,11 +252,11 @@ TableBlock worst_tensor_table(const RecordedRun& run, const NamesBelow& names, c
         table.rows.push_back({{names.of(t.name)}, count_cell(t.counts.nonzero), {t.counts.range()}});
         for (std::size_t f = 0; f < usual_formats.size(); ++f) table.rows.back().push_back(share(t.counts.zeroed(f)));
     }
-    table.caption =
+    table.caption = with_counted_text(
         fmt::format("Non-zero elements that become zero unscaled, over all recorded steps. {}, those that lose most in "
                     "FP16 first.",
-                    shown_of(rows, tensors.size(), "tensor")) +
-        counted_text(run.censoring());
+                    shown_of(rows, tensors.size(), "tensor")),
+        run.censoring());
     return table;
 }
 
@@ -293,9 +293,7 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
     if (tensors.empty()) return std::nullopt;
     TableBlock table{.caption = {}, .header = {"cast", "amax", "saturated", "underflow"}, .rows = {}};
     const std::size_t rows = rows_shown(options.worst, tensors.size());
-    std::vector<std::string> all;
-    for (const ScaledTensor* tensor : tensors) all.push_back(tensor->name);
-    const NamesBelow names(all);
+    const NamesBelow names(tensors, &ScaledTensor::name);
     for (std::size_t i = 0; i < rows; ++i)
         table.rows.push_back({{names.of(tensors[i]->name)},
                               number_cell(tensors[i]->amax, 3),
