@@ -174,9 +174,9 @@ RecipeChoice recipe_choice(std::string_view text) {
         else if (role != operand_role_names.end())
             choice.role = static_cast<OperandRole>(role - operand_role_names.begin());
         else
-            throw_unknown("option of a recipe", word,
-                          fmt::format("{}, {}", fmt::join(block_orientation_names, ", "),
-                                      fmt::join(operand_role_names, ", ")));
+            throw_unknown(
+                "option of a recipe", word,
+                fmt::format("{}, {}", fmt::join(block_orientation_names, ", "), fmt::join(operand_role_names, ", ")));
     }
     return choice;
 }

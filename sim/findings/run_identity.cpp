@@ -25,7 +25,8 @@ Json settings_of(const RecordedRun& run, std::initializer_list<const char*> with
 }
 
 std::string configuration_key(const RecordedRun& run) {
-    return run.configuration.is_object() ? settings_of(run).dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
+    return run.configuration.is_object() ? settings_of(run).dump(-1, ' ', false, Json::error_handler_t::replace)
+                                         : run.name;
 }
 
 std::optional<double> seed_of(const RecordedRun& run) { return run.facts.seed; }

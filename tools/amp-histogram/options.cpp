@@ -204,10 +204,11 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.add_worst(options.worst);
     std::vector<std::string_view> names;
     for (const FormatSpec& f : element_formats({})) names.push_back(f.name);
-    app.add_option("--block", options.block,
-                   fmt::format("Also count by blocks of N elements: amax, and what a scale for each block would lose in "
-                               "each --format of at most 8 bits (default {})",
-                               fmt::join(names, ",")))
+    app.add_option(
+           "--block", options.block,
+           fmt::format("Also count by blocks of N elements: amax, and what a scale for each block would lose in "
+                       "each --format of at most 8 bits (default {})",
+                       fmt::join(names, ",")))
         ->transform(whole_number(1, 1 << 20));
     app.add_option("--recipe", words.recipes,
                    "Also what a scaling recipe of amp-train would do, block by block; may be repeated. After its name: "

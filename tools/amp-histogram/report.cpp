@@ -243,9 +243,10 @@ TableBlock block_table(const HistogramEntry& total, const HistogramToolOptions& 
         const Cell underflow = share_cell(static_cast<double>(counts.underflow), nonzero);
         return Cell{underflow.text + ", " + percent(counts.overflow, nonzero), underflow.value};
     };
-    TableBlock table{.caption = fmt::format("The share of the non-zero elements that underflows, then the share that is "
-                                            "clipped to the largest value. {}, {} of them zero.",
-                                            plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks)),
+    TableBlock table{.caption =
+                         fmt::format("The share of the non-zero elements that underflows, then the share that is "
+                                     "clipped to the largest value. {}, {} of them zero.",
+                                     plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks)),
                      .header = {"format", "MX scale a block", "amax a block", "amax a tensor"},
                      .rows = {}};
     for (const BlockCounts& f : total.blocks.formats)
