@@ -174,11 +174,6 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
     return mx_scale(e - element.max_exponent());
 }
 
-/// Where max / amax overflows, MS-AMP's scale is infinite: zeros times it are NaN, other numbers saturate.
-constexpr BlockScale ms_amp_scale(float max, float amax) {
-    return amax == 0 || !is_finite(amax) ? BlockScale{} : scale_by(torch_power_below(fp32_div(max, amax)));
-}
-
 constexpr BlockScale deepseek_scale(ScaleRule rule, float max, float amax) {
     const float d = fp32_div(amax < 1e-4F ? 1e-4F : amax, max);
     float scale = d;
@@ -207,8 +202,36 @@ constexpr float nvfp4_tensor_scale(float tensor_amax) {
     return tensor_amax == 0 || encode == 0 || !(encode == encode) ? 1 : encode;
 }
 
+/// MS-AMP's s for finite amax > 0. It is infinite where max / amax overflows: zeros times it are NaN, other numbers
+/// saturate.
+constexpr float ms_amp_encode(float max, float amax) { return detail::torch_power_below(detail::fp32_div(max, amax)); }
+
+/// The format in which the scales of blocks are stored.
+constexpr FormatSpec scale_format(ScaleRule rule) {
+    constexpr FormatSpec e8m0 = format("e8m0"), e4m3 = format("e4m3"); // a device cannot look up names
+    switch (rule) {
+    case ScaleRule::mx_floor:
+    case ScaleRule::mx_even:
+    case ScaleRule::mx_ceil:
+    case ScaleRule::mx_rceil:
+    case ScaleRule::mx_te: return e8m0;
+    case ScaleRule::nvfp4: return e4m3;
+    case ScaleRule::te:
+    case ScaleRule::te_pow2:
+    case ScaleRule::torchao:
+    case ScaleRule::torchao_pow2:
+    case ScaleRule::deepseek:
+    case ScaleRule::deepseek_pow2:
+    case ScaleRule::deepgemm:
+    case ScaleRule::deepgemm_pow2:
+    case ScaleRule::ms_amp:
+    case ScaleRule::one: break;
+    }
+    return fp32_format;
+}
+
 /// Whether all scales of the rule are E8M0's: powers of two, or NaN.
-constexpr bool is_mx(ScaleRule rule) { return rule >= ScaleRule::mx_floor && rule <= ScaleRule::mx_te; }
+constexpr bool is_mx(ScaleRule rule) { return scale_format(rule).is_scale(); }
 
 /// Whether the amax of a block with a NaN is NaN (as torch.amax has it) or the amax of its other numbers (as fmaxf).
 constexpr bool amax_keeps_nan(ScaleRule rule) {
@@ -255,7 +278,8 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::mx_rceil: return detail::ocp_scale(rule, element, amax);
     case ScaleRule::mx_te: return detail::te_mx_scale(element, amax);
     case ScaleRule::nvfp4: return detail::nvfp4_scale(amax, tensor_scale);
-    case ScaleRule::ms_amp: return detail::ms_amp_scale(max, amax);
+    case ScaleRule::ms_amp:
+        return amax == 0 || !is_finite(amax) ? BlockScale{} : detail::scale_by(ms_amp_encode(max, amax));
     case ScaleRule::one: break;
     }
     return {};

@@ -1,12 +1,11 @@
 // What recordings in formats of small range do not show, and that no advice rests on it.
 #include <ampscope/sim/analysis/histogram_log.h>
-#include <ampscope/sim/findings/adam.h>
 #include <ampscope/sim/findings/comparison.h>
 #include <ampscope/sim/findings/histogram.h>
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/findings/loss_scale.h>
 
-#include "recorded_files.h"
+#include "censored_runs.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -14,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <random>
 
 using namespace amp;
 using namespace amp::test;
@@ -22,57 +20,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Gradients of which some are too small for unscaled FP16: log2 of the magnitude is normal about -20.
-std::vector<float> gradients(double mean_log2, std::uint32_t seed = 1) {
-    std::mt19937 random(seed);
-    std::normal_distribution<double> log2(mean_log2, 4);
-    std::vector<float> values(4000);
-    for (float& x : values) x = static_cast<float>(std::exp2(log2(random)) * (random() % 2 == 0 ? 1 : -1));
-    return values;
-}
-
-/// As a backward pass in the format under a loss scale leaves them; still multiplied by the scale.
-std::vector<float> held(const std::vector<float>& exact, const char* in, double scale) {
-    std::vector<float> values;
-    for (const float x : exact) values.push_back(static_cast<float>(quantize(format(in), double{x} * scale)));
-    return values;
-}
-
-MagnitudeHistogram histogram_of(const std::vector<float>& values, double scale = 1) {
-    MagnitudeHistogram all;
-    for (const float x : values) all.add(unpack(double{x} / scale));
-    return all;
-}
-
 Censoring hidden_in(const char* stored, const char* backward, double scale, const std::vector<float>& values) {
     const MagnitudeHistogram h = histogram_of(values, scale);
     return censoring_of(
         {stored, backward, scale, h.zero, h.rows.empty() ? std::nullopt : std::optional(h.rows.begin()->first)});
 }
-
-/// A run folder that recorded these gradients as histograms.
-fs::path run_with(const fs::path& folder, const std::string& precision, const char* stored, double scale,
-                  const std::vector<float>& values) {
-    fs::create_directories(folder);
-    write_file(folder / "run.json", R"({"schema_version":2,"tool":"test","precision":)" + precision + "}\n");
-    std::string steps, lines;
-    for (int step = 0; step < 3; ++step) {
-        steps += fmt::format("{{\"step\":{},\"loss\":1.0,\"scale\":{},\"found_inf\":false}}\n", step, scale);
-        lines += histogram_line({.step = step,
-                                 .tensor = "a.weight.grad",
-                                 .format = stored,
-                                 .scale = scale,
-                                 .magnitudes = histogram_of(values)})
-                     .dump() +
-                 "\n";
-    }
-    write_file(folder / "metrics.jsonl", steps);
-    write_file(folder / "histograms.jsonl", lines);
-    return folder;
-}
-
-const std::string amp_fp16 = R"({"name":"amp-fp16","autocast":{"format":"fp16"}})",
-                  fp32 = R"({"name":"fp32","formats":{"weights":"fp32","activations":"fp32","gradients":"fp32"}})";
 
 /// What amp-histogram --json writes of them, as far as a merge needs it.
 nlohmann::ordered_json report_of(const HistogramFindings& counted, const HistogramOptions& options) {
@@ -115,7 +67,7 @@ TEST_CASE("what a record hides: all that rounds to zero, by casts of every power
 }
 
 TEST_CASE("FP32 gradients of an FP16 backward pass hide what FP16 had flushed, those computed in FP32 do not") {
-    const std::vector<float> exact = gradients(-20), flushed = held(exact, "fp16", 1);
+    const std::vector<float> exact = normal_gradients(-20), flushed = held(exact, "fp16", 1);
     const Censoring hidden = hidden_in("fp32", "fp16", 1, flushed);
     CHECK(hidden.below_log2 == -25);
     CHECK(hidden.zeros == histogram_of(flushed).zero);
@@ -124,7 +76,7 @@ TEST_CASE("FP32 gradients of an FP16 backward pass hide what FP16 had flushed, t
     CHECK(!hidden_in("fp32", "fp16", 1, with_zero).hides());
     CHECK(!hidden_in("fp32", "bf16", 1, flushed).hides());
     CHECK(!hidden_in("fp32", "fp32", 1, flushed).hides());
-    const Censoring scaled = hidden_in("fp32", "fp16", 0x1p10, held(gradients(-30), "fp16", 0x1p10));
+    const Censoring scaled = hidden_in("fp32", "fp16", 0x1p10, held(normal_gradients(-30), "fp16", 0x1p10));
     CHECK(scaled.below_log2 == -35);
     Censoring sum = scaled;
     sum.merge(hidden);
@@ -140,7 +92,7 @@ TEST_CASE("a recommendation from a flushed record never contradicts the one from
     int told = 0, unknown = 0, bounds = 0;
     for (double mean = -40; mean < 8; mean += 1)
         for (const int log2_scale : {0, 4, 8, 12, 16, 24}) {
-            const std::vector<float> exact = gradients(mean, 3), kept = held(exact, "fp16", std::exp2(log2_scale));
+            const std::vector<float> exact = normal_gradients(mean, 3), kept = held(exact, "fp16", std::exp2(log2_scale));
             const MagnitudeHistogram all = histogram_of(kept, std::exp2(log2_scale)), before = histogram_of(exact);
             if (all.inf > 0) continue;
             const Censoring hidden = hidden_in("fp16", "", std::exp2(log2_scale), kept);
@@ -209,42 +161,6 @@ TEST_CASE("a run without a scaler and without a zero is unknown, to every tool a
     CHECK(contains(comparison_findings({run}, {}).verdict.at(1), "is unknown"));
 }
 
-TEST_CASE("what eps decides is unknown where gradients were recorded as zero, or are sums of terms that were") {
-    const Scratch scratch;
-    const auto asked = [&](const char* name, const std::string& precision, const std::vector<float>& values) {
-        const fs::path run = run_with(scratch / name, precision, "fp32", 1, values);
-        save(run / "gradients/step_000002.safetensors", {{"a.weight.grad", values}}, {{"step", "2"}});
-        fs::remove(run / "histograms.jsonl"); // the files will be counted
-        return std::pair(adam_findings(run, standard_adam_options()), comparison_findings({run}, {}));
-    };
-    const std::vector<float> exact = gradients(-20), large(4000, 0.5F);
-    const auto [known, page] = asked("fp32", fp32, exact);
-    CHECK(known.known() == Known::exact);
-    CHECK(known.total.least_log2 == std::ilogb(*std::ranges::min_element(exact, {}, [](float x) {
-              return std::abs(x);
-          })));
-    CHECK(known.advice.starts_with("Advice: eps 1e-08 decides "));
-    CHECK(page.answers[2].state == ShortAnswer::State::settled);
-    for (const auto& [name, values, hidden] :
-         {std::tuple("flushed", held(exact, "fp16", 1), "magnitudes up to 2^-25 were held as zero"),
-          {"sums", large, "gradients of weights are sums, whose terms were held as zero up to 2^-25"},
-          {"nothing", std::vector<float>(100, 0.0F), "100 % of the 100 elements are exact zeros"}}) {
-        CAPTURE(name);
-        const auto [open, verdict] = asked(name, amp_fp16, values);
-        CHECK(open.known() == Known::unknown);
-        CHECK(open.advice.starts_with("Advice: what eps decides is unknown, as what underflowed was never recorded: "));
-        CHECK(contains(open.advice, "To find out, record a few steps of the same training in FP32"));
-        CHECK(verdict.answers[2].words == "unknown");
-        CHECK(verdict.verdict[2].starts_with("Adam: what eps decides is unknown, as what underflowed"));
-        for (const std::string& text : {open.advice, verdict.answers[2].reason, verdict.verdict[2]})
-            CHECK(contains(text, hidden));
-    }
-    std::vector<float> few = large; // so few zeros change nothing, whatever they were
-    few.push_back(0);
-    CHECK(adam_findings(save(scratch / "few.safetensors", {{"a.weight.grad", few}}), standard_adam_options()).known() ==
-          Known::exact);
-}
-
 TEST_CASE("of few zeros, and for formats of FP32's range, the answer is known all the same") {
     std::vector<float> values(10000, 0.5F);
     values.push_back(0); // 1 in 10,001 is below the limit
@@ -269,7 +185,7 @@ TEST_CASE("of few zeros, and for formats of FP32's range, the answer is known al
 
 TEST_CASE("an FP16 run without a scaler gets unknown and the way to know, from every tool; FP32 gets its scale") {
     const Scratch scratch;
-    const std::vector<float> exact = gradients(-27), flushed = held(exact, "fp16", 1);
+    const std::vector<float> exact = normal_gradients(-27), flushed = held(exact, "fp16", 1);
     const fs::path censored = run_with(scratch / "amp", amp_fp16, "fp32", 1, flushed),
                    whole = run_with(scratch / "fp32", fp32, "fp32", 1, exact);
     const auto says = [](const std::string& text) {
@@ -321,7 +237,7 @@ TEST_CASE("an FP16 run without a scaler gets unknown and the way to know, from e
 
 TEST_CASE("an FP16 record under a scale that shows the need of one: start there, and how much is lost is unknown") {
     const Scratch scratch;
-    const std::vector<float> kept = held(gradients(-27), "fp16", 0x1p10);
+    const std::vector<float> kept = held(normal_gradients(-27), "fp16", 0x1p10);
     const fs::path run = run_with(scratch / "amp", amp_fp16, "fp16", 0x1p10, kept);
     const LossScaleFindings replayed = loss_scale_findings(run, standard_loss_scale_options());
     CHECK(replayed.recommendation.known == Known::bound);
@@ -337,18 +253,10 @@ TEST_CASE("an FP16 record under a scale that shows the need of one: start there,
 
 TEST_CASE("E5M2 is not said to hold what FP16 had flushed before, in a run that records other kinds as well") {
     const Scratch scratch;
-    const std::vector<float> exact = gradients(-13), flushed = held(gradients(-27), "fp16", 1);
+    const std::vector<float> exact = normal_gradients(-13), flushed = held(normal_gradients(-27), "fp16", 1);
     const auto advice = [&](const char* name, const std::string& precision, const std::vector<float>& values) {
         const fs::path run = run_with(scratch / name, precision, "fp32", 1, values);
-        std::ofstream(run / "histograms.jsonl", std::ios::app)
-            << histogram_line({.step = 0,
-                               .tensor = "a.weight",
-                               .kind = TensorKind::weight,
-                               .format = "fp32",
-                               .scale = 1,
-                               .magnitudes = histogram_of(gradients(-3))})
-                   .dump()
-            << "\n";
+        append_histogram(run, "a.weight", TensorKind::weight, normal_gradients(-3));
         const ComparisonFindings found = comparison_findings({run}, {});
         for (const KindRecord& kind : found.runs.front().kinds)
             if (kind.group->kinds == gradient_kinds) return kind.fits.front().advice;
@@ -372,7 +280,7 @@ TEST_CASE("a report that does not say what its records hide: the dtype of a grad
     const Scratch scratch;
     HistogramOptions options;
     options.formats = {format("fp16")};
-    const fs::path run = run_with(scratch / "run", fp32, "fp16", 1, held(gradients(-27), "fp16", 1));
+    const fs::path run = run_with(scratch / "run", fp32, "fp16", 1, held(normal_gradients(-27), "fp16", 1));
     const HistogramFindings counted = histogram_findings({run}, options);
     nlohmann::ordered_json tensor = tensor_json(counted.tensors.front(), options);
     REQUIRE(tensor.contains("hidden"));
@@ -414,15 +322,7 @@ TEST_CASE("who says that no loss scale is needed says what was not recorded, in 
     CHECK(contains(replayed, " none overflows."));
     CHECK(contains(replayed, said.substr(8)));
     CHECK(contains(comparison_findings({run}, {}).answers[1].reason, said.substr(8)));
-    std::ofstream(run / "histograms.jsonl", std::ios::app)
-        << histogram_line({.step = 0,
-                           .tensor = "a.out.grad",
-                           .kind = TensorKind::activation_gradient,
-                           .format = "fp32",
-                           .scale = 1,
-                           .magnitudes = histogram_of({0.5F})})
-               .dump()
-        << "\n";
+    append_histogram(run, "a.out.grad", TensorKind::activation_gradient, {0.5F});
     CHECK(!contains(histogram_findings({run}, options).kinds.front().advice[0], said));
     CHECK(!contains(loss_scale_findings(run, standard_loss_scale_options()).advice, said.substr(8)));
 }

@@ -120,7 +120,8 @@ TEST_CASE("two files of one tensor are compared whatever their names, and gates 
 
 TEST_CASE("names of layers keep their numbers") {
     const Scratch scratch;
-    const std::string start = "_fsdp_wrapped_module._orig_mod.model.layers.", end = ".self_attn.value_projection.weight";
+    const std::string start = "_fsdp_wrapped_module._orig_mod.model.layers.",
+                      end = ".self_attn.value_projection.weight";
     const fs::path a = save(scratch / "a.safetensors", {{start + "3" + end, {1}}, {start + "4" + end, {1}}}),
                    b = save(scratch / "b.safetensors",
                             {{start + "3" + end, {2}}, {start + "4" + end, {4}}, {start + "5" + end, {4}}});

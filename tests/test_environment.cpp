@@ -1,9 +1,12 @@
-// Formats, products and training in a process that rounds in another direction, or flushes subnormals.
+// Formats, products, training and loss scalers in a process that rounds in another direction, or flushes subnormals.
 #include "computations_trainer.h"
 #include "environments.h"
 
 #include <ampscope/formats/block.h>
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/optim/loss_scaler.h>
+
+#include <xmmintrin.h>
 
 using namespace amp;
 using namespace amp::test;
@@ -89,4 +92,20 @@ TEST_CASE("an environment of one's own is the usual one, and ends with the objec
         }
         CHECK(hostile.holds());
     }
+}
+
+TEST_CASE("loss scalers where the caller rounds and flushes otherwise") {
+    LossScalerOptions options = loss_scaler("torch").options;
+    options.growth_interval = 1;
+    options.backoff_factor = 0.3;
+    const auto next_scale = [&](double scale) { return update_scale(options, {.scale = scale}, true).state.scale; };
+    const unsigned saved = _mm_getcsr();
+    _mm_setcsr(saved | 0x8040U | 0x4000U); // FTZ, DAZ, towards infinity
+    const double subnormal = next_scale(0x1p-126), rounded = next_scale(0.1F);
+    const float inverse = unscale(options, 0x1.8p127, 1), third = unscale(options, 3, 1);
+    _mm_setcsr(saved);
+    CHECK(subnormal == static_cast<float>(0x1p-126 * 0.3));
+    CHECK(rounded == static_cast<float>(static_cast<double>(0.1F) * 0.3));
+    CHECK(inverse == static_cast<float>(1 / 0x1.8p127));
+    CHECK(third == static_cast<float>(1.0 / 3));
 }

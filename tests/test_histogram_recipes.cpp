@@ -295,30 +295,6 @@ TEST_CASE("the total is the sum of its tensors, and its worst blocks are theirs"
     for (std::size_t i = 0; i < 10; ++i) CHECK(total.worst[i].noise / total.worst[i].signal == losses[i]);
 }
 
-TEST_CASE("words of a recipe") {
-    CHECK(recipe_choice("te-nvfp4,2d,weight").operand(OperandRole::weight)->blocks(false) ==
-          BlockScaling{format("e2m1"), 16, 16, ScaleRule::nvfp4});
-    CHECK(recipe_choice("te-mxfp8,2d").operand(OperandRole::gradient)->blocks(false) ==
-          BlockScaling{format("e4m3"), 32, 32, ScaleRule::mx_te});
-    CHECK(recipe_choice("te-mxfp8,column").operand(OperandRole::gradient)->blocks(true) ==
-          BlockScaling{format("e4m3"), 32, 1, ScaleRule::mx_te});
-    CHECK_FALSE(recipe_choice("te-nvfp4").operand(OperandRole::input)->hadamard);
-    CHECK(recipe_choice("te-nvfp4,column").operand(OperandRole::input)->hadamard);
-    CHECK_FALSE(recipe_choice("torchao-rowwise-gw-hp,column").operand(OperandRole::gradient));
-    CHECK(recipe_choice("torchao-rowwise-gw-hp,column").operand(OperandRole::weight)->blocks(true).rows == 0);
-    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::activation) == OperandRole::input);
-    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::weight) == OperandRole::weight);
-    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::activation_gradient) == OperandRole::gradient);
-    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::weight_gradient) == OperandRole::gradient);
-    CHECK_FALSE(recipe_choice("te-mxfp8").role_of(TensorKind::state));
-    CHECK(recipe_choice("te-mxfp8,input").role_of(TensorKind::state) == OperandRole::input);
-    CHECK_THROWS_WITH_AS(recipe_choice("te-mxfp9"), doctest::Contains("known: te-delayed, ms-amp"),
-                         std::invalid_argument);
-    CHECK_THROWS_WITH_AS(recipe_choice("te-mxfp8,rows"), doctest::Contains("known: row, column, 2d"),
-                         std::invalid_argument);
-    CHECK_THROWS_AS(recipe_choice("te-mxfp8,"), std::invalid_argument);
-}
-
 TEST_CASE("tensors without elements have no blocks, and say nothing of those of others") {
     const Scratch scratch;
     const std::vector<float> numbers(48, 1.0F);

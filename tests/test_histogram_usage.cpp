@@ -1,18 +1,23 @@
-// What amp-histogram says about options without effect and numbers out of range, and how it prints names that are not
-// UTF-8 or that take two columns a character.
+// What amp-histogram says about options without effect and numbers out of range, what it understands of recipes, blocks
+// and roundings, and how it prints names that are not UTF-8 or that take two columns a character.
 #include "fuzz/harness.h"
 #include "tool.h"
 
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/histogram_recipe.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 using namespace amp;
 using namespace amp::test;
 using nlohmann::json;
 
 namespace {
+
+const std::string digits = AMP_SAMPLE "/digits_cnn";
 
 Outcome run(const std::string& arguments) { return run_command(AMP_HISTOGRAM " " + arguments); }
 
@@ -122,4 +127,55 @@ TEST_CASE("names in East Asian scripts keep the report within 80 columns") {
         CAPTURE(line);
         CHECK(width(line) <= 80);
     }
+}
+
+TEST_CASE("words of a recipe") {
+    CHECK(recipe_choice("te-nvfp4,2d,weight").operand(OperandRole::weight)->blocks(false) ==
+          BlockScaling{format("e2m1"), 16, 16, ScaleRule::nvfp4});
+    CHECK(recipe_choice("te-mxfp8,2d").operand(OperandRole::gradient)->blocks(false) ==
+          BlockScaling{format("e4m3"), 32, 32, ScaleRule::mx_te});
+    CHECK(recipe_choice("te-mxfp8,column").operand(OperandRole::gradient)->blocks(true) ==
+          BlockScaling{format("e4m3"), 32, 1, ScaleRule::mx_te});
+    CHECK_FALSE(recipe_choice("te-nvfp4").operand(OperandRole::input)->hadamard);
+    CHECK(recipe_choice("te-nvfp4,column").operand(OperandRole::input)->hadamard);
+    CHECK_FALSE(recipe_choice("torchao-rowwise-gw-hp,column").operand(OperandRole::gradient));
+    CHECK(recipe_choice("torchao-rowwise-gw-hp,column").operand(OperandRole::weight)->blocks(true).rows == 0);
+    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::activation) == OperandRole::input);
+    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::weight) == OperandRole::weight);
+    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::activation_gradient) == OperandRole::gradient);
+    CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::weight_gradient) == OperandRole::gradient);
+    CHECK_FALSE(recipe_choice("te-mxfp8").role_of(TensorKind::state));
+    CHECK(recipe_choice("te-mxfp8,input").role_of(TensorKind::state) == OperandRole::input);
+    CHECK_THROWS_WITH_AS(recipe_choice("te-mxfp9"), doctest::Contains("known: te-delayed, ms-amp"),
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(recipe_choice("te-mxfp8,rows"), doctest::Contains("known: row, column, 2d"),
+                         std::invalid_argument);
+    CHECK_THROWS_AS(recipe_choice("te-mxfp8,"), std::invalid_argument);
+}
+
+TEST_CASE("pictures name the rounding that is counted, and the one whose zones they draw") {
+    const auto picture = [](const std::string& options) { return run(digits + " --svg - " + options).out; };
+    CHECK(contains(picture(""), "(nearest-even, scale 1)"));
+    CHECK(contains(picture("--rounding toward_zero"), "(toward-zero, scale 1)"));
+    for (const std::string rounding : {"down", "up", "stochastic"})
+        CHECK(contains(picture("--rounding " + rounding), "(" + rounding + ", drawn as nearest-even, scale 1)"));
+    CHECK(contains(run(digits + " --rounding to_odd").out, "zones: to-odd, drawn as nearest-even\n"));
+}
+
+TEST_CASE("--block shows the formats of at most 8 bits that were asked for, else the elements of block formats") {
+    const auto shown = [](const std::string& options) {
+        std::vector<std::string> names;
+        const std::vector<std::string> lines = lines_of(run(digits + " --block 32 " + options).out);
+        auto line = std::ranges::find_if(lines, [](const std::string& l) { return contains(l, "MX scale a block"); });
+        REQUIRE(line != lines.end());
+        while (++line != lines.end() && contains(*line, "%")) names.push_back(line->substr(0, line->find(' ')));
+        return names;
+    };
+    using Names = std::vector<std::string>;
+    const Names elements = {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"};
+    CHECK(std::ranges::is_permutation(shown(""), elements));
+    CHECK(std::ranges::is_permutation(shown("--format fp16,bf16"), elements));
+    CHECK(shown("--format e4m3") == Names{"e4m3"});
+    CHECK(shown("--format fp16,bf16,fp32,e4m3,e5m2") == Names{"e4m3", "e5m2"});
+    CHECK(shown("--format all").size() == 8);
 }

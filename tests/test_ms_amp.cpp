@@ -111,6 +111,7 @@ TEST_CASE("scales are powers of two, and an infinite amax turns the scale over")
     CHECK(kernels::next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1, 5) == 64);
     CHECK(kernels::next_scale(rule, 0, 5) == 5);
     CHECK(kernels::next_scale(rule, std::numeric_limits<float>::infinity(), 4) == 0.25F);
+    CHECK(std::isinf(kernels::next_scale({.max = 448, .margin = 2, .ms_amp = true}, 1e-38F, 5))); // of an overflow
 }
 
 TEST_CASE("LBAdam and LBAdamW with state in FP8 and FP16") {

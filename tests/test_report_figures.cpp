@@ -81,9 +81,7 @@ TEST_CASE("of many layers that have no numbers the worst are shown") {
 
 TEST_CASE("the worst tensors stand below what all names share, and never lose their number") {
     const RecordedRun run = run_of(48, "model.transformer.");
-    std::vector<std::string> tensors;
-    for (const TensorRecord& t : run.tensors) tensors.push_back(t.name);
-    const NamesBelow names(tensors);
+    const NamesBelow names(run.tensors, &TensorRecord::name);
     ReportOptions options;
     options.worst = 3;
     const TableBlock table = worst_tensor_table(run, names, options);

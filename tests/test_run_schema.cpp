@@ -7,7 +7,9 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 using namespace amp;
 using namespace amp::test;
@@ -15,6 +17,19 @@ using namespace amp::test;
 namespace {
 
 const Tool trainer{AMP_TRAIN};
+
+void add_keys(const nlohmann::ordered_json& json, const std::string& at, std::vector<std::string>& found) {
+    if (!json.is_object() || std::ranges::find(run_keys(), at, &RunKey::pointer) != run_keys().end())
+        return found.push_back(at);
+    for (const auto& [key, value] : json.items()) add_keys(value, at + "/" + key, found);
+}
+
+/// The keys of a run.json that hold a value; below a key of the schema nothing is looked for.
+std::vector<std::string> keys_of_run(const nlohmann::ordered_json& configuration) {
+    std::vector<std::string> found;
+    add_keys(configuration, "", found);
+    return found;
+}
 
 } // namespace
 

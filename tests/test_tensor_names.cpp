@@ -1,9 +1,12 @@
-// Names of layers in tables and pictures: the shared prefix, shortened names that keep the layer's number, patterns.
+// Names of layers in tables and pictures: the shared prefix, shortened names that keep the layer's number, patterns,
+// what is invisible in them, and the columns that they take.
 #include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -76,4 +79,43 @@ TEST_CASE("layers that differ only in their number have one pattern") {
     CHECK(name_pattern("block12", NameNumbers::components) == "block12");
     CHECK(name_pattern("block12", NameNumbers::all) == "block*");
     CHECK(name_pattern("", NameNumbers::all).empty());
+}
+
+TEST_CASE("what is invisible or turns the direction of a text does not pass") {
+    const std::string shown = "\xef\xbf\xbd";
+    for (const char* hidden : {"\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067",
+                               "\u2068", "\u2069", "\u200e", "\u200f", "\u061c", "\u200b", "\u200d",
+                               "\u00ad", "\u2028", "\u2029", "\u2060", "\ufeff", "\u3164", "\U000e0041"})
+        CHECK(printable(std::string("a") + hidden + "b") == "a" + shown + "b");
+    for (const char* visible :
+         {"\u00a0", "\u00ae", "\u0627\u0644", "\u05d0", "\u2027", "\u2030", "\u2070", "\u2764\ufe0f"})
+        CHECK(printable(visible) == visible);
+}
+
+TEST_CASE("columns of a terminal: wide characters take two, combining marks none") {
+    CHECK(width("") == 0);
+    CHECK(width("größe") == 5);
+    CHECK(width("層.0.重み") == 9);
+    CHECK(width("한국어") == 6);
+    CHECK(width("ﾊﾝｶｸ") == 4); // half-width forms
+    CHECK(width("ＡＢ") == 4); // full-width forms
+    CHECK(width("\xf0\x9f\x98\x80") == 2);
+    CHECK(width("e\xcc\x81te\xcc\x81") == 3); // e and U+0301
+    CHECK(width("│█▁…×") == 5);               // characters of which tables are drawn
+    CHECK(width("\xff\xc3") == 2);
+    CHECK(clipped("重み重み重み", 8) == "重…重み"); // 2 of 3 columns and 4 of 4
+    CHECK(clipped("abcde\xcc\x81", 3) == "a…e\xcc\x81");
+    CHECK(clipped("a\xcc\x81\xcc\x81z\xcc\x81z\xcc\x81z", 3) == "a\xcc\x81\xcc\x81…z");
+    std::mt19937 random(3);
+    for (int i = 0; i < 20'000; ++i) {
+        std::string text;
+        for (auto n = random() % 40; n > 0; --n)
+            text += std::array{"a", "層", "é", "e\xcc\x81", "\xf0\x9f\x98\x80"}[random() % 5];
+        const std::size_t columns = random() % 30;
+        CAPTURE(text);
+        const std::string cut = clipped(text, columns);
+        REQUIRE(width(cut) <= columns);
+        REQUIRE(width(cut) + 2 >= std::min(columns, width(text)));
+        REQUIRE(printable(cut) == cut);
+    }
 }

@@ -52,6 +52,19 @@ TEST_CASE("JSON tells all that the table does, and how to run it again") {
     CHECK(run["fingerprint"].get<std::string>().size() == 16);
 }
 
+TEST_CASE("JSON tells where Adam's eps is 0 in the format of v, as the table does") {
+    const auto eps_is_zero = [](const std::string& arguments) {
+        const std::string run = "--model mlp --width 8 --batch 8 --steps 1 --precision fp32," + arguments;
+        const bool is = train.json(run)["runs"][1]["eps_is_zero"];
+        CHECK(contains(train(run).out, "is 0 in fp16") == is);
+        return is;
+    };
+    CHECK(eps_is_zero("pure-fp16"));
+    CHECK_FALSE(eps_is_zero("pure-fp16 --eps 1e-4"));
+    CHECK_FALSE(eps_is_zero("pure-fp16 --optimizer sgd"));
+    CHECK_FALSE(eps_is_zero("amp-fp16"));
+}
+
 TEST_CASE("the library trains as the tool does, whatever rounds new weights and scales the loss") {
     const Json json = train.json("--model mlp --width 8 --batch 8 --steps 3 --precision "
                                  "fp32,amp-fp16,master-fp16,pure-bf16,pure-bf16-stochastic,pure-bf16-kahan");

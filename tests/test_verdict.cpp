@@ -50,8 +50,8 @@ TEST_CASE("a run that is alone is told what would answer, not to stay in FP32") 
         return text;
     };
     CHECK(contains(said(trained + precision("amp-fp16")),
-                   "does not tell whether it trains as well as FP32 would. Train both, with what else was given "
-                   "as it was: amp-train --model gpt --steps 20 --precision fp32,amp-fp16 --seed 7 --record RUNS; then ask: "
+                   "does not tell whether it trains as well as FP32 would. Train both, with what else was given as it "
+                   "was: amp-train --model gpt --steps 20 --precision fp32,amp-fp16 --seed 7 --record RUNS; then ask: "
                    "amp-report RUNS."));
     CHECK(contains(said(trained + precision("fp32")), "whether another format would do. Train both"));
     CHECK(contains(said(trained + precision("fp32")), "--precision fp32,amp-bf16,amp-fp16 --seed 7"));

@@ -57,7 +57,12 @@ std::string censoring_text(const Censoring& censoring, std::uint64_t elements) {
 }
 
 std::string counted_text(const Censoring& censoring) {
-    return censoring.hides_any() ? " It counts what was recorded; more may have underflowed before." : "";
+    return censoring.hides_any() ? "It counts what was recorded; more may have underflowed before." : "";
+}
+
+std::string with_counted_text(std::string caption, const Censoring& censoring) {
+    if (const std::string text = counted_text(censoring); !text.empty()) caption += " " + text;
+    return caption;
 }
 
 } // namespace amp

@@ -63,9 +63,11 @@ Censoring censoring_of(const GradientRecord& record);
 /// exact zeros, of which any number may have underflowed". `elements`: all that were recorded.
 std::string censoring_text(const Censoring& censoring, std::uint64_t elements);
 
-/// What belongs below a picture or a table of such gradients: " It counts what was recorded; more may have underflowed
+/// What belongs below a picture or a table of such gradients: "It counts what was recorded; more may have underflowed
 /// before."; empty if nothing is hidden.
 std::string counted_text(const Censoring& censoring);
+/// A caption, and that sentence behind it.
+std::string with_counted_text(std::string caption, const Censoring& censoring);
 
 /// What to add where no loss scale is needed by records without gradients of activations.
 inline constexpr std::string_view without_activations =

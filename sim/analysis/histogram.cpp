@@ -104,6 +104,12 @@ std::uint64_t MagnitudeHistogram::nonzero() const {
     return total;
 }
 
+std::map<int, std::uint64_t> MagnitudeHistogram::exponents() const {
+    std::map<int, std::uint64_t> counts;
+    for (const auto& [exponent, row] : rows) counts.emplace_hint(counts.end(), exponent, sum_from(row, 0));
+    return counts;
+}
+
 void MagnitudeHistogram::add(const Unpacked& x, std::uint64_t times) {
     if (times == 0) return;
     switch (x.kind) {

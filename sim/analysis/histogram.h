@@ -53,6 +53,8 @@ struct MagnitudeHistogram {
 
     [[nodiscard]] std::uint64_t nonzero() const; ///< number of finite elements that are not zero
     [[nodiscard]] std::uint64_t count() const { return zero + nan + inf + nonzero(); }
+    /// The finite elements that are not zero by floor(log2|x|), whatever the class of their mantissa.
+    [[nodiscard]] std::map<int, std::uint64_t> exponents() const;
 
     void add(const Unpacked& x, std::uint64_t times = 1);
     void merge(const MagnitudeHistogram& other);

@@ -21,7 +21,7 @@ struct RecordedMagnitudes {
     std::string format; ///< format that the gradient had or is stored in ("fp16"); empty if that is not a format
     double scale = 1;   ///< loss scale by which the recorded values are multiplied
     MagnitudeHistogram magnitudes{}; ///< histogram of the values as recorded
-    Censoring censoring{};           ///< of a gradient: what its record hides, without the loss scale
+    Censoring censoring{};           ///< what the record of a gradient hides, without the loss scale
 };
 
 /// What the record of a gradient hides, by its histogram without the loss scale; nothing for tensors of other kinds.

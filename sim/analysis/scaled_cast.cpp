@@ -293,9 +293,14 @@ class ScaledPass {
 
 } // namespace
 
-FormatSpec scale_format(ScaleRule rule) {
-    return format(is_mx(rule) ? "e8m0" : rule == ScaleRule::nvfp4 ? "e4m3" : "fp32");
+namespace {
+
+double decibels(double signal, double noise) {
+    const FloatEnvironment environment;
+    return noise == 0 && signal != 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
 }
+
+} // namespace
 
 void ScaledBlock::merge(const ScaledBlock& part) {
     scale = part.scale;
@@ -323,9 +328,15 @@ bool is_worse(const ScaledBlock& a, const ScaledBlock& b) {
     return a.row != b.row ? a.row < b.row : a.column < b.column;
 }
 
-double ScaledStatistics::sqnr() const {
-    const FloatEnvironment environment;
-    return noise == 0 && signal != 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+double ScaledBlock::sqnr() const { return decibels(signal, noise); }
+double ScaledStatistics::sqnr() const { return decibels(signal, noise); }
+
+std::map<int, std::uint64_t> exponents_of_scales(const ScaledStatistics& statistics, ScaleRule rule) {
+    if (!scales_have_codes(rule)) return statistics.scales;
+    std::map<int, std::uint64_t> exponents;
+    for (const auto& [code, n] : statistics.scales)
+        exponents[std::ilogb(decode(scale_format(rule), static_cast<std::uint32_t>(code)))] += n;
+    return exponents;
 }
 
 double ScaledStatistics::mean_squared_error() const { return noise / static_cast<double>(compared()); }

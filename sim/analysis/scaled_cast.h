@@ -34,9 +34,6 @@ struct ScaledCast {
     RowTransform transform{};
 };
 
-/// The format of the scales: E8M0 where they are powers of two of MX, E4M3 for NVFP4's blocks, else FP32.
-FormatSpec scale_format(ScaleRule rule);
-
 /// What became of one block. Squares of FP32 numbers and of their errors neither overflow nor underflow in FP64.
 struct ScaledBlock {
     std::int64_t row = 0, column = 0; ///< place of the block among the blocks, from 0
@@ -54,6 +51,8 @@ struct ScaledBlock {
     void merge(const ScaledBlock& part);
     /// noise / signal; infinite if elements are lost, 0 without noise.
     [[nodiscard]] double relative_noise() const;
+    /// 10 log10(signal / noise); infinity without noise, NaN without signal.
+    [[nodiscard]] double sqnr() const;
 };
 
 /// Whether block a lost more than block b: a larger relative noise or, if it is the same, more noise. Of equal ones the
@@ -72,7 +71,7 @@ struct ScaledStatistics {
     std::uint64_t nonfinite_scales = 0;       ///< decode scales that are NaN or infinite
     std::uint64_t saturated_scales = 0;       ///< scales at an end of what the rule can give, whatever the amax
     float least_scale = 0, largest_scale = 0; ///< among positive finite decode scales; 0: there is none
-    /// Positive finite decode scales: E4M3's by code, others by floor(log2 scale).
+    /// Positive finite decode scales: E4M3's by code, others by floor(log2 scale); see exponents_of_scales().
     std::map<int, std::uint64_t> scales{};
     /// Blocks with a finite non-zero element by floor(log2(amax / least)).
     std::map<int, std::uint64_t> ranges{};
@@ -88,6 +87,12 @@ struct ScaledStatistics {
     /// Adds the statistics of a later tensor.
     void merge(const ScaledStatistics& later);
 };
+
+/// Whether the keys of ScaledStatistics::scales are codes of E4M3.
+constexpr bool scales_have_codes(ScaleRule rule) { return scale_format(rule) == format("e4m3"); }
+
+/// The scales of a cast by that rule by floor(log2 scale), those of E4M3 too.
+std::map<int, std::uint64_t> exponents_of_scales(const ScaledStatistics& statistics, ScaleRule rule);
 
 /// A tensor's blocks and what became of them.
 struct ScaledResult {

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace amp {
 
@@ -19,6 +21,13 @@ std::string shared_prefix(std::span<const std::string> names);
 class NamesBelow {
   public:
     explicit NamesBelow(std::span<const std::string> names) : prefix_(shared_prefix(names)) {}
+    /// The names of rows, or of what pointers point to: `name` is a member of a row, or a function of one.
+    template <class Rows, class Name>
+    NamesBelow(const Rows& rows, const Name& name) {
+        std::vector<std::string> names;
+        for (const auto& row : rows) names.push_back(std::invoke(name, row));
+        prefix_ = shared_prefix(names);
+    }
 
     /// One of these names, without the shared prefix.
     [[nodiscard]] std::string of(const std::string& name) const { return name.substr(prefix_.size()); }

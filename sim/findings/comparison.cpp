@@ -17,7 +17,7 @@ namespace amp {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using detail::configuration_key, detail::is_same, detail::seed_of, detail::without;
+using detail::configuration_key, detail::is_same, detail::seed_of, detail::training_of;
 
 /// Equal for runs that train the same network on the same data.
 std::string group_key(const RecordedRun& run) {
@@ -80,8 +80,7 @@ const RecordedRun* evidence_of(const ComparisonGroup& group) {
 
 void note_differences(ComparisonGroup& group) {
     const auto rest = [](const ComparisonRow& row) {
-        return without(row.runs.front()->configuration,
-                       {"seed", "tool", "version", "schema_version", "recording", "precision", "loss_scaler"});
+        return training_of(*row.runs.front(), {"precision", "loss_scaler"});
     };
     for (const ComparisonRow& row : group.rows)
         if (const std::string where = difference(rest(group.rows.front()), rest(row)); !where.empty())

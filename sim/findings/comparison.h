@@ -173,6 +173,14 @@ struct ComparisonFindings {
 ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>& paths,
                                        const ComparisonOptions& options, const Watch& watch = {});
 
+/// The mean loss in `stretch` steps from `step` on.
+struct StretchLoss {
+    std::int64_t step = 0;
+    double mean = 0;
+};
+/// The means of the logged losses over the steps: each stretch begins with a logged step, and has a loss.
+std::vector<StretchLoss> loss_curve(const RecordedRun& run, std::int64_t stretch);
+
 /// The differences of two runs' losses, the first minus the second, in the steps in which both log finite ones.
 std::vector<std::pair<std::int64_t, double>> step_differences(const RecordedRun& run, const RecordedRun& other);
 

@@ -2,14 +2,12 @@
 #include <ampscope/sim/findings/detail/comparison.h>
 
 #include <ampscope/sim/base/text.h>
-#include <ampscope/sim/program/model.h>
 #include <ampscope/sim/train/configuration.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -187,37 +185,6 @@ std::string gradients_text(const EffectFinding& e) {
     return text;
 }
 
-/// The options of amp-train with which a run was made, other than its precision and the defaults of its network, as far
-/// as run.json tells: " --width 16 --lr 0.01".
-std::string options_of_run(const RecordedRun& run) {
-    constexpr std::array<std::pair<const char*, const char*>, 13> options = {{{"--width", "/model/width"},
-                                                                              {"--depth", "/model/depth"},
-                                                                              {"--heads", "/model/heads"},
-                                                                              {"--dropout", "/model/dropout"},
-                                                                              {"--activation", "/model/activation"},
-                                                                              {"--norm", "/model/norm"},
-                                                                              {"--batch", "/batch"},
-                                                                              {"--micro-batches", "/micro_batches"},
-                                                                              {"--replicas", "/replicas"},
-                                                                              {"--lr", "/optimizer/lr"},
-                                                                              {"--warmup", "/warmup"},
-                                                                              {"--loss-weight", "/loss_weight"},
-                                                                              {"--clip", "/clip"}}};
-    const auto known = std::ranges::find(models(), run.facts.model, &ModelRow::name);
-    if (known == models().end()) return "";
-    const TrainOptions usual{.model = known->defaults};
-    const nlohmann::ordered_json defaults = configuration_of(usual, Dataset{});
-    std::string text = " --model " + run.facts.model;
-    for (const auto& [option, pointer] : options) {
-        const nlohmann::ordered_json::json_pointer at(pointer);
-        if (!run.configuration.contains(at) || run.configuration.at(at) == defaults.at(at)) continue;
-        const nlohmann::ordered_json& value = run.configuration.at(at);
-        if (value.is_number()) text += fmt::format(" {} {}", option, value.dump());
-        else if (value.is_string()) text += fmt::format(" {} {}", option, value.get<std::string>());
-    }
-    return text + fmt::format(" --steps {}", run.steps.size());
-}
-
 /// What would tell of a run that is alone whether another format does: "Train it again ... and ask about both".
 std::string second_run(const RecordedRun& run, bool is_fp32) {
     const RunFacts& facts = run.facts;
@@ -225,7 +192,8 @@ std::string second_run(const RecordedRun& run, bool is_fp32) {
     if (facts.tool == "amp-train")
         return fmt::format("Train both, with what else was given as it was: amp-train{} --precision {}{} --record "
                            "RUNS; then ask: amp-report RUNS",
-                           options_of_run(run), is_fp32 ? "fp32,amp-bf16,amp-fp16" : "fp32," + run.label,
+                           command_options(run.configuration) + fmt::format(" --steps {}", run.steps.size()),
+                           is_fp32 ? "fp32,amp-bf16,amp-fp16" : "fp32," + run.label,
                            seed.empty() ? "" : " --seed " + seed);
     const std::string_view how = is_fp32 ? "under torch.autocast with dtype=torch.bfloat16"
                                          : "in FP32 (in PyTorch: without autocast and without a loss scaler)";

@@ -52,6 +52,21 @@ std::vector<std::pair<detail::Seed, detail::Seed>> detail::pairs_of(const Compar
     return pairs;
 }
 
+std::vector<StretchLoss> loss_curve(const RecordedRun& run, std::int64_t stretch) {
+    std::vector<StretchLoss> curve;
+    for (std::size_t i = 0; i < run.steps.size();) {
+        const std::int64_t begin = run.steps[i].step;
+        double sum = 0, count = 0;
+        for (; i < run.steps.size() && run.steps[i].step < begin + stretch; ++i)
+            if (run.steps[i].loss) {
+                sum += *run.steps[i].loss;
+                ++count;
+            }
+        if (count > 0) curve.push_back({begin, sum / count});
+    }
+    return curve;
+}
+
 std::vector<std::pair<std::int64_t, double>> step_differences(const RecordedRun& run, const RecordedRun& other) {
     std::map<std::int64_t, double> losses;
     for (const StepMetrics& m : other.steps)

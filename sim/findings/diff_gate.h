@@ -18,8 +18,8 @@ struct DiffGate {
     enum class Figure : std::uint8_t {
         differ,       ///< share of elements that differ
         max_ulps,     ///< largest distance in ulps; infinite if only one of a pair is NaN or infinite
-        max_relative, ///< largest |a - b| / max(|a|, |b|); infinite likewise
-        norm,         ///< |a - b| / |a| over all elements; infinite likewise
+        max_relative, ///< largest |a - b| / max(|a|, |b|); infinite if only one of a pair is NaN or infinite
+        norm,         ///< |a - b| / |a| over all elements; infinite if only one of a pair is NaN or infinite
         nan,          ///< number of elements that are NaN in only one recording
         inf,          ///< number of elements infinite in only one recording, or in both with opposite signs
         sign,         ///< number of non-zero elements with opposite signs

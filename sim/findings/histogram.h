@@ -80,8 +80,8 @@ struct HistogramEntry {
     BlockStatistics blocks;            ///< blocks of the elements as recorded; block scales cancel a loss scale
     std::vector<CastCounts> unscaled;  ///< counts at scale 1, one for each of the options' formats
     std::vector<RecipeEffect> recipes; ///< one for each of the options' recipes
-    Censoring censoring;               ///< of gradients: what their records hide
-    std::vector<FormatFit> fits;       ///< without gradients: how each of these formats holds the tensors
+    Censoring censoring;               ///< what the records of gradients hide; nothing for other tensors
+    std::vector<FormatFit> fits;       ///< how each of these formats holds the tensors; empty for gradients
 
     /// Whether a loss scale multiplies all of it.
     [[nodiscard]] bool is_gradient() const { return kinds.within(gradient_kinds); }

@@ -4,6 +4,7 @@
 #include <ampscope/sim/backend/kernels/quantize.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -35,18 +36,22 @@ FormatSpec computed_format(DType dtype) {
 
 /// What TransformerEngine, torchao, DeepSeek and OCP do with blocks that a tensor does not fill.
 std::string note_on_shapes(const ScalingRecipe& recipe) {
-    const bool blocks = recipe.gradient.along > 0;
-    if (!blocks) return "A scale for the whole tensor or row: any shape, tensors of one dimension too.";
-    if (recipe.name.starts_with("te-"))
+    switch (recipe.shapes) {
+    case ShapeRule::any: return "A scale for the whole tensor or row: any shape, tensors of one dimension too.";
+    case ShapeRule::transformer_engine:
         return fmt::format(
             "TransformerEngine quantizes no tensor of one dimension, and none whose last axis or product "
             "of the other axes {} does not divide (is_quantizable).",
             recipe.gradient.along);
-    if (recipe.name == "deepseek")
-        return "DeepSeek's kernels refuse activations and gradients whose last axis 128 does not divide; weights are "
-               "filled up with zeros.";
-    return "OCP MX 1.0 leaves the layout of blocks to the implementation; torchao refuses a tensor whose last axis the "
-           "block does not divide.";
+    case ShapeRule::deepseek:
+        return fmt::format("DeepSeek's kernels refuse activations and gradients whose last axis {} does not divide; "
+                           "weights are filled up with zeros.",
+                           recipe.gradient.along);
+    case ShapeRule::ocp:
+        return "OCP MX 1.0 leaves the layout of blocks to the implementation; torchao refuses a tensor whose last axis "
+               "the block does not divide.";
+    }
+    return "";
 }
 
 std::string note_on_nonfinite(ScaleRule rule) {
@@ -168,7 +173,10 @@ RecipeChoice recipe_choice(std::string_view text) {
             choice.orientation = static_cast<BlockOrientation>(orientation - block_orientation_names.begin());
         else if (role != operand_role_names.end())
             choice.role = static_cast<OperandRole>(role - operand_role_names.begin());
-        else throw_unknown("option of a recipe", word, "row, column, 2d, input, weight, gradient");
+        else
+            throw_unknown(
+                "option of a recipe", word,
+                fmt::format("{}, {}", fmt::join(block_orientation_names, ", "), fmt::join(operand_role_names, ", ")));
     }
     return choice;
 }

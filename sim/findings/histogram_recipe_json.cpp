@@ -85,7 +85,7 @@ Json block_json(const RecordedBlock& block) {
                  {"amax", block.amax},
                  {"least", block.least}};
     write_counts(json, static_cast<const ScaledBlock&>(block), counts_of_block);
-    json["sqnr_db"] = finite_or_null(10 * std::log10(block.signal / block.noise));
+    json["sqnr_db"] = finite_or_null(block.sqnr());
     json["signal"] = block.signal;
     json["noise"] = block.noise;
     return json;

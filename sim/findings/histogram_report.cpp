@@ -147,11 +147,7 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["sum_squares"] = entry.measured ? finite_or_null(entry.magnitudes.sums.squares) : Json(nullptr);
     if (const std::string note = note_on(entry); !note.empty()) json["sums_note"] = note;
     Json exponents = Json::object();
-    for (const auto& [exponent, row] : histogram.rows) {
-        std::uint64_t sum = 0;
-        for (const std::uint64_t n : row) sum += n;
-        exponents[std::to_string(exponent)] = sum;
-    }
+    for (const auto& [exponent, n] : histogram.exponents()) exponents[std::to_string(exponent)] = n;
     json["exponents"] = std::move(exponents);
     json["state"] = state_of(entry, options);
     Json by_format = Json::object();

@@ -105,7 +105,8 @@ Censoring censoring_by_dtype(const HistogramEntry& entry) {
                          .zeros = entry.magnitudes.histogram.zero});
 }
 
-HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
+/// What says which tensor it is, and how it was recorded.
+HistogramEntry parse_identity(const Json& json) {
     HistogramEntry entry;
     entry.file = json.at("file").get<std::string>();
     entry.name = json.at("name").get<std::string>();
@@ -118,17 +119,18 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
     entry.dtype = json.at("dtype").get<std::string>();
     entry.shape = wholes(json.at("shape"));
     entry.recorded_scale = json.at("recorded_scale").get<double>();
-    entry.magnitudes.histogram = parse_state(json);
-    if (is_directed(options.policy.rounding))
-        entry.directed =
-            parse_directed(json.at("state"), entry.magnitudes.histogram.nonzero(), options.policy.rounding);
-    entry.magnitudes.min_nonzero = number_at(json, "min_nonzero", 0);
-    entry.magnitudes.max = number_at(json, "max", 0);
-    entry.magnitudes.sums = {number_at(json, "sum_absolute"), number_at(json, "sum_squares")};
-    const MagnitudeStatistics& m = entry.magnitudes;
-    const bool any = !m.histogram.rows.empty();
     if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
         throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
+    return entry;
+}
+
+/// Its magnitudes, and what their record hides. Throws if they contradict each other.
+void parse_magnitudes(const Json& json, HistogramEntry& entry) {
+    MagnitudeStatistics& m = entry.magnitudes;
+    m.histogram = parse_state(json);
+    m.min_nonzero = number_at(json, "min_nonzero", 0);
+    m.max = number_at(json, "max", 0);
+    m.sums = {number_at(json, "sum_absolute"), number_at(json, "sum_squares")};
     if (const auto hidden = json.find("hidden"); hidden != json.end()) {
         const std::uint64_t zeros = count_at(*hidden, "zeros");
         const bool sums = hidden->value("terms", false);
@@ -136,11 +138,16 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
             throw std::invalid_argument("what a tensor's record hides contradicts its state");
         entry.censoring = {.below_log2 = hidden->at("below_log2").get<int>(), .zeros = zeros, .sums = sums};
     }
+    const bool any = !m.histogram.rows.empty();
     entry.measured = !any || !json.at("max").is_null();
     if (any && entry.measured ? !(0 < m.min_nonzero && m.min_nonzero <= m.max) : m.max != 0 || m.min_nonzero != 0)
         throw std::invalid_argument("a tensor's min_nonzero and max contradict its state");
     if (m.sums.absolute < 0 || m.sums.squares < 0) throw std::invalid_argument("a tensor's sums are negative");
-    for (const auto& [format, result] : json.at("formats").items())
+}
+
+/// Counts and errors that do not follow from the histogram, by format and scale.
+void parse_counts_at_scales(const Json& formats, const HistogramOptions& options, HistogramEntry& entry) {
+    for (const auto& [format, result] : formats.items())
         for (const Json& at : result.at("scales")) {
             const auto scale = at.at("scale").get<double>();
             if (options.error && at.contains("error")) entry.errors[{format, scale}] = parse_error(at.at("error"));
@@ -149,6 +156,15 @@ HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
                                           amount_at(at, "normal"), amount_at(at, "overflow"),
                                           options.policy.rounding == Rounding::stochastic};
         }
+}
+
+HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
+    HistogramEntry entry = parse_identity(json);
+    parse_magnitudes(json, entry);
+    if (is_directed(options.policy.rounding))
+        entry.directed =
+            parse_directed(json.at("state"), entry.magnitudes.histogram.nonzero(), options.policy.rounding);
+    parse_counts_at_scales(json.at("formats"), options, entry);
     if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
     for (const RecipeChoice& choice : options.recipes)
         entry.recipes.push_back(detail::parse_effect(json.at("recipes").at(choice.text)));

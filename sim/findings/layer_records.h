@@ -12,8 +12,8 @@ struct LayerRecord {
     GradientCounts counts;
     /// By followed format and column: the share of non-zero elements that become zero at scale 1.
     std::array<std::vector<Share>, followed_formats.size()> zeroed;
-    std::size_t layers = 1; ///< of how many layers this is the sum: see folded_layers()
-    std::string worst{};    ///< of several: the layer of which the format that it was folded for zeroes most
+    std::size_t layers = 1; ///< the number of layers that were added up: see folded_layers()
+    std::string worst{};    ///< the one of them that is zeroed most by the format they were folded for; empty for one
 
     /// "c1, weight grad" or "c1, activation grad".
     [[nodiscard]] std::string name() const;

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -258,8 +257,7 @@ class RunReader {
 } // namespace
 
 void GradientCounts::add(const MagnitudeHistogram& magnitudes) {
-    for (const auto& [exponent, row] : magnitudes.rows)
-        binades.add(exponent, std::accumulate(row.begin(), row.end(), std::uint64_t{0}));
+    for (const auto& [exponent, n] : magnitudes.exponents()) binades.add(exponent, n);
     binades.zero += magnitudes.zero;
     binades.infinite += magnitudes.inf;
     nonzero += magnitudes.nonzero();

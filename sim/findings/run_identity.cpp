@@ -16,15 +16,17 @@ using Json = nlohmann::ordered_json;
 
 namespace detail {
 
-Json without(Json configuration, std::initializer_list<const char*> keys) {
-    if (configuration.is_object())
-        for (const char* key : keys) configuration.erase(key);
-    return configuration;
+Json training_of(const RecordedRun& run, std::initializer_list<const char*> without) {
+    Json settings = run.configuration;
+    if (!settings.is_object()) return settings;
+    for (const char* key : {"seed", "tool", "version", "schema_version", "recording"}) settings.erase(key);
+    for (const char* key : without) settings.erase(key);
+    return settings;
 }
 
 std::string configuration_key(const RecordedRun& run) {
-    const Json same = without(run.configuration, {"seed", "tool", "version", "schema_version", "recording"});
-    return run.configuration.is_object() ? same.dump(-1, ' ', false, Json::error_handler_t::replace) : run.name;
+    return run.configuration.is_object() ? training_of(run).dump(-1, ' ', false, Json::error_handler_t::replace)
+                                         : run.name;
 }
 
 std::optional<double> seed_of(const RecordedRun& run) { return run.facts.seed; }

@@ -128,6 +128,11 @@ class Machine {
     }
 
     void step(unsigned char opcode);
+    /// Both do what an opcode of their kind says; for others they return false.
+    bool push_scalar(unsigned char opcode);
+    bool change_container(unsigned char opcode);
+    void push_long();
+    void push_double();
     void persistent_id();
     void reduce();
     void build();
@@ -149,46 +154,47 @@ class Machine {
     std::unordered_map<std::uint64_t, Ref> memo_;
 };
 
-void Machine::step(unsigned char opcode) {
+bool Machine::push_scalar(unsigned char opcode) {
     switch (opcode) {
-    case 0x80: // PROTO
-        if (number(1) > 5) fail("unknown pickle protocol");
-        break;
-    case 0x95: take(8); break; // FRAME
-    case '(': marks_.push_back(stack_.size()); break;
-    case '0': pop(); break;
-    case '1': pop_to_mark(); break;
     case 'N': push(None{}); break;
     case 0x88: push(true); break;
     case 0x89: push(false); break;
     case 'J': push(std::int64_t{static_cast<std::int32_t>(number(4))}); break;
     case 'K': push(static_cast<std::int64_t>(number(1))); break;
     case 'M': push(static_cast<std::int64_t>(number(2))); break;
-    case 0x8a: { // LONG1: little-endian two's complement of 0 to 255 bytes
-        const std::size_t n = number(1);
-        if (n > 8) {
-            take(n);
-            push(Opaque{"a long integer"});
-            break;
-        }
-        const std::uint64_t value = number(n);
-        const int unused = 64 - 8 * static_cast<int>(n);
-        push(n == 0 ? std::int64_t{0} : static_cast<std::int64_t>(value << unused) >> unused);
-        break;
-    }
-    case 'G': { // BINFLOAT, big-endian
-        std::uint64_t bits = 0;
-        for (const char c : take(8)) bits = bits << 8 | static_cast<unsigned char>(c);
-        push(std::bit_cast<double>(bits));
-        break;
-    }
-    case 'X': push(std::string(take(number(4)))); break;
-    case 0x8c: push(std::string(take(number(1)))); break;
-    case 0x8d: push(std::string(take(number(8)))); break;
+    case 0x8a: push_long(); break;
+    case 'G': push_double(); break;
+    case 'X':
     case 'T':
     case 'B': push(std::string(take(number(4)))); break;
+    case 0x8c:
     case 'U':
     case 'C': push(std::string(take(number(1)))); break;
+    case 0x8d: push(std::string(take(number(8)))); break;
+    default: return false;
+    }
+    return true;
+}
+
+void Machine::push_long() { // LONG1: little-endian two's complement of 0 to 255 bytes
+    const std::size_t n = number(1);
+    if (n > 8) {
+        take(n);
+        return push(Opaque{"a long integer"});
+    }
+    const std::uint64_t value = number(n);
+    const int unused = 64 - 8 * static_cast<int>(n);
+    push(n == 0 ? std::int64_t{0} : static_cast<std::int64_t>(value << unused) >> unused);
+}
+
+void Machine::push_double() { // BINFLOAT, big-endian
+    std::uint64_t bits = 0;
+    for (const char c : take(8)) bits = bits << 8 | static_cast<unsigned char>(c);
+    push(std::bit_cast<double>(bits));
+}
+
+bool Machine::change_container(unsigned char opcode) {
+    switch (opcode) {
     case ')':
     case ']': push(Sequence{}); break;
     case '}': push(Dict{}); break;
@@ -205,6 +211,21 @@ void Machine::step(unsigned char opcode) {
         break;
     }
     case 'u': add_items(pop_to_mark()); break;
+    default: return false;
+    }
+    return true;
+}
+
+void Machine::step(unsigned char opcode) {
+    if (push_scalar(opcode) || change_container(opcode)) return;
+    switch (opcode) {
+    case 0x80: // PROTO
+        if (number(1) > 5) fail("unknown pickle protocol");
+        break;
+    case 0x95: take(8); break; // FRAME
+    case '(': marks_.push_back(stack_.size()); break;
+    case '0': pop(); break;
+    case '1': pop_to_mark(); break;
     case 'q': memoize(number(1)); break;
     case 'r': memoize(number(4)); break;
     case 0x94: memoize(memo_.size()); break;

@@ -1,6 +1,5 @@
 #include <ampscope/sim/io/run_facts.h>
 
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <variant>
@@ -9,7 +8,9 @@ namespace amp {
 
 namespace {
 
-using Member = std::variant<std::monostate, std::string RunFacts::*, std::optional<double> RunFacts::*>;
+using Groups = std::map<std::string, std::size_t>;
+using Member =
+    std::variant<std::monostate, std::string RunFacts::*, std::optional<double> RunFacts::*, Groups RunFacts::*>;
 
 struct Key {
     const char* pointer;
@@ -63,7 +64,7 @@ constexpr std::array keys = {
     Key{"/optimizer/dampening", trainer},
     Key{"/optimizer/nesterov", trainer},
     Key{"/optimizer/contract", trainer},
-    Key{"/optimizer/groups", recorder},
+    Key{"/optimizer/groups", recorder, &RunFacts::groups},
     Key{"/warmup", trainer},
     Key{"/loss_scaler/name", both, &RunFacts::loss_scaler},
     Key{"/loss_scaler/init_scale", both},
@@ -113,11 +114,13 @@ constexpr auto public_keys = [] {
     return all;
 }();
 
-void add_keys(const nlohmann::ordered_json& json, const std::string& at, std::vector<std::string>& found) {
-    if (!json.is_object() ||
-        std::ranges::find(keys, at, [](const Key& k) { return std::string_view(k.pointer); }) != keys.end())
-        return found.push_back(at);
-    for (const auto& [key, value] : json.items()) add_keys(value, at + "/" + key, found);
+Groups groups_at(const nlohmann::ordered_json& json, const std::string& pointer) {
+    Groups groups;
+    const nlohmann::ordered_json::json_pointer at(pointer);
+    if (!json.contains(at) || !json[at].is_object()) return groups;
+    for (const auto& [parameter, group] : json[at].items())
+        if (group.is_number_unsigned()) groups[parameter] = group.get<std::size_t>();
+    return groups;
 }
 
 } // namespace
@@ -129,6 +132,8 @@ RunFacts run_facts(const nlohmann::ordered_json& configuration) {
             result.** text = text_at(configuration, key.pointer);
         else if (const auto* number = std::get_if<std::optional<double> RunFacts::*>(&key.member))
             result.** number = number_at(configuration, key.pointer);
+        else if (const auto* groups = std::get_if<Groups RunFacts::*>(&key.member))
+            result.** groups = groups_at(configuration, key.pointer);
     }
     return result;
 }
@@ -143,12 +148,6 @@ std::string_view name_of(RunWriter writer) {
 }
 
 std::span<const RunKey> run_keys() { return public_keys; }
-
-std::vector<std::string> keys_of_run(const nlohmann::ordered_json& configuration) {
-    std::vector<std::string> found;
-    add_keys(configuration, "", found);
-    return found;
-}
 
 std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer) {
     const nlohmann::ordered_json::json_pointer at(pointer);

@@ -5,12 +5,13 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace amp {
 
@@ -29,6 +30,7 @@ struct RunFacts {
     std::optional<double> seed;
     std::optional<double> merged_ranks; ///< number of ranks whose recordings were merged into this one
     std::optional<double> validation; ///< number of examples that the network is validated on
+    std::map<std::string, std::size_t> groups; ///< numbers of the optimizer's groups by parameter, but for the first's
 
     /// The format in which backward computes gradients.
     [[nodiscard]] const std::string& backward_format() const { return autocast.empty() ? gradient_format : autocast; }
@@ -50,9 +52,6 @@ struct RunKey {
 
 /// All keys, in the order in which they are written.
 std::span<const RunKey> run_keys();
-
-/// The keys of a run.json that hold a value; below a key of the table nothing is looked for.
-std::vector<std::string> keys_of_run(const nlohmann::ordered_json& configuration);
 
 /// The text at a JSON pointer; empty where there is none.
 std::string text_at(const nlohmann::ordered_json& json, const std::string& pointer);

@@ -30,10 +30,19 @@ struct OperandScaling {
     }
 };
 
+/// Which tensors a source refuses because its blocks do not fill them.
+enum class ShapeRule : std::uint8_t {
+    any,                ///< none: a scale for the whole tensor or row
+    transformer_engine, ///< those of one dimension, and of axes that the block does not divide (is_quantizable)
+    deepseek,           ///< activations and gradients whose last axis the block does not divide
+    ocp,                ///< OCP MX 1.0 leaves it open
+};
+
 struct ScalingRecipe {
     std::string_view name;
     std::string_view precision{}; ///< name of the row of precisions() that trains with it; empty: none does
     std::string_view source;
+    ShapeRule shapes; ///< has no default, so that every row states it
     OperandScaling input{}, weight{}, gradient{};
     std::optional<OperandScaling> weight_in_backward{}; ///< scaling of the weight in backward, if it differs
     /// Delayed scaling: the scale of a step follows from the amax of earlier steps, the largest or the last.

@@ -1,10 +1,13 @@
 #include <ampscope/sim/train/configuration.h>
 
 #include <ampscope/sim/base/fingerprint.h>
+#include <ampscope/sim/io/run_facts.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <unordered_map>
 
@@ -19,14 +22,35 @@ std::string_view word(const std::array<std::string_view, N>& names, Enum value) 
     return names[static_cast<std::size_t>(value)];
 }
 
+/// Visits the settings of a model, in the order of run.json: visit(key, member), or visit(key, member, names) for the
+/// member of an enumeration.
+template <class Model, class Visit>
+void for_each_setting(Model& m, const Visit& visit) {
+    visit("name", m.name);
+    visit("width", m.width);
+    visit("depth", m.depth);
+    visit("heads", m.heads);
+    visit("dropout", m.dropout);
+    visit("activation", m.activation, op::activation_names);
+    visit("norm", m.norm, op::norm_names);
+}
+
 Json json_of(const ModelOptions& m) {
-    return {{"name", m.name},
-            {"width", m.width},
-            {"depth", m.depth},
-            {"heads", m.heads},
-            {"dropout", m.dropout},
-            {"activation", word(op::activation_names, m.activation)},
-            {"norm", word(op::norm_names, m.norm)}};
+    Json json;
+    for_each_setting(m, [&](const char* key, const auto& value, const auto&... names) {
+        if constexpr (sizeof...(names) == 0) json[key] = value;
+        else json[key] = word(names..., value);
+    });
+    return json;
+}
+
+ModelOptions model_of(const Json& json) {
+    ModelOptions m;
+    for_each_setting(m, [&]<class Member>(const char* key, Member& value, const auto&... names) {
+        if constexpr (sizeof...(names) == 0) value = json.at(key).template get<Member>();
+        else value = parse_name<Member>(key, names..., json.at(key).template get<std::string>());
+    });
+    return m;
 }
 
 Json json_of(const Precision& p) {
@@ -133,21 +157,44 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
             {"data", data_of(data)}};
 }
 
+std::string command_options(const Json& configuration) {
+    constexpr std::array<std::pair<const char*, const char*>, 13> options = {{{"--width", "/model/width"},
+                                                                              {"--depth", "/model/depth"},
+                                                                              {"--heads", "/model/heads"},
+                                                                              {"--dropout", "/model/dropout"},
+                                                                              {"--activation", "/model/activation"},
+                                                                              {"--norm", "/model/norm"},
+                                                                              {"--batch", "/batch"},
+                                                                              {"--micro-batches", "/micro_batches"},
+                                                                              {"--replicas", "/replicas"},
+                                                                              {"--lr", "/optimizer/lr"},
+                                                                              {"--warmup", "/warmup"},
+                                                                              {"--loss-weight", "/loss_weight"},
+                                                                              {"--clip", "/clip"}}};
+    const std::string name = text_at(configuration, "/model/name");
+    const auto known = std::ranges::find(models(), name, &ModelRow::name);
+    if (known == models().end()) return "";
+    const Json usual = configuration_of({.model = known->defaults}, Dataset{});
+    std::string text = " --model " + name;
+    for (const auto& [option, pointer] : options) {
+        const Json::json_pointer at(pointer);
+        if (!configuration.contains(at) || configuration.at(at) == usual.at(at)) continue;
+        const Json& value = configuration.at(at);
+        if (value.is_number()) text += fmt::format(" {} {}", option, value.dump());
+        else if (value.is_string()) text += fmt::format(" {} {}", option, value.get<std::string>());
+    }
+    return text;
+}
+
 TrainOptions options_of(const Json& configuration) {
-    const Json &m = configuration.at("model"), &p = configuration.at("precision");
-    const auto text = [](const Json& json, const char* key) { return json.at(key).get<std::string>(); };
+    const Json& p = configuration.at("precision");
     TrainOptions o;
-    o.model = {.name = text(m, "name"),
-               .width = m.at("width"),
-               .depth = m.at("depth"),
-               .heads = m.at("heads"),
-               .dropout = m.at("dropout"),
-               .activation = parse_name<op::ActivationKind>("activation", op::activation_names, text(m, "activation")),
-               .norm = parse_name<op::NormKind>("norm", op::norm_names, text(m, "norm"))};
-    o.precision = precision(text(p, "name"));
+    o.model = model_of(configuration.at("model"));
+    o.precision = precision(p.at("name").get<std::string>());
     if (p.contains("autocast")) {
         const Json& a = p.at("autocast");
-        o.precision.autocast.policy = parse_name<AutocastPolicy>("policy", autocast_policy_names, text(a, "policy"));
+        o.precision.autocast.policy =
+            parse_name<AutocastPolicy>("policy", autocast_policy_names, a.at("policy").get<std::string>());
         o.precision.weight_cache = a.at("weight_cache");
         o.precision.autocast_off = a.at("off").get<std::vector<std::string>>();
     }

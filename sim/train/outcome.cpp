@@ -1,5 +1,6 @@
 #include <ampscope/sim/train/outcome.h>
 
+#include <ampscope/formats/codec.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/train/configuration.h>
@@ -13,6 +14,12 @@ using Json = nlohmann::ordered_json;
 
 Json json_of(const RoundingCounts& c) {
     return {{"elements", c.elements}, {"nonzero", c.nonzero}, {"underflow", c.underflow}, {"overflow", c.overflow}};
+}
+
+/// See Outcome::eps_is_zero.
+bool eps_is_zero(const TrainOptions& o) {
+    return facts_of(o.optimizer.order).rounds_each && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
+           quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 
 Json outcome_of(const Outcome& o) {
@@ -65,7 +72,10 @@ Json origin_of(std::string_view program) {
 std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& options) {
     std::vector<Outcome> outcomes;
     for (Run& run : experiment.runs()) {
-        outcomes.push_back({&run, run.trainer->evaluate(), experiment.distance(run)});
+        outcomes.push_back({.run = &run,
+                            .validation = run.trainer->evaluate(),
+                            .distance = experiment.distance(run),
+                            .eps_is_zero = eps_is_zero(run.trainer->options())});
         if (run.folder) run.folder->write_result(result_of(outcomes.back(), options));
     }
     return outcomes;
@@ -78,6 +88,7 @@ Json json_of(std::span<const Outcome> outcomes, const Dataset& data, const Exper
     json["runs"] = Json::array();
     for (const Outcome& o : outcomes) {
         Json run = outcome_of(o);
+        run["eps_is_zero"] = o.eps_is_zero;
         run["configuration"] = configuration_of(o.run->trainer->options(), data);
         json["runs"].push_back(run);
     }

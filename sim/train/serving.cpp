@@ -61,8 +61,11 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
     precision.scaling.reset();
     precision.serving = serving;
     if (serving.weights && serving.activations) { // a product of two narrow operands
-        precision.scaling =
-            ScalingRecipe{.name = "served", .source = "", .input = *serving.activations, .weight = *serving.weights};
+        precision.scaling = ScalingRecipe{.name = "served",
+                                          .source = "",
+                                          .shapes = ShapeRule::any,
+                                          .input = *serving.activations,
+                                          .weight = *serving.weights};
         precision.serving.weights.reset();
         precision.serving.activations.reset();
     }

@@ -55,10 +55,10 @@ void add_stored(Document& document, const AdamFindings& f) {
 
 TableBlock eps_table(const AdamFindings& f) {
     TableBlock table{
-        .caption = "decides: share of the elements with a gradient whose sqrt(v_hat) is below eps as it is stored: "
-                   "eps, not v, sets their step. NaN, inf: share of all elements whose step is not finite. *: the eps "
-                   "in use." +
-                   counted_text(f.censoring),
+        .caption = with_counted_text(
+            "decides: share of the elements with a gradient whose sqrt(v_hat) is below eps as it is stored: eps, not "
+            "v, sets their step. NaN, inf: share of all elements whose step is not finite. *: the eps in use.",
+            f.censoring),
         .header = {"eps"},
         .rows = {}};
     for (const FormatSpec& s : f.question.states) {
@@ -99,9 +99,7 @@ std::string lost_text(const AdamFindings& f) {
 TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
     const std::vector<const AdamTensor*> tensors = f.most_muted_first();
     const std::size_t shown = rows_shown(options.worst, tensors.size());
-    std::vector<std::string> all;
-    for (const AdamTensor& tensor : f.tensors) all.push_back(tensor.name);
-    const NamesBelow names(all);
+    const NamesBelow names(f.tensors, &AdamTensor::name);
     TableBlock table{
         .caption = fmt::format("{} Medians over elements with a gradient, state in FP32. muted from: the eps of the "
                                "sweep from which on it decides most steps. rate: learning rate / (sqrt(v_hat) + eps).",
@@ -136,8 +134,7 @@ void add_findings(Document& document, const AdamFindings& f, const AdamToolOptio
     document.add(Paragraph{f.advice, true});
     document.add(Paragraph{fmt::format("{}{}; {} in {}'s order, learning rate {:g}, betas {:g} and {:g}.",
                                        f.known() == Known::exact ? "" : "Of the gradients as they were recorded ",
-                                       basis_text(f.basis),
-                                       optimizer_kind_names[static_cast<std::size_t>(o.kind)],
+                                       basis_text(f.basis), optimizer_kind_names[static_cast<std::size_t>(o.kind)],
                                        optimizer_order_names[static_cast<std::size_t>(o.order)], o.learning_rate,
                                        o.beta1, o.beta2)});
     if (const std::string differing = differing_settings(f); !differing.empty())

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace amp::diff_tool {
 
@@ -102,13 +103,11 @@ std::optional<TableBlock> steps_table(const DiffFindings& findings, const DiffTo
 TableBlock tensors_table(const DiffFindings& findings, const DiffToolOptions& options) {
     const auto pairs = findings.farthest_first();
     const std::size_t shown = rows_shown(options.rows, pairs.size());
-    std::vector<std::string> all;
-    for (std::size_t i = 0; i < shown; ++i) all.push_back(pairs[i]->name);
-    const NamesBelow names(all);
-    TableBlock table{.caption = sentence(names.heading(shown_of(shown, pairs.size(), "tensor") +
-                                                       ", those that differ most first")),
-                     .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"},
-                     .rows = {}};
+    const NamesBelow names{std::span(pairs).first(shown), &PairedTensor::name};
+    TableBlock table{
+        .caption = sentence(names.heading(shown_of(shown, pairs.size(), "tensor") + ", those that differ most first")),
+        .header = {"tensor", "step", "differ", "max ulps", "max relative", "|a-b|/|a|"},
+        .rows = {}};
     for (std::size_t i = 0; i < shown; ++i) {
         const PairedTensor& p = *pairs[i];
         table.rows.push_back({{names.of(p.name)},
@@ -155,7 +154,8 @@ void add_missing(Bullets& list, const std::vector<std::string>& names, std::stri
     constexpr std::size_t most = 5;
     if (names.empty()) return;
     std::vector<std::string> shown;
-    for (std::size_t i = 0; i < std::min(names.size(), most); ++i) shown.push_back(shortened_name(printable(names[i]), 50));
+    for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+        shown.push_back(shortened_name(printable(names[i]), 50));
     list.items.push_back(fmt::format("Only in {}: {}{}", side, fmt::join(shown, "; "),
                                      names.size() > most ? fmt::format("; and {} more", names.size() - most) : ""));
 }

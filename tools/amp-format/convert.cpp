@@ -49,13 +49,10 @@ void pack_codes(std::span<const std::uint32_t> codes, int width, std::vector<std
     if (bits > 0) out.push_back(static_cast<std::byte>(pending));
 }
 
-} // namespace
-
-Converted convert_file(const ConvertOptions& options, const std::function<void(std::uint64_t)>& progress) {
-    const auto file = open_tensor_file(options.in, options.open);
-    const DTypeInfo* target = options.quantize ? nullptr : dtype_of(options.to);
-    const DType stored = target == nullptr ? DType::f32 : target->dtype;
-    std::vector<TensorEntry> entries = file->tensors();
+/// The tensors of the file as they will be stored: as `stored`, in codes of `target` if it is not null.
+std::vector<TensorEntry> converted_entries(const TensorFile& file, const ConvertOptions& options,
+                                           const DTypeInfo* target, DType stored) {
+    std::vector<TensorEntry> entries = file.tensors();
     for (TensorEntry& entry : entries) {
         if (entry.storage_order)
             throw FileError(options.in, "tensor '" + entry.name + "' is not stored in C order; save a contiguous copy");
@@ -67,6 +64,16 @@ Converted convert_file(const ConvertOptions& options, const std::function<void(s
                                             " bits are no whole bytes; use --quantize");
         finish_entry(entry, options.in);
     }
+    return entries;
+}
+
+} // namespace
+
+Converted convert_file(const ConvertOptions& options, const std::function<void(std::uint64_t)>& progress) {
+    const auto file = open_tensor_file(options.in, options.open);
+    const DTypeInfo* target = options.quantize ? nullptr : dtype_of(options.to);
+    const DType stored = target == nullptr ? DType::f32 : target->dtype;
+    const std::vector<TensorEntry> entries = converted_entries(*file, options, target, stored);
     TensorWriter writer = create_tensor_file(options.out, entries, file->metadata());
 
     Converted result{.tensors = entries.size(), .stored = stored, .codes = target != nullptr};

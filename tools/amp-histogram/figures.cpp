@@ -5,23 +5,18 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 namespace amp::histogram_tool {
 
 MagnitudeFigure magnitude_figure(const KindFindings& kind, const HistogramOptions& options) {
     const MagnitudeHistogram& histogram = kind.total.magnitudes.histogram;
-    MagnitudeFigure figure{"Magnitudes of " + plural(kind.total.tensors, "tensor") +
-                               (kind.total.is_gradient() ? "" : fmt::format(" of {}", kind.group->name)),
-                           {},
-                           histogram.zero,
-                           histogram.nan,
-                           histogram.inf,
-                           options.formats,
-                           options.policy};
-    for (const auto& [exponent, row] : histogram.rows)
-        figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
-    return figure;
+    return {"Magnitudes of " + plural(kind.total.tensors, "tensor") +
+                (kind.total.is_gradient() ? "" : fmt::format(" of {}", kind.group->name)),
+            histogram.exponents(),
+            histogram.zero,
+            histogram.nan,
+            histogram.inf,
+            options.formats,
+            options.policy};
 }
 
 std::string svg_report(const HistogramFindings& findings, const HistogramOptions& options) {

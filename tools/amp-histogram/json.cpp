@@ -51,13 +51,16 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
          "is null without noise or without signal; signal and noise are sums of squares, text such as 0x1p-1400 where "
          "FP64 cannot hold them"},
         {"blocks",
-         "of consecutive elements, by the scale of a block: mx 2^(floor(log2 amax) - the format's largest exponent); "
-         "amax exactly amax / the largest value; tensor: the same with the amax of the whole tensor. Overflow is what "
-         "such a cast clips"},
+         "what casts with a scale for each block of consecutive elements would do, by three rules for the scale; "
+         "amax is the largest magnitude of a block. mx: the scale is 2^(floor(log2 amax) - the format's largest "
+         "exponent). amax: it is amax / the format's largest value, exactly. tensor: the same with the amax of the "
+         "whole tensor. overflow counts the elements that the cast clips to the largest value"},
         {"expected", "under stochastic rounding counts are expectations and need not be integers"},
-        {"state", "per exponent, elements by class of the mantissa m of |x| = 2^e (1 + m): 0: m = 0; 1, 2: no, one "
-                  "leading one; 3, 4, 5: two leading ones and m below, at, above 0.8125; 6 ... 26: 3 ... 23 leading "
-                  "ones; 27: more. Rows end with their last non-zero count"},
+        {"state",
+         "the exact histogram, from which --merge counts again. A magnitude is 2^e (1 + m); each row has an exponent e "
+         "and counts the elements by the class of m, whose binary digits decide how x is rounded. Class 0: m is 0; 1 "
+         "and 2: m begins with no and with one digit 1; 3, 4 and 5: it begins with two, and is below, at and above "
+         "0.8125; 6 ... 26: it begins with 3 ... 23; 27: with more. A row ends with its last count that is not 0"},
     };
     if (!findings.total.is_gradient())
         all.emplace_back("fit",
@@ -69,9 +72,9 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
                                      options.recommendation.limit));
     if (is_directed(options.policy.rounding))
         all.emplace_back("toward, away",
-                         "of the state: rows of the elements whose magnitude this rounding may move toward "
-                         "zero, and away from it; the latter are counted as the next smaller magnitude, since a "
-                         "magnitude that is a format's value stays where it is");
+                         "rows as those of the state: toward counts the elements whose magnitude this rounding may "
+                         "move toward zero, and away those that it may move away from zero. The latter are counted as "
+                         "the next smaller magnitude, since a magnitude that is a format's value stays where it is");
     if (!options.recipes.empty()) all.insert(all.end(), recipe_definitions.begin(), recipe_definitions.end());
     if (random)
         all.emplace_back("recommended_at_most",

@@ -1,3 +1,4 @@
+#include <ampscope/formats/block.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/amp-histogram/options.h>
 #include <ampscope/tools/command_line.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace amp::histogram_tool {
@@ -57,6 +59,16 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
     for (const FormatSpec& f : out)
         if (std::ranges::find(unique, f) == unique.end()) unique.push_back(f);
     return unique;
+}
+
+/// The formats of at most 8 bits among those asked for; if there are none, the element formats of the block formats.
+std::vector<FormatSpec> element_formats(const std::vector<FormatSpec>& asked) {
+    std::vector<FormatSpec> elements;
+    std::ranges::copy_if(asked, std::back_inserter(elements), [](const FormatSpec& f) { return f.bits() <= 8; });
+    if (!elements.empty()) return elements;
+    for (const BlockSpec& block : block_formats)
+        if (std::ranges::find(elements, block.element) == elements.end()) elements.push_back(block.element);
+    return elements;
 }
 
 std::vector<double> parse_scales(const std::vector<std::string>& texts) {
@@ -127,7 +139,7 @@ fs::path sample_folder() {
 
 /// The words of the command line, before they mean anything.
 struct Words {
-    std::vector<std::string> paths, formats{usual_formats.begin(), usual_formats.end()}, scales, gates, kinds, recipes;
+    std::vector<std::string> paths, formats, scales, gates, kinds, recipes;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
                                               shape, as;
     bool flush_subnormals = false;
@@ -142,6 +154,8 @@ void interpret(const Words& words, HistogramToolOptions& options) {
     if (options.merge && options.paths.empty())
         throw std::invalid_argument("--merge: expected the JSON reports to merge");
     options.formats = parse_formats(words.formats);
+    options.elements = element_formats(options.formats);
+    if (options.formats.empty()) options.formats.assign(usual_specs.begin(), usual_specs.end());
     options.scales = parse_scales(words.scales);
     if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
     options.policy.rounding = parse_name<Rounding>("rounding", rounding_names, words.rounding);
@@ -188,8 +202,13 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
         ->delimiter(',');
     app.add_option("--by", words.by, "Group by " + either(grouping_names));
     app.add_worst(options.worst);
-    app.add_option("--block", options.block,
-                   "Also count by blocks of N elements: amax, and what a scale for each block would lose")
+    std::vector<std::string_view> names;
+    for (const FormatSpec& f : element_formats({})) names.push_back(f.name);
+    app.add_option(
+           "--block", options.block,
+           fmt::format("Also count by blocks of N elements: amax, and what a scale for each block would lose in "
+                       "each --format of at most 8 bits (default {})",
+                       fmt::join(names, ",")))
         ->transform(whole_number(1, 1 << 20));
     app.add_option("--recipe", words.recipes,
                    "Also what a scaling recipe of amp-train would do, block by block; may be repeated. After its name: "

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <span>
 #include <utility>
 
 namespace amp::histogram_tool {
@@ -108,9 +109,7 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     std::ranges::stable_sort(ranked, {}, [](const HistogramEntry* e) { return e->recipes.front().statistics.sqnr(); });
     if (ranked.empty()) return;
     const std::size_t shown = rows_shown(options.worst, ranked.size());
-    std::vector<std::string> all;
-    for (std::size_t i = 0; i < shown; ++i) all.push_back(ranked[i]->name);
-    const NamesBelow names(all);
+    const NamesBelow names{std::span(ranked).first(shown), &HistogramEntry::name};
     TableBlock table{.caption = fmt::format("{}, the lowest SQNR of {} first. In brackets: underflow.",
                                             shown_of(shown, ranked.size(), noun), options.recipes.front().text),
                      .header = {std::string(noun), "non-zero"},
@@ -149,7 +148,7 @@ TableBlock block_table(const RecipeEffect& effect, const std::string& recipe, co
                               share_cell(block.underflow, block.nonzero),
                               count_cell(block.saturated),
                               count_cell(block.lost),
-                              decibel_cell(10 * std::log10(block.signal / block.noise))});
+                              decibel_cell(block.sqnr())});
     }
     return table;
 }
@@ -188,15 +187,10 @@ BarFigure bar_figure(const HistogramEntry& total, const HistogramOptions& option
                      .panels = {}};
     for (std::size_t i = 0; i < options.recipes.size(); ++i) {
         const ScaledStatistics& s = total.recipes[i].statistics;
-        const FormatSpec format = scale_format(options.recipes[i].recipe.gradient.rule);
-        std::map<int, std::uint64_t> bins = scales ? std::map<int, std::uint64_t>() : s.ranges;
-        for (const auto& [key, n] : s.scales) {
-            if (!scales) break;
-            bins[format.fraction_bits == 3 ? std::ilogb(decode(format, static_cast<std::uint32_t>(key))) : key] += n;
-        }
+        const ScaleRule rule = options.recipes[i].recipe.gradient.rule;
         figure.panels.push_back({.name = options.recipes[i].text,
                                  .note = plural(s.blocks, "block"),
-                                 .bins = std::move(bins),
+                                 .bins = scales ? exponents_of_scales(s, rule) : s.ranges,
                                  .elements = s.blocks});
     }
     return figure;
@@ -221,8 +215,7 @@ std::vector<std::string> notes_on(const HistogramFindings& findings, const Histo
                             "rows too long for memory.",
                             name, plural(n, "tensor")));
     }
-    if (const std::string counted = counted_text(findings.total.censoring); !counted.empty())
-        notes.push_back(counted.substr(1));
+    if (const std::string counted = counted_text(findings.total.censoring); !counted.empty()) notes.push_back(counted);
     return notes;
 }
 

@@ -148,11 +148,9 @@ class EntryTable {
 
   private:
     /// The names of tensors or layers; files, steps and kinds have none.
-    static std::vector<std::string> names_of(std::span<const HistogramEntry* const> shown, Grouping by) {
-        std::vector<std::string> names;
-        if (by == Grouping::tensor || by == Grouping::layer || by == Grouping::pattern)
-            for (const HistogramEntry* entry : shown) names.push_back(entry->name);
-        return names;
+    static NamesBelow names_of(std::span<const HistogramEntry* const> shown, Grouping by) {
+        const bool named = by == Grouping::tensor || by == Grouping::layer || by == Grouping::pattern;
+        return {named ? shown : shown.first(0), &HistogramEntry::name};
     }
 
     std::string_view noun_;
@@ -248,20 +246,21 @@ TableBlock error_table(const HistogramEntry& total, const HistogramOptions& opti
     return table;
 }
 
-TableBlock block_table(const HistogramEntry& total, const HistogramOptions& options) {
+TableBlock block_table(const HistogramEntry& total, const HistogramToolOptions& options) {
     const std::uint64_t nonzero = total.magnitudes.histogram.nonzero();
     const auto cell = [&](const ClassCounts& counts) {
         const Cell underflow = share_cell(static_cast<double>(counts.underflow), nonzero);
         return Cell{underflow.text + ", " + percent(counts.overflow, nonzero), underflow.value};
     };
-    TableBlock table{.caption = fmt::format("Underflow, clipped: shares of the non-zero elements. {}, {} of them zero.{}",
-                                            plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks),
-                                            counted_text(total.censoring)),
+    TableBlock table{.caption = with_counted_text(
+                         fmt::format("The share of the non-zero elements that underflows, then the share that is "
+                                     "clipped to the largest value. {}, {} of them zero.",
+                                     plural(total.blocks.blocks, "block"), grouped(total.blocks.zero_blocks)),
+                         total.censoring),
                      .header = {"format", "MX scale a block", "amax a block", "amax a tensor"},
                      .rows = {}};
     for (const BlockCounts& f : total.blocks.formats)
-        if (options.formats.size() > 4 || std::ranges::find(options.formats, f.format) != options.formats.end() ||
-            f.format == format("e2m1"))
+        if (std::ranges::find(options.elements, f.format) != options.elements.end())
             table.rows.push_back({{f.format.name}, cell(f.mx), cell(f.amax), cell(f.tensor)});
     return table;
 }

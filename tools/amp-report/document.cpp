@@ -141,9 +141,7 @@ class Writer {
         document_.add(magnitude_figures(run));
         document_.add(rate_figure(run, options_.recommendation));
         document_.add(zeroed_figures(run));
-        std::vector<std::string> tensors;
-        for (const TensorRecord& tensor : run.tensors) tensors.push_back(tensor.name);
-        const NamesBelow names(tensors);
+        const NamesBelow names(run.tensors, &TensorRecord::name);
         heading(names.heading("Worst tensors"), 3);
         document_.add(worst_tensor_table(run, names, options_));
         kinds(run);

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace amp::report_tool {
 
@@ -21,12 +20,6 @@ constexpr std::size_t most_rows = 24; // of a heat map: more cannot be told apar
 const std::vector<double> zeroed_levels = {0.001, 0.01, 0.1, 0.5, 0.9};
 const std::vector<double> binade_levels = {0.001, 0.01, 0.03, 0.1, 0.2};
 
-std::vector<std::string> names_of(const std::vector<LayerRecord>& layers) {
-    std::vector<std::string> names;
-    for (const LayerRecord& layer : layers) names.push_back(layer.name());
-    return names;
-}
-
 /// The rows of a heat map: each layer or, where they are too many, sums of those that differ only in their number.
 struct HeatRows {
     std::vector<LayerRecord> layers;
@@ -35,7 +28,7 @@ struct HeatRows {
 
     /// `f`: the followed format by which the worst rows are chosen.
     HeatRows(const std::vector<LayerRecord>& folded, std::size_t f)
-        : layers(worst_layers(folded, most_rows, f)), names(names_of(layers)) {
+        : layers(worst_layers(folded, most_rows, f)), names(layers, &LayerRecord::name) {
         if (std::ranges::any_of(layers, [](const LayerRecord& layer) { return layer.layers > 1; }))
             note = "; a row with * sums all layers of that name";
         if (folded.size() > most_rows)
@@ -138,18 +131,19 @@ HeatFigure zeroed_figure(const RecordedRun& run, const std::vector<LayerRecord>&
 } // namespace
 
 std::vector<FigureBlock> magnitude_figures(const RecordedRun& run) {
-    const std::string hidden = counted_text(run.censoring());
+    const Censoring hidden = run.censoring();
     std::vector<FigureBlock> figures;
     for (const TensorKind kind : {TensorKind::weight_gradient, TensorKind::activation_gradient})
         if (MagnitudeFigure figure = magnitude_figure(run, kind); figure.count() > 0)
-            figures.push_back({std::move(figure), hidden.empty() ? hidden : hidden.substr(1)});
+            figures.push_back({std::move(figure), counted_text(hidden)});
     if (!figures.empty())
-        figures.back().caption =
-            "Below each histogram the range of each format, unscaled: a loss scale of 2^k moves the "
-            "histogram k binades to the right." +
-            hidden;
-    figures.push_back({layer_figure(run), "Layers whose gradients lie left of a format's line need a loss scale there, "
-                                          "or a scale of their own." + hidden});
+        figures.back().caption = with_counted_text("Below each histogram the range of each format, unscaled: a loss "
+                                                   "scale of 2^k moves the histogram k binades to the right.",
+                                                   hidden);
+    figures.push_back(
+        {layer_figure(run), with_counted_text("Layers whose gradients lie left of a format's line need a loss scale "
+                                              "there, or a scale of their own.",
+                                              hidden)});
     return figures;
 }
 
@@ -159,13 +153,11 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
         if (kind.group->kinds == gradient_kinds) continue; // they have their own figures
         const MagnitudeHistogram& all = kind.magnitudes;
         MagnitudeFigure figure{.title = fmt::format("Magnitudes of {}", kind.group->name),
-                               .exponents = {},
+                               .exponents = all.exponents(),
                                .zero = all.zero,
                                .nan = all.nan,
                                .inf = all.inf,
                                .formats = {usual_specs.begin(), usual_specs.end()}};
-        for (const auto& [exponent, row] : all.rows)
-            figure.exponents[exponent] = std::accumulate(row.begin(), row.end(), std::uint64_t{0});
         figures.push_back({std::move(figure), ""});
     }
     return figures;
@@ -174,16 +166,16 @@ std::vector<FigureBlock> forward_figures(const RecordedRun& run) {
 std::vector<FigureBlock> zeroed_figures(const RecordedRun& run) {
     std::vector<FigureBlock> figures;
     const std::vector<LayerRecord> layers = layer_records(run);
-    const std::string hidden = counted_text(run.censoring());
+    const Censoring hidden = run.censoring();
     for (std::size_t f = 0; f < followed_formats.size(); ++f)
-        figures.push_back({zeroed_figure(run, layers, f), hidden.empty() ? hidden : hidden.substr(1)});
+        figures.push_back({zeroed_figure(run, layers, f), counted_text(hidden)});
     return figures;
 }
 
 FigureBlock rate_figure(const RecordedRun& run, const RecommendationOptions& options) {
     return {loss_scale_figure(run.scales, options.limit),
-            "The safe window is where nothing overflows and underflow stays below the limit." +
-                counted_text(run.censoring())};
+            with_counted_text("The safe window is where nothing overflows and underflow stays below the limit.",
+                              run.censoring())};
 }
 
 std::vector<FigureBlock> scaled_cast_figures(const RecordedRun& run) {

@@ -175,6 +175,32 @@ Json kinds_of(const RecordedRun& run) {
     return json;
 }
 
+Json json_of(const ComparisonGroup& group) {
+    Json json = {{"name", group.name},
+                 {"margin", group.reference != nullptr ? Json(group.margin) : Json(nullptr)},
+                 {"margin_basis", group.margin_basis},
+                 {"effects", Json::array()},
+                 {"notes", group.notes},
+                 {"rows", Json::array()}};
+    for (const EffectFinding& e : group.effects)
+        json["effects"].push_back({{"claim", e.effect->claim},
+                                   {"loses", e.effect->loses},
+                                   {"recovers", e.effect->recovers},
+                                   {"appears", e.appears},
+                                   {"difference", json_of(e.difference)},
+                                   {"gradient_error", json_of(e.gradient_error)},
+                                   {"longest_sum", or_null(e.longest_sum)}});
+    for (const ComparisonRow& row : group.rows) json["rows"].push_back(json_of(row));
+    json["gradients"] = group.evidence != nullptr ? gradients_of(*group.evidence) : Json(nullptr);
+    if (group.evidence != nullptr && !group.evidence->kinds.empty()) json["kinds"] = kinds_of(*group.evidence);
+    json["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
+                                     {"known", name_of(group.adam->known())},
+                                     {"advice", group.adam->advice},
+                                     {"warnings", group.adam->warnings}}
+                              : Json(nullptr);
+    return json;
+}
+
 } // namespace
 
 std::string json_rows(const ComparisonFindings& findings) {
@@ -210,31 +236,7 @@ std::string json_report(const Report& report, const ReportOptions& options) {
     for (const ShortAnswer& a : report.findings.answers)
         json["answers"].push_back(
             {{"question", a.question}, {"words", a.words}, {"reason", a.reason}, {"state", name_of(a.state)}});
-    for (const ComparisonGroup& group : report.findings.groups) {
-        Json g = {{"name", group.name},
-                  {"margin", group.reference != nullptr ? Json(group.margin) : Json(nullptr)},
-                  {"margin_basis", group.margin_basis},
-                  {"effects", Json::array()},
-                  {"notes", group.notes},
-                  {"rows", Json::array()}};
-        for (const EffectFinding& e : group.effects)
-            g["effects"].push_back({{"claim", e.effect->claim},
-                                    {"loses", e.effect->loses},
-                                    {"recovers", e.effect->recovers},
-                                    {"appears", e.appears},
-                                    {"difference", json_of(e.difference)},
-                                    {"gradient_error", json_of(e.gradient_error)},
-                                    {"longest_sum", or_null(e.longest_sum)}});
-        for (const ComparisonRow& row : group.rows) g["rows"].push_back(json_of(row));
-        g["gradients"] = group.evidence != nullptr ? gradients_of(*group.evidence) : Json(nullptr);
-        if (group.evidence != nullptr && !group.evidence->kinds.empty()) g["kinds"] = kinds_of(*group.evidence);
-        g["adam"] = group.adam ? Json{{"basis", name_of(group.adam->basis)},
-                                      {"known", name_of(group.adam->known())},
-                                      {"advice", group.adam->advice},
-                                      {"warnings", group.adam->warnings}}
-                               : Json(nullptr);
-        json["groups"].push_back(g);
-    }
+    for (const ComparisonGroup& group : report.findings.groups) json["groups"].push_back(json_of(group));
     for (const RecordedRun& run : report.findings.runs)
         for (const SourceFile& file : run.files)
             json["files"].push_back({{"file", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});

@@ -34,17 +34,8 @@ struct StepRange {
 LineSeries loss_series(const ComparisonRow& row, std::int64_t stretch) {
     LineSeries series{.name = row.label, .points = {}};
     const RecordedRun& run = *row.runs.front();
-    for (std::size_t i = 0; i < run.steps.size();) {
-        const std::int64_t begin = run.steps[i].step;
-        double sum = 0, count = 0;
-        for (; i < run.steps.size() && run.steps[i].step < begin + stretch; ++i)
-            if (run.steps[i].loss) {
-                sum += *run.steps[i].loss;
-                ++count;
-            }
-        if (count > 0)
-            series.points.emplace_back(static_cast<double>(begin) + static_cast<double>(stretch - 1) / 2, sum / count);
-    }
+    for (const auto& [step, mean] : loss_curve(run, stretch))
+        series.points.emplace_back(static_cast<double>(step) + static_cast<double>(stretch - 1) / 2, mean);
     if (const auto broken = run.broken_at()) series.marks.push_back(static_cast<double>(*broken));
     return series;
 }

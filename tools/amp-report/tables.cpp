@@ -219,8 +219,9 @@ std::optional<TableBlock> stability_table(const ComparisonGroup& group, const Co
 std::optional<TableBlock> departure_table(const ComparisonGroup& group) {
     TableBlock table{.caption =
                          "The first tensor, in the order of the ops of a step, that is far from FP32's in the same "
-                         "step, infinite, NaN, or a gradient of zeros where FP32's is not. error: |x - y| / |y|, "
-                         "gradients unscaled; the bound is that of run.json (departure). Of the first seed.",
+                         "step, infinite, NaN, or a gradient of zeros where FP32's is not, in the run of the first "
+                         "seed. error: |x - y| / |y|, gradients unscaled. A tensor is far from FP32's where that is "
+                         "above the bound that the run was recorded with (recording.departure in its run.json).",
                      .header = {"precision", "what", "tensor", "op", "step", "error"},
                      .rows = {},
                      .text_columns = 4,
@@ -251,11 +252,11 @@ TableBlock worst_tensor_table(const RecordedRun& run, const NamesBelow& names, c
         table.rows.push_back({{names.of(t.name)}, count_cell(t.counts.nonzero), {t.counts.range()}});
         for (std::size_t f = 0; f < usual_formats.size(); ++f) table.rows.back().push_back(share(t.counts.zeroed(f)));
     }
-    table.caption =
+    table.caption = with_counted_text(
         fmt::format("Non-zero elements that become zero unscaled, over all recorded steps. {}, those that lose most in "
                     "FP16 first.",
-                    shown_of(rows, tensors.size(), "tensor")) +
-        counted_text(run.censoring());
+                    shown_of(rows, tensors.size(), "tensor")),
+        run.censoring());
     return table;
 }
 
@@ -292,9 +293,7 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
     if (tensors.empty()) return std::nullopt;
     TableBlock table{.caption = {}, .header = {"cast", "amax", "saturated", "underflow"}, .rows = {}};
     const std::size_t rows = rows_shown(options.worst, tensors.size());
-    std::vector<std::string> all;
-    for (const ScaledTensor* tensor : tensors) all.push_back(tensor->name);
-    const NamesBelow names(all);
+    const NamesBelow names(tensors, &ScaledTensor::name);
     for (std::size_t i = 0; i < rows; ++i)
         table.rows.push_back({{names.of(tensors[i]->name)},
                               number_cell(tensors[i]->amax, 3),

@@ -1,6 +1,5 @@
 #include <ampscope/tools/amp-train/report.h>
 
-#include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/tools/output.h>
@@ -9,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 #include <cmath>
 
 namespace amp::train_tool {
@@ -24,15 +24,10 @@ Cell share_cell(std::int64_t part, std::int64_t whole) {
 /// A figure in the style of a fmt specification such as "{:.4f}".
 Cell figure_cell(const char* style, double x) { return {fmt::format(fmt::runtime(style), x), x}; }
 
-/// PyTorch's optimizers take eps in the type of v.
-bool eps_is_zero(const TrainOptions& o) {
-    return facts_of(o.optimizer.order).rounds_each && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
-           quantize(o.precision.v, o.optimizer.eps) == 0;
-}
-
 /// A line for each way in which a run has left FP32.
-Bullets departures_of(const Run& run, double bound) {
+Bullets departures_of(const Outcome& outcome, double bound) {
     Bullets list;
+    const Run& run = *outcome.run;
     for (std::size_t i = 0; i < departure_names.size(); ++i) {
         const auto kind = static_cast<DepartureKind>(i);
         const auto& d = run.departures->first(kind);
@@ -42,10 +37,12 @@ Bullets departures_of(const Run& run, double bound) {
                                                               : std::string(departure_names[i]);
         list.items.push_back(fmt::format("first {}, step {}: {} ({})", what, d->step, d->tensor, d->op));
     }
-    if (const TrainOptions& o = run.trainer->options(); eps_is_zero(o))
+    if (outcome.eps_is_zero) {
+        const TrainOptions& o = run.trainer->options();
         list.items.push_back(
             fmt::format("Adam's eps, {:g}, is 0 in {}: a weight whose gradients were 0 so far gets 0 / 0",
                         o.optimizer.eps, o.precision.v.name));
+    }
     return list;
 }
 
@@ -148,7 +145,7 @@ Document document_of(std::span<const Outcome> outcomes, const ExperimentOptions&
         const std::string& name = o.run->precision().name;
         if (!o.run->stopped.empty()) document.add(Paragraph{fmt::format("{} stopped at {}", name, o.run->stopped)});
         if (!o.run->departures) continue;
-        Bullets left = departures_of(*o.run, options.departure_bound);
+        Bullets left = departures_of(o, options.departure_bound);
         if (left.items.empty()) {
             document.add(Paragraph{fmt::format("{} never left {}", name, reference)});
             continue;

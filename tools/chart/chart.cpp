@@ -14,8 +14,34 @@
 
 namespace amp {
 
+namespace {
+
+/// The rounding whose zones are drawn.
+Rounding drawn(Rounding rounding) {
+    switch (rounding) {
+    case Rounding::nearest_even:
+    case Rounding::nearest_away:
+    case Rounding::toward_zero: return rounding;
+    case Rounding::down:
+    case Rounding::up:
+    case Rounding::to_odd:
+    case Rounding::stochastic: break;
+    }
+    return Rounding::nearest_even;
+}
+
+/// The name of the enumerator as words: "toward-zero".
+std::string words_of(Rounding rounding) {
+    std::string name(name_of(rounding));
+    std::ranges::replace(name, '_', '-');
+    return name;
+}
+
+} // namespace
+
 FormatZones zones_of(const FormatSpec& f, const Policy& policy) {
-    const double part = policy.rounding == Rounding::toward_zero ? 1 : 0.5; // of a step between values that goes down
+    // The part of a step between neighbouring values whose numbers go down.
+    const double part = drawn(policy.rounding) == Rounding::toward_zero ? 1 : 0.5;
     const double unit = std::ldexp(1.0, f.min_subnormal_exponent());
     const double max = decode(f, f.max_code());
     const double last_ulp = std::ldexp(1.0, f.max_exponent() - f.fraction_bits);
@@ -26,9 +52,9 @@ FormatZones zones_of(const FormatSpec& f, const Policy& policy) {
 }
 
 std::string zones_name(const Policy& policy) {
-    std::string name = policy.rounding == Rounding::toward_zero    ? "toward-zero"
-                       : policy.rounding == Rounding::nearest_away ? "nearest-away"
-                                                                   : "nearest-even";
+    std::string name = words_of(policy.rounding);
+    const Rounding zones = drawn(policy.rounding);
+    if (zones != policy.rounding) name += ", drawn as " + words_of(zones);
     return policy.flushes_output() ? name + ", subnormals flushed" : name;
 }
 

@@ -23,11 +23,11 @@ struct FormatZones {
     double subnormal, normal, overflow;
 };
 
-/// The zones for rounding to nearest or toward zero. Other roundings, whose limits depend on sign or chance, are shown
-/// with the zones of nearest-even.
+/// The zones for rounding to nearest or toward zero. Other roundings, whose limits depend on the sign, on chance or on
+/// the last bit, are shown with the zones of nearest-even.
 FormatZones zones_of(const FormatSpec& format, const Policy& policy = {});
 
-/// A name for the zones: "nearest-even", "toward-zero, subnormals flushed".
+/// A name for the zones: "nearest-even", "toward-zero, subnormals flushed", "up, drawn as nearest-even".
 std::string zones_name(const Policy& policy);
 
 /// Counts of elements by binade: exponents[e] counts 2^e <= |x| < 2^(e+1).

@@ -99,7 +99,8 @@ void bind_adam(nb::module_& m) {
                 "The smallest eps that decides more than half of the steps of all tensors.")
         .def_ro("censoring", &AdamFindings::censoring, "What the records of the examined gradients hide, a Censoring.")
         .def_prop_ro("known", [](const AdamFindings& f) { return name_of(f.known()); },
-                     "Whether what eps decides is exact, or unknown: it depends on gradients that were recorded as zero.",
+                     "Whether what eps decides is exact, or unknown: it depends on gradients that were recorded as "
+                     "zero.",
                      InEnvironment())
         .def_prop_ro("differing_settings", &AdamFindings::differing_settings,
                      "The optimizer's settings that differ from tensor to tensor: tuples of name, least and largest.",

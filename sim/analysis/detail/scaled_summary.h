@@ -71,7 +71,7 @@ class Scales {
     /// `blocks`: how many scales will be asked for.
     Scales(const ScaledCast& cast, float tensor_scale, std::int64_t blocks)
         : cast_(cast), tensor_scale_(tensor_scale), tensor_decode_(1.0F / tensor_scale),
-          e4m3_(scale_format(cast.scaling.rule) == format("e4m3")) {
+          e4m3_(scales_have_codes(cast.scaling.rule)) {
         if (cast.given) return;
         const auto of_amax = [this](float amax) { return rule(amax); };
         lowest_ = rule(0x1p-149F).decode;

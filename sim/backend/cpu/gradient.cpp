@@ -92,8 +92,10 @@ void run(Cpu& cpu, const AllReduce& op) {
             for (float& x : sent.back()) x = transport.send(x, 1);
     }
     const std::span<float> out = cpu[op.out];
-    if (op.order == AllReduceOrder::ring) reduce_ring(transport, sent, out);
-    else reduce_tree(transport, std::move(sent), out);
+    switch (op.order) {
+    case AllReduceOrder::ring: reduce_ring(transport, sent, out); break;
+    case AllReduceOrder::tree: reduce_tree(transport, std::move(sent), out); break;
+    }
     if (!op.scaled && !before) divide(op.transport, out, number);
     for (float& x : op.scaled ? out : std::span<float>{}) x = transport.receive(x, number);
     cpu::round_in_place(cpu, op.out, 0, cpu.info(op.out).count());

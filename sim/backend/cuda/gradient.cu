@@ -69,8 +69,10 @@ void run(Cuda& cuda, const AllReduce& op) {
                    [=] AMPSCOPE_DEVICE(std::int64_t i) { to[i] = transport.send(from[i], before ? number : 1); });
     }
     float* const out = cuda.out(op.out);
-    if (op.order == AllReduceOrder::ring) reduce_ring(cuda.device(), sent, replicas, out);
-    else reduce_tree(cuda.device(), sent, replicas, out);
+    switch (op.order) {
+    case AllReduceOrder::ring: reduce_ring(cuda.device(), sent, replicas, out); break;
+    case AllReduceOrder::tree: reduce_tree(cuda.device(), sent, replicas, out); break;
+    }
     if (op.scaled || !before)
         cuda::each(cuda.device(), count,
                    [=] AMPSCOPE_DEVICE(std::int64_t i) { out[i] = transport.receive(out[i], number); });

@@ -17,8 +17,7 @@ AMPSCOPE_INLINE float next_scale(const op::DelayedRule& rule, float amax, float 
     if (amax == 0 || amax != amax) return old;
     if (rule.ms_amp) {
         if (is_infinite(amax)) return 1 / old;
-        const float s = rule.max / amax;
-        return is_infinite(s) ? s : ldexpf(1.0F, floor_of_torch_log2(s) - rule.margin);
+        return ldexpf(ms_amp_encode(rule.max, amax), -rule.margin);
     }
     if (is_infinite(amax)) return old;
     const float wanted = ldexpf(rule.max, -rule.margin) / amax;

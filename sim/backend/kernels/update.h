@@ -236,8 +236,11 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     const bool kahan = state.rounding == UpdateRounding::kahan;
     float* const compensation = kahan ? state.compensation.data() + begin : nullptr;
     if (kahan) std::copy_n(compensation, n, kept);
-    if (options.kind == OptimizerKind::sgd) sgd(b);
-    else adam(b, factors);
+    switch (options.kind) {
+    case OptimizerKind::sgd: sgd(b); break;
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw: adam(b, factors); break;
+    }
     return count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
 }
 

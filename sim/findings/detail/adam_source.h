@@ -39,7 +39,7 @@ struct TensorPlace {
 struct AdamSource {
     std::vector<TensorPlace> gradients;
     std::vector<std::int64_t> repeats;
-    std::vector<OptimizerOptions> settings; ///< of the updates that each gradient makes
+    std::vector<OptimizerOptions> settings; ///< the optimizer's settings in the updates that each gradient makes
     std::optional<TensorPlace> weight, m, v;
     std::int64_t first = 1;
 

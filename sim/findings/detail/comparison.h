@@ -18,8 +18,9 @@ std::string configuration_key(const RecordedRun& run);
 std::optional<double> seed_of(const RecordedRun& run);
 bool is_same(const std::optional<double>& a, const std::optional<double>& b); ///< NaN equals NaN
 
-/// The configuration without these keys.
-nlohmann::ordered_json without(nlohmann::ordered_json configuration, std::initializer_list<const char*> keys);
+/// What run.json says of the training itself: nothing of the seed, the program that ran it and what it recorded, and
+/// nothing under the keys `without`.
+nlohmann::ordered_json training_of(const RecordedRun& run, std::initializer_list<const char*> without = {});
 
 /// Chooses a group's reference and margin, and judges every row and known effect.
 void judge(ComparisonGroup& group, const ComparisonLimits& limits);

@@ -47,24 +47,14 @@ OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
     return o;
 }
 
-/// The groups of parameters that are not in the first one.
-std::map<std::string, std::size_t> groups_of(const nlohmann::ordered_json& configuration) {
-    std::map<std::string, std::size_t> groups;
-    const nlohmann::ordered_json::json_pointer at("/optimizer/groups");
-    if (!configuration.contains(at) || !configuration[at].is_object()) return groups;
-    for (const auto& [parameter, group] : configuration[at].items())
-        if (group.is_number_unsigned()) groups[parameter] = group.get<std::size_t>();
-    return groups;
-}
-
 } // namespace
 
 UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std::set<std::int64_t>& steps)
     : options_(options) {
-    const nlohmann::ordered_json configuration = read_run_configuration(run);
-    recorded_ = optimizer_of(run_facts(configuration), options);
+    const RunFacts facts = run_facts(read_run_configuration(run));
+    recorded_ = optimizer_of(facts, options);
     usual_ = final(recorded_);
-    groups_ = groups_of(configuration);
+    groups_ = facts.groups;
     const fs::path log = run / run_layout::metrics;
     if (!is_there(log)) return;
     const auto note = [&](const StepMetrics& m, const nlohmann::ordered_json& line) {
