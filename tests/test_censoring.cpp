@@ -92,7 +92,8 @@ TEST_CASE("a recommendation from a flushed record never contradicts the one from
     int told = 0, unknown = 0, bounds = 0;
     for (double mean = -40; mean < 8; mean += 1)
         for (const int log2_scale : {0, 4, 8, 12, 16, 24}) {
-            const std::vector<float> exact = normal_gradients(mean, 3), kept = held(exact, "fp16", std::exp2(log2_scale));
+            const std::vector<float> exact = normal_gradients(mean, 3),
+                                     kept = held(exact, "fp16", std::exp2(log2_scale));
             const MagnitudeHistogram all = histogram_of(kept, std::exp2(log2_scale)), before = histogram_of(exact);
             if (all.inf > 0) continue;
             const Censoring hidden = hidden_in("fp16", "", std::exp2(log2_scale), kept);

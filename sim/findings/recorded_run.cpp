@@ -369,10 +369,13 @@ fs::path only_run(const fs::path& path) {
     if (runs.size() == 1) return runs.front();
     std::vector<std::string> names;
     for (const fs::path& run : runs) names.push_back(run.lexically_relative(path).string());
-    const std::size_t shown = std::min<std::size_t>(names.size(), 6);
-    throw FileError(path, fmt::format("holds {} runs, each of its own; name one: {}{}", names.size(),
-                                      fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                                      shown < names.size() ? " ..." : ""));
+    constexpr std::size_t most = 6;
+    if (names.size() > most) {
+        names.resize(most);
+        names.emplace_back("...");
+    }
+    throw FileError(path, fmt::format("holds {} runs, each of its own; name one: {}", runs.size(),
+                                      fmt::join(names, ", ")));
 }
 
 RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit) {

@@ -14,8 +14,8 @@ namespace amp {
 /// the same bits.
 nlohmann::ordered_json configuration_of(const TrainOptions& options, const Dataset& data);
 /// The options of amp-train, other than precision, seed and steps, with which a run was made and that are not the
-/// defaults of its network, as far as its configuration tells: " --model gpt --width 16 --lr 0.01"; empty for an unknown
-/// network.
+/// defaults of its network, as far as its configuration tells: " --model gpt --width 16 --lr 0.01"; empty for an
+/// unknown network.
 std::string command_options(const nlohmann::ordered_json& configuration);
 
 /// The entry "data" of a configuration.

@@ -65,7 +65,8 @@ std::string about_states(const AdamFindings& f) {
                            percent(broken, e.elements));
     const std::vector<std::string> faults = state_faults(e, f.question);
     if (!faults.empty())
-        text += fmt::format(" In narrower formats m and v have faults: {}. Keep them in FP32, or round v stochastically.",
+        text += fmt::format(" In narrower formats m and v have faults: {}. Keep them in FP32, or round v "
+                            "stochastically.",
                             fmt::join(faults, "; "));
     return text;
 }
@@ -123,7 +124,8 @@ std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQues
             continue;
         }
         if (share(state.v_underflow, effects.nonzero) >= few)
-            faults.push_back(fmt::format("v in {} underflows in {}", name, percent(state.v_underflow, effects.nonzero)));
+            faults.push_back(
+                fmt::format("v in {} underflows in {}", name, percent(state.v_underflow, effects.nonzero)));
         if (share(state.v_stuck, effects.elements) >= few)
             faults.push_back(fmt::format("v in {} cannot decay by beta2 {:g} in {} of the elements", name,
                                          question.options.beta2, percent(state.v_stuck, effects.elements)));

@@ -1,4 +1,4 @@
-// Draws conclusions from the counts of Adam's effects: for amp-adam and for the page of a comparison, in the same words.
+// Draws conclusions from the counts of Adam's effects, in the same words for amp-adam and for the page of a comparison.
 #pragma once
 
 #include <ampscope/sim/findings/adam.h>
