@@ -202,7 +202,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
         ->delimiter(',');
     app.add_option("--by", words.by, "Group by " + either(grouping_names));
     app.add_worst(options.worst);
-    std::vector<std::string_view> names;
+    std::vector<std::string> names; // of formats that go with the list
     for (const FormatSpec& f : element_formats({})) names.push_back(f.name);
     app.add_option(
            "--block", options.block,
