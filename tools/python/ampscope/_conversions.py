@@ -11,14 +11,14 @@ import numpy.typing as npt
 from . import _ampscope
 from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_singles, integer, is_torch, like, typed)
 
-_KEYWORDS = """
-    Keywords: rounding (nearest_even, nearest_away, toward_zero, down, up, to_odd, stochastic), overflow (infinity,
-    saturate, saturate_all), subnormals (keep, flush_input, flush_output, flush), profile (a row of ampscope.profiles
-    that sets them all), or policy: "torch" for what torch 2.15's cast to the format does (E4M3 saturates, where OCP's
-    rule, the default, gives NaN; other formats follow the row "torch-2025"), or any row; and of stochastic rounding
-    seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on threads (0: all cores).
-    Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for names that are none,
-    TypeError for arguments of another kind."""
+_KEYWORDS = f"""
+    Keywords: rounding ({', '.join(_ampscope.roundings)}),
+    overflow ({', '.join(_ampscope.overflows)}), subnormals ({', '.join(_ampscope.subnormals)}),
+    profile (a row of ampscope.profiles that sets them all), or policy: the row by which that library casts to this
+    very format ("torch": 465 gives 448 in E4M3, as in torch 2.15, where OCP's rule, the default, gives NaN); and of
+    stochastic rounding seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on
+    threads (0: all cores). Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for
+    names that are none, TypeError for arguments of another kind."""
 _POLICY = {**dict.fromkeys(("rounding", "overflow", "subnormals", "profile"), str),
            **dict.fromkeys(("seed", "stream", "step", "first_index", "random_bits"), int)}
 
@@ -44,9 +44,8 @@ def _documented(function: _Function) -> _Function:
 def _policy(keywords, format):
     """The Policy that keywords of a conversion to the format ask for."""
     if "policy" in keywords:
-        keywords = dict(keywords)
-        name = keywords.pop("policy")
-        keywords["profile"] = "torch-2025" if name == "torch" and str(format) != "e4m3" else name
+        keywords = {**keywords, "profile": _ampscope.profile_for(keywords["policy"], format)}
+        del keywords["policy"]
     for name, value in keywords.items():
         if name not in _POLICY:
             raise TypeError(f"unknown keyword '{name}'; known: {', '.join(_POLICY)}, policy")
