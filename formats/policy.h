@@ -51,6 +51,8 @@ enum class Subnormals : std::uint8_t {
     flush,        ///< flush_input and flush_output
 };
 
+inline constexpr std::array<std::string_view, 4> subnormals_names = {"keep", "flush_input", "flush_output", "flush"};
+
 /// The bits of a NaN result. A NaN that stands for infinity after an overflow has the sign of the value under every
 /// rule but the canonical one, as in CUDA, ml_dtypes and PyTorch.
 enum class NanRule : std::uint8_t {
@@ -97,6 +99,8 @@ struct Profile {
     std::string_view name;
     Policy policy;
     std::string_view reproduces;
+    std::string_view format{}; ///< the only format that the library casts so; empty: all that it has
+    std::string_view others{}; ///< the profile by which it casts to all others
 };
 
 inline constexpr std::array profiles = {
@@ -113,7 +117,8 @@ inline constexpr std::array profiles = {
     Profile{
         "torch",
         {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones_keep_sign},
-        "PyTorch .to(float8_e4m3fn) since pull request 178817 (2026-04), measured in 2.15.0: 448 for infinities too"},
+        "PyTorch .to(float8_e4m3fn) since pull request 178817 (2026-04), measured in 2.15.0: 448 for infinities too",
+        "e4m3", "torch-2025"},
     Profile{
         "torch-2025",
         {.nan = NanRule::all_ones_keep_sign},
@@ -127,5 +132,11 @@ inline constexpr std::array profiles = {
 
 /// The profile of that name; throws std::invalid_argument for any other.
 constexpr const Profile& profile(std::string_view name) { return find_row("profile", profiles, name); }
+
+/// The profile by which the library of that one casts to a format.
+constexpr const Profile& profile(std::string_view name, std::string_view format) {
+    const Profile& row = profile(name);
+    return row.format.empty() || row.format == format ? row : profile(row.others);
+}
 
 } // namespace amp

@@ -230,6 +230,11 @@ TEST_CASE("profiles have names of their own") {
     for (const Profile& p : profiles) {
         CHECK(&profile(p.name) == &p);
         CHECK_FALSE(p.reproduces.empty());
+        CHECK(p.format.empty() == p.others.empty());
+        for (const FormatSpec& f : formats) { // of a library that casts otherwise to others
+            const bool own = p.format.empty() || p.format == f.name;
+            CHECK(&profile(p.name, f.name) == &profile(own ? p.name : p.others));
+        }
     }
 }
 
@@ -241,6 +246,7 @@ static_assert(encode(format("e4m3"), 464.0001f) == 0x7f);
 static_assert(decode(format("fp16"), 0x3555) == 0.333251953125f);
 static_assert(quantize(format("bf16"), 1.00390625) == 1.0f);
 static_assert(profile("torch").policy.overflow == Overflow::saturate_all);
+static_assert(profile("torch", "e4m3").name == "torch" && profile("torch", "e5m2").name == "torch-2025");
 template <FormatSpec F>
 constexpr int width = F.bits();
 static_assert(width<format("tf32")> == 19);

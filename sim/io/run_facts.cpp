@@ -106,6 +106,7 @@ constexpr std::array keys = {
     Key{"/ranks/of", recorder},
     Key{"/ranks/merged", recorder, &RunFacts::merged_ranks},
     Key{"/ranks/weights", recorder},
+    Key{"/ranks/shards", recorder},
 };
 
 constexpr auto public_keys = [] {

@@ -75,9 +75,14 @@ def tensors(path):
     n = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + n])
     metadata = header.pop("__metadata__")
-    types = {"F32": np.float32, "F16": np.float16, "F64": np.float64}
+    types = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": np.uint16}
     return metadata, {name: np.frombuffer(data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]],
                                           types[t["dtype"]]).reshape(t["shape"]) for name, t in header.items()}
+
+
+def raw(tensor):
+    """Shape and bytes, to compare with those of tensors()."""
+    return tuple(tensor.shape), tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def amp_loop(model, optimizer, scaler, data, clip=None, after_backward=lambda: None):

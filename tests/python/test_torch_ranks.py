@@ -126,6 +126,9 @@ def copied(ranks, folder, weights, change=lambda rank, name, line: line):
         for name in ("metrics.jsonl", "histograms.jsonl"):
             lines = (change(rank, name, json.loads(line)) for line in (source / name).read_text().splitlines())
             (target / name).write_text("".join(json.dumps(line) + "\n" for line in lines if line))
+        result = change(rank, "result.json", json.loads((source / "result.json").read_text()))
+        if result:
+            (target / "result.json").write_text(json.dumps(result))
     ampscope.torch.merge_ranks(folder)
     return json.loads((folder / "run.json").read_text())["ranks"]["weights"], histograms(folder)
 
@@ -134,7 +137,8 @@ def test_run_json_of_ranks_has_the_keys_of_its_schema(ranks, tmp_path):
     copied(ranks, tmp_path / "same", "all-reduced")
     written = {f"/ranks/{key}" for folder in ("same", "same/rank_0")
                for key in json.loads((tmp_path / folder / "run.json").read_text())["ranks"]}
-    assert written == {key for key in ampscope._ampscope.run_layout.keys if key.startswith("/ranks/")}
+    keys = {key for key in ampscope._ampscope.run_layout.keys if key.startswith("/ranks/")}
+    assert written == keys - {"/ranks/shards"}  # of fully_shard, whose test is in test_torch_sharded.py
 
 
 def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
@@ -150,12 +154,59 @@ def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
     assert weights == "own" and merged[0, "up.weight.grad"]["histogram"] == one + one
 
 
-def test_a_rank_that_ended_earlier(ranks, tmp_path):
-    def ends(rank, name, line):
-        return None if rank == 1 and line.get("step", 0) > 3 else line
+@pytest.mark.parametrize("of_rank_1, steps, said", [
+    (lambda step: step > 3, [0, 1, 2, 3], "the recording of rank 1 ends at step 3: steps that not all ranks have are "
+                                          "left out (1, the first is 4); rank 1 did not end"),
+    (lambda step: step < 2, [2, 3, 4], "the recording of rank 1 lacks step 0: steps that not all ranks have are left "
+                                       "out (2, the first is 0); rank 1 did not end"),
+    (lambda step: True, [], "the recording of rank 1 holds no step: steps that not all ranks have are left out (5, the "
+                            "first is 0); rank 1 did not end"),
+    (lambda step: False, [0, 1, 2, 3, 4], "rank 1 did not end")])
+def test_a_rank_that_died(ranks, tmp_path, of_rank_1, steps, said):
+    """It leaves what it recorded, without a result.json, and maybe with half a line."""
+    def died(rank, name, line):
+        if name == "result.json":
+            return None if rank else {**line, "warnings": ["train.py:3: said by rank 0"]}
+        return None if rank == 1 and name != "run.json" and of_rank_1(line["step"]) else line
 
-    weights, merged = copied(ranks, tmp_path / "run", "own", ends)
-    assert weights == "all-reduced" and {step for step, _ in merged} == {0, 2}
+    run = tmp_path / "run"
+    with pytest.warns(RuntimeWarning) as heard:
+        weights, merged = copied(ranks, run, "own", died)
+    assert [(str(w.message), w.filename) for w in heard] == [(f"{run}: {said}", __file__)]
+    assert {step for step, _ in merged} == {0, 2, 4} & set(steps) and (not steps or weights == "all-reduced")
+    result = json.loads((run / "result.json").read_text())
+    assert result["warnings"] == ["train.py:3: said by rank 0", said] and result["stopped"] == ""
+    assert (result["steps"], result["skipped"], result["scale"]) == (len(steps), 0, 1.0)
+    assert [line["step"] for line in ampscope.Run(run).metrics] == steps
+    if steps:
+        told = subprocess.run(["amp-report", run], check=True, capture_output=True, text=True)
+        assert said in " ".join((told.stdout + told.stderr).split())
+
+
+def test_ranks_that_all_died_at_once(ranks, tmp_path):
+    def died(rank, name, line):
+        return None if name == "result.json" else line
+
+    with pytest.warns(RuntimeWarning, match="run: ranks 0, 1 did not end$"):
+        copied(ranks, tmp_path / "run", "own", died)
+
+
+def test_half_a_line_of_a_rank_that_died(ranks, tmp_path):
+    for rank in ("rank_0", "rank_1"):
+        shutil.copytree(ranks / rank, tmp_path / "run" / rank, ignore=shutil.ignore_patterns("result.json"))
+    for name in ("metrics.jsonl", "histograms.jsonl"):
+        log = tmp_path / "run/rank_1" / name
+        log.write_bytes(log.read_bytes()[:-20])
+    with pytest.warns(RuntimeWarning, match="rank 1 ends at step 3: .*; ranks 0, 1 did not end$"):
+        ampscope.torch.merge_ranks(tmp_path / "run")
+
+
+def test_ranks_that_ended_say_nothing(ranks, tmp_path, recwarn):
+    stops = {0: "", 1: "step 5: KeyboardInterrupt: "}
+    copied(ranks, tmp_path / "run", "own", lambda rank, name, line:
+           {**line, "stopped": stops[rank]} if name == "result.json" else line)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert not recwarn.list and result["warnings"] == [] and result["stopped"] == stops[1] and result["steps"] == 5
 
 
 def test_a_tensor_that_one_rank_lacks(ranks, tmp_path):
@@ -206,7 +257,7 @@ def test_ranks_of_schema_version_1(ranks, tmp_path):
     old = {"weight_gradient": "weight", "activation_gradient": "activation"}
 
     def change(rank, name, line):
-        if name == "run.json":
+        if name in ("run.json", "result.json"):
             return {**line, "schema_version": 1}
         if name == "metrics.jsonl":
             return {**line, "amax": {old[kind]: x for kind, x in line["amax"].items()}}

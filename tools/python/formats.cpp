@@ -17,12 +17,11 @@ using namespace format_tool;
 BatchOptions options_of(const std::string& rounding, const std::string& overflow, const std::string& subnormals,
                         const std::string& profile_name, std::uint64_t seed, std::uint32_t stream, std::uint32_t step,
                         std::uint64_t first_index, int random_bits) {
-    constexpr std::array<std::string_view, 4> subnormal_names = {"keep", "flush_input", "flush_output", "flush"};
     BatchOptions o;
     if (!profile_name.empty()) o.policy = profile(profile_name).policy;
     if (!rounding.empty()) o.policy.rounding = parse_name<Rounding>("rounding", rounding_names, rounding);
     if (!overflow.empty()) o.policy.overflow = parse_name<Overflow>("overflow", overflow_names, overflow);
-    if (!subnormals.empty()) o.policy.subnormals = parse_name<Subnormals>("subnormals", subnormal_names, subnormals);
+    if (!subnormals.empty()) o.policy.subnormals = parse_name<Subnormals>("subnormals", subnormals_names, subnormals);
     if (random_bits != 16 && random_bits != 32) throw std::invalid_argument("random_bits: expected 16 or 32");
     o.policy.random_bits = static_cast<std::uint8_t>(random_bits);
     o.key = {.seed = seed, .stream = stream, .step = step};
@@ -69,6 +68,10 @@ std::vector<NumberInFormat> stored(const std::string& text, const std::vector<Fo
 template <class Member>
 auto fact(Member FormatFacts::*member) {
     return [member](const FormatSpec& f) { return format_facts(f).*member; };
+}
+
+nb::object names_of(std::span<const std::string_view> names) {
+    return nb::cast(std::vector<std::string>(names.begin(), names.end()));
 }
 
 std::string representation(const FormatSpec& f) { return std::string("ampscope.format('") + f.name + "')"; }
@@ -139,6 +142,14 @@ void bind_format(nb::module_& m) {
     std::vector<std::string> profile_names;
     for (const Profile& p : profiles) profile_names.emplace_back(p.name);
     m.attr("profiles") = nb::cast(profile_names);
+    m.attr("roundings") = names_of(rounding_names);
+    m.attr("overflows") = names_of(overflow_names);
+    m.attr("subnormals") = names_of(subnormals_names);
+    m.def(
+        "profile_for",
+        [](std::string_view name, const FormatSpec& f) { return std::string(profile(name, f.name).name); },
+        nb::arg("name"), nb::arg("format"), "The row of ampscope.profiles by which the library of that row casts to f.",
+        InEnvironment());
 }
 
 void bind_stored(nb::module_& m) {

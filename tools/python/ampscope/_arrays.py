@@ -1,6 +1,7 @@
 """From arrays of NumPy, ml_dtypes and torch to what the kernels take, and back."""
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, Protocol, TypeVar, Union
 
@@ -76,6 +77,47 @@ def like(result, *arguments):
         if is_torch(x):
             return sys.modules["torch"].from_numpy(result).to(x.device)
     return result
+
+
+def needs_gradient(x):
+    """Whether it is a tensor of torch whose gradient is asked for."""
+    return is_torch(x) and x.requires_grad and sys.modules["torch"].is_grad_enabled()
+
+
+def without_gradient(**arguments):
+    """Raises TypeError for an argument whose gradient is asked for, where the result has none."""
+    for name, x in arguments.items():
+        if needs_gradient(x):
+            raise TypeError(f"{name}: requires a gradient, which the result does not have: pass {name}.detach()")
+
+
+@functools.lru_cache(None)
+def _straight_through():
+    torch = sys.modules["torch"]
+
+    class StraightThrough(torch.autograd.Function):
+        """The second argument, whose gradient goes to the first."""
+
+        @staticmethod
+        def forward(ctx, plain, result):
+            return result
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, None
+
+    return StraightThrough.apply
+
+
+def differentiable(result, plain, *arguments):
+    """like(), with the gradient of plain(*arguments), which torch computes in FP32: rounding counts as the identity."""
+    result = like(result, *arguments)
+    if not any(map(needs_gradient, arguments)):
+        return result
+    torch = sys.modules["torch"]
+    singles = (x.to(result.device, torch.float32) if needs_gradient(x) else
+               torch.tensor(as_singles(x), device=result.device) for x in arguments)
+    return _straight_through()(plain(*singles), result)
 
 
 def as_floats(x):

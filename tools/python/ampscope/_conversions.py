@@ -1,24 +1,23 @@
 """Conversions and arithmetic of whole arrays."""
 from __future__ import annotations
 
-import functools
-import sys
 from typing import Any, Callable, Iterable, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _ampscope
-from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_singles, integer, is_torch, like, typed)
+from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_singles, differentiable, integer, like,
+                      typed, without_gradient)
 
-_KEYWORDS = """
-    Keywords: rounding (nearest_even, nearest_away, toward_zero, down, up, to_odd, stochastic), overflow (infinity,
-    saturate, saturate_all), subnormals (keep, flush_input, flush_output, flush), profile (a row of ampscope.profiles
-    that sets them all), or policy: "torch" for what torch 2.15's cast to the format does (E4M3 saturates, where OCP's
-    rule, the default, gives NaN; other formats follow the row "torch-2025"), or any row; and of stochastic rounding
-    seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on threads (0: all cores).
-    Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for names that are none,
-    TypeError for arguments of another kind."""
+_KEYWORDS = f"""
+    Keywords: rounding ({', '.join(_ampscope.roundings)}),
+    overflow ({', '.join(_ampscope.overflows)}), subnormals ({', '.join(_ampscope.subnormals)}),
+    profile (a row of ampscope.profiles that sets them all), or policy: the row by which that library casts to this
+    very format ("torch": 465 gives 448 in E4M3, as in torch 2.15, where OCP's rule, the default, gives NaN); and of
+    stochastic rounding seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on
+    threads (0: all cores). Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for
+    names that are none, TypeError for arguments of another kind."""
 _POLICY = {**dict.fromkeys(("rounding", "overflow", "subnormals", "profile"), str),
            **dict.fromkeys(("seed", "stream", "step", "first_index", "random_bits"), int)}
 
@@ -44,9 +43,8 @@ def _documented(function: _Function) -> _Function:
 def _policy(keywords, format):
     """The Policy that keywords of a conversion to the format ask for."""
     if "policy" in keywords:
-        keywords = dict(keywords)
-        name = keywords.pop("policy")
-        keywords["profile"] = "torch-2025" if name == "torch" and str(format) != "e4m3" else name
+        keywords = {**keywords, "profile": _ampscope.profile_for(keywords["policy"], format)}
+        del keywords["policy"]
     for name, value in keywords.items():
         if name not in _POLICY:
             raise TypeError(f"unknown keyword '{name}'; known: {', '.join(_POLICY)}, policy")
@@ -54,24 +52,6 @@ def _policy(keywords, format):
             raise TypeError(f"{name}: expected a name, got {value!r}")
     return _ampscope.policy(**{name: value if _POLICY[name] is str else integer(name, value)
                                for name, value in keywords.items()})
-
-
-@functools.lru_cache(None)
-def _straight_through():
-    """The function of torch's autograd that rounds, and passes gradients as they come."""
-    torch = sys.modules["torch"]
-
-    class Quantize(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, quantized):
-            ctx.dtype = x.dtype
-            return quantized(x)
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient.to(ctx.dtype), None
-
-    return Quantize.apply
 
 
 @overload
@@ -89,22 +69,20 @@ def quantize(x, format, *, threads=0, **policy):
     list; a byte of torch's float4_e2m1fn_x2 holds two. Gradients of a tensor of torch pass straight through: the
     gradient of x is that of the result, whatever rounding made of it, also where it overflowed.
     """
-    f, threads = as_format(format), integer("threads", threads)
-    how = _policy(policy, f)
-
-    def quantized(x):
-        return like(_ampscope.quantize(f, as_floats(x), how, threads), x)
-    if is_torch(x) and x.requires_grad and sys.modules["torch"].is_grad_enabled():
-        return _straight_through()(x, quantized)
-    return quantized(x)
+    f = as_format(format)
+    rounded = _ampscope.quantize(f, as_floats(x), _policy(policy, f), integer("threads", threads))
+    return differentiable(rounded, lambda x: x, x)
 
 
 @_documented
 def encode(x: Any, format: FormatLike, *, dtype: Any = None, threads: int = 0, **policy: Any) -> Any:
     """The codes of x in the format: unsigned integers of 8, 16 or 32 bits, or an array of `dtype` that holds them:
-    integers of that size, or the format's own (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...).
+    integers of that size, or the format's own (np.float16, ml_dtypes.bfloat16, torch.float8_e4m3fn ...). Codes have no
+    gradient: a tensor that requires one is refused where dtype is a floating-point type.
     """
     f = as_format(format)
+    if getattr(dtype, "is_floating_point", False):
+        without_gradient(x=x)
     codes = _ampscope.encode(f, as_singles(x), _policy(policy, f), integer("threads", threads))
     return like(codes, x) if dtype is None else typed(codes, f, dtype)
 
@@ -119,10 +97,10 @@ def decode(codes: npt.ArrayLike, format: FormatLike, *, threads: int = ...) -> n
 
 def decode(codes, format, *, threads=0):
     """The values of codes, exactly, as FP32. NaN is canonical. Codes are integers, or an array whose element type is
-    the format. Tensors of torch give tensors of torch. Raises TypeError for values of another type, and ValueError for
-    integers that are no codes of the format."""
+    the format, whose gradient is that of the result. Tensors of torch give tensors of torch. Raises TypeError for
+    values of another type, and ValueError for integers that are no codes of the format."""
     f = as_format(format)
-    return like(_ampscope.decode(f, as_codes(codes, f), integer("threads", threads)), codes)
+    return differentiable(_ampscope.decode(f, as_codes(codes, f), integer("threads", threads)), lambda x: x, codes)
 
 
 @_documented
@@ -136,26 +114,27 @@ def store_number(number: str | float, formats: FormatLike | Iterable[FormatLike]
     return [_ampscope.store_number(text, [f], _policy(policy, f))[0] for f in wanted]
 
 
-def _operation(name: str, meaning: str) -> _Operation:
+def _operation(name: str, meaning: str, plain: Callable[..., Any]) -> _Operation:
     def operation(a, b=0.0, c=0.0, *, format, threads=0, **policy):
         singles = np.broadcast_arrays(as_singles(a), as_singles(b), as_singles(c))
         x, y, z = (np.asarray(operand, order="C") for operand in singles)
         f = as_format(format)
-        return like(_ampscope.apply(name, f, x, y, z, _policy(policy, f), integer("threads", threads)), a, b, c)
+        result = _ampscope.apply(name, f, x, y, z, _policy(policy, f), integer("threads", threads))
+        return differentiable(result, lambda *xyz: plain(*xyz).expand(result.shape), a, b, c)
 
     operation.__name__ = operation.__qualname__ = name
     operation.__doc__ = (f"{meaning}, correctly rounded to the format, element by element; operands are values of "
-                         "it. The result of tensors of torch has no gradient.\n" +
-                         _KEYWORDS)
+                         "it. Gradients of tensors of torch are those of torch's operation: rounding counts as the "
+                         "identity.\n" + _KEYWORDS)
     return operation
 
 
-add = _operation("add", "a + b")
-sub = _operation("sub", "a - b")
-mul = _operation("mul", "a * b")
-div = _operation("div", "a / b")
-sqrt = _operation("sqrt", "The square root of a")
-fma = _operation("fma", "a * b + c, rounded once")
+add = _operation("add", "a + b", lambda a, b, c: a + b)
+sub = _operation("sub", "a - b", lambda a, b, c: a - b)
+mul = _operation("mul", "a * b", lambda a, b, c: a * b)
+div = _operation("div", "a / b", lambda a, b, c: a / b)
+sqrt = _operation("sqrt", "The square root of a", lambda a, b, c: a.sqrt())
+fma = _operation("fma", "a * b + c, rounded once", lambda a, b, c: a * b + c)
 
 
 def histogram(x: Any, *, scale: float = 1) -> _ampscope.Histogram:

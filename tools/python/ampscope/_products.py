@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _ampscope
-from ._arrays import FormatLike, Tensor, as_format, as_singles, as_values, integer, like
+from ._arrays import (FormatLike, Tensor, as_format, as_singles, as_values, differentiable, integer, like,
+                      without_gradient)
 from ._tables import Table
 
 
@@ -24,8 +25,10 @@ def _operands(a, b, accumulator, a_format, b_format):
 def dot(a: Any, b: Any, accumulator: str = "fp32", *, a_format: FormatLike = "fp32",
         b_format: FormatLike | None = None, c: float = 0.0) -> float:
     """a . b + c as that accumulator adds up: a row of ampscope.accumulators(), or a format for a chain of fused
-    multiply-adds in it. Operands are values of their formats, which decide how hardware reads them. Returns a float.
-    Raises ValueError for other values, and for formats that the accumulator does not multiply."""
+    multiply-adds in it. Operands are values of their formats, which decide how hardware reads them. Returns a float,
+    which has no gradient: matmul() of two vectors has one. Raises ValueError for other values, and for formats that the
+    accumulator does not multiply, TypeError for a tensor that requires a gradient."""
+    without_gradient(a=a, b=b, c=c)
     a, b, a_format, b_format = _operands(a, b, accumulator, a_format, b_format)
     return _ampscope.dot(a.ravel(), b.ravel(), a_format, b_format, accumulator, float(c))
 
@@ -42,8 +45,10 @@ def matmul(a: npt.ArrayLike, b: npt.ArrayLike, accumulator: str = ..., *, a_form
 
 def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, threads=0):
     """The matrix product, batched as numpy.matmul: each element is dot() of a row of a and a column of b, bit for bit,
-    but a NaN is canonical. Tensors of torch give a tensor of torch, which has no gradient. The result does not depend
-    on threads (0: all cores). Raises ValueError as dot() does, and for shapes that do not match."""
+    but a NaN is canonical. Tensors of torch give a tensor of torch. Its gradients are those of torch's product of the
+    same values in FP32: what the accumulator rounds counts as the identity, and they are not rounded to any format. The
+    result does not depend on threads (0: all cores). Raises ValueError as dot() does, and for shapes that do not
+    match."""
     x, y, a_format, b_format = _operands(a, b, accumulator, a_format, b_format)
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul: operands have at least one dimension")
@@ -63,7 +68,7 @@ def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, threads=
     out = _ampscope.matmul(np.ascontiguousarray(x), np.ascontiguousarray(y), a_format, b_format, accumulator,
                            integer("threads", threads)).reshape(shape)
     out = out if columns else out[..., 0]
-    return like(out if rows else out[..., 0, :] if columns else out[..., 0], a, b)
+    return differentiable(out if rows else out[..., 0, :] if columns else out[..., 0], lambda a, b: a @ b, a, b)
 
 
 class Blocks(NamedTuple):
@@ -90,14 +95,18 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
                         place of the axis; else a matrix (blocks below each other, beside each other), along the axis
                         last, but as x itself lies if x is a matrix. NVFP4: E4M3's scale divided by the tensor's
     seed                of stochastic rounding, if the recipe rounds so
-    Tensors of torch give tensors of torch, without gradients. Raises ValueError for unknown names, and for recipes
-    whose scales do not follow from the tensor alone."""
+    Tensors of torch give tensors of torch. The gradient of x is that of the values divided by their scale, so that it
+    passes unchanged through both block_quantize() and block_dequantize(); scales count as constants, and 0, that of a
+    block of zeros, as 1. Raises ValueError for unknown names, and for recipes whose scales do not follow from the
+    tensor alone."""
     values = as_singles(x)
     matrix, shape = _matrix(values, integer("axis", axis))
     codes, scales = _ampscope.block_quantize(_name(scaling), matrix, integer("seed", seed))
     if len(scales) == len(matrix):
         scales = scales.reshape(*shape[:-1], scales.shape[-1])
-    return Blocks(like(_turned(codes.reshape(shape), axis, values), x), like(_turned(scales, axis, values), x))
+    scales = like(_turned(scales, axis, values), x)
+    return Blocks(differentiable(_turned(codes.reshape(shape), axis, values),
+                                 lambda x: x / _factors(x, scales, scaling, axis), x), scales)
 
 
 @overload
@@ -110,13 +119,22 @@ def block_dequantize(values: npt.ArrayLike, scales: npt.ArrayLike, scaling: str,
 
 
 def block_dequantize(values, scales, scaling, *, axis=-1):
-    """values * scale of their block, in FP32: the way back from block_quantize() with the same scaling and axis."""
+    """values * scale of their block, in FP32: the way back from block_quantize() with the same scaling and axis. The
+    gradient of the values is that of the product. Raises TypeError for scales that require a gradient."""
+    without_gradient(scales=scales)
     x, scale = as_singles(values), as_singles(scales)
     matrix, shape = _matrix(x, integer("axis", axis))
     if scale.ndim > 1 and scale.ndim == x.ndim:
         scale = np.moveaxis(scale, axis, -1)
     out = _ampscope.block_dequantize(_name(scaling), matrix, np.ascontiguousarray(scale))
-    return like(_turned(out.reshape(shape), axis, x), values)
+    return differentiable(_turned(out.reshape(shape), axis, x),
+                          lambda values: values * _factors(values, scales, scaling, axis), values)
+
+
+def _factors(x, scales, scaling, axis):
+    """By how much gradients of each element of a tensor differ from those of its block's values."""
+    factors = block_dequantize(x.new_ones(x.shape), scales, scaling, axis=axis)
+    return factors.where(factors != 0, 1)
 
 
 def _turned(result, axis, x):

@@ -7,6 +7,8 @@ import weakref
 
 import torch
 
+from ._parallel import plain_name
+
 
 def _tensors_of(output):
     if isinstance(output, torch.Tensor):
@@ -51,12 +53,13 @@ class Activations:
         def selected(name, module):
             return not any(module.children()) if wanted is True else any(fnmatch.fnmatchcase(name, p) for p in patterns)
 
-        weights = {name for name, _ in model.named_parameters()}
-        self._hooks = []  # (module, its hook)
+        weights = {plain_name(name) for name, _ in model.named_parameters()}
+        found = {}  # by name: of a wrapper and the module in it the wrapper
         for name, module in model.named_modules() if wanted else ():
-            if selected(name, module):
-                name = name or "model"
-                self._hooks.append((module, _Hook(name + ".output" if name + ".out" in weights else name, seen)))
+            if selected(plain_name(name), module):
+                found.setdefault(plain_name(name) or "model", module)
+        self._hooks = [(module, _Hook(name + ".output" if name + ".out" in weights else name, seen))
+                       for name, module in found.items()]
         self._handles = []
         if wanted and not self._hooks:
             raise ValueError(f"activations: {wanted!r} names none of the model's modules")

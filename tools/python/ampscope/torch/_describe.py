@@ -1,5 +1,4 @@
-"""What a run is: its network, optimizer, formats and ranks, as run.json says it."""
-import os
+"""What a run is: its network, optimizer and formats, as run.json says it."""
 import re
 
 import torch
@@ -7,6 +6,7 @@ import torch
 from .._arrays import format_of_dtype
 from .._conversions import quantize
 from ._folder import finite
+from ._parallel import class_name, inner_model, plain_name
 from ._tensors import dense
 
 
@@ -21,17 +21,6 @@ def check_options(every, activations, what, store):
         raise ValueError(f"what: {what} of no module; activations= says of which")
 
 
-def inner_model(model):
-    """Without the wrappers of torch.compile and of data parallelism, which only add to names."""
-    while True:
-        if hasattr(model, "_orig_mod"):
-            model = model._orig_mod
-        elif isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
-            model = model.module
-        else:
-            return model
-
-
 def inner_optimizer(optimizer):
     """Without the wrappers of frameworks (accelerate's AcceleratedOptimizer)."""
     while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
@@ -41,25 +30,9 @@ def inner_optimizer(optimizer):
 
 def parameters_of(model, optimizer):
     """Name and parameter of what the optimizer trains; shared ones once, by their first name."""
-    names = {id(p): name for name, p in model.named_parameters()}
+    names = {id(p): plain_name(name) for name, p in model.named_parameters()}
     listed = [p for group in optimizer.param_groups for p in group["params"]]
     return [(names.get(id(p), f"optimizer.{i}"), p) for i, p in enumerate(listed)]
-
-
-def rank():
-    """This process among how many that train together; before they have found each other, by torchrun's environment."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return 0, 1
-
-
-def is_replicated(model):
-    """Whether every rank holds the same gradients of weights when the optimizer steps."""
-    return isinstance(getattr(model, "_orig_mod", model), torch.nn.parallel.DistributedDataParallel)
 
 
 def number(x):
@@ -105,15 +78,24 @@ def scaler_facts(scaler):
             "backoff_factor": scaler.get_backoff_factor(), "growth_interval": scaler.get_growth_interval()}
 
 
-def precision(parameters, autocast, name):
-    """`autocast`: the dtype that the loop's autocast region casts to, or None."""
+def autocast_of(entered, stored, computed):
+    """The type that a network's autocast casts to, or None: of those of all regions that were entered the last that is
+    none of its parameters and that its graph has. computed: the types in that; None where it does not tell."""
+    return next((t for t in reversed(entered) if t not in stored and (computed is None or t in computed)), None)
+
+
+def precision(parameters, autocast, cast, name):
+    """autocast: the dtype that the loop's autocast region casts to, or None; cast: that to which FSDP casts weights."""
     stored = {str(p.dtype).removeprefix("torch.") for _, p in parameters}
     dtype = stored.pop() if len(stored) == 1 else "mixed"
     weights = format_of_dtype(dtype)
     tf32 = any(p.is_cuda for _, p in parameters) and torch.backends.cuda.matmul.allow_tf32
+    label = "tf32" if tf32 and weights == "fp32" else weights if weights == "fp32" else f"pure-{weights or dtype}"
+    if cast and str(cast) != f"torch.{dtype}":
+        weights = format_of_dtype(str(cast).removeprefix("torch."))
+        label = f"master-{weights}"
     facts = {"formats": {"weights": weights, "activations": weights, "gradients": weights},
              "operands": "tf32" if tf32 else "fp32"}
-    label = "tf32" if tf32 and weights == "fp32" else weights if weights == "fp32" else f"pure-{weights or dtype}"
     if autocast:
         format = format_of_dtype(str(autocast).removeprefix("torch."))
         label, facts = f"amp-{format}", {"autocast": {"format": format}}
@@ -123,8 +105,8 @@ def precision(parameters, autocast, name):
 def configuration(model, parameters, optimizer, scaler, name):
     network = inner_model(model)
     return {"torch": torch.__version__,
-            "model": {"name": type(network).__name__, "parameters": sum(p.numel() for p in network.parameters())},
-            "precision": precision(parameters, None, name), "optimizer": optimizer_facts(optimizer, parameters),
+            "model": {"name": class_name(network), "parameters": sum(p.numel() for p in network.parameters())},
+            "precision": precision(parameters, None, None, name), "optimizer": optimizer_facts(optimizer, parameters),
             "loss_scaler": scaler_facts(scaler), "seed": torch.initial_seed()}
 
 
@@ -145,6 +127,19 @@ def check_scaler(computes_in, is_known, lint):
              "Is enabled= inverted?")
     elif is_known:
         lint("a loss scaler in training that is in FP32 throughout changes nothing: no autocast was entered.")
+
+
+def check_loss(dtype, scale, lint):
+    """The loss that was scaled."""
+    if dtype == torch.float16 and scale >= 65520:
+        lint(f"a loss in FP16 under a loss scale of {scale:g}: backward begins with the scale as its gradient, which "
+             "is infinity in FP16, for that ends at 65504. Compute the loss in FP32.")
+
+
+def check_unscaled(autocast, lint, where):
+    """FP16 without a scaler."""
+    lint(f"{'autocast' if autocast else 'casts of FSDP'} to FP16 without a loss scaler: gradients below 2^-24 become "
+         "zero. Is enabled= of GradScaler inverted?", where)
 
 
 def check_told(untold, called, lint, where):

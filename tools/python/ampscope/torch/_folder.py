@@ -57,6 +57,14 @@ def free_path(path, below=""):
     return next(found for found in map(path.with_name, names) if not (found / below / LAYOUT.configuration).exists())
 
 
+def open_folder(path, below, first_step, overwrite):
+    """The Folder that record() is asked for, and what is to be said of it; `below`: a rank's folder in it, or nothing."""
+    path = pathlib.Path(path)
+    found = path if first_step or overwrite else free_path(path, below)
+    said = f"{path} holds a run already: this one goes to {found} (overwrite=True replaces it)" if found != path else ""
+    return Folder(found / below, first_step, overwrite), said
+
+
 class Folder:
     """Lines are in their files when a call returns; other files appear whole. Other files in the folder are left alone;
     a folder of that kind that is not a run's is refused, as is one that another program records into. Nothing in it
@@ -71,7 +79,7 @@ class Folder:
             self._check(first_step, overwrite)
             kept = {name: _lines_before(self.path / name, first_step) for name in _LOGS}
             if self._lock.warning:
-                warnings.warn(self._lock.warning, RuntimeWarning, stacklevel=4)
+                warnings.warn(self._lock.warning, RuntimeWarning, stacklevel=5)
             self._begin(first_step, kept)
         except BaseException:
             self.close()

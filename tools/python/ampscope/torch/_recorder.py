@@ -2,16 +2,15 @@
 import atexit
 import contextlib
 import math
-import pathlib
 import sys
 import warnings
 
 import torch
 
-from . import _describe, _taps
+from . import _describe, _parallel, _taps
 from ._activations import Activations, Watched
 from ._changes import Changes
-from ._folder import ACTIVATION_GRADIENT, LAYOUT, Folder, free_path
+from ._folder import ACTIVATION_GRADIENT, LAYOUT, open_folder
 from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._taps import hook, listens
@@ -28,7 +27,7 @@ class Recorder:
         self._optimizer = _describe.inner_optimizer(optimizer)
         if not self._optimizer.param_groups:
             raise ValueError("optimizer: it has no parameters")
-        self._model = _describe.inner_model(model)
+        self._model = _parallel.inner_model(model)
         self._parameters, self._folder = [], None
         self._find_parameters()
         self._every, self._with_weights, self._with_state = every, weights, state
@@ -37,29 +36,26 @@ class Recorder:
             **_describe.configuration(model, self._parameters, self._optimizer, scaler, name),
             "recording": {"every": every, "activations": what if activations else "none", "weights": weights,
                           "store": store}}
-        rank, ranks = _describe.rank()
-        if ranks > 1:
-            self._configuration["ranks"] = {
-                "rank": rank, "of": ranks, "weights": "all-reduced" if _describe.is_replicated(model) else "own"}
+        ranks = _parallel.rank_facts(model, self._parameters)
+        if ranks:
+            self._configuration["ranks"] = ranks
         self._activations = Activations(self._model, activations, self._saw_output)
         self._outputs = Watched(self._saw_gradient)
         self._step = self._first_step = step
         self._entered = {}  # types that autocast regions cast to, and where they were entered
         self._autocast = None  # the one of this network, once known
+        self._cast = _parallel.fsdp_dtype(model)
         self._untold = []  # what may be of formats that types do not tell
         self._skipped, self._scale = 0, 1.0
         self._cost_told = False
-        self._changes = Changes(self._lint, ranks == 1)  # several ranks may average theirs
+        self._changes = Changes(self._lint, not ranks)  # several ranks may average theirs
         self._closed = False
         self._hooks = []
         self._begin_step()
         _describe.check_formats(self._parameters, self._optimizer, scaler, self._lint)
-        below = f"rank_{rank}" if ranks > 1 else ""
-        folder = pathlib.Path(path) if step or overwrite else free_path(path, below)
-        self._folder = Folder(folder / below, step, overwrite)
-        self._talks = warn and rank == 0
-        if folder != pathlib.Path(path):
-            self._say(f"{path} holds a run already: this one goes to {folder} (overwrite=True replaces it)")
+        self._folder, said = open_folder(path, f"rank_{ranks['rank']}" if ranks else "", step, overwrite)
+        self._talks = warn and ranks.get("rank", 0) == 0
+        self._say(said)
         self._metrics = Metrics(self._folder, self._lint)
         _taps.add(self)
         atexit.register(self.close)
@@ -130,7 +126,7 @@ class Recorder:
         return self._step
 
     def _say(self, text):
-        if self._talks:
+        if self._talks and text:
             print(f"ampscope: {text}", file=sys.stderr)
 
     def _detach(self):
@@ -188,9 +184,7 @@ class Recorder:
         scale, loss, scaler, dtype = self._root
         if self._step == self._first_step:
             self._learn(scaler)
-        if dtype == torch.float16 and scale >= 65520:
-            self._lint(f"a loss in FP16 under a loss scale of {scale:g}: backward begins with the scale as its "
-                       "gradient, which is infinity in FP16, for that ends at 65504. Compute the loss in FP32.")
+        _describe.check_loss(dtype, scale, self._lint)
         if self._unscaled:
             self._lint("backward after unscale_: gradients that contain the loss scale are added to gradients that do "
                        "not. Call unscale_ after the last backward of a step.")
@@ -206,7 +200,7 @@ class Recorder:
 
     @listens
     def after_zero_grad(self, owner):
-        of_model = isinstance(owner, torch.nn.Module) and _describe.inner_model(owner) is self._model
+        of_model = isinstance(owner, torch.nn.Module) and _parallel.inner_model(owner) is self._model
         if (owner is self._optimizer or of_model) and (self._taken or self._backwards):
             self._begin_gradients()
 
@@ -318,15 +312,13 @@ class Recorder:
     def _learn(self, scaler):
         """From the first backward that was this network's: what autocast casts to, and which scaler there is."""
         stored = {p.dtype for p in self._tensors_trained}
-        if self._autocast is None:
-            cast_to = [t for t in self._entered if t not in stored and (self._types is None or t in self._types)]
-            self._autocast = cast_to[-1] if cast_to else None
+        self._autocast = self._autocast or _describe.autocast_of(self._entered, stored, self._types)
         if scaler is None:
             return
         if self._configuration["loss_scaler"]["name"] == "none":  # it was not given
             self._configuration["loss_scaler"] = _describe.scaler_facts(scaler)
             _describe.check_half(self._parameters, self._lint)
-        _describe.check_scaler(stored | {self._autocast}, self._types is not None, self._lint)
+        _describe.check_scaler(stored | {self._autocast, self._cast}, self._types is not None, self._lint)
 
     def _gradients(self):
         return [p.grad for p in self._tensors_trained if p.grad is not None]
@@ -398,10 +390,10 @@ class Recorder:
         self._activations.arm(self._recorded())
 
     def _describe_precision(self, scaled):
-        self._configuration["precision"] = _describe.precision(self._parameters, self._autocast, self._name)
+        self._configuration["precision"] = _describe.precision(self._parameters, self._autocast, self._cast,
+                                                                     self._name)
         self._folder.write(LAYOUT.configuration, self._configuration)
         if not self._name:
             _describe.check_told(self._untold, self._configuration["precision"]["name"], self._lint, self._where)
-        if self._autocast == torch.float16 and not scaled and self._contained == 1:
-            self._lint("autocast to FP16 without a loss scaler: gradients below 2^-24 become zero. Is enabled= of "
-                       "GradScaler inverted?", self._entered[self._autocast])
+        if torch.float16 in (self._autocast, self._cast) and not scaled and self._contained == 1:
+            _describe.check_unscaled(self._autocast, self._lint, self._entered.get(self._autocast, self._where))
