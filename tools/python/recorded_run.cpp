@@ -46,6 +46,8 @@ void bind_facts(nb::module_& m) {
         .def_ro("precision", &RunFacts::precision)
         .def_ro("recipe", &RunFacts::recipe)
         .def_ro("autocast", &RunFacts::autocast)
+        .def_ro("groups", &RunFacts::groups,
+                "The number of each parameter's group in the optimizer, for those that are not in the first.")
         .def_ro("activation_format", &RunFacts::activation_format)
         .def_ro("gradient_format", &RunFacts::gradient_format)
         .def_ro("operands", &RunFacts::operands)

@@ -58,7 +58,7 @@ def free_path(path, below=""):
 
 
 def open_folder(path, below, first_step, overwrite):
-    """The Folder that record() is asked for, and what is to be said of it; `below`: a rank's folder in it, or nothing."""
+    """The Folder that record() is asked for, and what is to be said of it. below: a rank's folder in it, or nothing."""
     path = pathlib.Path(path)
     found = path if first_step or overwrite else free_path(path, below)
     said = f"{path} holds a run already: this one goes to {found} (overwrite=True replaces it)" if found != path else ""
