@@ -1,5 +1,7 @@
 // What amp-histogram says about options without effect and numbers out of range, what it understands of recipes, blocks
-// and roundings, and how it prints names that are not UTF-8 or that take two columns a character.
+// and roundings, how it prints names that are not UTF-8 or that take two columns a character, and what it says below
+// tables of what was only partly recorded.
+#include "censored_runs.h"
 #include "fuzz/harness.h"
 #include "tool.h"
 
@@ -10,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <regex>
 
 using namespace amp;
 using namespace amp::test;
@@ -178,4 +181,23 @@ TEST_CASE("--block shows the formats of at most 8 bits that were asked for, else
     CHECK(shown("--format e4m3") == Names{"e4m3"});
     CHECK(shown("--format fp16,bf16,fp32,e4m3,e5m2") == Names{"e4m3", "e5m2"});
     CHECK(shown("--format all").size() == 8);
+}
+
+TEST_CASE("below an unknown answer every table says that it counts what was recorded") {
+    const Scratch scratch;
+    const std::vector<float> exact = normal_gradients(-27);
+    const auto said = [&](const char* name, const std::string& precision, const std::vector<float>& values) {
+        const fs::path run_folder = run_with(scratch / name, precision, "fp32", 1, values);
+        fs::remove(run_folder / "histograms.jsonl"); // the files will be counted
+        save(run_folder / "gradients/step_000002.safetensors", {{"a.weight.grad", values}}, {{"step", "2"}});
+        const Outcome outcome = run(run_folder.string() + " --error --block 32 --recipe te-mxfp8");
+        CHECK(outcome.code == 0);
+        const std::string text = std::regex_replace(outcome.out, std::regex("\\s+"), " "); // sentences are wrapped
+        std::size_t sentences = 0;
+        for (std::size_t at = 0; (at = text.find("more may have underflowed before", at)) != std::string::npos; ++at)
+            ++sentences;
+        return sentences;
+    };
+    CHECK(said("amp", amp_fp16, held(exact, "fp16", 1)) == 5); // of formats, tensors, errors, blocks and the recipe
+    CHECK(said("fp32", fp32, exact) == 0);
 }

@@ -67,9 +67,11 @@ std::string subtitle_of(const HistogramFindings& findings) {
 TableBlock format_table(const KindFindings& kind, const HistogramOptions& options) {
     const std::uint64_t nonzero = kind.total.magnitudes.histogram.nonzero();
     const bool random = options.policy.rounding == Rounding::stochastic;
-    TableBlock table{.caption = fmt::format("Of the {}{}.{}", plural(nonzero, "non-zero element"),
-                                            random ? ", expected counts" : "",
-                                            kind.total.is_gradient() ? " *: the recommended scale." : ""),
+    TableBlock table{.caption =
+                         with_counted_text(fmt::format("Of the {}{}.{}", plural(nonzero, "non-zero element"),
+                                                       random ? ", expected counts" : "",
+                                                       kind.total.is_gradient() ? " *: the recommended scale." : ""),
+                                           kind.total.censoring),
                      .header = {"format", "scale", "underflow", "rate", "subnormal", "rate", "overflow", "rate"},
                      .rows = {},
                      .groups = true};
@@ -93,10 +95,12 @@ TableBlock format_table(const KindFindings& kind, const HistogramOptions& option
 /// How each format holds tensors that no loss scale multiplies.
 TableBlock fit_table(const KindFindings& kind, const HistogramOptions& options) {
     const std::uint64_t nonzero = kind.total.magnitudes.histogram.nonzero();
-    TableBlock table{.caption = fmt::format("Of {}: those of which elements overflow without a scale, those that are "
-                                            "held without one and under a scale of their own, these scales, and which "
-                                            "elements become zero under them.",
-                                            plural(kind.total.tensors, "tensor")),
+    TableBlock table{.caption = with_counted_text(
+                         fmt::format("Of {}: those of which elements overflow without a scale, those that are held "
+                                     "without one and under a scale of their own, these scales, and which elements "
+                                     "become zero under them.",
+                                     plural(kind.total.tensors, "tensor")),
+                         kind.total.censoring),
                      .header = {"format", "overflow", "held", "scaled: held", "scales", "underflow", "rate"},
                      .rows = {}};
     for (std::size_t i = 0; i < options.formats.size(); ++i) {
@@ -178,11 +182,12 @@ void add_entries(Document& document, const HistogramFindings& findings, const Hi
     if (ranked.empty()) return;
     const auto& worst = ranked.front()->unscaled;
     const auto by = std::ranges::find_if(worst, [&](const CastCounts& n) { return n.*part > 0; }) - worst.begin();
-    table.caption =
+    table.caption = with_counted_text(
         fmt::format("{}, the worst by {} first. Under each format: the share of the non-zero elements and, "
                     "where there is room, their number.{}",
                     shown_of(shown, ranked.size(), columns.noun()), options.formats[static_cast<std::size_t>(by)].name,
-                    folding_hint(ranked, shown, options.by));
+                    folding_hint(ranked, shown, options.by)),
+        findings.total.censoring);
     table.header.insert(table.header.end(), {"non-zero", "largest"});
     for (const FormatSpec& format : options.formats) table.header.push_back(format.name);
     for (std::size_t i = 0; i < shown; ++i) {
@@ -226,7 +231,9 @@ void add_nonfinite(Document& document, const std::vector<HistogramEntry>& tensor
 }
 
 TableBlock error_table(const HistogramEntry& total, const HistogramOptions& options) {
-    TableBlock table{.caption = "Over elements that stay finite. SQNR: signal-to-quantization-noise ratio.",
+    TableBlock table{.caption = with_counted_text("Over elements that stay finite. SQNR: signal-to-quantization-noise "
+                                                  "ratio.",
+                                                  total.censoring),
                      .header = {"format", "scale", "SQNR", "mean |error/x|", "max", "not finite"},
                      .rows = {},
                      .groups = true};

@@ -261,12 +261,13 @@ TableBlock worst_tensor_table(const RecordedRun& run, const NamesBelow& names, c
 }
 
 TableBlock fit_table(const RecordedRun& run, double limit) {
-    TableBlock table{.caption = fmt::format(
-                         "Underflow, overflow: of the non-zero elements of all recorded steps, in a cast without a "
-                         "scale; scaled: with a scale for each tensor and step, the largest power of two without "
-                         "overflow. Held: tensors, each counted once a step, of which no element overflows and "
-                         "less than {} of the non-zero ones underflow.",
-                         limit_percent(limit)),
+    TableBlock table{.caption = with_counted_text(
+                         fmt::format("Underflow, overflow: of the non-zero elements of all recorded steps, in a cast "
+                                     "without a scale; scaled: with a scale for each tensor and step, the largest "
+                                     "power of two without overflow. Held: tensors, each counted once a step, of which "
+                                     "no element overflows and less than {} of the non-zero ones underflow.",
+                                     limit_percent(limit)),
+                         run.censoring()),
                      .header = {"tensors", "format", "underflow", "overflow", "held", "scaled: underflow", "held"},
                      .rows = {},
                      .text_columns = 2,
@@ -299,9 +300,9 @@ std::optional<TableBlock> scaled_tensor_table(const RecordedRun& run, const Repo
                               number_cell(tensors[i]->amax, 3),
                               share({tensors[i]->saturated, tensors[i]->nonzero}),
                               share({tensors[i]->underflow, tensors[i]->nonzero})});
-    table.caption = fmt::format("{}: casts that saturate or lose elements, of the non-zero ones of all steps. {}",
-                                run.label,
-                                sentence(names.heading(shown_of(rows, tensors.size(), "cast") + ", the worst first")));
+    table.caption =
+        fmt::format("{}: casts that saturate or lose elements, of the non-zero ones of all steps. {}", run.label,
+                    sentence(names.heading(shown_of(rows, tensors.size(), "cast") + ", the worst first")));
     return table;
 }
 
