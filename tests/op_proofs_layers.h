@@ -77,7 +77,7 @@ inline void prove_op(Of<op::Dropout>, Tally& tally) {
 /// All activations: each row of reference::activations.
 inline void prove_op(Of<op::Activation>, Tally& tally) {
     for (const reference::ActivationRow& row : reference::activations) {
-        REQUIRE((row.f != nullptr)); // reference_ops.h lacks its last rows
+        REQUIRE_MESSAGE((row.f != nullptr), "reference_ops.h lacks the last rows of activations");
         prove_map(
             tally, op::activation_names[static_cast<std::size_t>(row.kind)].data(), 1,
             [&](const auto& in, TensorId out) {
@@ -256,7 +256,8 @@ inline void prove_op(Of<op::MseLossBackward>, Tally& tally) {
         b.run(op::MseLossBackward{x, y, g, to}, {x, y, g});
         const Reals u = b.values(x), v = b.values(y);
         Reals want;
-        for (std::size_t i = 0; i < 50; ++i) want.push_back(2 * (u[i] - v[i]) * b.values(g)[0] / 50);
+        const Real factor = Real(2 * b.values(g)[0] / 50).convert_to<double>();
+        for (std::size_t i = 0; i < 50; ++i) want.emplace_back(Real((u[i] - v[i]) * factor).convert_to<double>());
         b.expect(tally, to, want, "mse_loss_backward");
     }
 }

@@ -98,7 +98,8 @@ inline void prove_op(Of<op::ReduceBackward>, Tally& tally) {
         const TensorId g = b.tensor({5}, "fp16"), to = b.tensor({20, 5}, result);
         b.run(op::ReduceBackward{g, to, 1.0 / 3}, {g});
         Reals want;
-        for (Index i = 0; i < 100; ++i) want.push_back(reference::at(b.values(g), i % 5) * Real(1.0 / 3));
+        for (Index i = 0; i < 100; ++i) // as the op's definition says, the product is a double before it is rounded
+            want.emplace_back(Real(reference::at(b.values(g), i % 5) * Real(1.0 / 3)).convert_to<double>());
         b.expect(tally, to, want, "reduce_backward");
     }
 }
@@ -253,8 +254,8 @@ inline void prove_op(Of<op::UpdateScale>, Tally& tally) {
     const op::DelayedRule rules[] = {{448, 0, false}, {57344, 3, false}, {448, 0, true}, {57344, 2, true}};
     for (const op::DelayedRule& rule : rules)
         for (const bool most_recent : {false, true})
-            for (const float newest : {0.0F, 1e-30F, 1e-3F, 0.7F, 1.0F, 3.5F, 448.0F, 0x1.c00004p-12F, 1e30F, HUGE_VALF,
-                                       1e-38F}) {
+            for (const float newest :
+                 {0.0F, 1e-30F, 1e-3F, 0.7F, 1.0F, 3.5F, 448.0F, 0x1.c00004p-12F, 1e30F, HUGE_VALF, 1e-38F}) {
                 if (rule.ms_amp && newest == 1e-38F) continue; // infinite before its logarithm is taken
                 Bench b;
                 const TensorId history = b.tensor({4}, "fp32"), scale = b.tensor({}, "fp32");

@@ -148,7 +148,9 @@ inline void prove_op(Of<op::GlobalNorm>, Tally& tally) {
 /// torch divides by taking the reciprocal of a tensor, and then multiplies by the number. Every operation is done in
 /// FP32 and rounded to the type of the norm.
 inline float reference_clip_factor(const char* name, const Real& norm, double max_norm) {
-    const auto store = [&](const Real& x) { return Real(rounded(name, Real(rounded("fp32", x)))); };
+    const auto store = [&](const Real& x) { // the reciprocal of a small norm overflows FP16
+        return isinf(x) ? x : Real(rounded(name, Real(rounded("fp32", x))));
+    };
     const Real sum = store(norm + rounded("fp32", Real(1e-6))), factor = store(store(1 / sum) * Real(max_norm));
     return factor > 1 ? 1.0F : factor.convert_to<float>();
 }

@@ -59,13 +59,14 @@ TEST_CASE("a run with its state is replayed exactly, and so is one whose every g
     const Outcome table = adam(runs + "/pure-bf16 --worst 2 --svg " + (scratch / "a.svg").string() + " --html " +
                                (scratch / "a.html").string());
     CHECK(table.code == 0);
-    for (const char* part :
+    for (const std::string part :
          {"exact: the state", "fp16 decides", "eps in fp16: ", "v cannot decay", "2 of 6 tensors", "Advice: eps 1e-08"})
-        CHECK(contains(table.out, part));
+        CHECK_MESSAGE(contains(table.out, part), part);
     for (const std::string& line : lines_of(table.out)) CHECK(line.size() <= 82);
     CHECK(contains(read_file(scratch / "a.svg"), "The sweep of eps"));
-    for (const char* part : {"The sweep of eps", "<th scope=\"col\">fp16 decides</th>", "<strong>Advice:</strong>"})
-        CHECK(contains(read_file(scratch / "a.html"), part));
+    for (const std::string part :
+         {"The sweep of eps", "<th scope=\"col\">fp16 decides</th>", "<strong>Advice:</strong>"})
+        CHECK_MESSAGE(contains(read_file(scratch / "a.html"), part), part);
 }
 
 TEST_CASE("steps that a loss scaler skipped are no updates") {

@@ -93,7 +93,7 @@ void check_case(const Case& c, std::uint64_t seed) {
 }
 
 Case activation_case(const reference::ActivationRow& row) {
-    REQUIRE((row.f != nullptr)); // reference_ops.h lacks its last rows
+    REQUIRE_MESSAGE((row.f != nullptr), "reference_ops.h lacks the last rows of activations");
     return {op::activation_names[static_cast<std::size_t>(row.kind)].data(),
             {{3, 5}},
             [row](Graph& g, const auto& x) { return op::activation(g, row.kind, x[0]); },

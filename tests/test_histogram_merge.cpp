@@ -182,3 +182,31 @@ TEST_CASE("of a delayed scale, which follows from the steps before it, reports m
                    b = counted("b.json", folder / "step_000050.safetensors");
     CHECK(refused({a, b}).empty());
 }
+
+TEST_CASE("reports that know other formats of blocks are merged in those that all of them know") {
+    const Scratch scratch;
+    const HistogramOptions options = options_of(true);
+    const std::string whole = report_of(true);
+    nlohmann::ordered_json earlier = nlohmann::ordered_json::parse(whole);
+    for (auto& tensor : earlier["tensors"]) tensor["blocks"]["formats"].erase("e2m3");
+    const fs::path a = write_file(scratch / "a.json", whole), b = write_file(scratch / "b.json", earlier.dump());
+    const auto merged = [&](const std::vector<fs::path>& paths) {
+        const HistogramFindings findings = merged_histogram_findings(paths, options);
+        CHECK(findings.errors.empty());
+        return findings.total.blocks;
+    };
+    const BlockStatistics twice = merged({a, a});
+    REQUIRE(std::ranges::count(twice.formats, format("e2m3"), &BlockCounts::format) == 1);
+    for (const auto& paths : {std::vector{a, b}, {b, a}}) {
+        const BlockStatistics both = merged(paths);
+        CHECK(both.blocks == twice.blocks);
+        CHECK(both.formats.size() == twice.formats.size() - 1);
+        for (const BlockCounts& f : both.formats) {
+            const auto all = std::ranges::find(twice.formats, f.format, &BlockCounts::format);
+            REQUIRE(all != twice.formats.end());
+            CHECK(f.mx == all->mx);
+            CHECK(f.amax == all->amax);
+            CHECK(f.tensor == all->tensor);
+        }
+    }
+}

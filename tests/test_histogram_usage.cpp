@@ -180,7 +180,8 @@ TEST_CASE("--block shows the formats of at most 8 bits that were asked for, else
     CHECK(std::ranges::is_permutation(shown("--format fp16,bf16"), elements));
     CHECK(shown("--format e4m3") == Names{"e4m3"});
     CHECK(shown("--format fp16,bf16,fp32,e4m3,e5m2") == Names{"e4m3", "e5m2"});
-    CHECK(shown("--format all").size() == 8);
+    const auto in_table = [](const FormatSpec& f) { return f.bits() <= 8 && !f.is_scale(); };
+    CHECK(shown("--format all").size() == static_cast<std::size_t>(std::ranges::count_if(formats, in_table)));
 }
 
 TEST_CASE("below an unknown answer every table says that it counts what was recorded") {

@@ -20,6 +20,7 @@ void prove_each(Of<std::variant<Ops...>>) {
     const auto prove_one = [](auto which) {
         using Alternative = typename decltype(which)::type;
         Tally tally;
+        Bench::start_anew();
         prove_op(which, tally);
         report(fmt::format("op {}: its definition in 60 digits, rounded", Alternative::name), tally);
         CHECK_MESSAGE(tally.cases >= 100, Alternative::name);

@@ -1,5 +1,5 @@
 // Behaviour that all tools share, checked for each tool in the list: streams that cannot be written, exit codes, wrong
-// usage. A new tool needs a row in Inputs::prints and one in test_surface_options.cpp.
+// usage. A new tool needs a row in Inputs::prints and two in test_surface_options.cpp.
 #include "surface.h"
 
 #include <ampscope/sim/io/failure.h>

@@ -85,10 +85,10 @@ TEST_CASE("the library trains as the tool does, whatever rounds new weights and 
 TEST_CASE("the plan of a step says what decides each format") {
     const Outcome o = train("--explain --model gpt --depth 1 --precision amp-fp16 --clip 1");
     REQUIRE(o.code == 0);
-    for (const char* part : {"forward\n", "backward\n", "check\n", "unscale\n", "update\n", "matmul -> fp16",
-                             "softmax -> fp32", "accumulates: fp32, fused multiply-adds in the order of k",
-                             "tensor cores: Volta, Turing, Ampere, Ada, Hopper, Blackwell",
-                             "because: cuda policy: lower precision", "clipping", "cast -> fp16"})
+    for (const std::string part : {"forward\n", "backward\n", "check\n", "unscale\n", "update\n", "matmul -> fp16",
+                                   "softmax -> fp32", "accumulates: fp32, fused multiply-adds in the order of k",
+                                   "tensor cores: Volta, Turing, Ampere, Ada, Hopper, Blackwell",
+                                   "because: cuda policy: lower precision", "clipping", "cast -> fp16"})
         CHECK_MESSAGE(contains(o.out, part), part);
     const Outcome off = train("--explain --model gpt --depth 1 --precision amp-fp16 --autocast-off h.0.attn");
     CHECK(contains(off.out, "autocast off here"));
@@ -137,8 +137,8 @@ TEST_CASE("a run folder holds the run, and amp-histogram reads it") {
     const Json last = Json::parse(metrics.back());
     CHECK(last["step"] == 20);
     CHECK(last["scale"] == 65536);
-    for (const char* step : {"000000", "000010", "000020"})
-        for (const char* part : {"gradients", "state"})
+    for (const std::string step : {"000000", "000010", "000020"})
+        for (const std::string part : {"gradients", "state"})
             CHECK(std::filesystem::exists(fmt::format("{}/amp-fp16/{}/step_{}.safetensors", folder, part, step)));
     const Outcome histogram = run_command(AMP_HISTOGRAM " --json - " + folder + "/amp-fp16");
     CAPTURE(histogram.err);

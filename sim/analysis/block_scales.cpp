@@ -95,16 +95,21 @@ struct BlockWorker {
 } // namespace
 
 void BlockStatistics::merge(const BlockStatistics& other) {
+    if (blocks == 0 && formats.empty()) {
+        *this = other;
+        return;
+    }
     blocks += other.blocks;
     zero_blocks += other.zero_blocks;
     for (const auto& [exponent, n] : other.amax_exponents) amax_exponents[exponent] += n;
-    if (formats.empty()) formats = other.formats;
-    else
-        for (std::size_t i = 0; i < formats.size(); ++i) {
-            formats[i].mx += other.formats[i].mx;
-            formats[i].amax += other.formats[i].amax;
-            formats[i].tensor += other.formats[i].tensor;
-        }
+    std::erase_if(formats, [&](BlockCounts& mine) {
+        const auto theirs = std::ranges::find(other.formats, mine.format, &BlockCounts::format);
+        if (theirs == other.formats.end()) return true;
+        mine.mx += theirs->mx;
+        mine.amax += theirs->amax;
+        mine.tensor += theirs->tensor;
+        return false;
+    });
 }
 
 BlockStatistics measure_blocks(const TensorFile& file, std::size_t tensor, std::uint64_t block, double tensor_amax,

@@ -50,11 +50,6 @@ BlockStatistics parse_blocks(const Json& json) {
     for (const auto& [name, counts] : json.at("formats").items())
         blocks.formats.push_back({format(name), parse_counts(counts.at("mx")), parse_counts(counts.at("amax")),
                                   parse_counts(counts.at("tensor"))});
-    const auto in_table = [](const FormatSpec& f) { return f.bits() <= 8 && !f.is_scale(); };
-    std::size_t i = 0;
-    for (const FormatSpec& f : formats)
-        if (in_table(f) && (i >= blocks.formats.size() || !(blocks.formats[i++].format == f)))
-            throw std::invalid_argument("its blocks have other formats");
     return blocks;
 }
 

@@ -42,7 +42,8 @@ void backward(Graph& g, const MseLoss& op);
 void run(Cpu& cpu, const MseLoss& op);
 void run(Cuda& cuda, const MseLoss& op);
 
-/// grad_in = 2 (x - target) * grad_out / number of elements.
+/// grad_in = (x - target) * factor, where the factor, 2 grad_out / number of elements, is a double, as is each product
+/// before it is rounded.
 struct MseLossBackward {
     static constexpr std::string_view name = "mse_loss_backward";
     TensorId in, targets, grad_out, grad_in;

@@ -24,7 +24,8 @@ void backward(Graph& g, const Reduce& op);
 void run(Cpu& cpu, const Reduce& op);
 void run(Cuda& cuda, const Reduce& op);
 
-/// grad_in = factor * grad_out, repeated over the leading axes.
+/// grad_in = factor * grad_out, repeated over the leading axes; the product is a double that is then rounded, so that a
+/// third of a number that a third divides is exact.
 struct ReduceBackward {
     static constexpr std::string_view name = "reduce_backward";
     TensorId grad_out, grad_in;
