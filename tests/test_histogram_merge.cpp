@@ -173,8 +173,8 @@ TEST_CASE("of a delayed scale, which follows from the steps before it, reports m
         }
     };
     const std::string error = refused({last, first});
-    CHECK(error.starts_with(last.string() +
-                            ": te-delayed takes its scales from the steps before, and other steps of '"));
+    CHECK(
+        error.starts_with(last.string() + ": te-delayed takes its scales from the steps before, and other steps of '"));
     CHECK(error.ends_with("' are in " + first.string() + ": count all steps in one pass"));
     CHECK(!refused({whole, first}).empty());
     options.recipes = {recipe_choice("te-current")};
@@ -186,16 +186,20 @@ TEST_CASE("of a delayed scale, which follows from the steps before it, reports m
 TEST_CASE("reports that know other formats of blocks are merged in those that all of them know") {
     const Scratch scratch;
     const HistogramOptions options = options_of(true);
-    const std::string whole = report_of(true);
-    nlohmann::ordered_json earlier = nlohmann::ordered_json::parse(whole);
+    nlohmann::ordered_json other = nlohmann::ordered_json::parse(report_of(true));
+    for (auto& tensor : other["tensors"]) // of another name, for a tensor that two reports hold counts once
+        tensor["name"] = "other." + tensor["name"].get<std::string>();
+    nlohmann::ordered_json earlier = other;
     for (auto& tensor : earlier["tensors"]) tensor["blocks"]["formats"].erase("e2m3");
-    const fs::path a = write_file(scratch / "a.json", whole), b = write_file(scratch / "b.json", earlier.dump());
+    const fs::path a = write_file(scratch / "a.json", report_of(true)),
+                   b = write_file(scratch / "b.json", earlier.dump());
     const auto merged = [&](const std::vector<fs::path>& paths) {
         const HistogramFindings findings = merged_histogram_findings(paths, options);
         CHECK(findings.errors.empty());
+        CHECK(findings.total.tensors == 4);
         return findings.total.blocks;
     };
-    const BlockStatistics twice = merged({a, a});
+    const BlockStatistics twice = merged({a, write_file(scratch / "other.json", other.dump())});
     REQUIRE(std::ranges::count(twice.formats, format("e2m3"), &BlockCounts::format) == 1);
     for (const auto& paths : {std::vector{a, b}, {b, a}}) {
         const BlockStatistics both = merged(paths);
