@@ -49,6 +49,12 @@ TensorId Graph::parameter(std::string_view name, Shape shape, Init init) {
     return id;
 }
 
+TensorId Graph::given(std::string_view name, Shape shape, const FormatSpec& format, bool weight, bool needs_gradient) {
+    const TensorId id = result(name, std::move(shape), format, weight ? TensorRole::parameter : TensorRole::activation);
+    program_[id].needs_gradient = needs_gradient;
+    return id;
+}
+
 void Graph::watch(TensorId activation, std::string_view name, bool with_gradient) {
     watched_.push_back({scope_ + std::string(name), activation, with_gradient});
 }
@@ -231,6 +237,18 @@ void Graph::differentiate(TensorId loss) {
     const TensorId seed = new_gradient(loss);
     append(op::LossGradient{seed}, "loss scale in the format of the loss");
     gradients_[loss.index] = seed;
+    append_gradients();
+}
+
+TensorId Graph::differentiate_from(TensorId result) {
+    differentiating_ = true;
+    const TensorId seed = new_gradient(result);
+    gradients_[result.index] = seed;
+    append_gradients();
+    return seed;
+}
+
+void Graph::append_gradients() {
     for (std::size_t i = program_.forward.size(); i-- > 0;) {
         const Op op = program_.forward[i].op; // a copy: tapes grow
         const std::vector<TensorId> outputs = outputs_of(op);

@@ -59,11 +59,15 @@ class Graph {
     [[nodiscard]] Scope scope(std::string_view name) { return {*this, name}; }
     TensorId input(std::string_view name, Shape shape);
     TensorId parameter(std::string_view name, Shape shape, Init init);
+    /// A tensor of a caller that computes the rest of the network itself: a weight, or else an activation.
+    TensorId given(std::string_view name, Shape shape, const FormatSpec& format, bool weight, bool needs_gradient);
     /// Asks for this activation to be recorded, as NAME.out, and for its gradient, as NAME.out.grad, unless that is the
     /// gradient of another watched one.
     void watch(TensorId activation, std::string_view name, bool with_gradient = true);
     /// Appends to the backward tape the gradients of a scalar with respect to all parameters that it depends on.
     void differentiate(TensorId loss);
+    /// The same for the result of such a caller's op: returns the tensor into which it puts the result's gradient.
+    TensorId differentiate_from(TensorId result);
 
     [[nodiscard]] const Precision& precision() const { return precision_; }
     [[nodiscard]] const TensorInfo& operator[](TensorId id) const { return std::as_const(program_)[id]; }
@@ -133,6 +137,7 @@ class Graph {
   private:
     TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
     [[nodiscard]] bool region_is_off() const;
+    void append_gradients();
     op::Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
                              const BlockScaling& blocks);
     Plan plan_uniform(std::string_view op, std::vector<TensorId> operands);

@@ -78,6 +78,7 @@ void bind_adam(nb::module_& m);
 void bind_analysis(nb::module_& m);
 void bind_comparison(nb::module_& m);
 void bind_diff(nb::module_& m);
+void bind_eager(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_loss_scale(nb::module_& m);
 void bind_optimizer(nb::module_& m);

@@ -29,6 +29,7 @@ NB_MODULE(_ampscope, m) {
     bind_recorded_run(m);
     bind_comparison(m);
     bind_diff(m);
+    bind_eager(m);
     bind_loss_scale(m);
     bind_optimizer(m);
     bind_products(m);

@@ -16,11 +16,16 @@ namespace {
 
 } // namespace
 
-Cpu::Cpu(const Program& program, int threads)
-    : Backend(program), threads_(thread_count(threads)), buffers_(program.tensors.size()) {
-    for (std::size_t i = 0; i < buffers_.size(); ++i)
+Cpu::Cpu(const Program& program, int threads) : Cpu(program, Borrowed{}, threads) {
+    buffers_.resize(program.tensors.size());
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
         if (!program.tensors[i].storage) buffers_[i].assign(static_cast<std::size_t>(program.tensors[i].count()), 0.0F);
+        elements_[i] = buffers_[i];
+    }
 }
+
+Cpu::Cpu(const Program& program, Borrowed /*borrowed*/, int threads)
+    : Backend(program), threads_(thread_count(threads)), elements_(program.tensors.size()) {}
 
 void Cpu::run(const Op& op) {
     const FloatEnvironment environment;

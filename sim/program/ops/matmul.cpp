@@ -120,7 +120,7 @@ TensorId linear(Graph& g, TensorId x, TensorId weight, TensorId bias) {
     return append_layer(g, layer, layer.x, g.result("linear", shape, layer.output));
 }
 
-TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b) {
+TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b, TensorId bias) {
     const Shape x = g[a].shape, y = g[b].shape;
     const std::size_t rank = x.size();
     const bool fits = rank >= 2 && y.size() == rank && std::equal(x.begin(), x.end() - 2, y.begin()) &&
@@ -128,13 +128,16 @@ TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b) {
     if (!fits)
         shape_error("matmul", transpose_b ? "... x M x K and ... x N x K" : "... x M x K and ... x K x N", g, {a, b});
     const std::string_view name = rank == 2 ? "matmul" : "bmm";
-    const Graph::Plan plan = g.plan(name, {a, b});
     Shape shape = x;
     shape[rank - 1] = y[transpose_b ? rank - 2 : rank - 1];
+    if (bias && g[bias].shape != Shape{shape[rank - 1]}) shape_error("matmul", "a bias of N", g, {b, bias});
+    std::vector<TensorId> operands = {a, b};
+    if (bias) operands.push_back(bias);
+    const Graph::Plan plan = g.plan(name, operands);
     const TensorId out = g.result("matmul", shape, plan.output);
     g.append(Matmul{.a = plan.operands[0],
                     .b = plan.operands[1],
-                    .bias = {},
+                    .bias = bias ? plan.operands.back() : TensorId{},
                     .out = out,
                     .batch = element_count(x) / (x[rank - 2] * x[rank - 1]),
                     .m = x[rank - 2],

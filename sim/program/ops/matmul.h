@@ -48,8 +48,9 @@ LayerOperands layer_operands(Graph& g, std::string_view op, TensorId x, TensorId
 TensorId append_layer(Graph& g, const LayerOperands& layer, TensorId x, TensorId out);
 /// x W^T + bias over the last axis of x. W is out_features x in_features, as in PyTorch; bias may be absent.
 TensorId linear(Graph& g, TensorId x, TensorId weight, TensorId bias);
-/// a b, or a b^T, over the last two axes; the axes before them must be equal.
-TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b = false);
+/// a b + bias, or a b^T + bias, over the last two axes; the axes before them must be equal. The bias, one number for
+/// each column of the result, may be absent.
+TensorId matmul(Graph& g, TensorId a, TensorId b, bool transpose_b = false, TensorId bias = {});
 void backward(Graph& g, const Matmul& op);
 void run(Cpu& cpu, const Matmul& op);
 void run(Cuda& cuda, const Matmul& op);

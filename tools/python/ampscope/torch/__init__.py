@@ -6,6 +6,7 @@
 
 then, from a shell:  amp-report run/ --html report.html
 """
+from ._emulate import Machine
 from ._lint import PrecisionWarning
 from ._ranks import merge_ranks
 from ._recorder import Recorder
@@ -19,7 +20,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'ampscope.torch' has no attribute {name!r}")
 
 
-__all__ = ["PrecisionWarning", "Recorder", "merge_ranks", "record"]
+__all__ = ["Machine", "PrecisionWarning", "Recorder", "emulate", "merge_ranks", "record"]
 
 
 def record(path, model, optimizer, *, scaler=None, every=100, activations=False, what="gradients", weights=False,
@@ -62,3 +63,14 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
         raise TypeError('histograms_only: write store="histograms"')
     return Recorder(path, model, optimizer, scaler, every, activations, what, weights, store, state, name, step,
                     overwrite, warn)
+
+
+def emulate(model, precision, *, seed=0, skip=None, threads=0):
+    """Runs the products of `model` as the precision of that name computes them: a preset or text of amp-train, such as
+    "amp-bf16" or "fp8-current,accumulate=hopper-wgmma-fp8". Gives a Machine, for a `with` statement or until close():
+
+        with ampscope.torch.emulate(model, "fp8-current,accumulate=hopper-wgmma-fp8") as machine:
+            ...                     # train as always
+        print(machine.coverage())
+    """
+    return Machine(model, precision, seed, skip, threads)

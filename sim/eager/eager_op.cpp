@@ -1,0 +1,193 @@
+#include <ampscope/sim/eager/eager_op.h>
+
+#include <ampscope/formats/environment.h>
+#include <ampscope/formats/names.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/backend/kernels/quantize.h>
+#include <ampscope/sim/base/batch.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+using Ids = std::span<const TensorId>;
+using Settings = std::span<const std::int64_t>;
+
+constexpr EagerRow table[] = {
+    {"linear", 3, 0, "x W^T + bias over the last axis of x: x, weight (OUT x IN), bias or none",
+     [](Graph& g, Ids in, Settings) { return op::linear(g, in[0], in[1], in[2]); }},
+    {"conv2d", 3, 3,
+     "a convolution: images (N x H x W x C), weight (OUT x KERNEL * KERNEL * C), bias or none; kernel, stride, padding",
+     [](Graph& g, Ids in, Settings s) { return op::conv2d(g, in[0], in[1], in[2], s[0], s[1], s[2]); }},
+    {"matmul", 3, 0, "a b + bias for each matrix of a batch: ... x M x K and ... x K x N, bias (N) or none",
+     [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], false, in[2]); }},
+    {"matmul-transposed", 3, 0,
+     "a b^T + bias for each matrix of a batch: ... x M x K and ... x N x K, bias (N) or none",
+     [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], true, in[2]); }},
+};
+
+/// The precision for a call whose operands have their formats already, as autocast or the user gave them.
+Precision as_given(Precision p, const FormatSpec& operands, const FormatSpec& result) {
+    p.autocast.enabled = false;
+    p.weights = p.gradients = operands;
+    p.activations = p.loss = result;
+    p.serving = {};
+    return p;
+}
+
+/// Memory for tensors that live as long as a call. It grows to what the largest call of the thread needs.
+std::span<float> scratch_memory(std::size_t count) {
+    thread_local std::vector<float> memory;
+    if (memory.size() < count) memory = std::vector<float>(count);
+    return memory;
+}
+
+/// A stream of random numbers named after a layer: FNV-1a.
+std::uint64_t stream_of(std::string_view layer) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char c : layer) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return hash;
+}
+
+std::span<const std::uint16_t> halves(const void* data, std::size_t count) {
+    return {static_cast<const std::uint16_t*>(data), count};
+}
+
+} // namespace
+
+std::span<const EagerRow> eager_ops() { return table; }
+
+void EagerState::advance() {
+    for (EagerScale& s : scales)
+        kernels::update_scale(s.rule, s.most_recent, s.history.data(), static_cast<std::int64_t>(s.history.size()),
+                              s.scale[0]);
+}
+
+EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
+                 std::span<const EagerOperand> operands, const FormatSpec& result,
+                 std::span<const std::int64_t> settings)
+    : stream_(stream_of(layer)) {
+    const EagerRow& row = find_row("op", table, op);
+    if (operands.size() != row.operands || settings.size() != row.settings)
+        throw std::invalid_argument(fmt::format("[{}] expected {} operands and {} settings, got {} and {}", op,
+                                                row.operands, row.settings, operands.size(), settings.size()));
+    Graph g(program_, as_given(precision, operands[0].format, result));
+    const Graph::Scope scope = g.scope(layer);
+    for (const EagerOperand& o : operands)
+        operands_.push_back(o.absent ? TensorId{} : g.given("operand", o.shape, o.format, o.weight, o.needs_gradient));
+    out_ = row.append(g, operands_, settings);
+    if (g.needs_gradient(out_)) out_gradient_ = g.differentiate_from(out_);
+    delayed_ = g.delayed_scales();
+    if (precision.scaling) most_recent_ = precision.scaling->most_recent;
+    std::vector<TensorId> callers = operands_;
+    callers.push_back(out_);
+    forward_ = layout(program_.forward, callers);
+    if (!out_gradient_) return;
+    prune_backward();
+    callers.back() = out_gradient_;
+    for (const TensorId id : operands_) gradients_.push_back(id ? g.gradient(id) : TensorId{});
+    callers.insert(callers.end(), gradients_.begin(), gradients_.end());
+    backward_ = layout(program_.backward, callers);
+}
+
+/// Puts before backward what it reads of forward's results.
+void EagerOp::prune_backward() {
+    std::set<int> read;
+    const auto reads = [&](const Instruction& i) {
+        for (const TensorId id : inputs_of(i.op)) read.insert(storage(id).index);
+    };
+    for (const Instruction& i : program_.backward) reads(i);
+    Tape needed;
+    for (std::size_t i = program_.forward.size(); i-- > 0;) {
+        const std::vector<TensorId> outputs = outputs_of(program_.forward[i].op);
+        if (std::ranges::none_of(outputs, [&](TensorId id) { return read.contains(storage(id).index); })) continue;
+        reads(program_.forward[i]);
+        needed.insert(needed.begin(), program_.forward[i]);
+    }
+    program_.backward.insert(program_.backward.begin(), needed.begin(), needed.end());
+}
+
+EagerOp::Layout EagerOp::layout(const Tape& tape, std::vector<TensorId> callers) const {
+    for (const DelayedScale& d : delayed_) callers.insert(callers.end(), {d.scale, d.history});
+    std::map<int, bool> written; // tensors that the tape uses
+    for (const Instruction& i : tape) {
+        for (const TensorId id : inputs_of(i.op)) written.try_emplace(storage(id).index, false);
+        for (const TensorId id : outputs_of(i.op)) written[storage(id).index] = true;
+        if (const auto* const cast = std::get_if<op::Quantize>(&i.op); cast != nullptr && cast->history)
+            written.try_emplace(cast->history.index, false); // in place
+    }
+    Layout result;
+    for (const auto& [index, is_written] : written) {
+        Place p{
+            .id = {index}, .count = static_cast<std::size_t>(program_[TensorId{index}].count()), .written = is_written};
+        const auto held = std::ranges::find_if(callers, [&](TensorId id) { return id && storage(id).index == index; });
+        p.caller = static_cast<std::size_t>(held - callers.begin());
+        p.in_place = held != callers.end() && program_[p.id].format == fp32_format;
+        p.scratch = result.scratch;
+        if (!p.in_place) result.scratch += (p.count + 15) / 16 * 16;
+        result.places.push_back(p);
+    }
+    return result;
+}
+
+void EagerOp::forward(std::span<const void* const> operands, void* out, const EagerContext& context) const {
+    std::vector<void*> callers;
+    for (const void* const operand : operands) callers.push_back(const_cast<void*>(operand)); // no op writes to it
+    callers.push_back(out);
+    run(program_.forward, forward_, std::move(callers), context);
+}
+
+void EagerOp::backward(std::span<const void* const> operands, const void* gradient, std::span<void* const> gradients,
+                       const EagerContext& context) const {
+    if (!out_gradient_) throw std::logic_error("[eager] backward of an op that needs no gradient");
+    std::vector<void*> callers;
+    for (const void* const operand : operands) callers.push_back(const_cast<void*>(operand));
+    callers.push_back(const_cast<void*>(gradient));
+    callers.insert(callers.end(), gradients.begin(), gradients.end());
+    run(program_.backward, backward_, std::move(callers), context);
+}
+
+void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> callers,
+                  const EagerContext& context) const {
+    const FloatEnvironment environment;
+    if (!delayed_.empty() && context.state == nullptr) throw std::logic_error("[eager] delayed scaling needs a state");
+    for (std::size_t i = 0; i < delayed_.size(); ++i) {
+        if (context.state->scales.size() == i)
+            context.state->scales.push_back(
+                {.rule = delayed_[i].rule,
+                 .most_recent = most_recent_,
+                 .scale = {1.0F},
+                 .history = std::vector<float>(static_cast<std::size_t>(program_[delayed_[i].history].count()))});
+        EagerScale& s = context.state->scales[i];
+        callers.insert(callers.end(), {s.scale.data(), s.history.data()});
+    }
+    Cpu cpu(program_, Cpu::Borrowed{}, context.threads);
+    cpu.context = {.seed = context.seed ^ stream_,
+                   .step = context.step,
+                   .micro_batch = static_cast<int>(context.call),
+                   .micro_batches = 1 << 24,
+                   .training = context.training};
+    const std::span<float> scratch = scratch_memory(layout.scratch);
+    for (const Place& p : layout.places) {
+        if (p.in_place) {
+            cpu.lend(p.id, {static_cast<float*>(callers[p.caller]), p.count});
+            continue;
+        }
+        cpu.lend(p.id, scratch.subspan(p.scratch, p.count));
+        if (p.caller < callers.size() && !p.written)
+            decode(cpu.info(p.id).format, halves(callers[p.caller], p.count), cpu[p.id], {}, cpu.threads());
+    }
+    replay(cpu, tape);
+    for (const Place& p : layout.places)
+        if (!p.in_place && p.caller < callers.size() && p.written)
+            encode(cpu.info(p.id).format, cpu.read(p.id),
+                   std::span(static_cast<std::uint16_t*>(callers[p.caller]), p.count), {}, cpu.threads());
+}
+
+} // namespace amp

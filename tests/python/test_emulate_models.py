@@ -1,0 +1,115 @@
+"""Models that people train, emulated whole: what share of their products runs as asked."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import ampscope.torch  # noqa: E402
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+
+
+def hugging_face(name):
+    transformers = pytest.importorskip("transformers")
+
+    def of(model, config, **options):
+        return getattr(transformers, model)(getattr(transformers, config)(**options))
+    ids = torch.randint(1, 97, (2, 16))
+    text = {"input_ids": ids, "labels": ids}
+    if name == "gpt2":
+        return of("GPT2LMHeadModel", "GPT2Config", n_embd=64, n_layer=2, n_head=4, vocab_size=97, n_positions=32,
+                  **TOKENS), text
+    if name == "llama":
+        return of("LlamaForCausalLM", "LlamaConfig", num_key_value_heads=2, vocab_size=97, **SMALL, **TOKENS), text
+    if name == "mixtral":
+        return of("MixtralForCausalLM", "MixtralConfig", num_key_value_heads=2, num_local_experts=4, vocab_size=97,
+                  **SMALL, **TOKENS), text
+    if name == "bert":
+        return of("BertForMaskedLM", "BertConfig", vocab_size=97, **SMALL, pad_token_id=0), \
+            {**text, "attention_mask": torch.ones(2, 16).tril(8)}
+    return of("ViTForImageClassification", "ViTConfig", image_size=32, patch_size=8, num_labels=5, **SMALL), \
+        {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([1, 2])}
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(97, 32), nn.Linear(64, 97)
+        self.core = getattr(nn, kind)(32, 64, 2, batch_first=True)
+
+    def forward(self, ids):
+        return {"loss": F.cross_entropy(self.out(self.core(self.embed(ids))[0]).flatten(0, 1), ids.flatten())}
+
+
+class Transformer(nn.Module):
+    """PyTorch's own layers, which have a kernel of their own for evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(97, 32), nn.Linear(32, 97)
+        self.core = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2)
+
+    def forward(self, ids):
+        return {"loss": F.cross_entropy(self.out(self.core(self.embed(ids))).flatten(0, 1), ids.flatten())}
+
+
+def model(name):
+    torch.manual_seed(0)
+    if name in ("LSTM", "GRU", "RNN"):
+        return Recurrent(name), {"ids": torch.randint(0, 97, (2, 16))}
+    if name == "TransformerEncoder":
+        return Transformer(), {"ids": torch.randint(0, 97, (2, 16))}
+    return hugging_face(name)
+
+
+def gradients(network, batch, precision=None):
+    network.zero_grad()
+    torch.manual_seed(1)  # dropout
+    if precision is None:
+        network(**batch)["loss"].backward()
+        coverage = None
+    else:
+        with ampscope.torch.emulate(network, precision) as machine:
+            network(**batch)["loss"].backward()
+        coverage = machine.coverage()
+    found = {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}
+    return found, coverage
+
+
+def distance(a, b):
+    """Of all gradients together, relative."""
+    difference, norm = (torch.cat([g.flatten() for g in gs]).norm() for gs in ([a[n] - b[n] for n in b], b.values()))
+    return float(difference / norm)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral", "bert", "vit", "LSTM", "GRU", "RNN",
+                                  "TransformerEncoder"])
+def test_all_products_of_a_model_run_as_asked(name):
+    network, batch = model(name)
+    plain, _ = gradients(network, batch)
+    limits = {"fp32": 1e-5, "tf32": 0.01, "amp-fp16": 0.02, "amp-bf16": 0.1,
+              "fp8-current,accumulate=hopper-wgmma-fp8": 0.5}
+    errors = []
+    for precision, limit in limits.items():
+        found, coverage = gradients(network, batch, precision)
+        assert coverage.share == 1, coverage
+        assert found.keys() == plain.keys()
+        errors.append(distance(found, plain))
+        assert errors[-1] < limit, precision
+    assert errors == sorted(errors)  # narrower is further away
+
+
+@pytest.mark.parametrize("name", ["llama", "LSTM", "TransformerEncoder"])
+def test_evaluation_computes_what_training_does(name):
+    """PyTorch has other kernels for it, which are no products to it."""
+    network, batch = model(name)
+    counts = []
+    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        network.train(context is torch.enable_grad)
+        with ampscope.torch.emulate(network, "fp8-current") as machine, context():
+            network(**batch)
+        counts.append([(r["module"], r["op"], r["how"], r["multiply_adds"]) for r in machine.coverage()])
+    assert counts[0] == counts[1] == counts[2]

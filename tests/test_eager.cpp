@@ -1,0 +1,173 @@
+// Ops called one by one have the bits that they have in a network: each is compared with the same layer in a program
+// that the trainer's parts build and run.
+#include <ampscope/formats/batch.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/eager/eager_op.h>
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <random>
+
+using namespace amp;
+
+namespace {
+
+constexpr std::int64_t rows = 48, inputs = 64, outputs = 32;
+
+std::vector<float> numbers(std::size_t count, float scale, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, scale);
+    std::vector<float> values(count);
+    for (float& x : values) x = normal(random);
+    return values;
+}
+
+/// A tensor as a framework holds it.
+struct Held {
+    FormatSpec format;
+    std::vector<float> floats;
+    std::vector<std::uint16_t> halves;
+
+    explicit Held(const FormatSpec& f, std::span<const float> values)
+        : format(f), floats(values.begin(), values.end()), halves(values.size()) {
+        if (f != fp32_format) encode(f, values, halves);
+    }
+    void* data() { return format == fp32_format ? static_cast<void*>(floats.data()) : halves.data(); }
+    [[nodiscard]] std::vector<float> values() const {
+        if (format == fp32_format) return floats;
+        std::vector<float> all(halves.size());
+        decode(format, halves, all);
+        return all;
+    }
+};
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+    return std::ranges::equal(
+        a, b, [](float x, float y) { return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y); });
+}
+
+/// A network of one layer and a loss.
+struct Network {
+    Program program;
+    TensorId x, weight, bias, out, out_gradient, weight_gradient, bias_gradient;
+    std::vector<DelayedScale> delayed;
+
+    explicit Network(const Precision& precision) {
+        Graph g(program, precision);
+        x = g.input("x", {rows, inputs});
+        const TensorId target = g.input("target", {rows, outputs});
+        const Graph::Scope scope = g.scope("up");
+        weight = g.parameter("weight", {outputs, inputs}, {});
+        bias = g.parameter("bias", {outputs}, {});
+        out = op::linear(g, x, weight, bias);
+        g.differentiate(op::mse_loss(g, out, target));
+        out_gradient = g.gradient(out);
+        weight_gradient = g.gradient(weight);
+        bias_gradient = g.gradient(bias);
+        delayed = g.delayed_scales();
+    }
+};
+
+/// What the layer reads an operand as: its only cast that has no scale, or itself.
+TensorId read_as(const Program& program, TensorId of) {
+    for (const Instruction& i : program.forward)
+        if (const auto* const cast = std::get_if<op::Cast>(&i.op); cast != nullptr && cast->in == of) return cast->out;
+    return of;
+}
+
+/// Whether an eager call of the layer has the bits of the network, over steps of it.
+void compare(const std::string& text, int threads) {
+    CAPTURE(text);
+    const Precision precision = amp::precision(text);
+    const Network network(precision);
+    const Program& p = network.program;
+    Cpu cpu(p, threads);
+    for (const DelayedScale& d : network.delayed) std::ranges::fill(cpu[d.scale], 1.0F);
+    std::ranges::copy(numbers(rows * inputs, 1, 1), cpu[network.x].begin());
+    std::ranges::copy(numbers(outputs * inputs, 0.1F, 2), cpu[network.weight].begin());
+    std::ranges::copy(numbers(outputs, 0.1F, 3), cpu[network.bias].begin());
+
+    const TensorId x = read_as(p, network.x), weight = read_as(p, network.weight), bias = read_as(p, network.bias);
+    const auto operand = [&](TensorId id, bool is_weight) {
+        return EagerOperand{.shape = p[id].shape, .format = p[id].format, .weight = is_weight, .needs_gradient = true};
+    };
+    const EagerOp layer("linear", precision, "up",
+                        std::vector{operand(x, false), operand(weight, true), operand(bias, true)},
+                        p[network.out].format);
+    EagerState state;
+    for (std::uint32_t step = 0; step < 4; ++step) {
+        cpu.context.step = step;
+        cpu.context.loss_scale = std::ldexp(1.0, static_cast<int>(3 * step)); // scales of gradients have to move
+        replay(cpu, p.forward);
+        replay(cpu, p.backward);
+
+        Held held_x(p[x].format, cpu.read(x)), held_weight(p[weight].format, cpu.read(weight)),
+            held_bias(p[bias].format, cpu.read(bias)), gradient(p[network.out].format, cpu.read(network.out_gradient));
+        Held out(p[network.out].format, std::vector<float>(rows * outputs)),
+            to_weight(p[weight].format, std::vector<float>(outputs * inputs)),
+            to_bias(p[bias].format, std::vector<float>(outputs)), to_x(p[x].format, std::vector<float>(rows * inputs));
+        const EagerContext context{.step = step, .threads = threads, .state = &state};
+        layer.forward(std::vector<const void*>{held_x.data(), held_weight.data(), held_bias.data()}, out.data(),
+                      context);
+        layer.backward(std::vector<const void*>{held_x.data(), held_weight.data(), held_bias.data()}, gradient.data(),
+                       std::vector<void*>{to_x.data(), to_weight.data(), to_bias.data()}, context);
+        CHECK(same_bits(out.values(), cpu.read(network.out)));
+        CHECK(same_bits(to_weight.values(), cpu.read(network.weight_gradient)));
+        CHECK(same_bits(to_bias.values(), cpu.read(network.bias_gradient)));
+
+        for (const DelayedScale& d : network.delayed)
+            cpu.run(op::UpdateScale{d.history, d.scale, d.rule, precision.scaling->most_recent});
+        state.advance();
+        for (std::size_t i = 0; i < network.delayed.size(); ++i)
+            CHECK(state.scales.at(i).scale[0] == cpu.read(network.delayed[i].scale)[0]);
+        for (float& w : cpu[network.weight]) w *= 1.5F; // amax of weights grows
+    }
+}
+
+} // namespace
+
+TEST_CASE("an eager linear layer has the bits of the network's") {
+    for (const std::string text :
+         {"fp32", "tf32", "tf32-truncate", "amp-fp16", "amp-bf16", "master-fp16", "fp8-delayed", "fp8-current",
+          "fp8-block", "mxfp8", "deepseek", "ms-amp", "amp-bf16,scaling=torchao-rowwise-gw-hp",
+          "fp32,scaling=te-current", "fp8-delayed,scaling-history=2,scaling-amax=most-recent",
+          "fp8-current,accumulate=hopper-wgmma-fp8", "amp-fp16,accumulate-backward=volta-fp16", "fp32,accumulate=kahan",
+          "amp-bf16,accumulate-forward=pairwise,accumulate-backward=exact"})
+        for (const int threads : {1, 3}) compare(text, threads);
+}
+
+TEST_CASE("stochastic casts of eager ops depend on layer, step and call, and on nothing else") {
+    const Precision precision = amp::precision("nvfp4");
+    const auto operands =
+        std::vector<EagerOperand>{{.shape = {rows, inputs}, .format = format("bf16"), .needs_gradient = true},
+                                  {.shape = {outputs, inputs}, .weight = true, .needs_gradient = true},
+                                  {.absent = true}};
+    Held x(format("bf16"), numbers(rows * inputs, 1, 1)), weight(fp32_format, numbers(outputs * inputs, 0.1F, 2)),
+        gradient(format("bf16"), numbers(rows * outputs, 1, 3));
+    const auto run = [&](const std::string& name, std::uint32_t step, std::uint32_t call, int threads) {
+        const EagerOp layer("linear", precision, name, operands, format("bf16"));
+        Held to_x(format("bf16"), std::vector<float>(rows * inputs)),
+            to_weight(fp32_format, std::vector<float>(outputs * inputs));
+        layer.backward(std::vector<const void*>{x.data(), weight.data(), nullptr}, gradient.data(),
+                       std::vector<void*>{to_x.data(), to_weight.data(), nullptr},
+                       {.step = step, .call = call, .threads = threads});
+        return to_weight.values();
+    };
+    const std::vector<float> first = run("up", 0, 0, 1);
+    CHECK(same_bits(first, run("up", 0, 0, 3)));
+    CHECK_FALSE(same_bits(first, run("down", 0, 0, 1)));
+    CHECK_FALSE(same_bits(first, run("up", 1, 0, 1)));
+    CHECK_FALSE(same_bits(first, run("up", 0, 1, 1)));
+}
+
+TEST_CASE("an eager op names what does not fit") {
+    const Precision fp32;
+    const std::vector<EagerOperand> two(2, {.shape = {2, 3}}), three(3, {.shape = {2, 3}});
+    CHECK_THROWS_WITH_AS(EagerOp("conv9d", fp32, "", two, fp32_format), doctest::Contains("conv9d"),
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", two, fp32_format),
+                         "[linear] expected 3 operands and 0 settings, got 2 and 0", std::invalid_argument);
+    CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", three, fp32_format), doctest::Contains("a bias of OUT"),
+                         std::invalid_argument);
+}

@@ -1,0 +1,127 @@
+"""torch.autocast("cuda") on a machine without CUDA: the lists of CUDA's autocast, and GradScaler("cuda"), on the
+processor."""
+import functools
+import threading
+
+import torch
+from torch.utils._pytree import tree_map
+
+from .. import autocast_ops, autocast_rule
+
+_regions = threading.local()  # number of autocast("cuda") regions that a thread is in
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def in_region():
+    return getattr(_regions, "depth", 0) > 0
+
+
+def kernels():
+    """(op with overload, kernel) for each op that the lists of CUDA and those of the processor do not treat alike.
+    kernel(op) takes the op's arguments, and is called with autocast of the processor excluded."""
+    rules = {"lower precision": _lower, "fp32": _wide, "fp32 output": _wide_output, "widest": _widest,
+             "banned": _banned}
+    for name in sorted(torch._C._dispatch_get_all_op_names()):
+        on_cuda, on_cpu = (torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+                           for key in ("AutocastCUDA", "AutocastCPU"))
+        if not name.startswith("aten::") or not (on_cuda or on_cpu):
+            continue
+        base, _, overload = name.removeprefix("aten::").partition(".")
+        wanted, usual = (_class_of(base, policy) if known else "unlisted"
+                         for policy, known in (("cuda", on_cuda), ("cpu", on_cpu)))
+        if wanted != usual and base in autocast_ops:
+            op = getattr(getattr(torch.ops.aten, base), overload or "default")
+            yield name.removeprefix("aten::"), op, rules.get(wanted, unlisted)
+
+
+def _class_of(op, policy):
+    try:
+        return autocast_rule(op, "fp32", policy=policy)[2]
+    except ValueError:
+        return "banned"
+
+
+def _cast(args, kwargs, dtype):
+    def cast(t):
+        eligible = isinstance(t, torch.Tensor) and t.is_floating_point() and t.dtype != torch.float64
+        return t.to(dtype) if eligible else t
+    return tree_map(cast, (args, kwargs))
+
+
+def _lower(op, args, kwargs):
+    args, kwargs = _cast(args, kwargs, torch.get_autocast_dtype("cpu"))
+    return op(*args, **kwargs)
+
+
+def _wide(op, args, kwargs):
+    args, kwargs = _cast(args, kwargs, torch.float32)
+    return op(*args, **kwargs)
+
+
+def _wide_output(op, args, kwargs):
+    """The op itself reads halves and gives FP32, unless the call names another type."""
+    place = [a.name for a in op._schema.arguments].index("dtype") if "dtype" in str(op._schema) else None
+    if place is None:
+        return _wide(op, args, kwargs)
+    given = args[place] if place < len(args) else kwargs.get("dtype")
+    if given is None and args[0].dtype in _HALVES:
+        if place < len(args):
+            args = args[:place] + (torch.float32,) + args[place + 1:]
+        else:
+            kwargs = {**kwargs, "dtype": torch.float32}
+    return op(*args, **kwargs)
+
+
+def _widest(op, args, kwargs):
+    found = []
+    tree_map(lambda t: found.append(t.dtype) if isinstance(t, torch.Tensor) else None, (args, kwargs))
+    return _wide(op, args, kwargs) if torch.float32 in found else op(*args, **kwargs)
+
+
+def _banned(op, args, kwargs):
+    raise RuntimeError(f"{op}: unsafe to autocast; binary_cross_entropy_with_logits is safe")
+
+
+def unlisted(op, args, kwargs):
+    return op(*args, **kwargs)
+
+
+def _on_processor(original, self, device, *args, **kwargs):
+    """Of autocast and GradScaler: what is made for CUDA is made for the processor instead, if there is no CUDA."""
+    self._ampscope_cuda = device == "cuda" and not torch.cuda.is_available()
+    return original(self, "cpu" if self._ampscope_cuda else device, *args, **kwargs)
+
+
+def make_autocast(original, self, device_type, dtype=None, *args, **kwargs):
+    if device_type == "cuda" and dtype is None:
+        dtype = torch.float16
+    _on_processor(original, self, device_type, dtype, *args, **kwargs)
+
+
+def make_scaler(original, self, device="cuda", *args, **kwargs):
+    _on_processor(original, self, device, *args, **kwargs)
+
+
+def enter_autocast(original, self):
+    _regions.depth = getattr(_regions, "depth", 0) + getattr(self, "_ampscope_cuda", False)
+    return original(self)
+
+
+def leave_autocast(original, self, *error):
+    _regions.depth = getattr(_regions, "depth", 0) - getattr(self, "_ampscope_cuda", False)
+    return original(self, *error)
+
+
+def _method(ours):
+    def make(original):
+        return functools.wraps(original)(lambda *args, **kwargs: ours(original, *args, **kwargs))
+    return make
+
+
+def changes():
+    """(class, method, what makes its replacement from the original)"""
+    for owner, name, ours in ((torch.amp.autocast, "__init__", make_autocast),
+                              (torch.amp.autocast, "__enter__", enter_autocast),
+                              (torch.amp.autocast, "__exit__", leave_autocast),
+                              (torch.amp.GradScaler, "__init__", make_scaler)):
+        yield owner, name, _method(ours)

@@ -1,0 +1,127 @@
+#include <ampscope/tools/python/bind.h>
+
+#include <ampscope/sim/eager/eager_op.h>
+
+namespace amp::python {
+
+namespace {
+
+/// What of a precision only an optimizer, or the network's own type, can provide; empty: nothing.
+std::vector<std::string> beyond_ops(const Precision& p) {
+    std::vector<std::string> keys;
+    const auto differs = [&](const char* key, const FormatSpec& f) {
+        if (f != fp32_format) keys.push_back(std::string(key) + "=" + f.name);
+    };
+    for (const auto& [key, f] : {std::pair("weights", p.weights),
+                                 {"activations", p.activations},
+                                 {"gradients", p.gradients},
+                                 {"loss", p.loss},
+                                 {"master", p.master},
+                                 {"m", p.m},
+                                 {"v", p.v}})
+        differs(key, f);
+    for (const auto& [key, f] :
+         {std::pair("master", p.scaled_state.weight), {"m", p.scaled_state.m}, {"v", p.scaled_state.v}})
+        if (f) keys.push_back(std::string(key) + "=" + f->name + ":tensor");
+    if (p.update != UpdateRounding::nearest)
+        keys.push_back("update=" + std::string(update_rounding_names[static_cast<std::size_t>(p.update)]));
+    return keys;
+}
+
+EagerOperand operand_of(const std::optional<nb::tuple>& described) {
+    if (!described) return {.absent = true};
+    return {.shape = nb::cast<Shape>((*described)[0]),
+            .format = format(nb::cast<std::string>((*described)[1])),
+            .weight = nb::cast<bool>((*described)[2]),
+            .needs_gradient = nb::cast<bool>((*described)[3])};
+}
+
+EagerOp make_op(const std::string& name, const Precision& precision, const std::string& layer,
+                const std::vector<std::optional<nb::tuple>>& described, const std::string& result,
+                const std::vector<std::int64_t>& settings) {
+    std::vector<EagerOperand> operands;
+    for (const std::optional<nb::tuple>& o : described) operands.push_back(operand_of(o));
+    return {name, precision, layer, operands, format(result), settings};
+}
+
+using Address = std::uintptr_t; // of a tensor's elements, which the caller keeps alive; 0: absent
+
+std::vector<void*> pointers(const std::vector<Address>& addresses) {
+    std::vector<void*> all;
+    for (const Address a : addresses) all.push_back(reinterpret_cast<void*>(a));
+    return all;
+}
+
+} // namespace
+
+void bind_eager(nb::module_& m) {
+    nb::class_<Precision>(m, "Precision")
+        .def(
+            "__init__", [](Precision* self, const std::string& text) { new (self) Precision(precision(text)); },
+            nb::arg("text"), InEnvironment())
+        .def_prop_ro("name", [](const Precision& p) { return p.name; })
+        .def_prop_ro("autocast",
+                     [](const Precision& p) -> std::optional<std::string> {
+                         if (!p.autocast.enabled) return std::nullopt;
+                         return p.autocast.low.name;
+                     })
+        .def_prop_ro("beyond_ops", &beyond_ops)
+        .def_prop_ro("has_recipe", [](const Precision& p) { return p.scaling.has_value(); })
+        .def_rw("unscaled", &Precision::unscaled)
+        .def("in_backward",
+             [](const Precision& p) { // for products that a user's own backward calls
+                 Precision backward = p;
+                 backward.accumulators = p.backward_accumulators;
+                 return backward;
+             })
+        .def("scales", [](const Precision& p, const std::string& layer) { return p.scales(layer + "."); });
+
+    nb::class_<EagerState>(m, "EagerState")
+        .def(nb::init<>())
+        .def("advance", &EagerState::advance, InEnvironment())
+        .def("scales", [](const EagerState& state) {
+            std::vector<float> scales;
+            for (const EagerScale& s : state.scales) scales.push_back(s.scale[0]);
+            return scales;
+        });
+
+    nb::class_<EagerContext>(m, "EagerContext")
+        .def(
+            "__init__",
+            [](EagerContext* self, std::uint64_t seed, std::uint32_t step, std::uint32_t call, bool training,
+               int threads, EagerState* state) { new (self) EagerContext{seed, step, call, training, threads, state}; },
+            nb::arg("seed"), nb::arg("step"), nb::arg("call"), nb::arg("training"), nb::arg("threads"),
+            nb::arg("state").none(), nb::keep_alive<1, 7>());
+
+    nb::class_<EagerOp>(m, "EagerOp")
+        .def(
+            "__init__",
+            [](EagerOp* self, const std::string& name, const Precision& precision, const std::string& layer,
+               const std::vector<std::optional<nb::tuple>>& operands, const std::string& result,
+               const std::vector<std::int64_t>& settings) {
+                new (self) EagerOp(make_op(name, precision, layer, operands, result, settings));
+            },
+            nb::arg("name"), nb::arg("precision"), nb::arg("layer"), nb::arg("operands"), nb::arg("result"),
+            nb::arg("settings"), InEnvironment())
+        .def_prop_ro("shape", [](const EagerOp& op) { return op.shape(); })
+        .def(
+            "forward",
+            [](const EagerOp& op, const std::vector<Address>& operands, Address out, const EagerContext& context) {
+                const std::vector<void*> from = pointers(operands);
+                const nb::gil_scoped_release release;
+                op.forward(std::vector<const void*>(from.begin(), from.end()), reinterpret_cast<void*>(out), context);
+            },
+            nb::arg("operands"), nb::arg("out"), nb::arg("context"), InEnvironment())
+        .def(
+            "backward",
+            [](const EagerOp& op, const std::vector<Address>& operands, Address gradient,
+               const std::vector<Address>& gradients, const EagerContext& context) {
+                const std::vector<void*> from = pointers(operands), to = pointers(gradients);
+                const nb::gil_scoped_release release;
+                op.backward(std::vector<const void*>(from.begin(), from.end()), reinterpret_cast<const void*>(gradient),
+                            to, context);
+            },
+            nb::arg("operands"), nb::arg("gradient"), nb::arg("gradients"), nb::arg("context"), InEnvironment());
+}
+
+} // namespace amp::python
