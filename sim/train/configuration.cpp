@@ -53,35 +53,6 @@ ModelOptions model_of(const Json& json) {
     return m;
 }
 
-Json json_of(const Precision& p) {
-    Json json = {{"name", p.name}};
-    if (p.autocast.enabled)
-        json["autocast"] = {{"format", p.autocast.low.name},
-                            {"policy", word(autocast_policy_names, p.autocast.policy)},
-                            {"weight_cache", p.weight_cache},
-                            {"backward_under_autocast", p.backward_under_autocast},
-                            {"off", p.autocast_off}};
-    else
-        json["formats"] = {{"weights", p.weights.name},
-                           {"activations", p.activations.name},
-                           {"gradients", p.gradients.name},
-                           {"loss", p.loss.name}};
-    const auto state = [](const FormatSpec& plain, const std::optional<FormatSpec>& scaled) {
-        return scaled ? std::string(scaled->name) + ":tensor" : std::string(plain.name);
-    };
-    json["state_formats"] = {{"master", state(p.master, p.scaled_state.weight)},
-                             {"m", state(p.m, p.scaled_state.m)},
-                             {"v", state(p.v, p.scaled_state.v)}};
-    json["accumulate"] = names_of(p.accumulators);
-    if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
-    // the name of the recipe implies the rest
-    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}};
-    json["operands"] = p.operands.name;
-    json["operand_rounding"] = name_of(p.operand_rounding);
-    json["update"] = word(update_rounding_names, p.update);
-    return json;
-}
-
 Json json_of(const OptimizerOptions& o) {
     return {{"kind", word(optimizer_kind_names, o.kind)},
             {"order", word(optimizer_order_names, o.order)},
@@ -130,6 +101,35 @@ void compare(const Json& a, const Json& b, const DifferenceSink& sink, const Jso
 
 } // namespace
 
+Json precision_json(const Precision& p) {
+    Json json = {{"name", p.name}};
+    if (p.autocast.enabled)
+        json["autocast"] = {{"format", p.autocast.low.name},
+                            {"policy", word(autocast_policy_names, p.autocast.policy)},
+                            {"weight_cache", p.weight_cache},
+                            {"backward_under_autocast", p.backward_under_autocast},
+                            {"off", p.autocast_off}};
+    else
+        json["formats"] = {{"weights", p.weights.name},
+                           {"activations", p.activations.name},
+                           {"gradients", p.gradients.name},
+                           {"loss", p.loss.name}};
+    const auto state = [](const FormatSpec& plain, const std::optional<FormatSpec>& scaled) {
+        return scaled ? std::string(scaled->name) + ":tensor" : std::string(plain.name);
+    };
+    json["state_formats"] = {{"master", state(p.master, p.scaled_state.weight)},
+                             {"m", state(p.m, p.scaled_state.m)},
+                             {"v", state(p.v, p.scaled_state.v)}};
+    json["accumulate"] = names_of(p.accumulators);
+    if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
+    // the name of the recipe implies the rest
+    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}};
+    json["operands"] = p.operands.name;
+    json["operand_rounding"] = name_of(p.operand_rounding);
+    json["update"] = word(update_rounding_names, p.update);
+    return json;
+}
+
 Json data_of(const Dataset& d) {
     return {{"name", d.name},         {"fingerprint", d.fingerprint}, {"input", d.input},
             {"target", d.target},     {"vocabulary", d.vocabulary},   {"classes", d.classes},
@@ -142,7 +142,7 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
                        {"format", o.all_reduce.transport.name}};
     if (o.all_reduce.scaled) all_reduce["scaling"] = "ms-amp";
     return {{"model", json_of(o.model)},
-            {"precision", json_of(o.precision)},
+            {"precision", precision_json(o.precision)},
             {"optimizer", json_of(o.optimizer)},
             {"warmup", o.warmup},
             {"loss_scaler", json_of(o.precision.loss_scaler)},

@@ -13,6 +13,8 @@ namespace amp {
 /// Model, precision, optimizer, loss scaler, batches, replicas, seed and data. Two runs with equal configurations give
 /// the same bits.
 nlohmann::ordered_json configuration_of(const TrainOptions& options, const Dataset& data);
+/// The entry "precision" of a configuration.
+nlohmann::ordered_json precision_json(const Precision& precision);
 /// The options of amp-train, other than precision, seed and steps, with which a run was made and that are not the
 /// defaults of its network, as far as its configuration tells: " --model gpt --width 16 --lr 0.01"; empty for an
 /// unknown network.

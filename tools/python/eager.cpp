@@ -1,6 +1,9 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/sim/eager/eager_op.h>
+#include <ampscope/sim/train/configuration.h>
+
+#include <nlohmann/json.hpp>
 
 namespace amp::python {
 
@@ -66,6 +69,7 @@ void bind_eager(nb::module_& m) {
                          return p.autocast.low.name;
                      })
         .def_prop_ro("beyond_ops", &beyond_ops)
+        .def("facts", [](const Precision& p) { return from_json(precision_json(p).dump()); })
         .def_prop_ro("has_recipe", [](const Precision& p) { return p.scaling.has_value(); })
         .def_rw("unscaled", &Precision::unscaled)
         .def("in_backward",

@@ -5,6 +5,7 @@ import torch
 
 from .._arrays import format_of_dtype
 from .._conversions import quantize
+from ._emulate import emulated_precision
 from ._folder import finite
 from ._parallel import class_name, inner_model, plain_name
 from ._tensors import dense
@@ -85,7 +86,9 @@ def autocast_of(entered, stored, computed):
 
 
 def precision(parameters, autocast, cast, name):
-    """autocast: the dtype that the loop's autocast region casts to, or None; cast: that to which FSDP casts weights."""
+    """That of emulate(), or what the types say. autocast: the dtype that the loop's autocast region casts to, or None; cast: that to which FSDP casts weights."""
+    if emulated := emulated_precision(p for _, p in parameters):
+        return emulated | ({"name": name} if name else {})
     stored = {str(p.dtype).removeprefix("torch.") for _, p in parameters}
     dtype = stored.pop() if len(stored) == 1 else "mixed"
     weights = format_of_dtype(dtype)

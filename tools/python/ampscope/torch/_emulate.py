@@ -203,6 +203,12 @@ class Machine:
                         for (layer, op, how), (calls, products) in self._counts.items())
 
 
+def emulated_precision(parameters):
+    """The precision, as run.json describes it, in which a model with one of these parameters is emulated; or None."""
+    emulated = _active and any(id(p) in _active[0]._owners for p in parameters)
+    return _active[0]._precision.facts() if emulated else None
+
+
 def _unfit(tensors, mixed):
     """Why an op on these tensors is not emulated; None: it is."""
     tensors = [t for t in tensors if t.is_floating_point() or t.is_complex()] or tensors[:1]
