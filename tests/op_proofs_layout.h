@@ -87,22 +87,29 @@ inline void prove_op(Of<op::Transpose>, Tally& tally) {
     }
 }
 
-/// Kernels that overlap, that leave gaps, and that reach beyond the border.
+/// Kernels that overlap, that leave gaps, and that reach or lie beyond the border; rectangles, with other strides,
+/// paddings and dilations along the two axes, where dilation and stride have a common factor and where they have none.
 inline constexpr op::ConvGeometry geometries[] = {
-    {.batch = 2, .height = 5, .width = 6, .channels = 3, .kernel = 3, .stride = 1, .padding = 1},
-    {.batch = 2, .height = 5, .width = 6, .channels = 2, .kernel = 2, .stride = 2, .padding = 0},
-    {.batch = 1, .height = 7, .width = 4, .channels = 3, .kernel = 2, .stride = 3, .padding = 1},
-    {.batch = 3, .height = 4, .width = 4, .channels = 1, .kernel = 4, .stride = 1, .padding = 2}};
+    {2, 5, 6, 3, {.kernel = 3, .padding = 1}, {.kernel = 3, .padding = 1}},
+    {2, 5, 6, 2, {.kernel = 2, .stride = 2}, {.kernel = 2, .stride = 2}},
+    {1, 7, 4, 3, {.kernel = 2, .stride = 3, .padding = 1}, {.kernel = 2, .stride = 3, .padding = 1}},
+    {3, 4, 4, 1, {.kernel = 4, .padding = 2}, {.kernel = 4, .padding = 2}},
+    {2, 5, 6, 3, {.kernel = 1}, {.kernel = 4, .stride = 2, .padding = 1}},
+    {2, 6, 5, 2, {.kernel = 3, .stride = 2, .padding = 1}, {.kernel = 2, .stride = 3, .padding = 3}},
+    {2, 7, 6, 2, {.kernel = 3, .padding = 2, .dilation = 2}, {.kernel = 2, .padding = 1, .dilation = 3}},
+    {1, 9, 8, 3, {.kernel = 3, .stride = 2, .dilation = 3}, {.kernel = 3, .stride = 2, .padding = 4, .dilation = 4}}};
 
 /// Calls visit(element of the patches, element of the image, or -1 beyond the border) in the order of the patches.
 template <class Visit>
 void for_each_in_patches(const op::ConvGeometry& g, const Visit& visit) {
+    const op::ConvAxis &v = g.vertical, &h = g.horizontal;
+    const Index down = (v.kernel - 1) * v.dilation, across = (h.kernel - 1) * h.dilation;
     Index element = 0;
     for (Index n = 0; n < g.batch; ++n)
-        for (Index top = -g.padding; top + g.kernel <= g.height + g.padding; top += g.stride)
-            for (Index left = -g.padding; left + g.kernel <= g.width + g.padding; left += g.stride)
-                for (Index y = top; y < top + g.kernel; ++y)
-                    for (Index x = left; x < left + g.kernel; ++x)
+        for (Index top = -v.padding; top + down < g.height + v.padding; top += v.stride)
+            for (Index left = -h.padding; left + across < g.width + h.padding; left += h.stride)
+                for (Index y = top; y <= top + down; y += v.dilation)
+                    for (Index x = left; x <= left + across; x += h.dilation)
                         for (Index c = 0; c < g.channels; ++c) {
                             const bool inside = y >= 0 && y < g.height && x >= 0 && x < g.width;
                             visit(element++, inside ? ((n * g.height + y) * g.width + x) * g.channels + c : -1);

@@ -5,6 +5,7 @@
 #include "oracle.h"
 
 #include <ampscope/sim/program/ops/activation.h>
+#include <ampscope/sim/program/ops/conv2d.h>
 
 #include <boost/multiprecision/cpp_bin_float.hpp>
 
@@ -132,22 +133,25 @@ inline Reals norm(const Reals& x, const Reals& weight, const Reals& bias, const 
     return out;
 }
 
-/// Images N x H x W x C, filters OUT x K x K x C: the seven loops of textbooks.
+/// Images N x H x W x C, filters OUT x KERNEL_H x KERNEL_W x C: the seven loops of textbooks.
 inline Reals conv2d(const Reals& x, const Reals& w, const Reals& bias, Index batch, Index height, Index width,
-                    Index channels, Index kernel, Index stride, Index padding) {
+                    Index channels, const amp::op::ConvAxis& v, const amp::op::ConvAxis& h) {
     const auto outs = static_cast<Index>(bias.size());
+    const Index down = v.dilation * (v.kernel - 1), across = h.dilation * (h.kernel - 1);
     Reals out;
     for (Index n = 0; n < batch; ++n)
-        for (Index y = -padding; y + kernel <= height + padding; y += stride)
-            for (Index z = -padding; z + kernel <= width + padding; z += stride)
+        for (Index top = -v.padding; top + down < height + v.padding; top += v.stride)
+            for (Index left = -h.padding; left + across < width + h.padding; left += h.stride)
                 for (Index o = 0; o < outs; ++o) {
                     Real sum = at(bias, o);
-                    for (Index i = 0; i < kernel; ++i)
-                        for (Index j = 0; j < kernel; ++j)
-                            for (Index c = 0; c < channels; ++c)
-                                if (y + i >= 0 && y + i < height && z + j >= 0 && z + j < width)
-                                    sum += at(x, ((n * height + y + i) * width + z + j) * channels + c) *
-                                           at(w, ((o * kernel + i) * kernel + j) * channels + c);
+                    for (Index i = 0; i < v.kernel; ++i)
+                        for (Index j = 0; j < h.kernel; ++j)
+                            for (Index c = 0; c < channels; ++c) {
+                                const Index y = top + i * v.dilation, z = left + j * h.dilation;
+                                if (y >= 0 && y < height && z >= 0 && z < width)
+                                    sum += at(x, ((n * height + y) * width + z) * channels + c) *
+                                           at(w, ((o * v.kernel + i) * h.kernel + j) * channels + c);
+                            }
                     out.push_back(sum);
                 }
     return out;

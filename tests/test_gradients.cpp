@@ -196,13 +196,24 @@ TEST_CASE("softmax and norms") {
 }
 
 TEST_CASE("images") {
-    for (const auto& geometry : {std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 2}}) {
-        const int stride = geometry.first, padding = geometry.second;
+    for (const op::ConvAxis axis : {op::ConvAxis{3, 1, 1}, {3, 2, 0}, {3, 2, 2}})
         check_case({"conv2d",
                     {{2, 5, 4, 3}, {2, 27}, {2}},
-                    [=](Graph& g, const auto& x) { return op::conv2d(g, x[0], x[1], x[2], 3, stride, padding); },
-                    [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, 3, stride, padding); }},
+                    [=](Graph& g, const auto& x) {
+                        return op::conv2d(g, x[0], x[1], x[2], axis.kernel, axis.stride, axis.padding);
+                    },
+                    [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, axis, axis); }},
                    16);
+    for (const auto& axes : {std::pair<op::ConvAxis, op::ConvAxis>{{1, 1, 0, 1}, {4, 2, 1, 1}},
+                             {{3, 2, 1, 1}, {2, 3, 3, 1}},
+                             {{3, 1, 2, 2}, {2, 1, 1, 3}},
+                             {{2, 2, 0, 3}, {3, 1, 2, 2}}}) {
+        const op::ConvAxis v = axes.first, h = axes.second;
+        check_case({"conv2d with two different axes",
+                    {{2, 5, 4, 3}, {2, v.kernel * h.kernel * 3}, {2}},
+                    [=](Graph& g, const auto& x) { return op::conv2d(g, x[0], x[1], x[2], v, h); },
+                    [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, v, h); }},
+                   25);
     }
     for (const bool max : {false, true})
         check_case({"pool",
@@ -212,6 +223,29 @@ TEST_CASE("images") {
                     },
                     [=](const auto& x) { return reference::pool(x[0], 2, 5, 4, 3, 2, max); }},
                    17);
+}
+
+TEST_CASE("convolutions that do not fit") {
+    Program program;
+    Graph g(program, precision("fp32"));
+    const TensorId image = g.input("x", {2, 5, 4, 3}), weight = g.parameter("w", {2, 2 * 3 * 3}, {});
+    const auto conv2d = [&](const op::ConvAxis& v, const op::ConvAxis& h) {
+        return g[op::conv2d(g, image, weight, {}, v, h)].shape;
+    };
+    CHECK(conv2d({2, 1, 0, 4}, {3, 1, 1, 2}) == Shape{2, 1, 2, 2}); // just as large as the image
+    CHECK_THROWS_WITH(
+        conv2d({3}, {3}),
+        "[conv2d] expected N x H x W x C and OUT x (KERNEL_H * KERNEL_W * C), got (2, 5, 4, 3) and (2, 18)");
+    for (const auto& axes : {std::pair<op::ConvAxis, op::ConvAxis>{{2, 1, 0, 5}, {3}},
+                             {{2}, {3, 1, 0, 2}},
+                             {{2, 1, 0, std::int64_t{1} << 62}, {3}},
+                             {{2, 0}, {3}},
+                             {{2}, {3, 0}},
+                             {{2}, {3, 1, -1}},
+                             {{2, 1, 0, 0}, {3}},
+                             {{-2}, {-3}}})
+        CHECK_THROWS_WITH(conv2d(axes.first, axes.second),
+                          "[conv2d] expected a padded image at least as large as the dilated kernel, got (2, 5, 4, 3)");
 }
 
 TEST_CASE("views, transposes, sums and means") {

@@ -88,22 +88,31 @@ void row_cases(Cases& cases) {
             }
 }
 
+namespace {
+
+std::string text_of(const op::ConvAxis& a) {
+    return fmt::format("{} stride {} padding {} dilation {}", a.kernel, a.stride, a.padding, a.dilation);
+}
+
+} // namespace
+
 void image_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors) {
-        for (const auto& [kernel, stride, padding] :
-             {std::array<std::int64_t, 3>{3, 1, 1}, {2, 2, 0}, {3, 2, 1}, {1, 1, 0}}) {
-            const op::ConvGeometry g{.batch = 2,
-                                     .height = 7,
-                                     .width = 6,
-                                     .channels = 3,
-                                     .kernel = kernel,
-                                     .stride = stride,
-                                     .padding = padding};
+        for (const auto& [vertical, horizontal] : {std::pair<op::ConvAxis, op::ConvAxis>{{3, 1, 1}, {3, 1, 1}},
+                                                   {{2, 2, 0}, {2, 2, 0}},
+                                                   {{3, 2, 1}, {3, 2, 1}},
+                                                   {{1, 1, 0}, {1, 1, 0}},
+                                                   {{1, 1, 0}, {4, 2, 1}},
+                                                   {{3, 2, 1}, {2, 3, 3}},
+                                                   {{3, 1, 2, 2}, {2, 1, 1, 3}},
+                                                   {{3, 2, 0, 3}, {3, 2, 4, 4}}}) {
+            const op::ConvGeometry g{2, 7, 6, 3, vertical, horizontal};
             const Shape image{2, 7, 6, 3}, patches{g.patches(), g.patch_size()};
-            OpCaseBuilder b(fmt::format("im2col {} stride {} padding {} {}", kernel, stride, padding, f));
+            const std::string what = fmt::format("{}, {}, {}", text_of(vertical), text_of(horizontal), f);
+            OpCaseBuilder b("im2col " + what);
             const TensorId in = b.tensor(image, f, Fill::edges);
             cases.push_back(b.build(op::Im2Col{.in = in, .out = b.tensor(patches, f), .geometry = g}));
-            OpCaseBuilder c(fmt::format("col2im {} stride {} padding {} {}", kernel, stride, padding, f));
+            OpCaseBuilder c("col2im " + what);
             const TensorId sums = c.tensor(patches, "fp32", Fill::edges);
             cases.push_back(c.build(op::Col2Im{.in = sums, .out = c.tensor(image, f), .geometry = g}));
         }

@@ -1,23 +1,54 @@
 #include <ampscope/sim/backend/cpu/detail/wide.h>
-#include <ampscope/sim/backend/kernels/conv2d.h>
 
 namespace amp::op {
 
-using namespace kernels;
+namespace {
+
+/// Calls visit(offset in the patches, offset in the images, count) for the runs of numbers that the kernel takes at the
+/// positions of one line, which is a row of positions in an image. The second is -1 beyond the border.
+template <class Visit>
+void for_line(const ConvGeometry& g, std::int64_t line, const Visit& visit) {
+    const ConvAxis &v = g.vertical, &h = g.horizontal;
+    const std::int64_t image = line / g.out_height(), top = line % g.out_height() * v.stride - v.padding;
+    const std::int64_t positions = g.out_width();
+    std::int64_t left = -h.padding, at = line * positions * g.patch_size();
+    // The number of columns of the kernel that lie before column x of the image.
+    const auto columns_before = [&](std::int64_t x) {
+        const std::int64_t distance = x - left;
+        return std::clamp<std::int64_t>(h.dilation == 1 ? distance : (distance + h.dilation - 1) / h.dilation, 0,
+                                        h.kernel);
+    };
+    for (std::int64_t position = 0; position < positions; ++position, left += h.stride) {
+        const std::int64_t begin = columns_before(0), end = columns_before(g.width);
+        const std::int64_t run = h.dilation == 1 ? end - begin : 1;
+        for (std::int64_t i = 0; i < v.kernel; ++i, at += h.kernel * g.channels) {
+            const std::int64_t y = top + i * v.dilation, first = ((image * g.height + y) * g.width + left) * g.channels;
+            if (y < 0 || y >= g.height || begin == end) {
+                visit(at, -1, h.kernel * g.channels);
+                continue;
+            }
+            if (begin > 0) visit(at, -1, begin * g.channels);
+            for (std::int64_t j = begin; j < end; j += run)
+                visit(at + j * g.channels, first + j * h.dilation * g.channels, run * g.channels);
+            if (end < h.kernel) visit(at + end * g.channels, -1, (h.kernel - end) * g.channels);
+        }
+    }
+}
+
+} // namespace
 
 void run(Cpu& cpu, const Im2Col& op) {
     const ConvGeometry& g = op.geometry;
     const float* const in = cpu[op.in].data();
     float* const out = cpu[op.out].data();
-    for_each_chunk(static_cast<std::uint64_t>(g.patches()), cpu::lines_at_once(g.patch_size()), cpu.threads(),
+    for_each_chunk(static_cast<std::uint64_t>(g.batch * g.out_height()),
+                   cpu::lines_at_once(g.out_width() * g.patch_size()), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
-                       for (auto p = static_cast<std::int64_t>(begin); p < static_cast<std::int64_t>(end); ++p) {
-                           float* const to = out + p * g.patch_size();
-                           for_patch(g, p, [&](std::int64_t at, std::int64_t pixel) {
-                               if (pixel < 0) std::fill_n(to + at, g.channels, 0.0F);
-                               else std::copy_n(in + pixel, g.channels, to + at);
+                       for (auto line = static_cast<std::int64_t>(begin); line < static_cast<std::int64_t>(end); ++line)
+                           for_line(g, line, [&](std::int64_t at, std::int64_t pixel, std::int64_t count) {
+                               if (pixel < 0) std::fill_n(out + at, count, 0.0F);
+                               else std::copy_n(in + pixel, count, out + at);
                            });
-                       }
                    });
 }
 
@@ -25,16 +56,15 @@ void run(Cpu& cpu, const Col2Im& op) {
     const ConvGeometry& g = op.geometry;
     const float* const in = cpu[op.in].data();
     float* const out = cpu[op.out].data();
-    const std::int64_t pixels = g.height * g.width * g.channels, patches = g.out_height() * g.out_width();
+    const std::int64_t pixels = g.height * g.width * g.channels, lines = g.out_height();
     for_each_chunk(static_cast<std::uint64_t>(g.batch), cpu::lines_at_once(pixels), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
                        const auto first = static_cast<std::int64_t>(begin), last = static_cast<std::int64_t>(end);
                        std::fill(out + first * pixels, out + last * pixels, 0.0F);
-                       for (std::int64_t p = first * patches; p < last * patches; ++p)
-                           for_patch(g, p, [&](std::int64_t at, std::int64_t pixel) {
+                       for (std::int64_t line = first * lines; line < last * lines; ++line)
+                           for_line(g, line, [&](std::int64_t at, std::int64_t pixel, std::int64_t count) {
                                if (pixel < 0) return;
-                               const float* const from = in + p * g.patch_size() + at;
-                               for (std::int64_t c = 0; c < g.channels; ++c) out[pixel + c] += from[c];
+                               for (std::int64_t i = 0; i < count; ++i) out[pixel + i] += in[at + i];
                            });
                        cpu::round_in_place(cpu, op.out, first * pixels, (last - first) * pixels);
                    });

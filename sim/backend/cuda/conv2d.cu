@@ -2,15 +2,32 @@
 
 namespace amp::op {
 
+namespace {
+
+/// Calls visit(position of the kernel, row or column of the kernel) for each time that the kernel takes pixel `at` of
+/// an axis, in the order of the positions.
+template <class Visit>
+AMPSCOPE_DEVICE void for_each_use(const ConvAxis& axis, std::int64_t pixels, std::int64_t at, const Visit& visit) {
+    const std::int64_t last = at + axis.padding, first = last - axis.span() + 1; // where the kernel may begin
+    for (std::int64_t position = first > 0 ? (first + axis.stride - 1) / axis.stride : 0;
+         position < axis.positions(pixels) && position * axis.stride <= last; ++position) {
+        const std::int64_t distance = last - position * axis.stride;
+        if (distance % axis.dilation == 0) visit(position, distance / axis.dilation);
+    }
+}
+
+} // namespace
+
 void run(Cuda& cuda, const Im2Col& op) {
     const ConvGeometry g = op.geometry;
     const float* const in = cuda.in(op.in);
     float* const out = cuda.out(op.out);
     cuda::each(cuda.device(), g.patches() * g.patch_size(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const ConvAxis &v = g.vertical, &h = g.horizontal;
         const std::int64_t patch = i / g.patch_size(), at = i % g.patch_size(), c = at % g.channels;
-        const std::int64_t y =
-            patch / g.out_width() % g.out_height() * g.stride - g.padding + at / (g.channels * g.kernel);
-        const std::int64_t x = patch % g.out_width() * g.stride - g.padding + at / g.channels % g.kernel;
+        const std::int64_t row = at / (g.channels * h.kernel), column = at / g.channels % h.kernel;
+        const std::int64_t y = patch / g.out_width() % g.out_height() * v.stride - v.padding + row * v.dilation;
+        const std::int64_t x = patch % g.out_width() * h.stride - h.padding + column * h.dilation;
         const std::int64_t image = patch / (g.out_width() * g.out_height());
         const bool inside = y >= 0 && y < g.height && x >= 0 && x < g.width;
         out[i] = inside ? in[((image * g.height + y) * g.width + x) * g.channels + c] : 0.0F;
@@ -23,20 +40,15 @@ void run(Cuda& cuda, const Col2Im& op) {
     const float* const in = cuda.in(op.in);
     const cuda::Output to = cuda::output(cuda, op.out);
     cuda::each(cuda.device(), g.batch * g.height * g.width * g.channels, [=] AMPSCOPE_DEVICE(std::int64_t i) {
-        const std::int64_t c = i % g.channels, x = i / g.channels % g.width + g.padding;
-        const std::int64_t y = i / (g.channels * g.width) % g.height + g.padding;
+        const std::int64_t c = i % g.channels, x = i / g.channels % g.width, y = i / (g.channels * g.width) % g.height;
         const std::int64_t image = i / (g.channels * g.width * g.height);
         float sum = 0;
-        for (std::int64_t oy = 0; oy < g.out_height(); ++oy) {
-            const std::int64_t ky = y - oy * g.stride;
-            if (ky < 0 || ky >= g.kernel) continue;
-            for (std::int64_t ox = 0; ox < g.out_width(); ++ox) {
-                const std::int64_t kx = x - ox * g.stride;
-                if (kx < 0 || kx >= g.kernel) continue;
-                const std::int64_t patch = (image * g.out_height() + oy) * g.out_width() + ox;
-                sum += in[patch * g.patch_size() + (ky * g.kernel + kx) * g.channels + c];
-            }
-        }
+        for_each_use(g.vertical, g.height, y, [&](std::int64_t down, std::int64_t row) {
+            for_each_use(g.horizontal, g.width, x, [&](std::int64_t across, std::int64_t column) {
+                const std::int64_t patch = (image * g.out_height() + down) * g.out_width() + across;
+                sum += in[patch * g.patch_size() + (row * g.horizontal.kernel + column) * g.channels + c];
+            });
+        });
         to.put(i, sum);
     });
 }

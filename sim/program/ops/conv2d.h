@@ -5,12 +5,23 @@
 
 namespace amp::op {
 
+/// How a kernel moves along one axis of an image.
+struct ConvAxis {
+    std::int64_t kernel = 1, stride = 1, padding = 0; ///< padding: zeros before the image, and as many behind it
+    std::int64_t dilation = 1;                        ///< distance of neighbours in the kernel, in pixels
+    [[nodiscard]] constexpr std::int64_t span() const { return dilation * (kernel - 1) + 1; }
+    [[nodiscard]] constexpr std::int64_t positions(std::int64_t pixels) const {
+        return (pixels + 2 * padding - span()) / stride + 1;
+    }
+};
+
 struct ConvGeometry {
-    std::int64_t batch = 0, height = 0, width = 0, channels = 0, kernel = 0, stride = 1, padding = 0;
-    [[nodiscard]] constexpr std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
-    [[nodiscard]] constexpr std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
+    std::int64_t batch = 0, height = 0, width = 0, channels = 0;
+    ConvAxis vertical, horizontal;
+    [[nodiscard]] constexpr std::int64_t out_height() const { return vertical.positions(height); }
+    [[nodiscard]] constexpr std::int64_t out_width() const { return horizontal.positions(width); }
     [[nodiscard]] constexpr std::int64_t patches() const { return batch * out_height() * out_width(); }
-    [[nodiscard]] constexpr std::int64_t patch_size() const { return kernel * kernel * channels; }
+    [[nodiscard]] constexpr std::int64_t patch_size() const { return vertical.kernel * horizontal.kernel * channels; }
 };
 
 /// out has a row for each position of the kernel: the patch below it, row by row, channels last, with zeros beyond the
@@ -22,9 +33,16 @@ struct Im2Col {
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
-/// weight: out_channels x (kernel * kernel * channels), ordered as in Im2Col; bias: out_channels, may be absent.
-TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t kernel, std::int64_t stride,
-                std::int64_t padding);
+/// weight: out_channels x (kernel rows * kernel columns * channels), ordered as in Im2Col; bias: out_channels, may be
+/// absent.
+TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, const ConvAxis& vertical,
+                const ConvAxis& horizontal);
+/// The same along both axes.
+inline TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t kernel, std::int64_t stride,
+                       std::int64_t padding) {
+    const ConvAxis axis{kernel, stride, padding};
+    return conv2d(g, in, weight, bias, axis, axis);
+}
 void backward(Graph& g, const Im2Col& op);
 void run(Cpu& cpu, const Im2Col& op);
 void run(Cuda& cuda, const Im2Col& op);
