@@ -22,9 +22,12 @@ using Settings = std::span<const std::int64_t>;
 constexpr EagerRow table[] = {
     {"linear", 3, 0, "x W^T + bias over the last axis of x: x, weight (OUT x IN), bias or none",
      [](Graph& g, Ids in, Settings) { return op::linear(g, in[0], in[1], in[2]); }},
-    {"conv2d", 3, 3,
-     "a convolution: images (N x H x W x C), weight (OUT x KERNEL * KERNEL * C), bias or none; kernel, stride, padding",
-     [](Graph& g, Ids in, Settings s) { return op::conv2d(g, in[0], in[1], in[2], s[0], s[1], s[2]); }},
+    {"conv2d", 3, 8,
+     "a convolution: images (N x H x W x C), weight (OUT x KERNEL ROWS * KERNEL COLUMNS * C), bias or none; kernel, "
+     "stride, padding and dilation down, the same across",
+     [](Graph& g, Ids in, Settings s) {
+         return op::conv2d(g, in[0], in[1], in[2], {s[0], s[1], s[2], s[3]}, {s[4], s[5], s[6], s[7]});
+     }},
     {"matmul", 3, 0, "a b + bias for each matrix of a batch: ... x M x K and ... x K x N, bias (N) or none",
      [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], false, in[2]); }},
     {"matmul-transposed", 3, 0,
@@ -123,12 +126,12 @@ EagerOp::Layout EagerOp::layout(const Tape& tape, std::vector<TensorId> callers)
             written.try_emplace(cast->history.index, false); // in place
     }
     Layout result;
-    for (const auto& [index, is_written] : written) {
-        Place p{
-            .id = {index}, .count = static_cast<std::size_t>(program_[TensorId{index}].count()), .written = is_written};
-        const auto held = std::ranges::find_if(callers, [&](TensorId id) { return id && storage(id).index == index; });
+    for (const auto& use : written) {
+        const TensorId id{use.first};
+        Place p{.id = id, .count = static_cast<std::size_t>(program_[id].count()), .written = use.second};
+        const auto held = std::ranges::find_if(callers, [&](TensorId other) { return other && storage(other) == id; });
         p.caller = static_cast<std::size_t>(held - callers.begin());
-        p.in_place = held != callers.end() && program_[p.id].format == fp32_format;
+        p.in_place = held != callers.end() && program_[id].format == fp32_format;
         p.scratch = result.scratch;
         if (!p.in_place) result.scratch += (p.count + 15) / 16 * 16;
         result.places.push_back(p);

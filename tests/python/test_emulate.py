@@ -109,6 +109,63 @@ def test_sums_with_factors_are_rounded_once(beta, alpha):
         assert error.max() <= 2**-8 * (1 + 2**-10), name  # half a unit in the last place, and FP32's own error
 
 
+CONVOLUTIONS = {  # shapes of image and weight, settings
+    "square": ((2, 3, 9, 9), (4, 3, 3, 3), {"padding": 1}),
+    "rectangle": ((2, 3, 9, 7), (4, 3, 1, 3), {"padding": (0, 2), "stride": (2, 1)}),
+    "dilation": ((1, 2, 11, 9), (3, 2, 3, 2), {"dilation": (2, 3), "padding": (1, 2), "stride": 2}),
+    "groups": ((2, 6, 8, 8), (9, 2, 3, 3), {"groups": 3}),
+    "depthwise": ((2, 6, 8, 8), (6, 1, 3, 3), {"groups": 6, "padding": 1}),
+    "same": ((2, 3, 9, 9), (4, 3, 4, 3), {"padding": "same"}),
+    "patches": ((2, 3, 8, 8), (5, 3, 4, 4), {"stride": 4}),
+    "line": ((2, 3, 17), (4, 3, 5), {"stride": 2, "padding": 2}),
+    "line-groups": ((2, 4, 17), (4, 2, 3), {"groups": 2, "dilation": 2}),
+    "transposed": ((2, 4, 5, 5), (4, 3, 4, 4), {"stride": 2, "padding": 1}),
+    "transposed-all": ((2, 4, 5, 4), (4, 3, 3, 2), {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2),
+                                                   "groups": 2, "dilation": (2, 1)}),
+    "transposed-line": ((2, 4, 6), (4, 3, 3), {"stride": 2, "padding": 2, "output_padding": 1}),
+    "transposed-cropped": ((2, 2, 6, 6), (2, 3, 1, 1), {"stride": 2, "padding": 1, "output_padding": 1}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_and_their_gradients(name):
+    """Of whole numbers, so that all sums are exact and PyTorch's are the same."""
+    image, kernel, settings = CONVOLUTIONS[name]
+    function = getattr(F, f"conv{'_transpose' if 'transposed' in name else ''}{len(image) - 2}d")
+    channels = kernel[1] * settings.get("groups", 1) if "transposed" in name else kernel[0]
+
+    def run(dtype, precision=None):
+        x, w, b = (numbers(*shape, seed=i, scale=4).round().to(dtype).requires_grad_()
+                   for i, shape in enumerate((image, kernel, (channels,))))
+        if precision is None:
+            out, share = function(x, w, b, **settings), 1
+        else:
+            out, coverage = emulated(precision, lambda *a: function(*a, **settings), x, w, b)
+            share = coverage.share
+        out.backward(numbers(*out.shape, seed=9, scale=4).round().to(dtype))
+        return share, [t.double() for t in (out.detach(), x.grad, w.grad, b.grad)]
+
+    share, found = run(torch.float32, "fp32,accumulate=pairwise")
+    assert share == 1
+    for ours, plain in zip(found, run(torch.float64)[1], strict=True):
+        assert torch.equal(ours, plain)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "transposed" not in name])
+def test_convolutions_are_scaled_by_recipes(name):
+    """Scales are powers of two here, so that the result is that of the whole numbers, which E4M3 has."""
+    image, kernel, settings = CONVOLUTIONS[name]
+    function = getattr(F, f"conv{len(image) - 2}d")
+    x, w = (numbers(*shape, seed=i, scale=2).round().clamp(-7, 7) for i, shape in enumerate((image, kernel)))
+    x[(slice(None), slice(None), *(n // 2 for n in image[2:]))] = 7  # 448 is 7 * 2^6; in each group, and in its patches
+    w[(slice(None), slice(None), *(0 for _ in image[2:]))] = 7
+    model = Calls(lambda x: function(x, w, **settings))
+    with ampscope.torch.emulate(model, "fp32,scaling=te-current") as machine:
+        assert torch.equal(model(x), function(x.double(), w.double(), **settings).float())
+        assert not torch.equal(model(x + 0.3), function(x.double() + 0.3, w.double(), **settings).float())
+    assert machine.coverage().share == 1
+
+
 def scaled(x, element, largest):
     """A tensor cast with the scale of its largest magnitude, by torch's own cast, and the scale."""
     scale = torch.tensor(largest) / x.abs().max().float()

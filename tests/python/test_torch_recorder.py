@@ -64,7 +64,14 @@ def test_run_json_has_the_keys_of_its_schema_and_no_other(tmp_path):
     optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9)
     with ampscope.torch.record(tmp_path / "plain", model, optimizer):
         plain_loop(model, optimizer, batches(2))
-    written = set().union(*(keys_of(json.loads((tmp_path / run / "run.json").read_text())) for run in ("amp", "plain")))
+    model, optimizer = prepared()
+    with ampscope.torch.emulate(model, "fp8-current,accumulate-backward=kahan"), \
+            ampscope.torch.record(tmp_path / "emulated", model, optimizer):
+        plain_loop(model, optimizer, batches(2))
+    with ampscope.torch.emulate(model, "tf32"), ampscope.torch.record(tmp_path / "tf32", model, optimizer):
+        plain_loop(model, optimizer, batches(2))
+    written = set().union(*(keys_of(json.loads((tmp_path / run / "run.json").read_text()))
+                            for run in ("amp", "plain", "emulated", "tf32")))
     schema = {key for key, writer in KEYS.items() if writer != "trainer"}
     assert written == {key for key in schema if not key.startswith("/ranks/")}  # those have a test of their own
 

@@ -58,7 +58,7 @@ std::vector<void*> pointers(const std::vector<Address>& addresses) {
 } // namespace
 
 void bind_eager(nb::module_& m) {
-    nb::class_<Precision>(m, "Precision")
+    nb::class_<Precision>(m, "AskedPrecision") // what emulate() needs of it
         .def(
             "__init__", [](Precision* self, const std::string& text) { new (self) Precision(precision(text)); },
             nb::arg("text"), InEnvironment())
@@ -95,7 +95,13 @@ void bind_eager(nb::module_& m) {
             [](EagerContext* self, std::uint64_t seed, std::uint32_t step, std::uint32_t call, bool training,
                int threads, EagerState* state) { new (self) EagerContext{seed, step, call, training, threads, state}; },
             nb::arg("seed"), nb::arg("step"), nb::arg("call"), nb::arg("training"), nb::arg("threads"),
-            nb::arg("state").none(), nb::keep_alive<1, 7>());
+            nb::arg("state").none(), nb::keep_alive<1, 7>())
+        .def_ro("seed", &EagerContext::seed)
+        .def_ro("step", &EagerContext::step)
+        .def_ro("call", &EagerContext::call)
+        .def_ro("training", &EagerContext::training)
+        .def_ro("threads", &EagerContext::threads)
+        .def_ro("state", &EagerContext::state);
 
     nb::class_<EagerOp>(m, "EagerOp")
         .def(

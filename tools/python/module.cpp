@@ -11,6 +11,7 @@
 NB_MODULE(_ampscope, m) {
     using namespace amp::python;
     m.attr("__version__") = AMPSCOPE_VERSION;
+    nb::set_leak_warnings(false); // graphs of torch that a script still has at its end outlive the interpreter
     nb::register_exception_translator([](const std::exception_ptr& p, void*) {
         try {
             std::rethrow_exception(p);

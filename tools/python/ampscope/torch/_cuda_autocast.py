@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_map
 from .. import autocast_ops, autocast_rule
 
 _regions = threading.local()  # number of autocast("cuda") regions that a thread is in
+_open = []  # not empty while a machine is emulated
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -86,42 +87,50 @@ def unlisted(op, args, kwargs):
     return op(*args, **kwargs)
 
 
-def _on_processor(original, self, device, *args, **kwargs):
-    """Of autocast and GradScaler: what is made for CUDA is made for the processor instead, if there is no CUDA."""
-    self._ampscope_cuda = device == "cuda" and not torch.cuda.is_available()
-    return original(self, "cpu" if self._ampscope_cuda else device, *args, **kwargs)
+def _for_processor(region, device):
+    """Whether what is made for CUDA is to be made for the processor instead."""
+    region._ampscope_cuda = bool(_open) and device == "cuda" and not torch.cuda.is_available()
+    return region._ampscope_cuda
 
 
-def make_autocast(original, self, device_type, dtype=None, *args, **kwargs):
-    if device_type == "cuda" and dtype is None:
-        dtype = torch.float16
-    _on_processor(original, self, device_type, dtype, *args, **kwargs)
+def _make_autocast(original, self, device_type, dtype=None, *args, **kwargs):
+    if _for_processor(self, device_type):
+        device_type, dtype = "cpu", dtype or torch.float16
+    original(self, device_type, dtype, *args, **kwargs)
 
 
-def make_scaler(original, self, device="cuda", *args, **kwargs):
-    _on_processor(original, self, device, *args, **kwargs)
+def _make_scaler(original, self, device="cuda", *args, **kwargs):
+    original(self, "cpu" if _for_processor(self, device) else device, *args, **kwargs)
 
 
-def enter_autocast(original, self):
+def _enter(original, self):
     _regions.depth = getattr(_regions, "depth", 0) + getattr(self, "_ampscope_cuda", False)
     return original(self)
 
 
-def leave_autocast(original, self, *error):
+def _leave(original, self, *error):
     _regions.depth = getattr(_regions, "depth", 0) - getattr(self, "_ampscope_cuda", False)
     return original(self, *error)
 
 
-def _method(ours):
-    def make(original):
-        return functools.wraps(original)(lambda *args, **kwargs: ours(original, *args, **kwargs))
-    return make
+def change(undo):
+    """Changes autocast and GradScaler until `undo`, an ExitStack, is closed."""
+    _open.append(True)
+    undo.callback(_open.clear)
+    autocast, scaler = torch.amp.autocast, torch.amp.GradScaler
+    for owner, name, ours in ((autocast, "__init__", _make_autocast), (autocast, "__enter__", _enter),
+                              (autocast, "__exit__", _leave), (scaler, "__init__", _make_scaler)):
+        _replace(owner, name, ours, undo)
 
 
-def changes():
-    """(class, method, what makes its replacement from the original)"""
-    for owner, name, ours in ((torch.amp.autocast, "__init__", make_autocast),
-                              (torch.amp.autocast, "__enter__", enter_autocast),
-                              (torch.amp.autocast, "__exit__", leave_autocast),
-                              (torch.amp.GradScaler, "__init__", make_scaler)):
-        yield owner, name, _method(ours)
+def _replace(owner, name, ours, undo):
+    """owner.name becomes ours(original, ...). If somebody else replaces it meanwhile, as a recorder does, ours stays in
+    between and does what the original did."""
+    original = owner.__dict__[name]
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return ours(original, *args, **kwargs)
+
+    setattr(owner, name, call)
+    undo.callback(lambda: setattr(owner, name, original) if owner.__dict__[name] is call else None)

@@ -86,7 +86,8 @@ def autocast_of(entered, stored, computed):
 
 
 def precision(parameters, autocast, cast, name):
-    """That of emulate(), or what the types say. autocast: the dtype that the loop's autocast region casts to, or None; cast: that to which FSDP casts weights."""
+    """That of emulate(), or what types say. autocast: the dtype that the loop's autocast region casts to, or None;
+    cast: that to which FSDP casts weights."""
     if emulated := emulated_precision(p for _, p in parameters):
         return emulated | ({"name": name} if name else {})
     stored = {str(p.dtype).removeprefix("torch.") for _, p in parameters}

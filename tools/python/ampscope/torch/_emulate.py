@@ -14,6 +14,7 @@ from ._scope import Calls, Scope, in_backward
 _active = []  # the machine that is emulated, if one is
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _SKIPPED = ("head", "lm_head")
+_LAYERS = ("linear", "convolution")
 _COMPOSITE = ("linear", "scaled_dot_product_attention")  # made of products that come here themselves
 
 
@@ -21,7 +22,7 @@ class Machine:
     """What emulate() gives: a context manager, or closed by close()."""
 
     def __init__(self, model, precision, seed, skip, threads):
-        self._precision = _ampscope.Precision(precision)
+        self._precision = _ampscope.AskedPrecision(precision)
         self._refuse(model)
         self._precision.unscaled = list(_SKIPPED if skip is None else skip)
         self._in_backward = self._precision.in_backward()
@@ -55,10 +56,7 @@ class Machine:
                 self._owners.setdefault(id(parameter), name)
             undo.callback(module.register_forward_pre_hook(self._entering(module, name)).remove)
             undo.callback(module.register_forward_hook(self._left, always_call=True).remove)
-        for owner, name, make in _cuda_autocast.changes():
-            original = owner.__dict__[name]
-            setattr(owner, name, make(original))
-            undo.callback(setattr, owner, name, original)
+        _cuda_autocast.change(undo)
         _overrides.install(self, undo)
         undo.enter_context(torch.compiler.set_stance("force_eager"))
         undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
@@ -132,7 +130,7 @@ class Machine:
         tensors = [t for t in args if isinstance(t, torch.Tensor)]
         if self.scope.place is None and not any(id(t) in self._owners for t in tensors):
             return original(*args, **kwargs)
-        why = _unfit(tensors, mixed=any(self.scales(t) for t in tensors[1:]))
+        why = _unfit(tensors, mixed=any(self.scales(t, name in _LAYERS) for t in tensors[1:]))
         result = None if why else ours(self, *args, **kwargs)
         if result is None:
             result = original(*args, **kwargs)
@@ -157,9 +155,9 @@ class Machine:
     def is_parameter(self, weight):
         return isinstance(weight if weight._base is None else weight._base, torch.nn.Parameter)
 
-    def scales(self, weight):
-        """Whether a product with it is cast with scales."""
-        if not self._precision.has_recipe or not self.is_parameter(weight):
+    def scales(self, weight, in_layer=False):
+        """Whether a product with it is cast with scales: with the weight of a layer, or with any parameter."""
+        if not self._precision.has_recipe or not (in_layer or self.is_parameter(weight)):
             return False
         inside = id(weight) in self._owners or self.scope.place is not None
         return inside and self._precision.scales(self.owner(weight))

@@ -96,7 +96,7 @@ def _addmm(machine, bias, a, b, *, beta=1, alpha=1):
     """A layer if b is a parameter, as Hugging Face's Conv1D has it, or one transposed."""
     fits = bias is None or (beta == 1 and alpha == 1 and bias.shape == (b.shape[1],))
     if fits and machine.is_parameter(b):
-        if machine.scales(b) or b.mT.is_contiguous():
+        if machine.scales(b) or b.mT.is_contiguous():  # products of another layout cost a copy
             return machine.layer("linear", a, b.t(), bias)
         return machine.product(a, b, bias, weight=True)
     if fits:
@@ -139,11 +139,34 @@ def _dot(machine, x, y):
 
 
 def _convolution(machine, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    simple = (x.dim() == 4 and not transposed and groups == 1 and weight.shape[2] == weight.shape[3]
-              and all(d == 1 for d in dilation) and len(set(stride)) == 1 and len(set(padding)) == 1)
-    if not simple:
+    if x.dim() not in (3, 4):
         return None
-    return machine.layer("conv2d", x, weight, bias, settings=(weight.shape[2], stride[0], padding[0]))
+    if transposed:
+        x, weight, stride, padding = _as_convolution(x, weight, stride, padding, dilation, output_padding, groups)
+    if groups > 1:
+        return torch.cat([_convolution(machine, *part, stride, padding, dilation, False, output_padding, 1)
+                          for part in zip(x.chunk(groups, 1), weight.chunk(groups),
+                                          [None] * groups if bias is None else bias.chunk(groups))], 1)
+    if x.dim() == 3:
+        across = weight.shape[2], stride[0], padding[0], dilation[0]
+        out = machine.layer("conv2d", x[:, :, None], weight[:, :, None], bias, (1, 1, 0, 1, *across))
+        return out[:, :, 0]
+    settings = tuple(part[axis] for axis in (0, 1) for part in (weight.shape[2:], stride, padding, dilation))
+    return machine.layer("conv2d", x, weight, bias, settings)
+
+
+def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups):
+    """A transposed convolution as a convolution of stride 1: of the image with zeros between its pixels, by the kernel
+    turned around. The products with these zeros change no sum."""
+    axes = range(2, x.dim())
+    spread = x.new_zeros(*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], stride)))
+    spread = spread.index_put(tuple(torch.arange(0, n, s if i > 1 else 1).view(-1, *[1] * (x.dim() - 1 - i))
+                                    for i, (n, s) in enumerate(zip(spread.shape, (1, 1, *stride)))), x)
+    margins = [d * (k - 1) - p for k, p, d in zip(weight.shape[2:], padding, dilation)]
+    spread = torch.nn.functional.pad(spread, [m for before, after in reversed([
+        (m, m + o) for m, o in zip(margins, output_padding)]) for m in (before, after)])
+    turned = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*axes)
+    return spread, turned, [1] * len(margins), [0] * len(margins)
 
 
 def _attention(machine, q, k, v, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
@@ -178,32 +201,33 @@ PRODUCTS = {"linear": _linear, "mm": _mm, "addmm": _addmm, "bmm": _bmm, "baddbmm
 
 
 def _scaled_linear(machine, x, weight, bias=None):
-    if not machine.scales(weight):
+    return _scaled(machine, torch.nn.functional.linear, x, weight, bias)
+
+
+def _scaled(machine, layer, x, weight, bias, *settings):
+    """The layer of operands as they are cast for a product with scales; None if the layer has none."""
+    if not machine.scales(weight, in_layer=True):
         return None
     x, bias = machine.autocast(x), machine.autocast(bias)
-    return lambda: torch.nn.functional.linear(x, weight, bias)
+    return lambda: layer(x, weight, bias, *settings)
 
 
 def _scaled_addmm(machine, bias, a, b, *, beta=1, alpha=1):
     if beta != 1 or alpha != 1 or not machine.scales(b):
         return None
-    a, bias = machine.autocast(a), machine.autocast(bias)
-    return lambda: torch.nn.functional.linear(a, b.t(), bias)
+    return _scaled_linear(machine, a, b.t(), bias)
 
 
 def _scaled_matmul(machine, a, b):
-    if b.dim() != 2 or not machine.scales(b):
-        return None
-    a = machine.autocast(a)
-    return lambda: torch.nn.functional.linear(a, b.t())
+    return _scaled_linear(machine, a, b.t()) if b.dim() == 2 and machine.scales(b) else None
 
 
-def _scaled_conv2d(machine, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    if not machine.scales(weight):
-        return None
-    x, bias = machine.autocast(x), machine.autocast(bias)
-    return lambda: torch.nn.functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
+def _scaled_conv(layer):
+    def ours(machine, x, weight, bias=None, *settings):
+        return _scaled(machine, layer, x, weight, bias, *settings)
+    return ours
 
 
-LAYERS = {"linear": _scaled_linear, "addmm": _scaled_addmm, "mm": _scaled_matmul, "matmul": _scaled_matmul,
-          "conv2d": _scaled_conv2d}
+LAYERS = {"linear": _scaled_linear, "addmm": _scaled_addmm, "mm": _scaled_matmul, "matmul": _scaled_matmul}
+for _name in ("conv1d", "conv2d"):
+    LAYERS[_name] = LAYERS[_name + ".padding"] = _scaled_conv(getattr(torch.nn.functional, _name))

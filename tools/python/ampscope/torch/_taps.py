@@ -234,10 +234,10 @@ def types_behind(root):
 
 def formats_untold(root):
     """What a network may compute in that the types of its parameters and autocast do not say: the names of functions
-    that torch does not provide, and of types of less than 16 bits that it casts to."""
+    that neither torch nor emulate() provides, and of types of less than 16 bits that it casts to."""
     functions = {type(node)._forward_cls for node in _nodes_behind(root) if _is_function(node)}
     types = {m.dtype for node in _nodes_behind(root) for m in getattr(node, "_input_metadata", ())}
-    return sorted({f.__name__ for f in functions if f.__module__.partition(".")[0] != "torch"} |
+    return sorted({f.__name__ for f in functions if f.__module__.partition(".")[0] not in ("torch", "ampscope")} |
                   {str(t).removeprefix("torch.") for t in types if t.is_floating_point and t.itemsize < 2})
 
 
