@@ -238,10 +238,10 @@ TEST_CASE("convolutions that do not fit") {
         "[conv2d] expected N x H x W x C and OUT x (KERNEL_H * KERNEL_W * C), got (2, 5, 4, 3) and (2, 18)");
     for (const auto& axes : {std::pair<op::ConvAxis, op::ConvAxis>{{2, 1, 0, 5}, {3}},
                              {{2}, {3, 1, 0, 2}},
-                             {{2, 1, 0, std::int64_t{1} << 62}, {3}},
+                             {{2}, {3, 1, 0, std::int64_t{1} << 62}},
                              {{2, 0}, {3}},
                              {{2}, {3, 0}},
-                             {{2}, {3, 1, -1}},
+                             {{2, 1, -1}, {3}},
                              {{2, 1, 0, 0}, {3}},
                              {{-2}, {-3}}})
         CHECK_THROWS_WITH(conv2d(axes.first, axes.second),

@@ -5,14 +5,13 @@ namespace amp::op {
 namespace {
 
 /// Calls visit(position of the kernel, row or column of the kernel) for each time that the kernel takes pixel `at` of
-/// an axis, in the order of the positions.
+/// an axis, in the order of the positions: the kernel's last row is the first to reach a pixel.
 template <class Visit>
-AMPSCOPE_DEVICE void for_each_use(const ConvAxis& axis, std::int64_t pixels, std::int64_t at, const Visit& visit) {
-    const std::int64_t last = at + axis.padding, first = last - axis.span() + 1; // where the kernel may begin
-    for (std::int64_t position = first > 0 ? (first + axis.stride - 1) / axis.stride : 0;
-         position < axis.positions(pixels) && position * axis.stride <= last; ++position) {
-        const std::int64_t distance = last - position * axis.stride;
-        if (distance % axis.dilation == 0) visit(position, distance / axis.dilation);
+AMPSCOPE_DEVICE void for_each_use(const ConvAxis& axis, std::int64_t positions, std::int64_t at, const Visit& visit) {
+    for (std::int64_t place = axis.kernel - 1; place >= 0; --place) {
+        const std::int64_t begin = at + axis.padding - place * axis.dilation; // of the kernel, from the padding's
+        const std::int64_t position = axis.stride == 1 ? begin : begin / axis.stride;
+        if (begin >= 0 && position * axis.stride == begin && position < positions) visit(position, place);
     }
 }
 
@@ -39,13 +38,14 @@ void run(Cuda& cuda, const Col2Im& op) {
     const ConvGeometry g = op.geometry;
     const float* const in = cuda.in(op.in);
     const cuda::Output to = cuda::output(cuda, op.out);
+    const std::int64_t height = g.out_height(), width = g.out_width();
     cuda::each(cuda.device(), g.batch * g.height * g.width * g.channels, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const std::int64_t c = i % g.channels, x = i / g.channels % g.width, y = i / (g.channels * g.width) % g.height;
         const std::int64_t image = i / (g.channels * g.width * g.height);
         float sum = 0;
-        for_each_use(g.vertical, g.height, y, [&](std::int64_t down, std::int64_t row) {
-            for_each_use(g.horizontal, g.width, x, [&](std::int64_t across, std::int64_t column) {
-                const std::int64_t patch = (image * g.out_height() + down) * g.out_width() + across;
+        for_each_use(g.vertical, height, y, [&](std::int64_t down, std::int64_t row) {
+            for_each_use(g.horizontal, width, x, [&](std::int64_t across, std::int64_t column) {
+                const std::int64_t patch = (image * height + down) * width + across;
                 sum += in[patch * g.patch_size() + (row * g.horizontal.kernel + column) * g.channels + c];
             });
         });
