@@ -356,3 +356,21 @@ def test_functions_of_the_user_are_emulated_backward_too():
         machine._model(x, w).backward(g)
     assert same(w.grad, reference(x.T, g, "exact", "fp32")) and same(x.grad, reference(g, w.T, "exact", "fp32"))
     assert machine.coverage().multiply_adds == 3 * 8 * 32 * 16
+
+
+def test_what_has_no_rule_is_said_and_may_be_an_error():
+    x = numbers(1, 2, 4, 4, 4)
+    model = nn.Conv3d(2, 3, 2)
+    with ampscope.torch.emulate(model, "amp-bf16") as machine, pytest.warns(UserWarning, match="convolution is not"):
+        model(x).sum().backward()
+    (row,) = machine.coverage()
+    products = 3 * 27 * 2 * 8
+    assert row == {"module": "", "op": "convolution", "how": "in a form that has no rule", "calls": 1,
+                   "multiply_adds": 2 * products}  # x has no gradient
+    assert str(machine.coverage()).splitlines()[0] == f"0.00 % of {2 * products:,} multiply-adds ran as asked."
+    with ampscope.torch.emulate(model, "fp32", strict=True), pytest.raises(NotImplementedError, match="convolution"):
+        model(x)
+    with ampscope.torch.emulate(Calls(torch.mm), "fp32", strict=True) as machine:
+        with pytest.raises(NotImplementedError, match="the model: mm of float64: not emulated"):
+            machine._model(numbers(2, 3).double(), numbers(3, 2).double())
+        assert machine._model(numbers(2, 3), numbers(3, 2)).shape == (2, 2)

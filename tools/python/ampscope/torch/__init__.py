@@ -65,12 +65,28 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
                     overwrite, warn)
 
 
-def emulate(model, precision, *, seed=0, skip=None, threads=0):
-    """Runs the products of `model` as the precision of that name computes them: a preset or text of amp-train, such as
-    "amp-bf16" or "fp8-current,accumulate=hopper-wgmma-fp8". Gives a Machine, for a `with` statement or until close():
+def emulate(model, precision, *, seed=0, skip=None, strict=False, threads=0):
+    """Runs `model` in emulated arithmetic on the processor: training and evaluation, by the script as it is. Gives a
+    Machine, for a `with` statement or until close():
 
         with ampscope.torch.emulate(model, "fp8-current,accumulate=hopper-wgmma-fp8") as machine:
             ...                     # train as always
         print(machine.coverage())
-    """
-    return Machine(model, precision, seed, skip, threads)
+
+    Products of matrices within the model, forward and backward, have the operands, scales and sums of the precision;
+    each element is ampscope.dot() of its row and column, rounded once. All else is computed by PyTorch, in the types
+    that autocast by CUDA's lists gives it if the precision has autocast. What is outside of the model stays as it is.
+
+    model       torch.nn.Module on the processor, with weights in FP32, FP16 or BF16; also in DistributedDataParallel,
+                divided by fully_shard, or compiled (it runs eagerly meanwhile)
+    precision   a preset or text of amp-train (amp-train --list). What it says of weights, of the optimizer's state and
+                of updates is refused: only products and autocast are emulated
+    seed        of stochastic rounding. Random numbers depend on it, the layer, the step and the call in the step
+    skip        names of modules whose layers, and those of all modules in them, are not cast with scales: "head" and
+                "lm_head" if it is not given, none if it is empty
+    strict      True: a product that is not emulated is an error, not a line of coverage()
+    threads     0: every core. Results do not depend on it
+
+    Raises ValueError for an unknown precision, NotImplementedError for what cannot be emulated, and RuntimeError while
+    another model is, or where the script's own autocast casts to another format than the precision's."""
+    return Machine(model, precision, seed, skip, strict, threads)

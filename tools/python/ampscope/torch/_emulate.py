@@ -14,6 +14,7 @@ from ._scope import Calls, Scope, in_backward
 _active = []  # the machine that is emulated, if one is
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _SKIPPED = ("head", "lm_head")
+_NO_RULE = "in a form that has no rule"
 _LAYERS = ("linear", "convolution")
 _COMPOSITE = ("linear", "scaled_dot_product_attention")  # made of products that come here themselves
 
@@ -21,13 +22,13 @@ _COMPOSITE = ("linear", "scaled_dot_product_attention")  # made of products that
 class Machine:
     """What emulate() gives: a context manager, or closed by close()."""
 
-    def __init__(self, model, precision, seed, skip, threads):
+    def __init__(self, model, precision, seed, skip, strict, threads):
         self._precision = _ampscope.AskedPrecision(precision)
         self._refuse(model)
         self._precision.unscaled = list(_SKIPPED if skip is None else skip)
         self._in_backward = self._precision.in_backward()
         self._autocast = _DTYPES.get(self._precision.autocast)
-        self._model, self._seed, self._threads = model, seed, threads
+        self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
         self.scope, self._calls, self._regions = Scope(), Calls(), threading.local()
         self._states, self._step, self._stepping = {}, 0, False
         self._counts = {}
@@ -133,9 +134,12 @@ class Machine:
         why = _unfit(tensors, mixed=any(self.scales(t, name in _LAYERS) for t in tensors[1:]))
         result = None if why else ours(self, *args, **kwargs)
         if result is None:
+            passes = why or name not in _COMPOSITE
+            if passes and self._strict:
+                raise NotImplementedError(f"emulate: {self.name or 'the model'}: {name} {why or _NO_RULE}: not emulated")
             result = original(*args, **kwargs)
-            if why or name not in _COMPOSITE:
-                self._passed(name, why or "no rule for this form of it", args, kwargs, result)
+            if passes:
+                self._passed(name, why or _NO_RULE, args, kwargs, result)
         return result
 
     def owner(self, weight):
@@ -184,6 +188,9 @@ class Machine:
         self._add(call.layer, call.op.removesuffix("-transposed"), AS_ASKED, products * out.numel() * depth)
 
     def _passed(self, name, why, args, kwargs, result):
+        """Counts what was left to PyTorch, backward as if it were already done."""
+        if why == _NO_RULE and (self.name, name, why) not in self._counts:
+            warnings.warn(f"emulate: {self.name or 'the model'}: {name} is not emulated: {why}", stacklevel=2)
         overloads = getattr(torch.ops.aten, name)
         count = torch.utils.flop_counter.flop_registry.get(overloads)
         products = count(*args, **kwargs, out_val=result) // 2 if count else 0
