@@ -136,7 +136,8 @@ class Machine:
         if result is None:
             passes = why or name not in _COMPOSITE
             if passes and self._strict:
-                raise NotImplementedError(f"emulate: {self.name or 'the model'}: {name} {why or _NO_RULE}: not emulated")
+                where = self.name or "the model"
+                raise NotImplementedError(f"emulate: {where}: {name} {why or _NO_RULE}: not emulated")
             result = original(*args, **kwargs)
             if passes:
                 self._passed(name, why or _NO_RULE, args, kwargs, result)
