@@ -114,6 +114,7 @@ void compare(const std::string& text, int threads) {
                        std::vector<void*>{to_x.data(), to_weight.data(), to_bias.data()}, context);
         CHECK(same_bits(out.values(), cpu.read(network.out)));
         CHECK(same_bits(to_weight.values(), cpu.read(network.weight_gradient)));
+        CHECK(std::ranges::any_of(to_x.values(), [](float g) { return g != 0; })); // the network's x has no gradient
         CHECK(same_bits(to_bias.values(), cpu.read(network.bias_gradient)));
 
         for (const DelayedScale& d : network.delayed)
@@ -170,4 +171,8 @@ TEST_CASE("an eager op names what does not fit") {
                          "[linear] expected 3 operands and 0 settings, got 2 and 0", std::invalid_argument);
     CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", three, fp32_format), doctest::Contains("a bias of OUT"),
                          std::invalid_argument);
+    const std::vector<EagerOperand> mixed = {
+        {.shape = {2, 3}}, {.shape = {3, 2}, .format = format("bf16"), .needs_gradient = true}, {.absent = true}};
+    CHECK_THROWS_WITH_AS(EagerOp("matmul", fp32, "", mixed, fp32_format),
+                         "[matmul] operand 1 is bf16, and its gradient would be fp32", std::invalid_argument);
 }

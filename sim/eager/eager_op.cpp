@@ -95,6 +95,11 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     prune_backward();
     callers.back() = out_gradient_;
     for (const TensorId id : operands_) gradients_.push_back(id ? g.gradient(id) : TensorId{});
+    for (std::size_t i = 0; i < operands_.size(); ++i)
+        if (gradients_[i] && program_[gradients_[i]].format != program_[operands_[i]].format)
+            throw std::invalid_argument(fmt::format("[{}] operand {} is {}, and its gradient would be {}", op, i,
+                                                    program_[operands_[i]].format.name,
+                                                    program_[gradients_[i]].format.name));
     callers.insert(callers.end(), gradients_.begin(), gradients_.end());
     backward_ = layout(program_.backward, callers);
 }

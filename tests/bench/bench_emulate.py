@@ -87,7 +87,7 @@ def main():
         ratios = sorted(e / p for e, p in zip(emulated, plain))
         limit = LIMITS.get(precision)
         limit = limit.get(arguments.width) if isinstance(limit, dict) else limit
-        print(f"{precision}: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) of PyTorch's step of "
+        print(f"{precision}: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) of PyTorch's step, "
               f"{min(plain) * 1e3:.0f} ms in FP32{f'; aim {limit}' if limit else ''}", flush=True)
     return None
 

@@ -33,7 +33,7 @@ class Calls(nn.Module):
 def emulated(precision, function, *args, **kwargs):
     """What a model computes that calls the function, and how."""
     with ampscope.torch.emulate(Calls(function), precision, **kwargs) as machine:
-        return machine._model(*args), machine.coverage()
+        return machine._emulation._model(*args), machine.coverage()
 
 
 def reference(a, b, accumulator, form):
@@ -203,9 +203,9 @@ def test_delayed_scales_follow_the_history_of_each_layer():
             x = numbers(8, 32, seed=step, scale=2.0 ** (step % 4))
             amax.append(float(x.bfloat16().abs().max()))
             model(x).sum().backward()
-            scale = machine._states["0"].scales()[0]
+            scale = machine._emulation.states["0", None].scales()[0]
             assert scale == (1.0 if step == 0 else np.float32(448) / np.float32(max(amax[max(step - 3, 0):step])))
-    assert sorted(machine._states) == ["0", "1"]
+    assert sorted(machine._emulation.states) == [("0", None), ("1", None)]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp8-current"])
@@ -353,7 +353,7 @@ def test_functions_of_the_user_are_emulated_backward_too():
     x, w = numbers(8, 32).requires_grad_(), numbers(32, 16, seed=1).requires_grad_()
     g = numbers(8, 16, seed=2)
     with ampscope.torch.emulate(Calls(Product.apply), "fp32,accumulate-backward=exact") as machine:
-        machine._model(x, w).backward(g)
+        machine._emulation._model(x, w).backward(g)
     assert same(w.grad, reference(x.T, g, "exact", "fp32")) and same(x.grad, reference(g, w.T, "exact", "fp32"))
     assert machine.coverage().multiply_adds == 3 * 8 * 32 * 16
 
@@ -365,12 +365,12 @@ def test_what_has_no_rule_is_said_and_may_be_an_error():
         model(x).sum().backward()
     (row,) = machine.coverage()
     products = 3 * 27 * 2 * 8
-    assert row == {"module": "", "op": "convolution", "how": "in a form that has no rule", "calls": 1,
-                   "multiply_adds": 2 * products}  # x has no gradient
+    assert row == {"module": "", "op": "convolution", "operands": "bfloat16 x bfloat16",
+                   "how": "in a form that has no rule", "calls": 1, "multiply_adds": 2 * products}  # x has no gradient
     assert str(machine.coverage()).splitlines()[0] == f"0.00 % of {2 * products:,} multiply-adds ran as asked."
     with ampscope.torch.emulate(model, "fp32", strict=True), pytest.raises(NotImplementedError, match="convolution"):
         model(x)
     with ampscope.torch.emulate(Calls(torch.mm), "fp32", strict=True) as machine:
         with pytest.raises(NotImplementedError, match="the model: mm of float64: not emulated"):
-            machine._model(numbers(2, 3).double(), numbers(3, 2).double())
-        assert machine._model(numbers(2, 3), numbers(3, 2)).shape == (2, 2)
+            machine._emulation._model(numbers(2, 3).double(), numbers(3, 2).double())
+        assert machine._emulation._model(numbers(2, 3), numbers(3, 2)).shape == (2, 2)

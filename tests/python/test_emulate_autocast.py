@@ -136,7 +136,7 @@ def test_autocast_of_the_processor_keeps_its_own_lists_outside():
             return {name: kind(call, *tensors("cpu", torch.bfloat16)) for name, call in CALLS.items()}
     plain = kinds()
     with ampscope.torch.emulate(nn.Linear(4, 4), "amp-fp16") as machine:
-        machine._model(x)
+        machine._emulation._model(x)
         assert kinds() == plain
 
 

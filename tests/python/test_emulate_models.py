@@ -5,6 +5,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import ampscope.torch  # noqa: E402
 
@@ -164,3 +165,31 @@ def test_evaluation_computes_what_training_does(name):
             network(**batch)
         counts.append([(r["module"], r["op"], r["how"], r["multiply_adds"]) for r in machine.coverage()])
     assert counts[0] == counts[1] == counts[2]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral", "bert", "vit", "whisper", "ResNet", "LSTM", "GRU"])
+def test_no_product_goes_past(name):
+    """As many multiply-adds as PyTorch's own counter finds; of what it does not know, as the definition says."""
+    network, batch = model(name)
+    network.eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(**batch)
+    wanted = counter.get_total_flops() // 2
+    if name == "mixtral":
+        wanted += 2 * 3 * (2 * 2 * 16) * 64 * 128  # two layers of three matrices, two experts for each token
+    if name in ("LSTM", "GRU"):
+        gates = 4 if name == "LSTM" else 3
+        wanted = 2 * 16 * (64 * 97 + gates * 64 * (32 + 64 + 64 + 64))
+    with ampscope.torch.emulate(network, "fp32", strict=True) as machine, torch.no_grad():
+        network(**batch)
+    assert machine.coverage().multiply_adds == wanted > 0
+
+
+def test_experts_are_scaled_as_layers():
+    network, batch = model("mixtral")
+    with ampscope.torch.emulate(network, "fp8-delayed") as machine:
+        network(**batch)["loss"].backward()
+    experts = [r for r in machine.coverage() if "experts" in r["module"]]
+    assert {r["operands"] for r in experts} == {"e4m3 x e4m3", "e5m2 x e4m3"}
+    parts = {part for layer, part in machine._emulation.states if "experts" in layer}
+    assert parts == set(range(4))

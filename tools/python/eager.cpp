@@ -3,6 +3,9 @@
 #include <ampscope/sim/eager/eager_op.h>
 #include <ampscope/sim/train/configuration.h>
 
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {
@@ -45,6 +48,21 @@ EagerOp make_op(const std::string& name, const Precision& precision, const std::
     std::vector<EagerOperand> operands;
     for (const std::optional<nb::tuple>& o : described) operands.push_back(operand_of(o));
     return {name, precision, layer, operands, format(result), settings};
+}
+
+/// What the op's products multiply: "e4m3 x e4m3"; of several, "e5m2 x e4m3, e4m3 x e5m2".
+std::string operands_of(const EagerOp& op, bool backward) {
+    std::vector<std::string> all;
+    for (const Instruction& i : backward ? op.program().backward : op.program().forward)
+        if (const auto* const product = std::get_if<op::Matmul>(&i.op); product != nullptr) {
+            const auto read = [&](TensorId id) {
+                const FormatSpec& as = product->arithmetic.operands;
+                return std::string(as == fp32_format ? op.program()[id].format.name : as.name);
+            };
+            const std::string text = read(product->a) + " x " + read(product->b);
+            if (std::ranges::find(all, text) == all.end()) all.push_back(text);
+        }
+    return fmt::format("{}", fmt::join(all, ", "));
 }
 
 using Address = std::uintptr_t; // of a tensor's elements, which the caller keeps alive; 0: absent
@@ -114,6 +132,7 @@ void bind_eager(nb::module_& m) {
             nb::arg("name"), nb::arg("precision"), nb::arg("layer"), nb::arg("operands"), nb::arg("result"),
             nb::arg("settings"), InEnvironment())
         .def_prop_ro("shape", [](const EagerOp& op) { return op.shape(); })
+        .def("operands", &operands_of, nb::arg("backward"))
         .def(
             "forward",
             [](const EagerOp& op, const std::vector<Address>& operands, Address out, const EagerContext& context) {

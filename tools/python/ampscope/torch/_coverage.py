@@ -1,11 +1,11 @@
-"""What an emulated machine computed, and what it left to PyTorch."""
+"""What an emulation computed, and what it left to PyTorch."""
 from .._tables import Table
 
 AS_ASKED = "as asked"
 
 
 class Coverage(Table):
-    """Rows of module, op, how it was computed, calls and multiply-adds, forward and backward together."""
+    """Rows of module, op, formats of the operands, how it was computed, calls, and multiply-adds."""
 
     @property
     def multiply_adds(self):
@@ -24,8 +24,8 @@ class Coverage(Table):
             width = max((len(row["module"] or "(model)") for row in rows), default=0)
             if rows:
                 lines += ["", f"{title}:"]
-            lines += [f"  {row['module'] or '(model)':{width}}  {row['multiply_adds']:>15,}  {row['op']}"
-                      + ("" if asked else f", {row['how']}") for row in rows]
+            lines += [f"  {row['module'] or '(model)':{width}}  {row['multiply_adds']:>15,}  {row['op']}, "
+                      + (row["operands"] if asked else row["how"]) for row in rows]
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map
 from .. import autocast_ops, autocast_rule
 
 _regions = threading.local()  # number of autocast("cuda") regions that a thread is in
-_open = []  # not empty while a machine is emulated
+_open = []  # not empty while a model is emulated
 _HALVES = (torch.float16, torch.bfloat16)
 
 

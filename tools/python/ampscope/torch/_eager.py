@@ -10,10 +10,10 @@ _MOST_OPS = 4096  # of different shapes that are kept
 class Call:
     """A call of an op in a layer: what the autograd Function needs besides tensors."""
 
-    def __init__(self, machine, op, layer, precision, *, weight=False, wide=False, settings=(), view=None):
-        self.machine, self.op, self.layer, self.precision = machine, op, layer, precision
-        self.weight, self.wide, self.settings, self.view = weight, wide, settings, view
-        self.context = machine.context(layer, precision)
+    def __init__(self, emulation, op, layer, precision, part=None, *, weight=False, wide=False, settings=()):
+        self.emulation, self.op, self.layer, self.precision = emulation, op, layer, precision
+        self.weight, self.wide, self.settings = weight, wide, settings
+        self.context = emulation.context(layer, part, precision)
 
     def prepared(self, operands, needs):
         """The op for these operands, which is kept."""
@@ -21,13 +21,18 @@ class Call:
                           for i, (t, need) in enumerate(zip(operands, needs)))
         result = "fp32" if self.wide else FORMATS[operands[0].dtype]
         key = (self.op, self.layer, id(self.precision), described, result, self.settings)
-        ops = self.machine.ops
+        ops = self.emulation.ops
         if key not in ops:
             if len(ops) >= _MOST_OPS:
                 ops.clear()
             ops[key] = _ampscope.EagerOp(self.op, self.precision, self.layer, list(described), result,
                                          list(self.settings))
         return ops[key]
+
+
+def _laid(tensors):
+    """Tensors as the ops read them: in C order."""
+    return [None if t is None else t.detach().resolve_neg().contiguous() for t in tensors]
 
 
 def _addresses(tensors):
@@ -42,23 +47,24 @@ class _Product(torch.autograd.Function):
         ctx.call = call
         ctx.save_for_backward(*operands)
         ctx.needs = ctx.needs_input_grad[1:]
-        laid = [None if t is None else t.detach().contiguous() for t in operands]
+        laid = _laid(operands)
         op = call.prepared(laid, ctx.needs)
         out = operands[0].new_empty(op.shape, dtype=torch.float32 if call.wide else operands[0].dtype)
         op.forward(_addresses(laid), out.data_ptr(), call.context)
-        call.machine.count(call, out, laid)
+        call.emulation.count(call, op, out, laid)
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("emulate: gradients of gradients (create_graph=True) are not emulated")
         call = ctx.call
-        operands = [None if t is None else t.detach().contiguous() for t in ctx.saved_tensors]
+        operands = _laid(ctx.saved_tensors)
         op = call.prepared(operands, ctx.needs)
         gradients = [torch.empty_like(t) if need else None for t, need in zip(operands, ctx.needs)]
-        gradient = gradient.to(operands[0].dtype).contiguous()
+        (gradient,) = _laid([gradient.to(operands[0].dtype)])
         op.backward(_addresses(operands), gradient.data_ptr(), _addresses(gradients), call.context)
-        call.machine.count(call, gradient, operands, gradients)
+        call.emulation.count(call, op, gradient, operands, gradients)
         return None, *gradients
 
 
@@ -68,9 +74,11 @@ def linear(call, x, weight, bias):
 
 
 def conv2d(call, x, weight, bias):
-    """Images as PyTorch has them, N x C x H x W, and weights OUT x C x KERNEL x KERNEL."""
+    """Images as PyTorch has them, N x C x H x W, and weights OUT x C x KERNEL ROWS x KERNEL COLUMNS. The result lies in
+    memory as the image does."""
+    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     out = _Product.apply(call, x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1).flatten(1), bias)
-    return out.permute(0, 3, 1, 2)
+    return out.permute(0, 3, 1, 2) if last else out.permute(0, 3, 1, 2).contiguous()
 
 
 def product(call, a, b, bias=None):

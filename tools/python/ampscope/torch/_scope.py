@@ -14,13 +14,18 @@ class Scope:
 
     def __init__(self):
         self._local = threading.local()
-        self._numbers, self._places = [], []  # from that number on nodes are made there; None: outside of the model
 
     @property
     def stack(self):
-        if not hasattr(self._local, "stack"):
-            self._local.stack = []
-        return self._local.stack
+        return self._of_thread[0]
+
+    @property
+    def _of_thread(self):
+        """The stack; and the places where nodes are made, from which number on: None, outside of the model. Each thread
+        numbers its own nodes."""
+        if not hasattr(self._local, "lists"):
+            self._local.lists = [], [], []
+        return self._local.lists
 
     def enter(self, place):
         self.stack.append(place)
@@ -35,16 +40,15 @@ class Scope:
         return not self.stack
 
     def _note(self):
-        if in_backward():
-            return
+        _, numbers, places = self._of_thread
         number, place = torch.autograd._get_sequence_nr(), self.stack[-1] if self.stack else None
-        if self._numbers and self._numbers[-1] == number:
-            self._places[-1] = place
+        if numbers and numbers[-1] == number:
+            places[-1] = place
             return
-        self._numbers.append(number)
-        self._places.append(place)
-        if len(self._numbers) > _MOST_EVENTS:
-            del self._numbers[:_MOST_EVENTS // 2], self._places[:_MOST_EVENTS // 2]
+        numbers.append(number)
+        places.append(place)
+        if len(numbers) > _MOST_EVENTS:
+            del numbers[:_MOST_EVENTS // 2], places[:_MOST_EVENTS // 2]
 
     @property
     def place(self):
@@ -54,8 +58,9 @@ class Scope:
         node = torch._C._current_autograd_node() if in_backward() else None
         if node is None:
             return None
-        found = bisect.bisect_right(self._numbers, node._sequence_nr()) - 1
-        return self._places[found] if found >= 0 else None
+        _, numbers, places = self._of_thread
+        found = bisect.bisect_right(numbers, node._sequence_nr()) - 1
+        return places[found] if found >= 0 else None
 
 
 class Calls:

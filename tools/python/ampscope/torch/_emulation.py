@@ -1,0 +1,246 @@
+"""Decides what becomes of each op while a model is emulated: whose it is, in which layer, and how it is computed."""
+import threading
+import warnings
+import weakref
+
+import torch
+import torch.utils.flop_counter
+
+from .. import _ampscope
+from . import _eager
+from ._coverage import AS_ASKED, Coverage
+from ._parallel import plain_name
+from ._scope import Calls, Scope, in_backward
+
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_NO_RULE = "in a form that has no rule"
+_EMPTY = "without elements"
+_COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input")  # made of products that come here themselves
+
+
+class Emulation:
+    def __init__(self, model, precision, seed, strict, threads):
+        self._precision = _ampscope.AskedPrecision(precision)
+        if beyond := self._precision.beyond_ops:
+            raise NotImplementedError(f"emulate: {precision!r} has {', '.join(beyond)}, which is up to the optimizer; "
+                                      "emulate() computes products and autocast's formats")
+        self._in_backward = self._precision.in_backward()
+        self._autocast = _DTYPES.get(self._precision.autocast)
+        self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
+        self._names = weakref.WeakKeyDictionary((m, plain_name(n)) for n, m in model.named_modules())
+        self._owners = {}  # the parameter, and the first module that has it, by the parameter's id
+        for module, name in self._names.items():
+            for parameter in module.parameters(recurse=False):
+                self._owners.setdefault(id(parameter), (weakref.ref(parameter), name))
+        self._scope, self._calls, self._local = Scope(), Calls(), threading.local()
+        self._counts, self._lock = {}, threading.Lock()
+        self._step, self._stepping = 0, False
+        self.states, self.ops = {}, {}
+
+    def leave_unscaled(self, layers):
+        self._precision.unscaled = layers
+        self._in_backward.unscaled = layers
+
+    def described(self, parameters):
+        return self._precision.facts() if any(self._owner_of(p) is not None for p in parameters) else None
+
+    def close(self):
+        self._unwind()
+        self._calls.begin()
+        self.ops.clear()
+
+    # Hooks of all modules.
+
+    def enter(self, module, args):
+        name = self._names.get(module)
+        if name is None:
+            return
+        if module is self._model and not in_backward():
+            self._unwind()  # what an interrupted call left
+        if not self._scope.stack:
+            self._begin()
+            self._local.region = self._enter_autocast()
+        self._scope.enter((module, name))
+
+    def leave(self, module, args, result):
+        if not self._scope.leave(module):
+            return None
+        return _widened(result) if self._leave_autocast() and module is self._model else None
+
+    def _unwind(self):
+        self._scope.stack.clear()
+        self._leave_autocast()
+
+    def _enter_autocast(self):
+        if not torch.is_autocast_enabled("cpu"):
+            if self._autocast is None:
+                return None
+            region = torch.autocast("cpu", self._autocast)
+            region.__enter__()
+            return region
+        found = torch.get_autocast_dtype("cpu")
+        if found != self._autocast:
+            raise RuntimeError(f"emulate: the script's autocast casts to {_eager.FORMATS[found]}, and "
+                               f"{self._precision.name!r} to {self._precision.autocast or 'nothing'}: they must agree")
+        return None
+
+    def _leave_autocast(self):
+        """Returns whether there was a region of ours."""
+        region, self._local.region = getattr(self._local, "region", None), None
+        if region is not None:
+            region.__exit__(None, None, None)
+        return region is not None
+
+    def _begin(self):
+        """A call of the model after a backward pass is the next step: scales move on, and calls count from 0."""
+        if in_backward():
+            return
+        if self._stepping:
+            self._stepping = False
+            self._step += 1
+            for state in self.states.values():
+                state.advance()
+        elif torch.is_grad_enabled():
+            return
+        self._calls.begin()
+
+    # Whose a tensor or a call is.
+
+    @property
+    def is_inside(self):
+        """Whether the model is being computed, forward or backward."""
+        return self._scope.place is not None
+
+    @property
+    def name(self):
+        """Of the module that is being computed."""
+        place = self._scope.place
+        return place[1] if place else ""
+
+    def _owner_of(self, tensor):
+        """The name of the first module that has this parameter; None for other tensors."""
+        owned = self._owners.get(id(tensor))
+        return owned[1] if owned is not None and owned[0]() is tensor else None
+
+    def _layer_of(self, weight):
+        """The layer that a weight is used in: the module that is being computed if the weight is its own."""
+        base = weight if weight._base is None else weight._base
+        module, name = self._scope.place or (None, "")
+        if module is not None and any(p is base for p in module._parameters.values()):
+            return name
+        owner = self._owner_of(base)
+        return name if owner is None else owner
+
+    @property
+    def is_backward_of_user(self):
+        """Whether the backward of a user's own Function is running, whose products are none of a layer's forward."""
+        return in_backward() and not torch.is_grad_enabled()
+
+    def is_parameter(self, tensor):
+        base = tensor if tensor._base is None else tensor._base
+        return isinstance(base, torch.nn.Parameter) and not self.is_backward_of_user
+
+    def scales(self, weight):
+        """Whether a layer with that weight is cast with scales."""
+        if not self._precision.has_recipe or self.is_backward_of_user:
+            return False
+        return (self.is_inside or self._owner_of(weight) is not None) and self._precision.scales(self._layer_of(weight))
+
+    def autocast(self, tensor):
+        eligible = tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
+        return tensor.to(torch.get_autocast_dtype("cpu")) if eligible else tensor
+
+    # How it is computed.
+
+    def take(self, rule, original, args, kwargs):
+        """The result of an op: by its rule, if it is the model's."""
+        tensors = [t for t in args if isinstance(t, torch.Tensor)]
+        if not self.is_inside and all(self._owner_of(t) is None for t in tensors):
+            return original(*args, **kwargs)
+        weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
+        alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
+        why = _unfit([t for t in tensors if not (alone and t is weight)]) or (_unfit([weight]) if alone else None)
+        result = None if why else rule.compute(self, *args, **kwargs)
+        if result is not None:
+            return result
+        passes = why != _EMPTY and (why is not None or rule.name not in _COMPOSITE)
+        if passes and self._strict:
+            where = self.name or "the model"
+            raise NotImplementedError(f"emulate: {where}: {rule.name} {why or _NO_RULE}: not emulated")
+        result = original(*args, **kwargs)
+        if passes:
+            self._passed(rule.name, why or _NO_RULE, args, kwargs, result)
+        return result
+
+    def layer(self, op, x, weight, bias, settings=(), part=None):
+        """A layer that recipes scale; `part`: which of those in one module."""
+        call = _eager.Call(self, op, self._layer_of(weight), self._precision, part, weight=True, settings=settings)
+        return getattr(_eager, op)(call, x, weight, bias)
+
+    def product(self, a, b, bias=None, wide=False, weight=False):
+        """a b + bias, not scaled. wide: in FP32, whatever the operands are."""
+        precision = self._in_backward if self.is_backward_of_user else self._precision
+        self._stepping = self._stepping or self.is_backward_of_user
+        call = _eager.Call(self, "matmul", self.name, precision, weight=weight, wide=wide)
+        return _eager.product(call, a, b, bias)
+
+    def context(self, layer, part, precision):
+        state = None
+        if precision.has_recipe:
+            with self._lock:
+                state = self.states.setdefault((layer, part), _ampscope.EagerState())
+        place = self._scope.place
+        training = (place[0] if place else self._model).training
+        return _ampscope.EagerContext(self._seed, self._step, self._calls.number(layer), training, self._threads, state)
+
+    # What was computed.
+
+    def count(self, call, op, out, operands, gradients=None):
+        products = 1 if gradients is None else sum(g is not None for g in gradients[:2])
+        depth = operands[1].shape[-2 if call.op == "matmul" else -1]
+        self._stepping = self._stepping or gradients is not None
+        self._add(call.layer, call.op.removesuffix("-transposed"), op.operands(gradients is not None), AS_ASKED,
+                  products * out.numel() * depth)
+
+    def _passed(self, name, why, args, kwargs, result):
+        """Counts what was left to PyTorch. The products of its backward come here by themselves, but those of
+        convolutions, which are counted at once."""
+        if why == _NO_RULE and all((self.name, name, why) != (m, op, how) for m, op, _, how in self._counts):
+            warnings.warn(f"emulate: {self.name or 'the model'}: {name} is not emulated: {why}", stacklevel=3)
+        count = torch.utils.flop_counter.flop_registry.get(getattr(torch.ops.aten, name.partition(".")[0], None))
+        products = count(*args, **kwargs, out_val=result) // 2 if count else 0
+        if name == "convolution" and torch.is_grad_enabled():
+            products *= 1 + sum(t.requires_grad for t in args[:2])
+        self._add(self.name, name, " x ".join(str(t.dtype).removeprefix("torch.") for t in args[:2]
+                                              if isinstance(t, torch.Tensor)), why, products)
+
+    def _add(self, layer, op, operands, how, products):
+        with self._lock:
+            calls, total = self._counts.get((layer, op, operands, how), (0, 0))
+            self._counts[layer, op, operands, how] = (calls + 1, total + products)
+
+    def coverage(self):
+        layers = list(dict.fromkeys(layer for layer, *_ in self._counts))  # in the order of their first calls
+        rows = sorted(self._counts.items(), key=lambda row: layers.index(row[0][0]))
+        return Coverage({"module": layer, "op": op, "operands": operands, "how": how, "calls": calls,
+                         "multiply_adds": products} for (layer, op, operands, how), (calls, products) in rows)
+
+
+def _unfit(tensors):
+    """Why an op on these tensors is not emulated; None: it is."""
+    tensors = [t for t in tensors if t.is_floating_point() or t.is_complex()] or tensors[:1]
+    for t in tensors:
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            return f"of a {type(t).__name__}"
+        if t.dtype not in _eager.FORMATS:
+            return f"of {str(t.dtype).removeprefix('torch.')}"
+        if t.numel() == 0:
+            return _EMPTY
+    return "of different types" if len({t.dtype for t in tensors}) > 1 else None
+
+
+def _widened(result):
+    """FP32 copies of what autocast left in half precision, for a loss outside the model."""
+    def widen(t):
+        return t.float() if isinstance(t, torch.Tensor) and t.dtype in (torch.float16, torch.bfloat16) else t
+    return torch.utils._pytree.tree_map(widen, result)

@@ -1,0 +1,219 @@
+"""What PyTorch's ops are in terms of layers and products, as one table."""
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+
+class Rule(NamedTuple):
+    """An op; what computes it, or gives None for what it does not do; and which argument may be the weight of a layer:
+    always, or if it is a parameter."""
+    name: str
+    compute: Any
+    weight: int | None = None
+    is_layer: bool = False
+
+
+def _linear(emulation, x, weight, bias=None):
+    if weight.dim() != 2 or (bias is not None and bias.dim() != 1):
+        return None
+    if emulation.is_backward_of_user:
+        return emulation.product(x.flatten(0, -2), weight.mT, bias).unflatten(0, x.shape[:-1])
+    return emulation.layer("linear", x, weight, bias)
+
+
+def _mm(emulation, a, b):
+    return _addmm(emulation, None, a, b)
+
+
+def _addmm(emulation, bias, a, b, *, beta=1, alpha=1, part=None):
+    """A layer if b is a parameter, as Hugging Face's Conv1D has it, or one transposed; or if a is, of columns."""
+    if alpha != 1 or beta != 1 or (bias is not None and bias.shape != (b.shape[1],)):
+        return _sum(bias, beta, emulation.product(a, b, wide=True), alpha, a.dtype)
+    if emulation.is_parameter(b):
+        if emulation.scales(b) or b.mT.is_contiguous():
+            return emulation.layer("linear", a, b.t(), bias, part=part)
+        return emulation.product(a, b, bias, weight=True)
+    if bias is None and emulation.is_parameter(a) and emulation.scales(a):
+        return emulation.layer("linear", b.t(), a, None, part=part).t()
+    return emulation.product(a, b, bias)
+
+
+def _sum(c, beta, product, alpha, dtype):
+    """beta c + alpha product, in FP32 and rounded once; c counts for nothing if beta is 0, NaN or not."""
+    if alpha != 1:
+        product = product * alpha
+    if beta != 0:
+        product = product + (c.float() if beta == 1 else c.float() * beta)
+    return product.to(dtype)
+
+
+def _bmm(emulation, a, b):
+    if len(b) == 1 and emulation.is_parameter(b):  # einsum's
+        return _mm(emulation, a[0], b[0])[None]
+    return emulation.product(a, b)
+
+
+def _baddbmm(emulation, c, a, b, *, beta=1, alpha=1):
+    return _sum(c, beta, emulation.product(a, b, wide=True), alpha, a.dtype)
+
+
+def _addbmm(emulation, c, a, b, *, beta=1, alpha=1):
+    wide = emulation.product(a.transpose(0, 1).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2]), wide=True)
+    return _sum(c, beta, wide, alpha, a.dtype)
+
+
+def _mv(emulation, a, x):
+    return _mm(emulation, a, x[:, None])[:, 0]
+
+
+def _addmv(emulation, c, a, x, *, beta=1, alpha=1):
+    return _sum(c, beta, emulation.product(a, x[:, None], wide=True)[:, 0], alpha, a.dtype)
+
+
+def _dot(emulation, x, y):
+    return emulation.product(x[None], y[:, None])[0, 0]
+
+
+def _convolution(emulation, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, part=None):
+    if x.dim() not in (3, 4):
+        return None
+    if transposed:
+        x, weight, stride, padding = _as_convolution(x, weight, stride, padding, dilation, output_padding, groups)
+    if groups > 1:
+        biases = [None] * groups if bias is None else bias.chunk(groups)
+        return torch.cat([_convolution(emulation, *operands, stride, padding, dilation, False, output_padding, 1, i)
+                          for i, operands in enumerate(zip(x.chunk(groups, 1), weight.chunk(groups), biases))], 1)
+    if x.dim() == 3:
+        across = weight.shape[2], stride[0], padding[0], dilation[0]
+        out = emulation.layer("conv2d", x[:, :, None], weight[:, :, None], bias, (1, 1, 0, 1, *across), part)
+        return out[:, :, 0]
+    settings = tuple(of[axis] for axis in (0, 1) for of in (weight.shape[2:], stride, padding, dilation))
+    return emulation.layer("conv2d", x, weight, bias, settings, part)
+
+
+def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups):
+    """A transposed convolution as a convolution of stride 1: of the image with zeros between its pixels, by the kernel
+    turned around. The products with these zeros change no sum."""
+    for axis, step in enumerate(stride, 2):
+        between = x.new_zeros(*x.shape[:axis + 1], step - 1, *x.shape[axis + 1:])
+        x = torch.cat([x.unsqueeze(axis + 1), between], axis + 1).flatten(axis, axis + 1)
+        x = x.narrow(axis, 0, x.shape[axis] - (step - 1))
+    margins = []  # of the last axis first, as pad() has them
+    for kernel, pad, dilate, extra in zip(weight.shape[2:], padding, dilation, output_padding):
+        margin = dilate * (kernel - 1) - pad
+        margins = [margin, margin + extra, *margins]
+    turned = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*range(2, x.dim()))
+    return F.pad(x, margins), turned, [1] * len(stride), [0] * len(stride)
+
+
+def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
+    """softmax(q k^T * scale + mask) v, with scores, their scale, mask and softmax in FP32, and probabilities rounded to
+    the format of v, as kernels that keep the scores on the chip do. A row without any key gives zeros."""
+    if causal and mask is not None:
+        return None  # an error
+    if enable_gqa:
+        k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+    batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    q, k, v = (t.expand(*batch, *t.shape[-2:]) for t in (q, k, v))
+    scores = emulation.product(q, k.mT, wide=True) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+    shares = torch.softmax(scores, -1)
+    if mask is not None:
+        shares = shares.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0)
+    return emulation.product(torch.dropout(shares, dropout, dropout > 0).to(v.dtype), v)
+
+
+def _grouped_mm(emulation, a, b, offs=None, bias=None, out_dtype=None):
+    """Rows of a, up to each offset, times a matrix of b each: the experts of a mixture, each a layer of its own."""
+    if a.dim() != 2 or b.dim() != 3 or bias is not None or out_dtype not in (None, a.dtype):
+        return None
+    ends = offs.tolist()
+    parts = [_addmm(emulation, None, a[begin:end], matrix, part=i) if end > begin else a.new_zeros(0, b.shape[2])
+             for i, (begin, end, matrix) in enumerate(zip([0, *ends], ends, b))]
+    return torch.cat([*parts, a.new_zeros(len(a) - ends[-1], b.shape[2])])
+
+
+def _without_onednn(op):
+    """In the products of PyTorch's own code, which come here, and not in one kernel of oneDNN's."""
+    def compute(emulation, *args, **kwargs):
+        if not torch._C._get_mkldnn_enabled():
+            return None
+        with torch.backends.mkldnn.flags(enabled=False):
+            return op(*args, **kwargs)
+    return compute
+
+
+def _no_rule(emulation, *args, **kwargs):
+    return None
+
+
+def _into(compute):
+    """The form of an op that writes its result to `out`."""
+    def form(emulation, *args, out, **kwargs):
+        result = compute(emulation, *args, **kwargs)
+        return None if result is None else out.resize_(result.shape).copy_(result)
+    return form
+
+
+def _in_place(compute):
+    return lambda emulation, c, *args, **kwargs: c.copy_(compute(emulation, c, *args, **kwargs))
+
+
+_FORMS = (Rule("mm", _mm, 1), Rule("addmm", _addmm, 2), Rule("bmm", _bmm, 1), Rule("baddbmm", _baddbmm),
+          Rule("addbmm", _addbmm), Rule("mv", _mv, 0), Rule("addmv", _addmv), Rule("dot", _dot))
+
+RULES = (
+    Rule("linear", _linear, 1, True), Rule("convolution", _convolution, 1, True),
+    Rule("scaled_dot_product_attention", _attention), Rule("_grouped_mm", _grouped_mm, 1), Rule("vdot", _dot),
+    *_FORMS, *(Rule(r.name + ".out", _into(r.compute), r.weight) for r in _FORMS),
+    *(Rule(r.name + "_", _in_place(r.compute), r.weight) for r in _FORMS if r.name.startswith(("add", "badd"))),
+    Rule("lstm.input", _without_onednn(torch.ops.aten.lstm.input)),
+    Rule("lstm.data", _without_onednn(torch.ops.aten.lstm.data)),
+    *(Rule(name, _no_rule) for name in ("_trilinear", "conv_tbc", "_addmm_activation", "_scaled_mm",
+                                        "_native_multi_head_attention", "_transformer_encoder_layer_fwd")),
+)
+
+
+# Layers under autocast that are cast with scales: the function and its operands, of which autocast casts all but the
+# weight; None for others.
+
+def _prepared(layer):
+    def prepare(emulation, x, weight, bias=None, *settings):
+        if x.numel() == 0 or not emulation.scales(weight):
+            return None
+        return layer, (emulation.autocast(x), weight, emulation.autocast(bias), *settings)
+    return prepare
+
+
+_scaled_linear = _prepared(F.linear)
+
+
+def _scaled_addmm(emulation, bias, a, b, *, beta=1, alpha=1):
+    plain = beta == 1 and alpha == 1 and bias.dim() == 1
+    return _scaled_linear(emulation, a, b.t(), bias) if plain and emulation.is_parameter(b) else None
+
+
+def _scaled_matmul(emulation, a, b):
+    if b.dim() == 2 and emulation.is_parameter(b):
+        return _scaled_linear(emulation, a, b.t())
+    if a.dim() != 2 or not emulation.is_parameter(a) or not emulation.scales(a) or b.dim() > 2:
+        return None
+    return torch.matmul, (a, emulation.autocast(b))
+
+
+def _scaled_bmm(emulation, a, b):
+    scales = len(b) == 1 and emulation.is_parameter(b) and emulation.scales(b)
+    return (torch.bmm, (emulation.autocast(a), b)) if scales else None
+
+
+LAYERS = {"linear": _scaled_linear, "addmm": _scaled_addmm, "mm": _scaled_matmul, "matmul": _scaled_matmul,
+          "bmm": _scaled_bmm}
+for _name in ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d.input"):
+    LAYERS[_name] = _prepared(getattr(F, _name.partition(".")[0]))
+for _name in ("conv1d", "conv2d"):
+    LAYERS[_name + ".padding"] = LAYERS[_name]
