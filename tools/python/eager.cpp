@@ -6,31 +6,35 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {
 
 namespace {
 
-/// What of a precision only an optimizer, or the network's own type, can provide; empty: nothing.
-std::vector<std::string> beyond_ops(const Precision& p) {
+/// Of which tensors a precision says in which format they are.
+std::map<std::string, std::string> formats_of(const Precision& p) {
+    return {{"weights", p.weights.name},
+            {"activations", p.activations.name},
+            {"gradients", p.gradients.name},
+            {"loss", p.loss.name},
+            {"master", p.master.name},
+            {"m", p.m.name},
+            {"v", p.v.name}};
+}
+
+/// The keys of a precision about what only an optimizer can do, as texts; empty: there are none.
+std::vector<std::string> optimizer_keys(const Precision& p) {
     std::vector<std::string> keys;
-    const auto differs = [&](const char* key, const FormatSpec& f) {
-        if (f != fp32_format) keys.push_back(std::string(key) + "=" + f.name);
-    };
-    for (const auto& [key, f] : {std::pair("weights", p.weights),
-                                 {"activations", p.activations},
-                                 {"gradients", p.gradients},
-                                 {"loss", p.loss},
-                                 {"master", p.master},
-                                 {"m", p.m},
-                                 {"v", p.v}})
-        differs(key, f);
+    for (const auto& [key, f] : {std::pair("master", p.master), {"m", p.m}, {"v", p.v}})
+        if (f != fp32_format) keys.push_back(fmt::format("{}={}", key, f.name));
     for (const auto& [key, f] :
          {std::pair("master", p.scaled_state.weight), {"m", p.scaled_state.m}, {"v", p.scaled_state.v}})
-        if (f) keys.push_back(std::string(key) + "=" + f->name + ":tensor");
+        if (f) keys.push_back(fmt::format("{}={}:tensor", key, f->name));
     if (p.update != UpdateRounding::nearest)
-        keys.push_back("update=" + std::string(update_rounding_names[static_cast<std::size_t>(p.update)]));
+        keys.push_back(fmt::format("update={}", update_rounding_names[static_cast<std::size_t>(p.update)]));
     return keys;
 }
 
@@ -86,7 +90,14 @@ void bind_eager(nb::module_& m) {
                          if (!p.autocast.enabled) return std::nullopt;
                          return p.autocast.low.name;
                      })
-        .def_prop_ro("beyond_ops", &beyond_ops)
+        .def_prop_ro("formats", &formats_of)
+        .def_prop_ro("optimizer_keys", &optimizer_keys)
+        .def_prop_ro(
+            "scaled_state",
+            [](const Precision& p) { return std::tuple(p.scaled_state.weight, p.scaled_state.m, p.scaled_state.v); })
+        .def_prop_ro(
+            "update",
+            [](const Precision& p) { return std::string(update_rounding_names[static_cast<std::size_t>(p.update)]); })
         .def("facts", [](const Precision& p) { return from_json(precision_json(p).dump()); })
         .def_prop_ro("has_recipe", [](const Precision& p) { return p.scaling.has_value(); })
         .def_rw("unscaled", &Precision::unscaled)

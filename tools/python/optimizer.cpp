@@ -19,7 +19,7 @@ struct Update {
 };
 
 Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
-                 double momentum, const std::string& rounding) {
+                 double momentum, const std::string& rounding, double dampening, bool nesterov) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -27,31 +27,35 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
     o.eps = eps;
     o.weight_decay = weight_decay;
     o.momentum = momentum;
+    o.dampening = dampening;
+    o.nesterov = nesterov;
     check(o);
     return {.options = o, .rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding)};
 }
 
-/// Step t, from 1, of the arrays in place. Lost, changed and non-finite weights.
-std::tuple<std::int64_t, std::int64_t, std::int64_t> step(const Update& how, std::int64_t t, std::uint64_t seed,
-                                                          const std::vector<FormatSpec>& formats, const Floats& weight,
-                                                          const Array<float>& gradient, const Floats& m,
-                                                          const Floats& v, const Floats& compensation) {
+/// Step t, from 1, of the arrays in place, with the seed, stream and step of stochastic rounding. Formats are those of
+/// weight, m and v, and `kept` those under which they are kept with a scale each. Lost, changed and non-finite weights.
+std::tuple<std::int64_t, std::int64_t, std::int64_t>
+step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>& key,
+     const std::vector<FormatSpec>& formats, const std::vector<std::optional<FormatSpec>>& kept, const Floats& weight,
+     const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const nb::gil_scoped_release release;
-    const UpdateCounts counts = update(how.options,
-                                       {.t = t,
-                                        .learning_rate = how.options.learning_rate,
-                                        .key = {.seed = seed, .stream = 0, .step = static_cast<std::uint32_t>(t)}},
-                                       {.weight_format = formats.at(0),
-                                        .m_format = formats.at(1),
-                                        .v_format = formats.at(2),
-                                        .weight = span_of_writable(weight),
-                                        .gradient = span_of(gradient),
-                                        .m = span_of_writable(m),
-                                        .v = span_of_writable(v),
-                                        .compensation = span_of_writable(compensation),
-                                        .scaled = {},
-                                        .rounding = how.rounding});
+    const UpdateCounts counts =
+        update(how.options,
+               {.t = t,
+                .learning_rate = how.options.learning_rate,
+                .key = {.seed = std::get<0>(key), .stream = std::get<1>(key), .step = std::get<2>(key)}},
+               {.weight_format = formats.at(0),
+                .m_format = formats.at(1),
+                .v_format = formats.at(2),
+                .weight = span_of_writable(weight),
+                .gradient = span_of(gradient),
+                .m = span_of_writable(m),
+                .v = span_of_writable(v),
+                .compensation = span_of_writable(compensation),
+                .scaled = {.weight = kept.at(0), .m = kept.at(1), .v = kept.at(2)},
+                .rounding = how.rounding});
     return {counts.lost, counts.changed, counts.nonfinite};
 }
 
@@ -83,10 +87,14 @@ void bind_optimizer(nb::module_& m) {
                 "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
-          nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), InEnvironment());
-    m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("seed"), nb::arg("formats"),
+          nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), nb::arg("dampening"),
+          nb::arg("nesterov"), InEnvironment());
+    m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("key"), nb::arg("formats"), nb::arg("kept"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());
+    m.def(
+        "keep_scaled", [](const FormatSpec& format, const Floats& x) { keep_scaled(format, span_of_writable(x)); },
+        nb::arg("format"), nb::arg("x").noconvert(), InEnvironment());
     std::vector<std::string> names;
     for (const OptimizerRow& row : optimizers()) names.emplace_back(row.name);
     m.attr("optimizers") = nb::cast(names);

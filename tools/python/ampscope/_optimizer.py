@@ -27,7 +27,8 @@ class Optimizer:
                  momentum: float = 0.0, weight_format: FormatLike = "fp32", state_format: FormatLike = "fp32",
                  v_format: FormatLike | None = None,
                  rounding: str = "nearest", seed: int = 0) -> None:
-        self._update = _ampscope.optimizer_update(name, lr, *betas, eps, weight_decay, momentum, rounding)
+        self._update = _ampscope.optimizer_update(name, lr, *betas, eps, weight_decay, momentum, rounding, 0.0,
+                                                   False)
         self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
         self._seed, self.steps = seed, 0
         nearest = _ampscope.policy()
@@ -43,6 +44,6 @@ class Optimizer:
         gradient it left as they were, how many changed, and how many are not finite."""
         self.steps += 1
         gradient = np.broadcast_to(as_floats(gradient), self.weight.shape).astype(np.float32, order="C")
-        counts = _ampscope.optimizer_step(self._update, self.steps, self._seed, self._formats, self.weight, gradient,
-                                          self.m, self.v, self._compensation)
+        counts = _ampscope.optimizer_step(self._update, self.steps, (self._seed, 0, self.steps), self._formats,
+                                          [None] * 3, self.weight, gradient, self.m, self.v, self._compensation)
         return dict(zip(("lost", "changed", "nonfinite"), counts))

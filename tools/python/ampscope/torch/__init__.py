@@ -65,7 +65,7 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
                     overwrite, warn)
 
 
-def emulate(model, precision, *, seed=0, skip=None, strict=False, threads=0):
+def emulate(model, precision, *, optimizer=None, seed=0, skip=None, strict=False, threads=0):
     """Runs `model` in emulated arithmetic on the processor: training and evaluation, by the script as it is. Gives a
     Machine, for a `with` statement or until close():
 
@@ -79,8 +79,11 @@ def emulate(model, precision, *, seed=0, skip=None, strict=False, threads=0):
 
     model       torch.nn.Module on the processor, with weights in FP32, FP16 or BF16; also in DistributedDataParallel,
                 divided by fully_shard, or compiled (it runs eagerly meanwhile)
-    precision   a preset or text of amp-train (amp-train --list). What it says of weights, of the optimizer's state and
-                of updates is refused: only products and autocast are emulated
+    precision   a preset or text of amp-train (amp-train --list). Where it has no autocast and computes in FP16 or BF16
+                (master-bf16), each call of the model gets casts of its weights and of its inputs, and gives FP32 if the
+                loss is in FP32
+    optimizer   torch.optim's SGD, Adam or AdamW, or a list of them: they step as amp-train's do, on weights and state in
+                the precision's formats. Needed if these are not FP32 (pure-bf16), or rounded in a way of their own
     seed        of stochastic rounding. Random numbers depend on it, the layer, the step and the call in the step
     skip        names of modules whose layers, and those of all modules in them, are not cast with scales: "head" and
                 "lm_head" if it is not given, none if it is empty
@@ -89,4 +92,4 @@ def emulate(model, precision, *, seed=0, skip=None, strict=False, threads=0):
 
     Raises ValueError for an unknown precision, NotImplementedError for what cannot be emulated, and RuntimeError while
     another model is, or where the script's own autocast casts to another format than the precision's."""
-    return Machine(model, precision, seed, skip, strict, threads)
+    return Machine(model, precision, optimizer, seed, skip, strict, threads)

@@ -6,8 +6,10 @@ import warnings
 import torch
 import torch.nn.modules.module as all_modules
 
+from .. import _ampscope
 from . import _cuda_autocast, _overrides
 from ._emulation import Emulation
+from ._optimizers import Optimizers
 from ._parallel import plain_name
 
 _machines = []  # the one that is open, if one is
@@ -18,14 +20,19 @@ class Machine:
     """What emulate() gives: open until close(), or the end of a `with` statement. Then it is closed for good, and only
     coverage() can be asked of it."""
 
-    def __init__(self, model, precision, seed, skip, strict, threads):
+    def __init__(self, model, precision, optimizer, seed, skip, strict, threads):
         if _machines:
             raise RuntimeError("emulate: a model is emulated already: close() that first")
         where = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
         if where:
             raise NotImplementedError(f"emulate: the model is on {', '.join(sorted(where))}: what is emulated is "
                                       "computed on the processor; move it there by model.cpu()")
-        self._emulation = Emulation(model, precision, seed, strict, threads)
+        asked = _ampscope.AskedPrecision(precision)
+        if optimizer is None and asked.optimizer_keys:
+            raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
+                             "steps so, optimizer=")
+        self._optimizers = Optimizers(asked, [] if optimizer is None else optimizer, seed)
+        self._emulation = Emulation(model, asked, seed, strict, threads)
         self._emulation.leave_unscaled(_skipped([plain_name(n) for n, _ in model.named_modules()], skip))
         self._closed = False
         with contextlib.ExitStack() as undo:
@@ -36,10 +43,13 @@ class Machine:
         emulation = self._emulation
         _machines.append(self)
         undo.callback(_machines.clear)
-        for register, hook, options in (
-                (all_modules.register_module_forward_pre_hook, emulation.enter, {}),
-                (all_modules.register_module_forward_hook, emulation.leave, {"always_call": True})):
-            undo.callback(register(hook, **options).remove)
+        entered = all_modules.register_module_forward_pre_hook(emulation.enter)
+        left = all_modules.register_module_forward_hook(emulation.leave, always_call=True)
+        model._forward_pre_hooks_with_kwargs[entered.id] = True
+        for remove in (entered.remove, left.remove, lambda: model._forward_pre_hooks_with_kwargs.pop(entered.id)):
+            undo.callback(remove)
+        self._optimizers.install(model, emulation.scales_layer, undo)
+        emulation.weights.install(undo)
         _cuda_autocast.change(undo)
         _overrides.install(emulation, undo)
         undo.enter_context(torch.compiler.set_stance("force_eager"))

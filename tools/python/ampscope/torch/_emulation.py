@@ -11,6 +11,7 @@ from . import _eager
 from ._coverage import AS_ASKED, Coverage
 from ._parallel import plain_name
 from ._scope import Calls, Scope, in_backward
+from ._weights import Weights
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _NO_RULE = "in a form that has no rule"
@@ -20,10 +21,7 @@ _COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input")  # made of
 
 class Emulation:
     def __init__(self, model, precision, seed, strict, threads):
-        self._precision = _ampscope.AskedPrecision(precision)
-        if beyond := self._precision.beyond_ops:
-            raise NotImplementedError(f"emulate: {precision!r} has {', '.join(beyond)}, which is up to the optimizer; "
-                                      "emulate() computes products and autocast's formats")
+        self._precision = precision
         self._in_backward = self._precision.in_backward()
         self._autocast = _DTYPES.get(self._precision.autocast)
         self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
@@ -32,6 +30,7 @@ class Emulation:
         for module, name in self._names.items():
             for parameter in module.parameters(recurse=False):
                 self._owners.setdefault(id(parameter), (weakref.ref(parameter), name))
+        self.weights = Weights(model, precision)
         self._scope, self._calls, self._local = Scope(), Calls(), threading.local()
         self._counts, self._lock = {}, threading.Lock()
         self._step, self._stepping = 0, False
@@ -40,6 +39,9 @@ class Emulation:
     def leave_unscaled(self, layers):
         self._precision.unscaled = layers
         self._in_backward.unscaled = layers
+
+    def scales_layer(self, name):
+        return self._precision.scales(name)
 
     def described(self, parameters):
         return self._precision.facts() if any(self._owner_of(p) is not None for p in parameters) else None
@@ -51,24 +53,30 @@ class Emulation:
 
     # Hooks of all modules.
 
-    def enter(self, module, args):
+    def enter(self, module, *inputs):
+        """`inputs` are (args,); of the model itself (args, kwargs), whose types may change."""
         name = self._names.get(module)
         if name is None:
-            return
+            return None
         if module is self._model and not in_backward():
             self._unwind()  # what an interrupted call left
         if not self._scope.stack:
             self._begin()
             self._local.region = self._enter_autocast()
+            self.weights.enter()
         self._scope.enter((module, name))
+        return self.weights.narrowed(inputs) if module is self._model and self.weights.narrows else None
 
     def leave(self, module, args, result):
         if not self._scope.leave(module):
             return None
-        return _widened(result) if self._leave_autocast() and module is self._model else None
+        self.weights.leave()
+        widens = self._leave_autocast() or self.weights.widens
+        return _widened(result) if widens and module is self._model else None
 
     def _unwind(self):
         self._scope.stack.clear()
+        self.weights.leave()
         self._leave_autocast()
 
     def _enter_autocast(self):
@@ -98,6 +106,7 @@ class Emulation:
         if self._stepping:
             self._stepping = False
             self._step += 1
+            self.weights.forget()
             for state in self.states.values():
                 state.advance()
         elif torch.is_grad_enabled():
@@ -124,12 +133,18 @@ class Emulation:
 
     def _layer_of(self, weight):
         """The layer that a weight is used in: the module that is being computed if the weight is its own."""
-        base = weight if weight._base is None else weight._base
+        parameter = self._parameter_of(weight)
         module, name = self._scope.place or (None, "")
-        if module is not None and any(p is base for p in module._parameters.values()):
+        if parameter is None:
             return name
-        owner = self._owner_of(base)
+        if module is not None and any(self.weights.source(p) is parameter for p in module._parameters.values()):
+            return name
+        owner = self._owner_of(parameter)
         return name if owner is None else owner
+
+    def _parameter_of(self, tensor):
+        """The parameter that a tensor is, is a view of, or is a cast of; None for others."""
+        return self.weights.source(tensor if tensor._base is None else tensor._base)
 
     @property
     def is_backward_of_user(self):
@@ -137,8 +152,7 @@ class Emulation:
         return in_backward() and not torch.is_grad_enabled()
 
     def is_parameter(self, tensor):
-        base = tensor if tensor._base is None else tensor._base
-        return isinstance(base, torch.nn.Parameter) and not self.is_backward_of_user
+        return self._parameter_of(tensor) is not None and not self.is_backward_of_user
 
     def scales(self, weight):
         """Whether a layer with that weight is cast with scales."""

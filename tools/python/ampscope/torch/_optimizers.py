@@ -1,0 +1,166 @@
+"""Steps of PyTorch's optimizers in the formats of a precision: ampscope's update in place of theirs, on the weights and
+the state that they hold."""
+import functools
+import sys
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from .. import _ampscope
+from .._conversions import quantize
+
+_KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
+_STATE = {"exp_avg": "m", "momentum_buffer": "m", "exp_avg_sq": "v"}
+_COMPENSATION = "compensation"  # Kahan's, in an optimizer's state
+_SCALED_LAYERS = ("Linear", "NonDynamicallyQuantizableLinear", "Conv1D", "Conv1d", "Conv2d", "ConvTranspose1d",
+                  "ConvTranspose2d")
+
+
+class Optimizers:
+    """Hyperparameters, state, the number of the step and what a scheduler or a scaler does to them are PyTorch's, so
+    that checkpoints are; the step itself is that of amp-train."""
+
+    def __init__(self, precision, optimizers, seed):
+        self._optimizers = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
+        self._precision, self._seed = precision, seed
+        self._places = {}  # of each parameter, by its id: its optimizer and its number
+        self._steps = {}  # of SGD, which does not count its own
+        self._layers = set()  # ids of the weights that layers cast with scales
+        for optimizer in self._optimizers:
+            _check(optimizer)
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    self._places[id(p)] = optimizer, len(self._places)
+
+    def install(self, model, scales, undo):
+        """Replaces the steps until `undo`, an ExitStack, is closed. scales(name): whether the layer of that name is cast
+        with scales, so that its master weight may be kept under one."""
+        for name, module in model.named_modules():
+            if type(module).__name__ in _SCALED_LAYERS and scales(name):
+                self._layers.add(id(module.weight))
+        undo.callback(self._restore)
+        for optimizer in self._optimizers:
+            for p, state in optimizer.state.items():
+                for key in state.keys() & _STATE.keys():
+                    self._hold(p, key)
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    if kept := self._scaled(p)[0]:
+                        stored = _held(p.detach())
+                        _ampscope.keep_scaled(kept, stored.numpy())
+                        p.data.copy_(stored)
+        for kind, name, ours in ((torch.optim.Adam, "adam", self._adam), (torch.optim.SGD, "sgd", self._sgd)):
+            module = sys.modules[kind.__module__]
+            original = getattr(module, name)
+            setattr(module, name, functools.partial(ours, original))
+            undo.callback(setattr, module, name, original)
+
+    def _restore(self):
+        """State in the type that PyTorch gives it: that of its parameter."""
+        for optimizer in self._optimizers:
+            for p, state in optimizer.state.items():
+                state.pop(_COMPENSATION, None)
+                for key in state.keys() & _STATE.keys():
+                    if state[key] is not None:
+                        state[key] = state[key].to(p.dtype)
+
+    def _hold(self, p, key):
+        """State of a parameter in FP32, as values of the precision's format."""
+        state = self._places[id(p)][0].state[p]
+        t = state.get(key)
+        if t is not None and t.dtype != torch.float32:
+            state[key] = t = t.float()
+        return t
+
+    def _scaled(self, p):
+        """The formats under which weight, m and v are kept with a scale each."""
+        weight, m, v = self._precision.scaled_state
+        return [None if self._precision.has_recipe and id(p) not in self._layers else weight, m, v]
+
+    # The functions that the steps of PyTorch's optimizers call.
+
+    def _adam(self, original, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *args, **settings):
+        if not params or id(params[0]) not in self._places:
+            return original(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *args, **settings)
+        if _found_inf(settings):
+            return None
+        name = "adamw" if settings["decoupled_weight_decay"] else "adam"
+        update = self._update(name, settings, betas=(float(settings["beta1"]), float(settings["beta2"])),
+                              eps=settings["eps"])
+        for p, g, step in zip(params, grads, state_steps):
+            step += 1
+            self._step(update, int(step), int(step) - 1, p, _unscaled(g, settings), self._hold(p, "exp_avg"),
+                       self._hold(p, "exp_avg_sq"))
+        return None
+
+    def _sgd(self, original, params, grads, momentum_buffers, *args, **settings):
+        if not params or id(params[0]) not in self._places:
+            return original(params, grads, momentum_buffers, *args, **settings)
+        if _found_inf(settings):
+            return None
+        momentum = settings["momentum"]
+        update = self._update("sgd", settings, momentum=momentum, dampening=settings["dampening"],
+                              nesterov=settings["nesterov"])
+        for i, (p, g) in enumerate(zip(params, grads)):
+            m = momentum_buffers[i] if momentum else None
+            t = 1 if m is None else 2
+            if momentum:
+                m = momentum_buffers[i] = torch.zeros_like(p, dtype=torch.float32) if m is None else m.float()
+            number = self._steps[id(p)] = self._steps.get(id(p), -1) + 1
+            self._step(update, t, number, p, _unscaled(g, settings), m, None)
+        return None
+
+    def _update(self, name, settings, betas=(0.0, 0.0), eps=0.0, momentum=0.0, dampening=0.0, nesterov=False):
+        return _ampscope.optimizer_update(name + ("-fused-cpu" if settings.get("fused") else ""),
+                                          float(settings["lr"]), *betas, eps, settings["weight_decay"], momentum,
+                                          self._precision.update, dampening, nesterov)
+
+    def _step(self, update, t, number_of_step, p, gradient, m, v):
+        optimizer, number = self._places[id(p)]
+        formats, kahan = self._precision.formats, self._precision.update == "kahan"
+        if kahan:
+            state = optimizer.state[p]
+            state.setdefault(_COMPENSATION, torch.zeros_like(p, dtype=torch.float32))
+        held = [_held(t) for t in (p.detach(), m, v, state[_COMPENSATION] if kahan else None)]
+        gradient = quantize(gradient.detach().float().contiguous(), formats["master"])
+        weight, *others = (t.numpy() for t in held)
+        _ampscope.optimizer_step(update, t, (self._seed, number, number_of_step),
+                                 [_ampscope.format(formats[key]) for key in ("master", "m", "v")], self._scaled(p),
+                                 weight, gradient.numpy(), *others)
+        with torch.no_grad():
+            for t, stepped in zip((p, m, v), held):
+                if t is not None and stepped.data_ptr() != t.data_ptr():
+                    t.copy_(stepped)
+
+
+def _held(t):
+    """A tensor's values in FP32 and C order: in its own memory where they are. Of none, no values."""
+    return torch.zeros(0) if t is None else t.float().contiguous()
+
+
+def _unscaled(gradient, settings):
+    """A gradient as the step reads it: without the scale that fused steps take off themselves."""
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    if settings.get("grad_scale") is not None:
+        gradient = gradient / settings["grad_scale"]
+    return -gradient if settings["maximize"] else gradient
+
+
+def _found_inf(settings):
+    return settings.get("found_inf") is not None and bool(settings["found_inf"])
+
+
+def _check(optimizer):
+    if type(optimizer) not in _KNOWN:
+        raise NotImplementedError(f"optimizer: a {type(optimizer).__name__} is not emulated; "
+                                  f"{', '.join(known.__name__ for known in _KNOWN)} are")
+    for group in optimizer.param_groups:
+        for option in ("amsgrad", "differentiable"):
+            if group.get(option):
+                raise NotImplementedError(f"optimizer: {option}=True is not emulated")
+        for p in group["params"]:
+            if isinstance(p, DTensor):
+                raise NotImplementedError("optimizer: steps on weights that fully_shard divides are not emulated")
+            if p.is_complex():
+                raise NotImplementedError("optimizer: steps on complex weights are not emulated")
