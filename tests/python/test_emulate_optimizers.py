@@ -98,8 +98,8 @@ def values_are_of(tensor, form):
 
 
 @pytest.mark.parametrize("precision", ["pure-bf16", "pure-bf16-stochastic", "pure-bf16-kahan", "amp-bf16,m=bf16,v=bf16",
-                                       "fp32,master=e8m7,m=e4m3,v=bf16,update=stochastic", "amp-bf16,update=kahan,master=bf16",
-                                       "deepseek", "ms-amp"])
+                                       "fp32,master=e8m7,m=e4m3,v=bf16,update=stochastic",
+                                       "amp-bf16,update=kahan,master=bf16", "deepseek", "ms-amp"])
 def test_weights_and_state_are_values_of_their_formats(precision):
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)

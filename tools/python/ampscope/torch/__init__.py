@@ -82,8 +82,8 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, strict=False
     precision   a preset or text of amp-train (amp-train --list). Where it has no autocast and computes in FP16 or BF16
                 (master-bf16), each call of the model gets casts of its weights and of its inputs, and gives FP32 if the
                 loss is in FP32
-    optimizer   torch.optim's SGD, Adam or AdamW, or a list of them: they step as amp-train's do, on weights and state in
-                the precision's formats. Needed if these are not FP32 (pure-bf16), or rounded in a way of their own
+    optimizer   torch.optim's SGD, Adam or AdamW, or a list of them: they step as amp-train's do, on weights and state
+                in the precision's formats. Needed if these are not FP32 (pure-bf16), or rounded in a way of their own
     seed        of stochastic rounding. Random numbers depend on it, the layer, the step and the call in the step
     skip        names of modules whose layers, and those of all modules in them, are not cast with scales: "head" and
                 "lm_head" if it is not given, none if it is empty
