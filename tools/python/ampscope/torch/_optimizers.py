@@ -33,8 +33,8 @@ class Optimizers:
                     self._places[id(p)] = optimizer, len(self._places)
 
     def install(self, model, scales, undo):
-        """Replaces the steps until `undo`, an ExitStack, is closed. scales(name): whether the layer of that name is cast
-        with scales, so that its master weight may be kept under one."""
+        """Replaces the steps until `undo`, an ExitStack, is closed. scales(name): whether the layer of that name is
+        cast with scales, so that its master weight may be kept under one."""
         for name, module in model.named_modules():
             if type(module).__name__ in _SCALED_LAYERS and scales(name):
                 self._layers.add(id(module.weight))
