@@ -58,6 +58,15 @@ std::uint64_t stream_of(std::string_view layer) {
     return hash;
 }
 
+/// The results of a tape's casts with scales, and whose they are.
+std::vector<std::pair<TensorId, OperandRole>> casts_in(const Graph& g, const Tape& tape) {
+    std::vector<std::pair<TensorId, OperandRole>> casts;
+    for (const Instruction& i : tape)
+        if (const auto* const cast = std::get_if<op::Quantize>(&i.op))
+            casts.emplace_back(cast->out, g.source_of(cast->out).role);
+    return casts;
+}
+
 std::span<const std::uint16_t> halves(const void* data, std::size_t count) {
     return {static_cast<const std::uint16_t*>(data), count};
 }
@@ -91,7 +100,9 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     std::vector<TensorId> callers = operands_;
     callers.push_back(out_);
     forward_ = layout(program_.forward, callers);
+    forward_.casts = casts_in(g, program_.forward);
     if (!out_gradient_) return;
+    const auto casts = casts_in(g, program_.backward); // without those of forward, which it repeats
     prune_backward();
     callers.back() = out_gradient_;
     for (const TensorId id : operands_) gradients_.push_back(id ? g.gradient(id) : TensorId{});
@@ -102,6 +113,7 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
                                                     program_[gradients_[i]].format.name));
     callers.insert(callers.end(), gradients_.begin(), gradients_.end());
     backward_ = layout(program_.backward, callers);
+    backward_.casts = casts;
 }
 
 /// Puts before backward what it reads of forward's results.
@@ -181,6 +193,7 @@ void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> cal
                    .micro_batch = static_cast<int>(context.call),
                    .micro_batches = 1 << 24,
                    .training = context.training};
+    cpu.counts_scalings = context.casts != nullptr;
     const std::span<float> scratch = scratch_memory(layout.scratch);
     for (const Place& p : layout.places) {
         if (p.in_place) {
@@ -192,6 +205,10 @@ void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> cal
             decode(cpu.info(p.id).format, halves(callers[p.caller], p.count), cpu[p.id], {}, cpu.threads());
     }
     replay(cpu, tape);
+    if (context.casts != nullptr)
+        for (const auto& [out, role] : layout.casts)
+            context.casts->counts[static_cast<std::size_t>(role)] +=
+                cpu.scalings()[static_cast<std::size_t>(out.index)];
     for (const Place& p : layout.places)
         if (!p.in_place && p.caller < callers.size() && p.written)
             encode(cpu.info(p.id).format, cpu.read(p.id),

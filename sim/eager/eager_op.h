@@ -7,8 +7,10 @@
 //     op.backward({x_data, weight_data, bias_data}, grad_data, {x_grad, weight_grad, bias_grad}, {});
 #pragma once
 
+#include <ampscope/sim/backend/backend.h>
 #include <ampscope/sim/program/graph.h>
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +41,11 @@ struct EagerState {
     void advance();
 };
 
+/// What casts with scales did to the operands of a layer, whose calls add to it.
+struct EagerCasts {
+    std::array<ScalingCounts, 3> counts{}; ///< by OperandRole; a cast that backward repeats counts once
+};
+
 /// What varies from call to call.
 struct EagerContext {
     std::uint64_t seed = 0; ///< of stochastic rounding
@@ -47,6 +54,7 @@ struct EagerContext {
     bool training = true;        ///< whether delayed scaling remembers what it sees
     int threads = 0;             ///< 0: every core; results do not depend on it
     EagerState* state = nullptr; ///< needed by recipes with delayed scaling, one a layer
+    EagerCasts* casts = nullptr; ///< null: casts are not counted
 };
 
 /// The ops that can be called: what each takes, and how a graph appends it.
@@ -91,7 +99,8 @@ class EagerOp {
     };
     struct Layout {
         std::vector<Place> places;
-        std::size_t scratch = 0; ///< size of scratch memory
+        std::size_t scratch = 0;                               ///< size of scratch memory
+        std::vector<std::pair<TensorId, OperandRole>> casts{}; ///< results of casts with scales, if they are counted
     };
     void prune_backward();
     [[nodiscard]] TensorId storage(TensorId id) const { return program_[id].storage ? program_[id].storage : id; }

@@ -1,21 +1,33 @@
 // amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
 #include <ampscope/tools/amp-report/answer.h>
+#include <ampscope/tools/amp-report/step_comparison.h>
 #include <ampscope/tools/chart/terminal.h>
+
+#include <nlohmann/json.hpp>
 
 namespace {
 
 using namespace amp;
 using namespace amp::report_tool;
 
-int run(const ReportOptions& options, const Complain& complain) {
-    const Report report = ask(options, complain, until_stopped(progress_bars()));
-    if (report.findings.runs.empty()) return 1;
-    const Document document = document_of(report, options);
+/// Writes what the options ask for; json() is called for --json.
+void write(const Document& document, const ReportOptions& options, const std::function<std::string()>& json) {
     if (!options.html.empty()) write_report(options.html, html_of(document));
     if (!options.markdown.empty()) write_report(options.markdown, markdown_of(document));
-    if (!options.json.empty()) write_report(options.json, json_report(report, options));
+    if (!options.json.empty()) write_report(options.json, json());
     if (options.html.empty() && options.markdown.empty() && options.json.empty())
         print_text(terminal_of(document, wants_color(stdout)));
+}
+
+int run(const ReportOptions& options, const Complain& complain) {
+    if (const auto file = step_comparison_among(options)) {
+        const StepComparison comparison = read_step_comparison(*file);
+        write(document_of(comparison, options.worst), options, [&] { return json_text(json_of(comparison)); });
+        return 0;
+    }
+    const Report report = ask(options, complain, until_stopped(progress_bars()));
+    if (report.findings.runs.empty()) return 1;
+    write(document_of(report, options), options, [&] { return json_report(report, options); });
     return report.findings.errors.empty() ? 0 : 1;
 }
 

@@ -14,6 +14,7 @@ constexpr const char* examples = R"(Examples:
   amp-report runs/ --html report.html              every run folder in runs/
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
+  amp-report compare.json --html layers.html       what ampscope.torch.compare saved: which layers a precision hurts
   amp-train --seed 1 --record runs/seed1           runs that differ in the seed only are one row, with their spread
 
 Runs of one network on the same data are compared; other networks get a section
@@ -38,7 +39,9 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
                     "eps, and why.",
                     examples);
     app.reads(app.add_option(
-        "PATH", paths, "Run folders, folders of them, or gradients in files; none: trains the standard comparison"));
+        "PATH", paths,
+        "Run folders, folders of them, or gradients in files; or a file of ampscope.torch.compare; none: trains the "
+        "standard comparison"));
     app.add_html(options.html);
     app.writes(app.add_option("--markdown", options.markdown, "Write the report as Markdown ('-': standard output)"));
     app.add_json(options.json, "Write every number ('-': standard output)");

@@ -113,7 +113,19 @@ struct HeatFigure {
     std::vector<std::pair<std::size_t, std::string>> guides{};
 };
 
-using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure, HeatFigure>;
+/// Positive numbers by row, on a logarithmic axis: a dot for each series. 0 is drawn at the left end, infinity at the
+/// right one, and NaN, which means unknown, not at all.
+struct DotRow {
+    std::string name;
+    std::vector<double> values; ///< one for each series
+};
+struct DotFigure {
+    std::string title, subtitle, x_label;
+    std::vector<std::string> series;
+    std::vector<DotRow> rows;
+};
+
+using Figure = std::variant<MagnitudeFigure, RateFigure, LineFigure, BarFigure, HeatFigure, DotFigure>;
 
 /// One SVG document with the figures, one below the other; its title is that of the first. `id` is a prefix for the ids
 /// of its elements.

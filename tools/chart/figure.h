@@ -27,6 +27,7 @@ double draw(Canvas* canvas, const RateFigure& figure, double y);
 double draw(Canvas* canvas, const LineFigure& figure, double y);
 double draw(Canvas* canvas, const BarFigure& figure, double y);
 double draw(Canvas* canvas, const HeatFigure& figure, double y);
+double draw(Canvas* canvas, const DotFigure& figure, double y);
 
 /// The text alternatives.
 std::string description(const MagnitudeFigure& figure);
@@ -34,6 +35,7 @@ std::string description(const RateFigure& figure);
 std::string description(const LineFigure& figure);
 std::string description(const BarFigure& figure);
 std::string description(const HeatFigure& figure);
+std::string description(const DotFigure& figure);
 
 /// The axes of a panel as a page's script reads them: what they run from and to, and these ends in pixels, x first.
 std::string plot_data(const Scale& x, const Scale& y);

@@ -85,6 +85,7 @@ void bind_optimizer(nb::module_& m);
 void bind_products(nb::module_& m);
 void bind_recorded_run(nb::module_& m);
 void bind_recording(nb::module_& m);
+void bind_step_comparison(nb::module_& m);
 void bind_teaching(nb::module_& m);
 void bind_training(nb::module_& m);
 

@@ -99,6 +99,12 @@ void bind_eager(nb::module_& m) {
             "update",
             [](const Precision& p) { return std::string(update_rounding_names[static_cast<std::size_t>(p.update)]); })
         .def("facts", [](const Precision& p) { return from_json(precision_json(p).dump()); })
+        .def_prop_ro("is_delayed", [](const Precision& p) { return p.scaling && p.scaling->delayed(); })
+        .def_prop_ro("loss_scale", // at which its loss scaler begins; 1 without one
+                     [](const Precision& p) {
+                         const LossScalerOptions& o = p.loss_scaler.options;
+                         return o.scaling == LossScaling::off ? 1.0 : o.init_scale;
+                     })
         .def_prop_ro("has_recipe", [](const Precision& p) { return p.scaling.has_value(); })
         .def_rw("unscaled", &Precision::unscaled)
         .def("in_backward",
@@ -118,19 +124,37 @@ void bind_eager(nb::module_& m) {
             return scales;
         });
 
+    nb::class_<EagerCasts>(m, "EagerCasts").def(nb::init<>()).def_prop_ro("counts", [](const EagerCasts& casts) {
+        nb::dict by;
+        for (const auto& [role, name] : {std::pair(OperandRole::input, "input"),
+                                         {OperandRole::weight, "weight"},
+                                         {OperandRole::gradient, "gradient"}}) {
+            const ScalingCounts& c = casts.counts[static_cast<std::size_t>(role)];
+            nb::dict counts;
+            counts["nonzero"] = c.nonzero;
+            counts["underflow"] = c.underflow;
+            counts["saturated"] = c.saturated;
+            if (c.elements > 0) by[name] = counts;
+        }
+        return by;
+    });
+
     nb::class_<EagerContext>(m, "EagerContext")
         .def(
             "__init__",
             [](EagerContext* self, std::uint64_t seed, std::uint32_t step, std::uint32_t call, bool training,
-               int threads, EagerState* state) { new (self) EagerContext{seed, step, call, training, threads, state}; },
+               int threads, EagerState* state,
+               EagerCasts* casts) { new (self) EagerContext{seed, step, call, training, threads, state, casts}; },
             nb::arg("seed"), nb::arg("step"), nb::arg("call"), nb::arg("training"), nb::arg("threads"),
-            nb::arg("state").none(), nb::keep_alive<1, 7>())
+            nb::arg("state").none(), nb::arg("casts").none() = nb::none(), nb::keep_alive<1, 7>(),
+            nb::keep_alive<1, 8>())
         .def_ro("seed", &EagerContext::seed)
         .def_ro("step", &EagerContext::step)
         .def_ro("call", &EagerContext::call)
         .def_ro("training", &EagerContext::training)
         .def_ro("threads", &EagerContext::threads)
-        .def_ro("state", &EagerContext::state);
+        .def_ro("state", &EagerContext::state)
+        .def_ro("casts", &EagerContext::casts);
 
     nb::class_<EagerOp>(m, "EagerOp")
         .def(

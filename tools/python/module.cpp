@@ -35,6 +35,7 @@ NB_MODULE(_ampscope, m) {
     bind_optimizer(m);
     bind_products(m);
     bind_recording(m);
+    bind_step_comparison(m);
     bind_teaching(m);
     bind_training(m);
 }

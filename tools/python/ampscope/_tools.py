@@ -63,7 +63,7 @@ def _ask(tool, paths, options):
     """What a tool says that is part of the module. Ctrl-C ends it."""
     text, lines = tool(command_of(paths, options))
     answer = Answer(json.loads(text))
-    if answer["errors"] and not answer.rows():
+    if answer.get("errors") and not answer.rows():
         raise OSError("\n".join(lines))
     return answer
 
@@ -128,6 +128,25 @@ def _adam_rows(answer):
         for run in answer["inputs"] for state in run["total"]["states"] for at in state["eps"]))
 
 
+def _module_rows(answer):
+    """Of what ampscope.torch.compare measured: a row for each precision and module."""
+    def row(precision, place, module, errors):
+        casts = errors["casts"].values()
+        nonzero = sum(counts["nonzero"] for counts in casts)
+        relative = {key: error and error["relative"] for key, error in errors.items()
+                    if error is None or (isinstance(error, dict) and key != "casts")}
+        return {"precision": precision, "module": module["name"], "type": module["type"], "rank": place,
+                **{key: errors[key] for key in ("own_error", "share", "stands_out")}, **relative,
+                "nonfinite": max((e["nonfinite"] for e in errors.values() if isinstance(e, dict) and "nonfinite" in e),
+                                 default=0),
+                **{key: sum(counts[key] for counts in casts) / nonzero if nonzero else None
+                   for key in ("underflow", "saturated")}}
+    return Table(row(step["precision"], places.get(module["name"]), module, errors)
+                 for step in answer["precisions"]
+                 for places in [{name: place for place, name in enumerate(step["ranking"], 1)}]
+                 for module, errors in zip(answer["modules"], step["modules"]))
+
+
 def _pair_rows(answer):
     return main_table("diff", (
         [t[key] for key in ("tensor", "step", "kind", "a_dtype", "b_dtype", "elements", "differing", "max_ulps",
@@ -141,5 +160,6 @@ _ROWS = {
     "amp-diff": _pair_rows,
     "amp-report": lambda answer: plain_table({"group": group["name"], **row}
                                              for group in answer["groups"] for row in group["rows"]),
+    "ampscope.torch.compare": _module_rows,
     "amp-train": lambda answer: plain_table(answer["runs"]),
 }

@@ -35,6 +35,8 @@ class Emulation:
         self._counts, self._lock = {}, threading.Lock()
         self._step, self._stepping = 0, False
         self.states, self.ops = {}, {}
+        self.casts = None  # a dict: what casts with scales do is counted there, by layer
+        self.only = None  # the name of a module: only its own products are emulated
 
     def leave_unscaled(self, layers):
         self._precision.unscaled = layers
@@ -42,6 +44,12 @@ class Emulation:
 
     def scales_layer(self, name):
         return self._precision.scales(name)
+
+    def again(self, module=None):
+        """The next call, of a module by itself, belongs to the step that was last, and is the first in it. module: only
+        the products that it makes itself, not those of modules in it, are emulated from now on; None: all."""
+        self.only, self._stepping = module, False
+        self._calls.begin()
 
     def described(self, parameters):
         return self._precision.facts() if any(self._owner_of(p) is not None for p in parameters) else None
@@ -171,6 +179,8 @@ class Emulation:
         tensors = [t for t in args if isinstance(t, torch.Tensor)]
         if not self.is_inside and all(self._owner_of(t) is None for t in tensors):
             return original(*args, **kwargs)
+        if self.only is not None and self.name != self.only:
+            return original(*args, **kwargs)
         weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
         alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
         why = _unfit([t for t in tensors if not (alone and t is weight)]) or (_unfit([weight]) if alone else None)
@@ -199,13 +209,16 @@ class Emulation:
         return _eager.product(call, a, b, bias)
 
     def context(self, layer, part, precision):
-        state = None
+        state = casts = None
         if precision.has_recipe:
             with self._lock:
                 state = self.states.setdefault((layer, part), _ampscope.EagerState())
+                if self.casts is not None:
+                    casts = self.casts.setdefault(layer, _ampscope.EagerCasts())
         place = self._scope.place
         training = (place[0] if place else self._model).training
-        return _ampscope.EagerContext(self._seed, self._step, self._calls.number(layer), training, self._threads, state)
+        return _ampscope.EagerContext(self._seed, self._step, self._calls.number(layer), training, self._threads, state,
+                                      casts)
 
     # What was computed.
 

@@ -1,0 +1,144 @@
+#include <ampscope/sim/findings/step_comparison.h>
+
+#include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/detail/step_ranking.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace amp {
+
+namespace {
+
+constexpr double infinite_error = std::numeric_limits<double>::infinity();
+
+/// "8.1 %", and in words what is no number.
+std::string error_text(double error) {
+    return std::isfinite(error) ? fmt::format("{:.2g} %", 100 * error) : "infinite or NaN";
+}
+
+/// The own error in the middle; of an even number the smaller one of two, so that one of two can stand out.
+double middle_error(std::vector<double> errors) {
+    if (errors.empty()) return 0;
+    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>((errors.size() - 1) / 2);
+    std::ranges::nth_element(errors, middle);
+    return *middle;
+}
+
+void rank_modules(PrecisionStep& step) {
+    const bool scaled = std::ranges::any_of(step.modules, &ModuleErrors::is_scaled);
+    const auto can_stand_out = [&](const RankedModule& r) {
+        return scaled ? step.modules[r.module].is_scaled() : r.own >= least_own_error;
+    };
+    double sum = 0;
+    for (std::size_t i = 0; i < step.modules.size(); ++i)
+        if (const double own = step.modules[i].own(); own > 0) {
+            step.ranking.push_back({.module = i, .own = own});
+            sum += own * own;
+        }
+    std::ranges::stable_sort(step.ranking, std::greater{}, &RankedModule::own);
+    const auto infinite = std::ranges::count(step.ranking, infinite_error, &RankedModule::own);
+    std::vector<double> errors;
+    for (RankedModule& r : step.ranking) {
+        if (infinite == 0) r.share = r.own * r.own / sum;
+        else r.share = r.own == infinite_error ? 1 / static_cast<double>(infinite) : 0;
+        if (can_stand_out(r)) errors.push_back(r.own);
+    }
+    step.median = middle_error(errors);
+    for (RankedModule& r : step.ranking)
+        r.stands_out = can_stand_out(r) && r.share >= outstanding_share &&
+                       (r.own > outstanding * step.median || r.own == infinite_error);
+}
+
+/// What the first of the ranking add, and that they are to be kept.
+std::string keeping_advice(const StepComparison& c, const PrecisionStep& step, const std::vector<std::string>& names) {
+    double share = 0;
+    for (const RankedModule& r : step.ranking)
+        if (r.stands_out) share += r.share;
+    const RankedModule& first = step.ranking.front();
+    constexpr std::size_t most = 5;
+    std::vector<std::string> shown;
+    for (std::size_t i = 0; i < std::min(most, names.size()); ++i) shown.push_back(shown_name(names[i]));
+    if (names.size() > most) shown.push_back(fmt::format("{} more", names.size() - most));
+    std::string text = fmt::format(
+        " Keep {} in higher precision: {} of the squared errors that modules add by themselves ({} in {}, the median "
+        "module {}).",
+        fmt::join(shown, ", "), (names.size() == 1 ? "it adds " : "they add ") + percent(share), error_text(first.own),
+        shown_name(c.modules[first.module].name), error_text(step.median));
+    if (step.kept && step.kept->modules == names && step.kept->gradient.relative)
+        text +=
+            fmt::format(" Without a scaled cast there, the gradient is {} away.",
+                        error_text(step.kept->gradient.nonfinite > 0 ? infinite_error : *step.kept->gradient.relative));
+    return text;
+}
+
+std::string verdict_of(const StepComparison& c, const PrecisionStep& step) {
+    const RelativeError& g = step.gradient;
+    std::string text = step.precision + ": ";
+    if (g.nonfinite > 0)
+        text += fmt::format("{} of the model's gradient {} infinite or NaN.", plural(g.nonfinite, "element"),
+                            g.nonfinite == 1 ? "is" : "are");
+    else if (g.relative) text += fmt::format("the model's gradient is {} away from FP32's.", error_text(*g.relative));
+    else text += "FP32's gradient is zero, and this one is not.";
+    if (step.ranking.empty()) return text + " No module adds an error.";
+    const std::vector<std::string> names = c.standing_out(step);
+    if (!names.empty()) return text + keeping_advice(c, step, names);
+    const RankedModule& first = step.ranking.front();
+    return text + fmt::format(" No module stands out: {} adds most, {}, and the median module {}.",
+                              shown_name(c.modules[first.module].name), error_text(first.own), error_text(step.median));
+}
+
+} // namespace
+
+double ModuleErrors::own() const {
+    double squares = 0;
+    for (const std::optional<RelativeError>& e : {own_output, own_input_gradient, own_weight_gradient}) {
+        if (!e) continue;
+        if (e->nonfinite > 0) return infinite_error;
+        if (e->relative) squares += *e->relative * *e->relative;
+    }
+    return std::sqrt(squares);
+}
+
+bool ModuleErrors::is_scaled() const { return casts.contains("input") || casts.contains("weight"); }
+
+StepCasts ModuleErrors::all_casts() const {
+    StepCasts all;
+    for (const auto& by : casts) {
+        all.nonzero += by.second.nonzero;
+        all.underflow += by.second.underflow;
+        all.saturated += by.second.saturated;
+    }
+    return all;
+}
+
+std::uint64_t ModuleErrors::nonfinite() const {
+    std::uint64_t most = 0;
+    for (const std::optional<RelativeError>& e :
+         {output, output_gradient, weight_gradient, own_output, own_input_gradient, own_weight_gradient})
+        if (e) most = std::max(most, e->nonfinite);
+    return most;
+}
+
+std::vector<std::string> StepComparison::standing_out(const PrecisionStep& step) const {
+    std::vector<std::string> names;
+    for (const RankedModule& r : step.ranking)
+        if (r.stands_out) names.push_back(modules[r.module].name);
+    return names;
+}
+
+std::string shown_name(const std::string& module) { return module.empty() ? "(model)" : module; }
+
+void detail::judge(StepComparison& comparison) {
+    for (PrecisionStep& step : comparison.precisions) {
+        step.ranking.clear();
+        rank_modules(step);
+        step.verdict = verdict_of(comparison, step);
+    }
+}
+
+} // namespace amp

@@ -1,0 +1,158 @@
+#include <ampscope/tools/amp-report/step_comparison.h>
+
+#include <ampscope/sim/base/tensor_names.h>
+#include <ampscope/sim/base/text.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace amp::report_tool {
+
+namespace {
+
+constexpr std::size_t most_drawn = 40; // modules of a figure: more cannot be read
+
+/// "8.1 %"; what is no number is said in words.
+Cell error_cell(double error) {
+    if (error == 0) return {"0", 0};
+    const double percent = 100 * error;
+    return std::isfinite(error)
+               ? Cell{percent < 0.01 ? fmt::format("{:.1e} %", percent) : fmt::format("{:.2g} %", percent), error}
+               : Cell{"infinite", error, Tone::bad, "inf"};
+}
+
+Cell error_cell(const std::optional<RelativeError>& error) {
+    if (!error || (!error->relative && error->nonfinite == 0)) return no_value();
+    return error_cell(error->nonfinite > 0 ? std::numeric_limits<double>::infinity() : *error->relative);
+}
+
+/// The modules of a table: those that add an error in their order, then the others.
+std::vector<std::size_t> rows_of(const PrecisionStep& step) {
+    std::vector<std::size_t> rows;
+    for (const RankedModule& r : step.ranking) rows.push_back(r.module);
+    for (std::size_t i = 0; i < step.modules.size(); ++i)
+        if (std::ranges::find(rows, i) == rows.end()) rows.push_back(i);
+    return rows;
+}
+
+TableBlock table_of(const StepComparison& c, const PrecisionStep& step, const NamesBelow& names, std::size_t worst) {
+    const std::vector<std::size_t> rows = rows_of(step);
+    const std::size_t shown = rows_shown(worst, rows.size());
+    const bool nonfinite = std::ranges::any_of(step.modules, [](const ModuleErrors& m) { return m.nonfinite() > 0; });
+    TableBlock table{.caption = fmt::format("{}, the largest own error first.", shown_of(shown, rows.size(), "module")),
+                     .header = {"module", "own", "share", "output", "gradient", "weights", "to zero", "clipped"},
+                     .rows = {}};
+    if (nonfinite) table.header.emplace_back("inf, NaN");
+    for (std::size_t i = 0; i < shown; ++i) {
+        const ModuleErrors& m = step.modules[rows[i]];
+        const StepCasts casts = m.all_casts();
+        const double share = i < step.ranking.size() ? step.ranking[i].share : 0;
+        const bool stands_out = i < step.ranking.size() && step.ranking[i].stands_out;
+        table.rows.push_back({{names.of(shown_name(c.modules[rows[i]].name)), {}, stands_out ? Tone::bad : Tone::plain},
+                              error_cell(m.own()),
+                              {percent(share), share},
+                              error_cell(m.output),
+                              error_cell(m.output_gradient),
+                              error_cell(m.weight_gradient),
+                              share_cell(casts.underflow, casts.nonzero),
+                              share_cell(casts.saturated, casts.nonzero)});
+        if (nonfinite) table.rows.back().push_back(count_cell(m.nonfinite()));
+    }
+    return table;
+}
+
+/// The modules that a figure shows, in the order of the model: those that add most in some precision.
+std::vector<std::size_t> drawn(const StepComparison& c) {
+    std::vector<std::pair<double, std::size_t>> most;
+    for (std::size_t i = 0; i < c.modules.size(); ++i) {
+        double own = 0;
+        for (const PrecisionStep& step : c.precisions) own = std::max(own, step.modules[i].own());
+        if (own > 0) most.emplace_back(-own, i);
+    }
+    std::ranges::sort(most);
+    if (most.size() > most_drawn) most.resize(most_drawn);
+    std::vector<std::size_t> modules;
+    for (const auto& entry : most) modules.push_back(entry.second);
+    std::ranges::sort(modules);
+    return modules;
+}
+
+template <class Value>
+DotFigure figure_of(const StepComparison& c, const std::string& title, const std::string& subtitle,
+                    const Value& value) {
+    std::vector<std::string> all;
+    for (const std::size_t i : drawn(c)) all.push_back(shown_name(c.modules[i].name));
+    const NamesBelow names(all);
+    DotFigure figure{
+        .title = names.heading(title), .subtitle = subtitle, .x_label = "relative error", .series = {}, .rows = {}};
+    for (const PrecisionStep& step : c.precisions) figure.series.push_back(step.precision);
+    for (const std::size_t i : drawn(c)) {
+        DotRow row{.name = names.of(shown_name(c.modules[i].name)), .values = {}};
+        for (const PrecisionStep& step : c.precisions) row.values.push_back(value(step.modules[i]));
+        if (std::ranges::any_of(row.values, [](double x) { return !std::isnan(x); })) figure.rows.push_back(row);
+    }
+    return figure;
+}
+
+double number_of(const std::optional<RelativeError>& e) {
+    if (e && e->nonfinite > 0) return std::numeric_limits<double>::infinity();
+    return e && e->relative ? *e->relative : std::nan("");
+}
+
+} // namespace
+
+std::vector<Figure> figures_of(const StepComparison& c) {
+    return {figure_of(c, "Errors that modules add by themselves",
+                      "Inputs, and the gradient that comes back, are FP32's.",
+                      [](const ModuleErrors& m) { return m.own(); }),
+            figure_of(c, "Errors of the gradients of weights", "In the step, with all that is inherited.",
+                      [](const ModuleErrors& m) { return number_of(m.weight_gradient); })};
+}
+
+Document document_of(const StepComparison& c, std::size_t worst) {
+    Document document{.title = "Which layers does it hurt?",
+                      .subtitle =
+                          fmt::format("One step of {} in {} beside FP32's. Made by ampscope {}.", printable(c.model),
+                                      plural(c.precisions.size(), "precision"), AMPSCOPE_VERSION),
+                      .blocks = {}};
+    const std::size_t modules = c.modules.size();
+    document.add(Paragraph{fmt::format(
+        "Own: the error that a module adds by itself to its output, the gradient of its inputs and those of "
+        "its weights (the root of the sum of their squares), where its inputs and the gradient of its output "
+        "are FP32's. Share: of the squared own errors of all {} modules. Output, gradient (of the output) and "
+        "weights (their gradients) are errors in the step, with what is inherited. All errors are |x - x32| / "
+        "|x32|. To zero and clipped: elements that casts make zero, or that exceed the format.",
+        modules)});
+    std::vector<std::string> all;
+    for (const StepModule& m : c.modules) all.push_back(shown_name(m.name));
+    const NamesBelow names(all);
+    for (const PrecisionStep& step : c.precisions) {
+        document.add(Heading{names.heading(printable(step.precision))});
+        document.add(Paragraph{printable(step.verdict), true});
+        document.add(table_of(c, step, names, worst));
+    }
+    if (!c.warnings.empty()) {
+        document.add(Heading{"What is not known"});
+        Bullets list;
+        for (const std::string& warning : c.warnings) list.items.push_back(printable(warning));
+        document.add(list);
+    }
+    for (Figure& figure : figures_of(c))
+        document.add(
+            FigureBlock{std::move(figure), "0 is drawn at the left end, what is infinite or NaN at the right."});
+    return document;
+}
+
+std::optional<std::filesystem::path> step_comparison_among(const ReportOptions& options) {
+    const auto found = std::ranges::find_if(options.paths, is_step_comparison);
+    if (found == options.paths.end()) return std::nullopt;
+    if (options.paths.size() > 1)
+        throw UsageError(found->string() + " compares the modules of one step: it is reported by itself");
+    return *found;
+}
+
+} // namespace amp::report_tool
