@@ -29,29 +29,50 @@ double middle_error(std::vector<double> errors) {
     return *middle;
 }
 
+/// As the number by which modules are ranked: infinite if elements are, 0 if nothing is known.
+double ranked_error(const std::optional<RelativeError>& e) {
+    if (!e) return 0;
+    return e->nonfinite > 0 ? infinite_error : e->relative.value_or(0);
+}
+
+/// Fills error and share of the modules that add errors, in their order.
 void rank_modules(PrecisionStep& step) {
+    step.by_effect = std::ranges::any_of(step.modules, [](const ModuleErrors& m) { return m.effect.has_value(); }) &&
+                     std::ranges::all_of(step.modules, [](const ModuleErrors& m) { return m.effect || m.own() == 0; });
+    double sum = 0;
+    for (std::size_t i = 0; i < step.modules.size(); ++i) {
+        const ModuleErrors& m = step.modules[i];
+        const double error = step.by_effect ? ranked_error(m.effect) : m.own();
+        if (error > 0) step.ranking.push_back({.module = i, .error = error});
+        sum += error * error;
+    }
+    std::ranges::stable_sort(step.ranking, std::greater{}, &RankedModule::error);
+    const auto infinite = std::ranges::count(step.ranking, infinite_error, &RankedModule::error);
+    for (RankedModule& r : step.ranking)
+        if (infinite == 0) r.share = r.error * r.error / sum;
+        else r.share = r.error == infinite_error ? 1 / static_cast<double>(infinite) : 0;
+}
+
+/// Fills the median, and which modules stand out.
+void find_outstanding(PrecisionStep& step) {
     const bool scaled = std::ranges::any_of(step.modules, &ModuleErrors::is_scaled);
     const auto can_stand_out = [&](const RankedModule& r) {
-        return scaled ? step.modules[r.module].is_scaled() : r.own >= least_own_error;
+        return scaled ? step.modules[r.module].is_scaled() : r.error >= least_error;
     };
-    double sum = 0;
-    for (std::size_t i = 0; i < step.modules.size(); ++i)
-        if (const double own = step.modules[i].own(); own > 0) {
-            step.ranking.push_back({.module = i, .own = own});
-            sum += own * own;
-        }
-    std::ranges::stable_sort(step.ranking, std::greater{}, &RankedModule::own);
-    const auto infinite = std::ranges::count(step.ranking, infinite_error, &RankedModule::own);
     std::vector<double> errors;
-    for (RankedModule& r : step.ranking) {
-        if (infinite == 0) r.share = r.own * r.own / sum;
-        else r.share = r.own == infinite_error ? 1 / static_cast<double>(infinite) : 0;
-        if (can_stand_out(r)) errors.push_back(r.own);
-    }
+    for (const RankedModule& r : step.ranking)
+        if (can_stand_out(r)) errors.push_back(r.error);
     step.median = middle_error(errors);
     for (RankedModule& r : step.ranking)
         r.stands_out = can_stand_out(r) && r.share >= outstanding_share &&
-                       (r.own > outstanding * step.median || r.own == infinite_error);
+                       (r.error > outstanding * step.median || r.error == infinite_error);
+}
+
+/// What the first of the ranking adds: "fc2 alone moves the gradient by 4 %".
+std::string adds_text(const StepComparison& c, const PrecisionStep& step) {
+    const RankedModule& first = step.ranking.front();
+    return fmt::format("{} {} {}", shown_name(c.modules[first.module].name),
+                       step.by_effect ? "alone moves the gradient by" : "has an own error of", error_text(first.error));
 }
 
 /// What the first of the ranking add, and that they are to be kept.
@@ -59,16 +80,14 @@ std::string keeping_advice(const StepComparison& c, const PrecisionStep& step, c
     double share = 0;
     for (const RankedModule& r : step.ranking)
         if (r.stands_out) share += r.share;
-    const RankedModule& first = step.ranking.front();
     constexpr std::size_t most = 5;
     std::vector<std::string> shown;
     for (std::size_t i = 0; i < std::min(most, names.size()); ++i) shown.push_back(shown_name(names[i]));
     if (names.size() > most) shown.push_back(fmt::format("{} more", names.size() - most));
     std::string text = fmt::format(
-        " Keep {} in higher precision: {} of the squared errors that modules add by themselves ({} in {}, the median "
-        "module {}).",
-        fmt::join(shown, ", "), (names.size() == 1 ? "it adds " : "they add ") + percent(share), error_text(first.own),
-        shown_name(c.modules[first.module].name), error_text(step.median));
+        " Keep {} in higher precision: {} of the squared errors of single modules ({}; the median module {}).",
+        fmt::join(shown, ", "), (names.size() == 1 ? "it adds " : "they add ") + percent(share), adds_text(c, step),
+        error_text(step.median));
     if (step.kept && step.kept->modules == names && step.kept->gradient.relative)
         text +=
             fmt::format(" Without a scaled cast there, the gradient is {} away.",
@@ -87,9 +106,8 @@ std::string verdict_of(const StepComparison& c, const PrecisionStep& step) {
     if (step.ranking.empty()) return text + " No module adds an error.";
     const std::vector<std::string> names = c.standing_out(step);
     if (!names.empty()) return text + keeping_advice(c, step, names);
-    const RankedModule& first = step.ranking.front();
-    return text + fmt::format(" No module stands out: {} adds most, {}, and the median module {}.",
-                              shown_name(c.modules[first.module].name), error_text(first.own), error_text(step.median));
+    text += fmt::format(" No module stands out: {}", adds_text(c, step));
+    return text + (step.median > 0 ? fmt::format(", and the median module {}.", error_text(step.median)) : ".");
 }
 
 } // namespace
@@ -109,6 +127,7 @@ bool ModuleErrors::is_scaled() const { return casts.contains("input") || casts.c
 StepCasts ModuleErrors::all_casts() const {
     StepCasts all;
     for (const auto& by : casts) {
+        if (is_scaled() && by.first.starts_with("output")) continue;
         all.nonzero += by.second.nonzero;
         all.underflow += by.second.underflow;
         all.saturated += by.second.saturated;
@@ -119,7 +138,7 @@ StepCasts ModuleErrors::all_casts() const {
 std::uint64_t ModuleErrors::nonfinite() const {
     std::uint64_t most = 0;
     for (const std::optional<RelativeError>& e :
-         {output, output_gradient, weight_gradient, own_output, own_input_gradient, own_weight_gradient})
+         {output, output_gradient, weight_gradient, own_output, own_input_gradient, own_weight_gradient, effect})
         if (e) most = std::max(most, e->nonfinite);
     return most;
 }
@@ -137,6 +156,7 @@ void detail::judge(StepComparison& comparison) {
     for (PrecisionStep& step : comparison.precisions) {
         step.ranking.clear();
         rank_modules(step);
+        find_outstanding(step);
         step.verdict = verdict_of(comparison, step);
     }
 }

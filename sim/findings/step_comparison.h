@@ -1,5 +1,5 @@
-// One training step of a model in several precisions beside FP32's, module by module: what each module adds to the error
-// by itself, what it inherits, and which modules to keep in higher precision. ampscope.torch.compare measures it.
+// One training step of a model in several precisions beside FP32's, module by module: what each module adds to the
+// error by itself, what it inherits, and which modules to keep in higher precision. ampscope.torch.compare measures it.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,12 @@ struct StepModule {
 };
 
 /// A module in one precision; errors that are not known are none. In the step it inherits errors of its inputs, and of
-/// the gradient that comes back to it. Its own errors are those that it adds by itself, with both as FP32 has them.
+/// the gradient that comes back to it. Its own errors are those that it adds by itself, with both as FP32 has them. Its
+/// effect is what these make of the whole model's gradient.
 struct ModuleErrors {
     std::optional<RelativeError> output{}, output_gradient{}, weight_gradient{};
     std::optional<RelativeError> own_output{}, own_input_gradient{}, own_weight_gradient{};
+    std::optional<RelativeError> effect{}; ///< of all weights' gradients, with only this module in the precision
     /// By what is cast: "input", "weight" and "gradient" of a layer that is cast with scales; "output" and
     /// "output_gradient" in half precision.
     std::map<std::string, StepCasts> casts{};
@@ -49,16 +51,16 @@ struct ModuleErrors {
     /// The own errors together: the root of the sum of their squares. 0 if none is known, infinite if an element is NaN
     /// or infinite that is finite in FP32.
     [[nodiscard]] double own() const;
-    [[nodiscard]] bool is_scaled() const; ///< whether it is cast with scales
-    [[nodiscard]] StepCasts all_casts() const;
+    [[nodiscard]] bool is_scaled() const;          ///< whether it is cast with scales
+    [[nodiscard]] StepCasts all_casts() const;     ///< those with scales, if there are any
     [[nodiscard]] std::uint64_t nonfinite() const; ///< the most elements that are NaN or infinite in one of the tensors
 };
 
 /// A module's place among those that add errors.
 struct RankedModule {
     std::size_t module = 0; ///< its index
-    double own = 0;         ///< ModuleErrors::own()
-    double share = 0;       ///< part of the sum of all own()^2
+    double error = 0;       ///< its effect, or own() where effects were not measured; infinite as there
+    double share = 0;       ///< part of the sum of all squares of these
     bool stands_out = false;
 };
 
@@ -78,8 +80,9 @@ struct PrecisionStep {
     std::vector<ModuleErrors> modules; ///< of each of StepComparison::modules
     std::optional<KeptStep> kept{};
 
-    std::vector<RankedModule> ranking{}; ///< modules that add errors, the largest own error first
-    double median = 0;                   ///< the own error of the middle one of those that can stand out
+    bool by_effect = false;              ///< whether modules are ranked by their effects; else by own()
+    std::vector<RankedModule> ranking{}; ///< modules that add errors, the largest error first
+    double median = 0;                   ///< the error of the middle one of those that can stand out
     std::string verdict{}; ///< what it does to the gradient, and which modules to keep in higher precision
 };
 
@@ -90,14 +93,14 @@ struct StepComparison {
     std::vector<PrecisionStep> precisions;
     std::vector<std::string> warnings{}; ///< what is not known, and why
 
-    /// The names of the modules that stand out in that precision, the largest own error first.
+    /// The names of the modules that stand out in that precision, the largest error first.
     [[nodiscard]] std::vector<std::string> standing_out(const PrecisionStep& step) const;
 };
 
-/// A module stands out if its own error is more than twice the median and makes up at least a twentieth of the sum of
+/// A module stands out if its error is more than twice the median and makes up at least a twentieth of the sum of
 /// squares. The median is of the modules that are cast with scales, where there are any, else of all that add an error
 /// of at least 1e-5: those of another kind are as FP32 has them.
-inline constexpr double outstanding = 2, outstanding_share = 0.05, least_own_error = 1e-5;
+inline constexpr double outstanding = 2, outstanding_share = 0.05, least_error = 1e-5;
 
 /// "h.0.mlp.up", or "(model)" for the model itself.
 std::string shown_name(const std::string& module);

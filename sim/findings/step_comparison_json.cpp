@@ -23,12 +23,13 @@ struct ErrorField {
     const char* name;
     std::optional<RelativeError> ModuleErrors::*error;
 };
-constexpr std::array<ErrorField, 6> error_fields = {{{"output", &ModuleErrors::output},
+constexpr std::array<ErrorField, 7> error_fields = {{{"output", &ModuleErrors::output},
                                                      {"output_gradient", &ModuleErrors::output_gradient},
                                                      {"weight_gradient", &ModuleErrors::weight_gradient},
                                                      {"own_output", &ModuleErrors::own_output},
                                                      {"own_input_gradient", &ModuleErrors::own_input_gradient},
-                                                     {"own_weight_gradient", &ModuleErrors::own_weight_gradient}}};
+                                                     {"own_weight_gradient", &ModuleErrors::own_weight_gradient},
+                                                     {"effect", &ModuleErrors::effect}}};
 
 const Json& list_at(const Json& json, const char* key) {
     const Json& array = json.at(key);
@@ -138,6 +139,11 @@ StepComparison comparison_of(const Json& json) {
     return c;
 }
 
+Json share_of(const StepCasts& casts, std::uint64_t StepCasts::*part) {
+    if (casts.nonzero == 0) return nullptr;
+    return static_cast<double>(casts.*part) / static_cast<double>(casts.nonzero);
+}
+
 Json json_of(const StepComparison& c, const PrecisionStep& step) {
     Json json = {{"precision", step.precision},
                  {"loss", or_null(step.loss)},
@@ -145,6 +151,7 @@ Json json_of(const StepComparison& c, const PrecisionStep& step) {
                  {"steps", step.steps},
                  {"gradient", json_of(step.gradient)},
                  {"verdict", step.verdict},
+                 {"ranked_by", step.by_effect ? "effect" : "own_error"},
                  {"ranking", Json::array()},
                  {"kept", nullptr},
                  {"modules", Json::array()}};
@@ -157,9 +164,11 @@ Json json_of(const StepComparison& c, const PrecisionStep& step) {
     for (std::size_t i = 0; i < step.modules.size(); ++i) {
         const ModuleErrors& m = step.modules[i];
         Json module = {{"module", c.modules[i].name},
-                       {"own_error", finite_or_null(ranked[i].own)},
+                       {"own_error", finite_or_null(m.own())},
                        {"share", ranked[i].share},
-                       {"stands_out", ranked[i].stands_out}};
+                       {"stands_out", ranked[i].stands_out},
+                       {"underflow", share_of(m.all_casts(), &StepCasts::underflow)},
+                       {"saturated", share_of(m.all_casts(), &StepCasts::saturated)}};
         for (const ErrorField& field : error_fields) {
             const std::optional<RelativeError>& error = m.*field.error;
             module[field.name] = error ? json_of(*error) : Json(nullptr);

@@ -15,6 +15,7 @@ namespace amp::report_tool {
 namespace {
 
 constexpr std::size_t most_drawn = 40; // modules of a figure: more cannot be read
+constexpr std::size_t brief_name = 20; // columns of a name where the table is too wide
 
 /// "8.1 %"; what is no number is said in words.
 Cell error_cell(double error) {
@@ -43,18 +44,22 @@ TableBlock table_of(const StepComparison& c, const PrecisionStep& step, const Na
     const std::vector<std::size_t> rows = rows_of(step);
     const std::size_t shown = rows_shown(worst, rows.size());
     const bool nonfinite = std::ranges::any_of(step.modules, [](const ModuleErrors& m) { return m.nonfinite() > 0; });
-    TableBlock table{.caption = fmt::format("{}, the largest own error first.", shown_of(shown, rows.size(), "module")),
-                     .header = {"module", "own", "share", "output", "gradient", "weights", "to zero", "clipped"},
-                     .rows = {}};
+    TableBlock table{
+        .caption = fmt::format("{}, the largest {} first.", shown_of(shown, rows.size(), "module"),
+                               step.by_effect ? "effect" : "own error"),
+        .header = {"module", "effect", "share", "own", "output", "gradient", "weights", "to zero", "clipped"},
+        .rows = {}};
     if (nonfinite) table.header.emplace_back("inf, NaN");
     for (std::size_t i = 0; i < shown; ++i) {
         const ModuleErrors& m = step.modules[rows[i]];
         const StepCasts casts = m.all_casts();
         const double share = i < step.ranking.size() ? step.ranking[i].share : 0;
         const bool stands_out = i < step.ranking.size() && step.ranking[i].stands_out;
-        table.rows.push_back({{names.of(shown_name(c.modules[rows[i]].name)), {}, stands_out ? Tone::bad : Tone::plain},
-                              error_cell(m.own()),
+        const std::string name = printable(names.of(shown_name(c.modules[rows[i]].name)));
+        table.rows.push_back({{name, {}, stands_out ? Tone::bad : Tone::plain, shortened_name(name, brief_name)},
+                              error_cell(m.effect),
                               {percent(share), share},
+                              error_cell(m.own()),
                               error_cell(m.output),
                               error_cell(m.output_gradient),
                               error_cell(m.weight_gradient),
@@ -106,11 +111,17 @@ double number_of(const std::optional<RelativeError>& e) {
 } // namespace
 
 std::vector<Figure> figures_of(const StepComparison& c) {
-    return {figure_of(c, "Errors that modules add by themselves",
-                      "Inputs, and the gradient that comes back, are FP32's.",
-                      [](const ModuleErrors& m) { return m.own(); }),
-            figure_of(c, "Errors of the gradients of weights", "In the step, with all that is inherited.",
-                      [](const ModuleErrors& m) { return number_of(m.weight_gradient); })};
+    const DotFigure effects =
+        figure_of(c, "What each module alone does to the model's gradient", "Only that module is in the precision.",
+                  [](const ModuleErrors& m) { return number_of(m.effect); });
+    std::vector<Figure> figures;
+    if (!effects.rows.empty()) figures.emplace_back(effects);
+    figures.emplace_back(figure_of(c, "Errors that modules add by themselves",
+                                   "Inputs, and the gradient that comes back, are FP32's.",
+                                   [](const ModuleErrors& m) { return m.own(); }));
+    figures.emplace_back(figure_of(c, "Errors of the gradients of weights", "In the step, with all that is inherited.",
+                                   [](const ModuleErrors& m) { return number_of(m.weight_gradient); }));
+    return figures;
 }
 
 Document document_of(const StepComparison& c, std::size_t worst) {
@@ -119,14 +130,14 @@ Document document_of(const StepComparison& c, std::size_t worst) {
                           fmt::format("One step of {} in {} beside FP32's. Made by ampscope {}.", printable(c.model),
                                       plural(c.precisions.size(), "precision"), AMPSCOPE_VERSION),
                       .blocks = {}};
-    const std::size_t modules = c.modules.size();
-    document.add(Paragraph{fmt::format(
-        "Own: the error that a module adds by itself to its output, the gradient of its inputs and those of "
-        "its weights (the root of the sum of their squares), where its inputs and the gradient of its output "
-        "are FP32's. Share: of the squared own errors of all {} modules. Output, gradient (of the output) and "
-        "weights (their gradients) are errors in the step, with what is inherited. All errors are |x - x32| / "
-        "|x32|. To zero and clipped: elements that casts make zero, or that exceed the format.",
-        modules)});
+    document.add(Paragraph{
+        "Effect: the error of the gradient of all weights if only this module is in the precision, and all others are "
+        "in FP32. Share: of the sum of all squared effects. Own: the error of the module's output and of the gradients "
+        "of its inputs and weights (the root of the sum of their squares), where its inputs and the gradient of its "
+        "output are FP32's. Output, gradient (of the output) and weights (their gradients) are errors in the step, "
+        "with "
+        "what is inherited. All errors are |x - x32| / |x32|. To zero and clipped: elements that casts make zero, or "
+        "that exceed the format."});
     std::vector<std::string> all;
     for (const StepModule& m : c.modules) all.push_back(shown_name(m.name));
     const NamesBelow names(all);

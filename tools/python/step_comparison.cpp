@@ -1,6 +1,7 @@
 #include <ampscope/tools/python/tool.h>
 
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/write.h>
 #include <ampscope/tools/amp-report/step_comparison.h>
 #include <ampscope/tools/output.h>
 
@@ -53,8 +54,8 @@ void bind_errors(nb::module_& m) {
 void bind_steps(nb::module_& m) {
     nb::class_<RankedModule>(m, "RankedModule", "A module's place among those that add errors.")
         .def_ro("module", &RankedModule::module, "Its index.")
-        .def_ro("own", &RankedModule::own, "Its own errors together.")
-        .def_ro("share", &RankedModule::share, "The part of the sum of all squared own errors.")
+        .def_ro("error", &RankedModule::error, "Its effect, or its own error where effects were not measured.")
+        .def_ro("share", &RankedModule::share, "The part of the sum of all squares of these.")
         .def_ro("stands_out", &RankedModule::stands_out, "Whether it is to be kept in higher precision.");
     nb::class_<KeptStep>(m, "KeptStep", "The step once more, with the modules that stand out not cast with scales.")
         .def_prop_ro("modules", text_of(&KeptStep::modules), "The names of these modules.", InEnvironment())
@@ -68,8 +69,10 @@ void bind_steps(nb::module_& m) {
         .def_ro("gradient", &PrecisionStep::gradient, "The RelativeError of the gradients of all weights together.")
         .def_ro("modules", &PrecisionStep::modules, "The ModuleErrors of each of StepComparison.modules.")
         .def_ro("kept", &PrecisionStep::kept, "The KeptStep; None if no module stands out that is cast with scales.")
-        .def_ro("ranking", &PrecisionStep::ranking, "The RankedModules, the largest own error first.")
-        .def_ro("median", &PrecisionStep::median, "The own error of the middle one of those that can stand out.")
+        .def_ro("by_effect", &PrecisionStep::by_effect,
+                "Whether modules are ranked by their effects; else by their own errors.")
+        .def_ro("ranking", &PrecisionStep::ranking, "The RankedModules, the largest error first.")
+        .def_ro("median", &PrecisionStep::median, "The error of the middle one of those that can stand out.")
         .def_prop_ro("verdict", text_of(&PrecisionStep::verdict),
                      "What it does to the gradient, and which modules to keep in higher precision.", InEnvironment());
 }
@@ -90,8 +93,13 @@ void bind_step_comparison(nb::module_& m) {
         .def_ro("precisions", &StepComparison::precisions, "A PrecisionStep for each.")
         .def_prop_ro("warnings", text_of(&StepComparison::warnings), "What is not known, and why.", InEnvironment())
         .def("standing_out", &StepComparison::standing_out, nb::arg("step"),
-             "The names of the modules that stand out in a PrecisionStep, the largest own error first.",
-             InEnvironment())
+             "The names of the modules that stand out in a PrecisionStep, the largest error first.", InEnvironment())
+        .def(
+            "save",
+            [](const StepComparison& c, const nb::bytes& path) {
+                write_text_file(std::string(path.c_str(), path.size()), json_text(json_of(c)));
+            },
+            nb::arg("path"), "Writes its file.", InEnvironment())
         .def(
             "json", [](const StepComparison& c) { return json_text(json_of(c)); }, "The text of its file.",
             InEnvironment())

@@ -130,17 +130,14 @@ def _adam_rows(answer):
 
 def _module_rows(answer):
     """Of what ampscope.torch.compare measured: a row for each precision and module."""
-    def row(precision, place, module, errors):
-        casts = errors["casts"].values()
-        nonzero = sum(counts["nonzero"] for counts in casts)
-        relative = {key: error and error["relative"] for key, error in errors.items()
-                    if error is None or (isinstance(error, dict) and key != "casts")}
+    plain = ("own_error", "share", "stands_out", "underflow", "saturated")
+    measured = ("output", "output_gradient", "weight_gradient", "own_output", "own_input_gradient",
+                "own_weight_gradient", "effect")
+
+    def row(precision, place, module, m):
         return {"precision": precision, "module": module["name"], "type": module["type"], "rank": place,
-                **{key: errors[key] for key in ("own_error", "share", "stands_out")}, **relative,
-                "nonfinite": max((e["nonfinite"] for e in errors.values() if isinstance(e, dict) and "nonfinite" in e),
-                                 default=0),
-                **{key: sum(counts[key] for counts in casts) / nonzero if nonzero else None
-                   for key in ("underflow", "saturated")}}
+                **{key: m[key] for key in plain}, **{key: m[key] and m[key]["relative"] for key in measured},
+                "nonfinite": max(m[key]["nonfinite"] if m[key] else 0 for key in measured)}
     return Table(row(step["precision"], places.get(module["name"]), module, errors)
                  for step in answer["precisions"]
                  for places in [{name: place for place, name in enumerate(step["ranking"], 1)}]

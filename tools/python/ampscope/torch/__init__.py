@@ -6,6 +6,7 @@
 
 then, from a shell:  amp-report run/ --html report.html
 """
+from ._compare import Comparison, Measurement
 from ._emulate import Machine
 from ._lint import PrecisionWarning
 from ._ranks import merge_ranks
@@ -20,7 +21,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'ampscope.torch' has no attribute {name!r}")
 
 
-__all__ = ["Machine", "PrecisionWarning", "Recorder", "emulate", "merge_ranks", "record"]
+__all__ = ["Comparison", "Machine", "PrecisionWarning", "Recorder", "compare", "emulate", "merge_ranks", "record"]
 
 
 def record(path, model, optimizer, *, scaler=None, every=100, activations=False, what="gradients", weights=False,
@@ -93,3 +94,44 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, strict=False
     Raises ValueError for an unknown precision, NotImplementedError for what cannot be emulated, and RuntimeError while
     another model is, or where the script's own autocast casts to another format than the precision's."""
     return Machine(model, precision, optimizer, seed, skip, strict, threads)
+
+
+def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=None, threads=0):
+    """One training step of `model` in several precisions beside FP32's, module by module: which layers does it hurt?
+    Gives a Comparison, which prints as a table and says which layers to keep in higher precision:
+
+        result = ampscope.torch.compare(model, batch, lambda model, batch: loss(model(batch.x), batch.y),
+                                        ["amp-bf16", "fp8-current,accumulate=hopper-wgmma-fp8"])
+        print(result)                   # .frame() for pandas, .save("compare.json") for amp-report
+
+    Each step begins with the same weights, buffers and random numbers of torch, without gradients, and nothing of them
+    is changed in the end. Errors are |x - x32| / |x32| over all elements of the tensors together, where x32 is what
+    PyTorch computes in FP32; elements that are infinite or NaN only in x are counted apart. Of each module that calls
+    no other, or multiplies matrices itself:
+
+    in the step         errors of its output, of the gradient of that, and of its weights' gradients, inherited ones
+                        included
+    by itself ("own")   errors of its output, and of the gradients of its inputs and weights, if it is called alone with
+                        the inputs, and with the gradient of the output, that FP32 has; modules that it calls are in
+                        FP32. Roundings of inputs to the precision count here
+    effect              error of the whole model's gradient in a step in which only this module is in the precision: by
+                        these modules are ranked
+    casts               elements that become zero or saturate where a recipe casts inputs, weights and gradients with
+                        scales; in half precision, those of FP32's outputs and gradients that the format cannot hold
+
+    model       torch.nn.Module on the processor, in FP32; in the mode, training or not, in which it is
+    batch       anything; only loss_fn reads it
+    loss_fn     loss_fn(model, batch) calls the model and gives the loss, a tensor of one number. For models of Hugging
+                Face: lambda model, batch: model(**batch).loss
+    precisions  presets or texts of amp-train, as for emulate()
+    effects     False: no effects, for which FP32's step is repeated for each module that adds an error; modules are
+                then ranked by their own errors
+    seed, skip, threads     as for emulate()
+
+    Precisions with a loss scaler multiply the loss by its first scale (65536), and halve that until no gradient
+    overflows, as the scaler would; gradients are divided by it. Delayed scaling, which begins with scales of 1, repeats
+    the step until no scale moves by more than a factor of two. Of layers that stand out and are cast with scales the
+    step is measured once more without these casts. Memory is taken for copies of all inputs and outputs of modules.
+
+    Raises TypeError and ValueError for arguments that mean nothing, and what emulate() raises."""
+    return Measurement(model, batch, loss_fn, precisions, {"effects": effects, "seed": seed, "skip": skip, "threads": threads}).run()
