@@ -68,11 +68,13 @@ void find_outstanding(PrecisionStep& step) {
                        (r.error > outstanding * step.median || r.error == infinite_error);
 }
 
-/// What the first of the ranking adds: "fc2 alone moves the gradient by 4 %".
+/// What the first of the ranking does to the gradient: "fc2 alone moves it by 4 %".
 std::string adds_text(const StepComparison& c, const PrecisionStep& step) {
     const RankedModule& first = step.ranking.front();
-    return fmt::format("{} {} {}", shown_name(c.modules[first.module].name),
-                       step.by_effect ? "alone moves the gradient by" : "has an own error of", error_text(first.error));
+    const std::string name = shown_name(c.modules[first.module].name);
+    if (first.error == infinite_error) return name + " alone makes elements of it infinite or NaN";
+    return fmt::format("{} {} {}", name, step.by_effect ? "alone moves it by" : "has an own error of",
+                       error_text(first.error));
 }
 
 /// What the first of the ranking add, and that they are to be kept.

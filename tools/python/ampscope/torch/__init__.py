@@ -134,4 +134,5 @@ def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=Non
     step is measured once more without these casts. Memory is taken for copies of all inputs and outputs of modules.
 
     Raises TypeError and ValueError for arguments that mean nothing, and what emulate() raises."""
-    return Measurement(model, batch, loss_fn, precisions, {"effects": effects, "seed": seed, "skip": skip, "threads": threads}).run()
+    options = {"effects": effects, "seed": seed, "skip": skip, "threads": threads}
+    return Measurement(model, batch, loss_fn, precisions, options).run()

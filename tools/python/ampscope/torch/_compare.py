@@ -2,6 +2,7 @@
 import contextlib
 import html
 import json
+import math
 import os
 
 import torch
@@ -10,7 +11,6 @@ from torch.utils._pytree import tree_map
 from .. import __version__, _ampscope
 from .._tools import _ROWS
 from . import _emulate
-from ._emulation import _DTYPES as DTYPES
 from ._parallel import class_name
 from ._step import Error, Reference, Seen, State, add_gradients
 
@@ -137,20 +137,20 @@ class Measurement:
                 seen = Seen(self._reference, scale)
                 loss = self._step(scale, seen.watching)
                 scales = [s for state in emulation.states.values() for s in state.scales()]
-                if scale > 1 and self._overflows():
+                if scale > 1 and math.isfinite(loss) and self._overflows():
                     scale /= 2  # as a loss scaler does
                 elif not asked.is_delayed or _is_settled(scales, used):
                     break
                 used = scales
             casts, emulation.casts = emulation.casts, None
-            measured = {"precision": precision, "loss": loss if abs(loss) < float("inf") else None,
+            measured = {"precision": precision, "loss": loss if math.isfinite(loss) else None,
                         "loss_scale": scale, "steps": steps, "gradient": self._gradient_error(scale), "kept": None,
                         "modules": self._in_step(seen, casts, scale)}
             self._state.begin()
             for row, errors in zip(self._rows, measured["modules"]):
-                errors |= self._own_errors(row, emulation, asked.autocast, scale)
+                errors |= self._own_errors(row, emulation, scale)
             for row, errors in zip(self._rows, measured["modules"]):
-                errors["effect"] = self._effect(row, errors, emulation, asked.autocast, scale)
+                errors["effect"] = self._effect(row, errors, emulation, scale)
         return measured
 
     def _overflows(self):
@@ -185,27 +185,27 @@ class Measurement:
                 _add_casts(modules[places[layer]]["casts"], of.counts)
         return modules
 
-    def _own_errors(self, row, emulation, autocast, scale):
+    def _own_errors(self, row, emulation, scale):
         none = dict.fromkeys(_OWN)
-        return (row.alone is not None and self._try(row, lambda: self._alone(row, emulation, autocast, scale))) or none
+        return (row.alone is not None and self._try(row, lambda: self._alone(row, emulation, scale))) or none
 
-    def _effect(self, row, errors, emulation, autocast, scale):
+    def _effect(self, row, errors, emulation, scale):
         """The error of the model's gradient in a step with only this module in the precision; None if that is not
         asked for, or if the module adds no error."""
         own = [errors[key] for key in _OWN if errors[key]]
         if not self._options["effects"] or (own and not any(e["relative"] != 0 or e["nonfinite"] for e in own)):
             return None
         emulation.again(row.name)
-        with self._only(row, autocast):
+        with self._only(row, emulation):
             self._step(scale)
         return self._gradient_error(scale)
 
-    def _alone(self, row, emulation, autocast, scale):
+    def _alone(self, row, emulation, scale):
         """The errors that a module adds by itself: where its inputs and the gradient of its output are FP32's."""
         emulation.again(row.name)
         output, inputs, weights, sums = Error(), Error(), Error(), {}
         half = next((p.dtype for p in row.parameters if p.dtype != torch.float32), None)
-        with self._only(row, autocast):
+        with self._only(row, emulation):
             for call in row.calls:
                 outputs, input_gradients, gradients = call.again(row.module, row.parameters, scale, half)
                 for out, was in zip(outputs, call.outputs):
@@ -219,15 +219,14 @@ class Measurement:
         return {"own_output": output.facts(), "own_input_gradient": inputs.facts(), "own_weight_gradient": weights.facts()}
 
     @contextlib.contextmanager
-    def _only(self, row, autocast):
+    def _only(self, row, emulation):
         """Other modules that compute something compute it in FP32, also where they call this one or it calls them."""
-        regions = []
+        before = []  # whether autocast was on, by the calls that are under way
 
         def enter(module, args, kwargs):
             is_it = module is row.module
-            on = is_it and autocast is not None
-            regions.append(torch.autocast("cpu", DTYPES[autocast]) if on else torch.autocast("cpu", enabled=False))
-            regions[-1].__enter__()
+            before.append(torch.is_autocast_enabled("cpu"))
+            torch.set_autocast_enabled("cpu", is_it and emulation.casts_by_autocast)
             dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
             if is_it and dtype == torch.float32:
                 return None
@@ -235,7 +234,9 @@ class Measurement:
                             (args, kwargs))
 
         def leave(module, args, output):
-            regions.pop().__exit__(None, None, None)
+            was = before.pop()
+            if emulation.is_under_way:  # else the emulation, whose hooks come first, has put it back
+                torch.set_autocast_enabled("cpu", was)
         with contextlib.ExitStack() as undo:
             for module in self._reference.rows:
                 undo.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
@@ -246,7 +247,7 @@ class Measurement:
         modules = [{"name": row.name, "type": type(row.module).__name__, "calls": len(row.calls),
                     "parameters": sum(p.numel() for p in row.parameters)} for row in self._rows]
         return {"tool": "ampscope.torch.compare", "schema_version": 1, "version": __version__,
-                "model": class_name(self._model), "loss": self._loss if abs(self._loss) < float("inf") else None,
+                "model": class_name(self._model), "loss": self._loss if math.isfinite(self._loss) else None,
                 "modules": modules, "precisions": steps, "warnings": self._warnings}
 
     def _keep_apart(self, document):

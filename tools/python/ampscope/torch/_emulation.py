@@ -129,6 +129,15 @@ class Emulation:
         return self._scope.place is not None
 
     @property
+    def is_under_way(self):
+        """Whether a call of the model, or a backward pass, has not ended yet."""
+        return bool(self._scope.stack) or in_backward()
+
+    @property
+    def casts_by_autocast(self):
+        return self._autocast is not None
+
+    @property
     def name(self):
         """Of the module that is being computed."""
         place = self._scope.place
