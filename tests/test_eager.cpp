@@ -138,6 +138,46 @@ TEST_CASE("an eager linear layer has the bits of the network's") {
         for (const int threads : {1, 3}) compare(text, threads);
 }
 
+TEST_CASE("casts with scales are counted once, by operand, if that is asked for") {
+    for (const std::string text : {"fp8-current", "mxfp8", "fp8-delayed"}) {
+        CAPTURE(text);
+        const EagerOp layer(
+            "linear", precision(text), "up",
+            std::vector<EagerOperand>{{.shape = {rows, inputs}, .format = format("bf16"), .needs_gradient = true},
+                                      {.shape = {outputs, inputs}, .weight = true, .needs_gradient = true},
+                                      {.absent = true}},
+            format("bf16"));
+        Held x(format("bf16"), numbers(rows * inputs, 1000, 1)), weight(fp32_format, numbers(outputs * inputs, 1, 2)),
+            gradient(format("bf16"), numbers(rows * outputs, 1, 3)),
+            out(format("bf16"), std::vector<float>(rows * outputs)),
+            to_x(format("bf16"), std::vector<float>(rows * inputs)),
+            to_weight(fp32_format, std::vector<float>(outputs * inputs));
+        x.halves[0] = 0;
+        EagerState state;
+        EagerCasts casts;
+        const auto run = [&](EagerCasts* counted) {
+            const EagerContext context{.state = &state, .casts = counted};
+            layer.forward(std::vector<const void*>{x.data(), weight.data(), nullptr}, out.data(), context);
+            layer.backward(std::vector<const void*>{x.data(), weight.data(), nullptr}, gradient.data(),
+                           std::vector<void*>{to_x.data(), to_weight.data(), nullptr}, context);
+        };
+        run(nullptr);
+        CHECK(casts.counts[0].elements == 0);
+        run(&casts);
+        const auto& [of_x, of_weight, of_gradient] = casts.counts;
+        const int each = text == "mxfp8" ? 2 : 1; // along both axes
+        CHECK(of_x.elements == each * rows * inputs);
+        CHECK(of_x.nonzero == each * (rows * inputs - 1));
+        CHECK(of_weight.nonzero == each * outputs * inputs);
+        CHECK(of_gradient.nonzero == each * rows * outputs);
+        // Under the first scale of delayed scaling, 1, the format ends at 448, and what is from 464 on is beyond it.
+        const std::vector<float> values = x.values();
+        const auto beyond = std::ranges::count_if(values, [](float v) { return std::abs(v) > 464; });
+        CHECK(of_x.saturated == (text == "fp8-delayed" ? beyond : 0));
+        CHECK(of_weight.saturated == 0);
+    }
+}
+
 TEST_CASE("stochastic casts of eager ops depend on layer, step and call, and on nothing else") {
     const Precision precision = amp::precision("nvfp4");
     const auto operands =

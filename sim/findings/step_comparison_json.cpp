@@ -187,7 +187,7 @@ bool is_step_comparison(const std::filesystem::path& file) {
     std::error_code none;
     if (!std::filesystem::is_regular_file(file, none)) return false;
     try {
-        std::string text(256, '\0');
+        std::string text(4096, '\0');
         TextFile source(file);
         text.resize(static_cast<std::size_t>(source.sgetn(text.data(), static_cast<std::streamsize>(text.size()))));
         constexpr std::array<std::string_view, 1> keys = {"tool"};

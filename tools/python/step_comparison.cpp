@@ -43,6 +43,8 @@ void bind_errors(nb::module_& m) {
                 "The RelativeError of the gradients of its inputs if what comes in, forward and back, is FP32's.")
         .def_ro("own_weight_gradient", &ModuleErrors::own_weight_gradient,
                 "The RelativeError of its weights' gradients if what comes in, forward and back, is FP32's.")
+        .def_ro("effect", &ModuleErrors::effect,
+                "The RelativeError of all weights' gradients if only this module is in the precision.")
         .def_ro(
             "casts", &ModuleErrors::casts,
             "The StepCasts of 'input', 'weight' and 'gradient' of a layer that is cast with scales, and of 'output' "

@@ -94,7 +94,8 @@ class Measurement:
             loss = self._loss_fn(self._model, self._batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
             what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise TypeError(f"compare: loss_fn(model, batch) has to give the loss as a tensor of one number, not {what}")
+            raise TypeError("compare: loss_fn(model, batch) has to give the loss as a tensor of one number, not "
+                            f"{what}")
         if not loss.requires_grad:
             raise ValueError("compare: the loss of loss_fn(model, batch) depends on no weight of the model")
         (loss.reshape(()) if scale == 1 else loss.reshape(()) * scale).backward()
@@ -119,7 +120,7 @@ class Measurement:
         """What it gives; None if that fails, which a module called alone may, with a warning."""
         try:
             return measure()
-        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+        except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             self._warn(f"{row.name or 'the model'}: its own errors are not known: {reason}")
             return None
@@ -216,7 +217,7 @@ class Measurement:
                 add_gradients(sums, row.parameters, gradients, scale)
         for key, was in row.alone.items():
             weights.add(sums.get(key, torch.zeros_like(was)), was)
-        return {"own_output": output.facts(), "own_input_gradient": inputs.facts(), "own_weight_gradient": weights.facts()}
+        return dict(zip(_OWN, (output.facts(), inputs.facts(), weights.facts())))
 
     @contextlib.contextmanager
     def _only(self, row, emulation):
@@ -283,7 +284,8 @@ def _eagerly():
 
 def _is_settled(scales, before):
     """Whether no scale moved by more than a factor of two."""
-    return before is not None and len(scales) == len(before) and all(b / 2 <= s <= b * 2 for s, b in zip(scales, before))
+    return (before is not None and len(scales) == len(before)
+            and all(b / 2 <= s <= b * 2 for s, b in zip(scales, before)))
 
 
 def _add_casts(casts, counts):
