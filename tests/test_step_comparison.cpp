@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 const Tool report{AMP_REPORT};
 
 Json error(double relative, std::uint64_t nonfinite = 0) {
-    return {{"relative", relative}, {"elements", 1000}, {"nonfinite", nonfinite}};
+    return {{"relative", relative}, {"elements", 1000U}, {"nonfinite", nonfinite}};
 }
 
 /// A module whose own errors, of output and gradients, are 3, 4 and 12 times a number: together 13 times.
@@ -60,7 +60,7 @@ Json document(const std::vector<Json>& modules) {
                                   {"gradient", error(0.25)},
                                   {"kept", nullptr},
                                   {"modules", modules}});
-    return json;
+    return Json::parse(json.dump()); // whole numbers as a file has them
 }
 
 StepComparison read(const Json& json) { return step_comparison_of(json, "x.json"); }
@@ -116,7 +116,7 @@ TEST_CASE("a verdict says what is equal, zero, infinite, or better once layers a
     CHECK(contains(read(none).precisions[0].verdict, "FP32's gradient is zero, and this one is not."));
     Json small = document({module_with(1e-9, error(1e-9)), module_with(1e-9, error(9e-9))}); // rounding of FP32
     small["precisions"][0]["modules"][0]["casts"] = small["precisions"][0]["modules"][1]["casts"] = Json::object();
-    CHECK(contains(read(small).precisions[0].verdict, "No module stands out: h.1.up alone moves it by 9e-07 %."));
+    CHECK(contains(read(small).precisions[0].verdict, "No module stands out: h.1.up alone moves it by 9.0e-07 %."));
 
     Json infinite = of_effects(0.1, 0.1, 0.1, 0.1);
     infinite["precisions"][0]["modules"][2]["effect"] = error(0.1, 7);
@@ -137,6 +137,13 @@ TEST_CASE("a verdict says what is equal, zero, infinite, or better once layers a
     CHECK(contains(read(kept).precisions[0].verdict, "Without a scaled cast there, the gradient is 3 % away."));
     kept["precisions"][0]["kept"]["modules"] = {"h.1.up"}; // of another judgement
     CHECK_FALSE(contains(read(kept).precisions[0].verdict, "Without a scaled cast"));
+}
+
+TEST_CASE("errors as people read them") {
+    const std::pair<double, std::string> texts[] = {{0, "0 %"},       {1e-7, "1.0e-05 %"},  {0.00012, "0.012 %"},
+                                                    {0.081, "8.1 %"}, {0.994, "99 %"},      {0.996, "100 %"},
+                                                    {6.54, "654 %"},  {12345, "1.2e+06 %"}, {std::nan(""), "infinite"}};
+    for (const auto& text : texts) CHECK(error_text(text.first) == text.second);
 }
 
 TEST_CASE("what is written is read as the same") {
@@ -166,9 +173,9 @@ TEST_CASE("a damaged document is refused in a line that names the place") {
             "precisions[0]: it has 4 modules, and the model has 5");
     refused([](Json& j) { j["precisions"][0]["modules"][2]["output"]["relative"] = -1; },
             "precisions[0]: modules[2]: its relative error is negative");
-    refused([](Json& j) { j["precisions"][0]["modules"][2]["output"]["nonfinite"] = 1001; },
+    refused([](Json& j) { j["precisions"][0]["modules"][2]["output"]["nonfinite"] = 1001U; },
             "precisions[0]: modules[2]: it has more nonfinite elements than elements");
-    refused([](Json& j) { j["precisions"][0]["modules"][2]["casts"]["input"]["underflow"] = 299; },
+    refused([](Json& j) { j["precisions"][0]["modules"][2]["casts"]["input"]["underflow"] = 299U; },
             "precisions[0]: modules[2]: its casts count more elements than there are");
     refused([](Json& j) { j["precisions"][0]["modules"][2]["casts"]["sideways"] = Json::object(); },
             "precisions[0]: modules[2]: it casts 'sideways'");
@@ -230,11 +237,11 @@ TEST_CASE("amp-report knows the file by its content, and by itself") {
     CHECK(o.code == 0);
     CHECK(o.err.empty());
     CHECK(contains(o.out, "Which layers does it hurt?\nOne step of Net in 1 precision beside FP32's."));
-    CHECK(contains(o.out, "h.1.up     30 %"));
+    CHECK(contains(o.out, "\nh.1.up    30 %     60.0 %   13 %    50 %      25 %        -   5.00 %\n"));
     CHECK(contains(report(file.string() + " --worst 2").out, "2 of 5 modules (--worst 0 shows all)"));
     CHECK(report.json(file.string())["precisions"][0]["ranking"][0] == "h.1.up");
     CHECK(contains(report(file.string() + " --html - ").out, "<svg"));
-    CHECK(contains(report(file.string() + " --markdown - ").out, "| h.1.up | 30 % |"));
+    CHECK(contains(report(file.string() + " --markdown - ").out, "| **h.1.up** | 30 % | 60.0 % | 13 % |"));
     report.check_error(file.string() + " " AMP_SAMPLE "/deep_tanh", 2,
                        {file.string() + " compares the modules of one step: it is reported by itself"});
 
@@ -245,7 +252,7 @@ TEST_CASE("amp-report knows the file by its content, and by itself") {
     report.check_error(file.string(), 1,
                        {file.string() + ": is no comparison of a step: its schema_version is 7, and this version"});
     CHECK_FALSE(is_step_comparison(scratch / "nothing"));
-    CHECK_FALSE(is_step_comparison(scratch.path()));
+    CHECK_FALSE(is_step_comparison(file.parent_path()));
     write_file(file, "{\"tool\": \"amp-report\"}");
     CHECK_FALSE(is_step_comparison(file));
 }

@@ -16,11 +16,6 @@ namespace {
 
 constexpr double infinite_error = std::numeric_limits<double>::infinity();
 
-/// "8.1 %", and in words what is no number.
-std::string error_text(double error) {
-    return std::isfinite(error) ? fmt::format("{:.2g} %", 100 * error) : "infinite or NaN";
-}
-
 /// The own error in the middle; of an even number the smaller one of two, so that one of two can stand out.
 double middle_error(std::vector<double> errors) {
     if (errors.empty()) return 0;
@@ -150,6 +145,14 @@ std::vector<std::string> StepComparison::standing_out(const PrecisionStep& step)
     for (const RankedModule& r : step.ranking)
         if (r.stands_out) names.push_back(modules[r.module].name);
     return names;
+}
+
+std::string error_text(double error) {
+    const double percent = 100 * error;
+    if (!std::isfinite(error)) return "infinite";
+    if (percent == 0) return "0 %";
+    if (percent < 0.01 || percent >= 1e6) return fmt::format("{:.1e} %", percent);
+    return percent < 99.5 ? fmt::format("{:.2g} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
 std::string shown_name(const std::string& module) { return module.empty() ? "(model)" : module; }

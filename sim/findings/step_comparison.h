@@ -102,6 +102,9 @@ struct StepComparison {
 /// of at least 1e-5: those of another kind are as FP32 has them.
 inline constexpr double outstanding = 2, outstanding_share = 0.05, least_error = 1e-5;
 
+/// A relative error as people read it: "8.1 %"; "infinite" for what is no number.
+std::string error_text(double error);
+
 /// "h.0.mlp.up", or "(model)" for the model itself.
 std::string shown_name(const std::string& module);
 

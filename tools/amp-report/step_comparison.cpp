@@ -17,13 +17,9 @@ namespace {
 constexpr std::size_t most_drawn = 40; // modules of a figure: more cannot be read
 constexpr std::size_t brief_name = 20; // columns of a name where the table is too wide
 
-/// "8.1 %"; what is no number is said in words.
 Cell error_cell(double error) {
-    if (error == 0) return {"0", 0};
-    const double percent = 100 * error;
-    return std::isfinite(error)
-               ? Cell{percent < 0.01 ? fmt::format("{:.1e} %", percent) : fmt::format("{:.2g} %", percent), error}
-               : Cell{"infinite", error, Tone::bad, "inf"};
+    if (std::isfinite(error)) return {error_text(error), error};
+    return {error_text(error), error, Tone::bad, "inf"};
 }
 
 Cell error_cell(const std::optional<RelativeError>& error) {
@@ -40,32 +36,41 @@ std::vector<std::size_t> rows_of(const PrecisionStep& step) {
     return rows;
 }
 
+/// Whether there is something for a column in some module.
+template <class Has>
+bool any_module(const PrecisionStep& step, const Has& has) {
+    return std::ranges::any_of(step.modules, has);
+}
+
 TableBlock table_of(const StepComparison& c, const PrecisionStep& step, const NamesBelow& names, std::size_t worst) {
     const std::vector<std::size_t> rows = rows_of(step);
     const std::size_t shown = rows_shown(worst, rows.size());
-    const bool nonfinite = std::ranges::any_of(step.modules, [](const ModuleErrors& m) { return m.nonfinite() > 0; });
-    TableBlock table{
-        .caption = fmt::format("{}, the largest {} first.", shown_of(shown, rows.size(), "module"),
-                               step.by_effect ? "effect" : "own error"),
-        .header = {"module", "effect", "share", "own", "output", "gradient", "weights", "to zero", "clipped"},
-        .rows = {}};
+    const bool casts = any_module(step, [](const ModuleErrors& m) { return m.all_casts().nonzero > 0; });
+    const bool clipped = any_module(step, [](const ModuleErrors& m) { return m.all_casts().saturated > 0; });
+    const bool nonfinite = any_module(step, [](const ModuleErrors& m) { return m.nonfinite() > 0; });
+    TableBlock table{.caption = fmt::format("{}, the largest {} first.", shown_of(shown, rows.size(), "module"),
+                                            step.by_effect ? "effect" : "own error"),
+                     .header = {"module", "effect", "share", "own", "output", "gradient", "weights"},
+                     .rows = {}};
+    if (casts) table.header.emplace_back("to zero");
+    if (clipped) table.header.emplace_back("clipped");
     if (nonfinite) table.header.emplace_back("inf, NaN");
     for (std::size_t i = 0; i < shown; ++i) {
         const ModuleErrors& m = step.modules[rows[i]];
-        const StepCasts casts = m.all_casts();
-        const double share = i < step.ranking.size() ? step.ranking[i].share : 0;
-        const bool stands_out = i < step.ranking.size() && step.ranking[i].stands_out;
+        const RankedModule rank = i < step.ranking.size() ? step.ranking[i] : RankedModule{};
         const std::string name = printable(names.of(shown_name(c.modules[rows[i]].name)));
-        table.rows.push_back({{name, {}, stands_out ? Tone::bad : Tone::plain, shortened_name(name, brief_name)},
-                              error_cell(m.effect),
-                              {percent(share), share},
-                              error_cell(m.own()),
-                              error_cell(m.output),
-                              error_cell(m.output_gradient),
-                              error_cell(m.weight_gradient),
-                              share_cell(casts.underflow, casts.nonzero),
-                              share_cell(casts.saturated, casts.nonzero)});
-        if (nonfinite) table.rows.back().push_back(count_cell(m.nonfinite()));
+        std::vector<Cell> row = {
+            {name, {}, rank.stands_out ? Tone::bad : Tone::plain, shortened_name(name, brief_name)},
+            error_cell(m.effect),
+            {percent(rank.share), rank.share},
+            error_cell(m.own()),
+            error_cell(m.output),
+            error_cell(m.output_gradient),
+            error_cell(m.weight_gradient)};
+        if (casts) row.push_back(share_cell(m.all_casts().underflow, m.all_casts().nonzero));
+        if (clipped) row.push_back(share_cell(m.all_casts().saturated, m.all_casts().nonzero));
+        if (nonfinite) row.push_back(count_cell(m.nonfinite()));
+        table.rows.push_back(std::move(row));
     }
     return table;
 }
