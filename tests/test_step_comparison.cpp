@@ -237,7 +237,7 @@ TEST_CASE("amp-report knows the file by its content, and by itself") {
     CHECK(o.code == 0);
     CHECK(o.err.empty());
     CHECK(contains(o.out, "Which layers does it hurt?\nOne step of Net in 1 precision beside FP32's."));
-    CHECK(contains(o.out, "\nh.1.up    30 %     60.0 %   13 %    50 %      25 %        -   5.00 %\n"));
+    CHECK(contains(o.out, "\nh.1.up    30 %     60.0 %   13 %    50 %      25 %        -   5.00 %   2.50 %\n"));
     CHECK(contains(report(file.string() + " --worst 2").out, "2 of 5 modules (--worst 0 shows all)"));
     CHECK(report.json(file.string())["precisions"][0]["ranking"][0] == "h.1.up");
     CHECK(contains(report(file.string() + " --html - ").out, "<svg"));
