@@ -266,7 +266,9 @@ class Measurement:
 @contextlib.contextmanager
 def _emulated(model, precision, options, unscaled=()):
     """The emulation of a model, in which these layers, besides those that the user names, are not cast with scales."""
-    with _emulate.Machine(model, precision, options["seed"], options["skip"], False, options["threads"]) as machine:
+    stepless = torch.optim.SGD(model.parameters(), 0.0)  # for precisions that keep weights in another format
+    with _emulate.Machine(model, precision, stepless, options["seed"], options["skip"], False,
+                          options["threads"]) as machine:
         if unscaled:
             emulation = machine._emulation
             emulation.leave_unscaled([*emulation._precision.unscaled, *unscaled])
