@@ -7,6 +7,7 @@
 #include <ampscope/sim/base/batch.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 #include <map>
 #include <set>
@@ -17,22 +18,49 @@ namespace amp {
 namespace {
 
 using Ids = std::span<const TensorId>;
-using Settings = std::span<const std::int64_t>;
+using Settings = std::span<const double>;
+using op::ActivationKind;
+
+template <ActivationKind kind>
+TensorId apply(Graph& g, Ids in, Settings) {
+    return op::activation(g, kind, in[0]);
+}
 
 constexpr EagerRow table[] = {
     {"linear", 3, 0, "x W^T + bias over the last axis of x: x, weight (OUT x IN), bias or none",
-     [](Graph& g, Ids in, Settings) { return op::linear(g, in[0], in[1], in[2]); }},
+     [](Graph& g, Ids in, Settings) { return op::linear(g, in[0], in[1], in[2]); }, true},
     {"conv2d", 3, 8,
      "a convolution: images (N x H x W x C), weight (OUT x KERNEL ROWS * KERNEL COLUMNS * C), bias or none; kernel, "
      "stride, padding and dilation down, the same across",
      [](Graph& g, Ids in, Settings s) {
-         return op::conv2d(g, in[0], in[1], in[2], {s[0], s[1], s[2], s[3]}, {s[4], s[5], s[6], s[7]});
-     }},
+         const auto n = [&](std::size_t i) { return static_cast<std::int64_t>(s[i]); };
+         return op::conv2d(g, in[0], in[1], in[2], {n(0), n(1), n(2), n(3)}, {n(4), n(5), n(6), n(7)});
+     },
+     true},
     {"matmul", 3, 0, "a b + bias for each matrix of a batch: ... x M x K and ... x K x N, bias (N) or none",
-     [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], false, in[2]); }},
+     [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], false, in[2]); }, true},
     {"matmul-transposed", 3, 0,
      "a b^T + bias for each matrix of a batch: ... x M x K and ... x N x K, bias (N) or none",
-     [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], true, in[2]); }},
+     [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], true, in[2]); }, true},
+    {"add", 2, 0, "a + b, whose shape ends a's", [](Graph& g, Ids in, Settings) { return op::add(g, in[0], in[1]); }},
+    {"mul", 2, 0, "a b, whose shape ends a's", [](Graph& g, Ids in, Settings) { return op::mul(g, in[0], in[1]); }},
+    {"scale", 1, 1, "x times a number", [](Graph& g, Ids in, Settings s) { return op::scale(g, in[0], s[0]); }},
+    {"relu", 1, 0, "max(x, 0)", &apply<ActivationKind::relu>},
+    {"gelu", 1, 0, "x Phi(x)", &apply<ActivationKind::gelu>},
+    {"gelu_tanh", 1, 0, "the approximation of gelu by tanh", &apply<ActivationKind::gelu_tanh>},
+    {"tanh", 1, 0, "tanh(x)", &apply<ActivationKind::tanh>},
+    {"sigmoid", 1, 0, "1 / (1 + exp(-x))", &apply<ActivationKind::sigmoid>},
+    {"softmax", 1, 0, "over the last axis", [](Graph& g, Ids in, Settings) { return op::softmax(g, in[0]); }},
+    {"layer_norm", 3, 1, "over the last axis: x, weight, bias or none; eps",
+     [](Graph& g, Ids in, Settings s) { return op::layer_norm(g, in[0], in[1], in[2], s[0]); }},
+    {"rms_norm", 2, 1, "over the last axis: x, weight; eps",
+     [](Graph& g, Ids in, Settings s) { return op::rms_norm(g, in[0], in[1], s[0]); }},
+    {"embedding", 2, 0, "rows of a table (ENTRIES x WIDTH), by their numbers",
+     [](Graph& g, Ids in, Settings) { return op::embedding(g, in[0], in[1]); }},
+    {"cross_entropy", 2, 0, "the mean over rows of logits of -log softmax at their target; below 0: a row without one",
+     [](Graph& g, Ids in, Settings) { return op::cross_entropy(g, in[0], in[1]); }},
+    {"mse_loss", 2, 0, "the mean of (x - target)^2",
+     [](Graph& g, Ids in, Settings) { return op::mse_loss(g, in[0], in[1]); }},
 };
 
 /// The precision for a call whose operands have their formats already, as autocast or the user gave them.
@@ -82,8 +110,7 @@ void EagerState::advance() {
 }
 
 EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
-                 std::span<const EagerOperand> operands, const FormatSpec& result,
-                 std::span<const std::int64_t> settings)
+                 std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings)
     : stream_(stream_of(layer)) {
     const EagerRow& row = find_row("op", table, op);
     if (operands.size() != row.operands || settings.size() != row.settings)
@@ -94,6 +121,7 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     for (const EagerOperand& o : operands)
         operands_.push_back(o.absent ? TensorId{} : g.given("operand", o.shape, o.format, o.weight, o.needs_gradient));
     out_ = row.append(g, operands_, settings);
+    if (!row.product && result == fp32_format) g.keep_gradient_wide(out_);
     if (g.needs_gradient(out_)) out_gradient_ = g.differentiate_from(out_);
     delayed_ = g.delayed_scales();
     if (precision.scaling) most_recent_ = precision.scaling->most_recent;
@@ -171,6 +199,12 @@ void EagerOp::backward(std::span<const void* const> operands, const void* gradie
     callers.push_back(const_cast<void*>(gradient));
     callers.insert(callers.end(), gradients.begin(), gradients.end());
     run(program_.backward, backward_, std::move(callers), context);
+    for (std::size_t i = 0; i < gradients_.size(); ++i) // a sum hands its gradient on
+        if (gradients_[i] && storage(gradients_[i]) == storage(out_gradient_)) {
+            const TensorInfo& info = program_[out_gradient_];
+            std::memcpy(gradients[i], gradient,
+                        static_cast<std::size_t>(info.count()) * (info.format == fp32_format ? 4 : 2));
+        }
 }
 
 void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> callers,

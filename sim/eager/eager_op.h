@@ -62,7 +62,8 @@ struct EagerRow {
     std::string_view name;
     std::size_t operands, settings; ///< their numbers, absent operands included
     std::string_view meaning;
-    TensorId (*append)(Graph& g, std::span<const TensorId> operands, std::span<const std::int64_t> settings);
+    TensorId (*append)(Graph& g, std::span<const TensorId> operands, std::span<const double> settings);
+    bool product = false; ///< whether it multiplies matrices, in backward also by the gradient of its result
 };
 std::span<const EagerRow> eager_ops();
 
@@ -70,14 +71,16 @@ class EagerOp {
   public:
     /// The op of that name in a layer of that name. Of the precision its operand formats, accumulators and scaling
     /// recipe count, the latter unless the layer is among those that it leaves unscaled. The result has the format
-    /// `result`; its gradient, and those of operands that are not weights, have the format of the first operand. Throws
+    /// `result`; its gradient, and those of operands that are not weights, have the format of the first operand; the
+    /// gradient of a result in FP32 stays in FP32 unless the op is a product. Throws
     /// std::invalid_argument for unknown names, and for shapes and settings that do not fit.
     EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
-            std::span<const EagerOperand> operands, const FormatSpec& result,
-            std::span<const std::int64_t> settings = {});
+            std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings = {});
 
     [[nodiscard]] const Shape& shape() const { return program_[out_].shape; }
     [[nodiscard]] const FormatSpec& format() const { return program_[out_].format; }
+    /// Of the result's gradient, if there is one.
+    [[nodiscard]] const FormatSpec& gradient_format() const { return program_[out_gradient_].format; }
     [[nodiscard]] const Program& program() const { return program_; }
 
     /// Writes the result. Operands are in their order, null where absent.

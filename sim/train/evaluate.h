@@ -14,7 +14,11 @@ struct Evaluation {
     std::optional<double> accuracy{}; ///< share of targets (without ignored ones) whose class has the largest output
 };
 
-/// Copies a batch to the network: training examples in shuffled order or, without a shuffle, validation examples.
+/// Copies examples first ... first + batch - 1 to input and target: training examples in shuffled order or, without a
+/// shuffle, validation examples.
+void read_batch(const Dataset& data, std::int64_t first, std::int64_t batch, Shuffle* shuffle, float* input,
+                float* target);
+/// The same, to the network.
 void load_batch(Backend& backend, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
                 Shuffle* shuffle);
 

@@ -48,7 +48,7 @@ EagerOperand operand_of(const std::optional<nb::tuple>& described) {
 
 EagerOp make_op(const std::string& name, const Precision& precision, const std::string& layer,
                 const std::vector<std::optional<nb::tuple>>& described, const std::string& result,
-                const std::vector<std::int64_t>& settings) {
+                const std::vector<double>& settings) {
     std::vector<EagerOperand> operands;
     for (const std::optional<nb::tuple>& o : described) operands.push_back(operand_of(o));
     return {name, precision, layer, operands, format(result), settings};
@@ -161,12 +161,13 @@ void bind_eager(nb::module_& m) {
             "__init__",
             [](EagerOp* self, const std::string& name, const Precision& precision, const std::string& layer,
                const std::vector<std::optional<nb::tuple>>& operands, const std::string& result,
-               const std::vector<std::int64_t>& settings) {
+               const std::vector<double>& settings) {
                 new (self) EagerOp(make_op(name, precision, layer, operands, result, settings));
             },
             nb::arg("name"), nb::arg("precision"), nb::arg("layer"), nb::arg("operands"), nb::arg("result"),
             nb::arg("settings"), InEnvironment())
         .def_prop_ro("shape", [](const EagerOp& op) { return op.shape(); })
+        .def_prop_ro("gradient_format", [](const EagerOp& op) { return op.gradient_format().name; })
         .def("operands", &operands_of, nb::arg("backward"))
         .def(
             "forward",

@@ -21,7 +21,7 @@ from ._products import Blocks, accumulators, block_dequantize, block_quantize, d
 from ._runs import Run, read_tensors
 from ._tables import Table
 from ._tools import Answer, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
-from ._training import train
+from ._training import batches, train
 
 
 def __getattr__(name):
@@ -35,7 +35,7 @@ def __getattr__(name):
 __all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindings", "Format", "Histogram",
            "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table",
            "__version__", "accumulators", "adam_findings", "add", "amp_adam", "amp_diff", "amp_histogram",
-           "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "block_dequantize",
+           "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "batches", "block_dequantize",
            "block_quantize", "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma",
            "format", "formats", "histogram", "histogram_findings", "lines", "loss_scale_findings", "loss_scalers",
            "matmul", "mul", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "recipes", "sqrt",

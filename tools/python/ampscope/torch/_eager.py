@@ -1,9 +1,11 @@
-"""Products of PyTorch's tensors computed by the ops of ampscope's own networks, with their gradients."""
+"""PyTorch's tensors computed with by the ops of ampscope's own networks, and their gradients."""
 import torch
 
 from .. import _ampscope
 
 FORMATS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+DTYPES = {form: dtype for dtype, form in FORMATS.items()}
+PRODUCTS = ("linear", "conv2d", "matmul", "matmul-transposed")
 _MOST_OPS = 4096  # of different shapes that are kept
 
 
@@ -39,8 +41,8 @@ def _addresses(tensors):
     return [0 if t is None else t.data_ptr() for t in tensors]
 
 
-class _Product(torch.autograd.Function):
-    """call.op of x, y and a bias or None. Saved are the tensors themselves; casts are computed again in backward."""
+class _Op(torch.autograd.Function):
+    """call.op of its operands, of which a bias may be None. Saved are the tensors themselves; casts are computed again in backward."""
 
     @staticmethod
     def forward(ctx, call, *operands):
@@ -62,7 +64,7 @@ class _Product(torch.autograd.Function):
         operands = _laid(ctx.saved_tensors)
         op = call.prepared(operands, ctx.needs)
         gradients = [torch.empty_like(t) if need else None for t, need in zip(operands, ctx.needs)]
-        (gradient,) = _laid([gradient.to(operands[0].dtype)])
+        (gradient,) = _laid([gradient.to(DTYPES[op.gradient_format])])
         op.backward(_addresses(operands), gradient.data_ptr(), _addresses(gradients), call.context)
         call.emulation.count(call, op, gradient, operands, gradients)
         return None, *gradients
@@ -70,14 +72,14 @@ class _Product(torch.autograd.Function):
 
 def linear(call, x, weight, bias):
     """x W^T + bias; W is OUT x IN."""
-    return _Product.apply(call, x, weight, bias)
+    return _Op.apply(call, x, weight, bias)
 
 
 def conv2d(call, x, weight, bias):
     """Images as PyTorch has them, N x C x H x W, and weights OUT x C x KERNEL ROWS x KERNEL COLUMNS. The result lies in
     memory as the image does."""
     last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    out = _Product.apply(call, x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1).flatten(1), bias)
+    out = _Op.apply(call, x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1).flatten(1), bias)
     return out.permute(0, 3, 1, 2) if last else out.permute(0, 3, 1, 2).contiguous()
 
 
@@ -85,4 +87,9 @@ def product(call, a, b, bias=None):
     """a b + bias of matrices, or of equally many."""
     if not b.is_contiguous() and b.mT.is_contiguous():
         call.op, b = "matmul-transposed", b.mT
-    return _Product.apply(call, a, b, bias)
+    return _Op.apply(call, a, b, bias)
+
+
+def elementwise(call, *operands):
+    """An op that multiplies no matrices."""
+    return _Op.apply(call, *operands)

@@ -129,6 +129,11 @@ class Emulation:
         return self._scope.place is not None
 
     @property
+    def computes_all(self):
+        """Whether ops that multiply no matrices are ours, too."""
+        return self._strict == "ops"
+
+    @property
     def is_under_way(self):
         """Whether a call of the model, or a backward pass, has not ended yet."""
         return bool(self._scope.stack) or in_backward()
@@ -190,6 +195,10 @@ class Emulation:
             return original(*args, **kwargs)
         if self.only is not None and self.name != self.only:
             return original(*args, **kwargs)
+        if rule.is_elementwise:
+            ours = self.computes_all and self.is_inside and not self.is_backward_of_user
+            result = rule.compute(self, *args, **kwargs) if ours else None
+            return original(*args, **kwargs) if result is None else result
         weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
         alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
         why = _unfit([t for t in tensors if not (alone and t is weight)]) or (_unfit([weight]) if alone else None)
@@ -209,6 +218,19 @@ class Emulation:
         """A layer that recipes scale; `part`: which of those in one module."""
         call = _eager.Call(self, op, self._layer_of(weight), self._precision, part, weight=True, settings=settings)
         return getattr(_eager, op)(call, x, weight, bias)
+
+    def elementwise(self, op, *operands, numbers=None, settings=(), wide=False):
+        """An op that multiplies no matrices; None for types that it does not take. numbers: an operand of integers."""
+        if _unfit([t for t in operands if t is not None]):
+            return None
+        if numbers is not None:
+            operands += (numbers.float(),)
+        call = _eager.Call(self, op, self.name, self._precision, settings=settings, wide=wide)
+        return _eager.elementwise(call, *operands)
+
+    @property
+    def has_wide_loss(self):
+        return self._precision.formats["loss"] == "fp32"
 
     def product(self, a, b, bias=None, wide=False, weight=False):
         """a b + bias, not scaled. wide: in FP32, whatever the operands are."""
@@ -232,9 +254,11 @@ class Emulation:
     # What was computed.
 
     def count(self, call, op, out, operands, gradients=None):
+        self._stepping = self._stepping or gradients is not None
+        if call.op not in _eager.PRODUCTS:
+            return
         products = 1 if gradients is None else sum(g is not None for g in gradients[:2])
         depth = operands[1].shape[-2 if call.op == "matmul" else -1]
-        self._stepping = self._stepping or gradients is not None
         self._add(call.layer, call.op.removesuffix("-transposed"), op.operands(gradients is not None), AS_ASKED,
                   products * out.numel() * depth)
 

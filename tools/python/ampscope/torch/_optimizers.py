@@ -12,8 +12,7 @@ from .._conversions import quantize
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
 _STATE = {"exp_avg": "m", "momentum_buffer": "m", "exp_avg_sq": "v"}
 _COMPENSATION = "compensation"  # Kahan's, in an optimizer's state
-_SCALED_LAYERS = ("Linear", "NonDynamicallyQuantizableLinear", "Conv1D", "Conv1d", "Conv2d", "ConvTranspose1d",
-                  "ConvTranspose2d")
+_SCALED_LAYERS = ("Linear", "Conv1D", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d")
 
 
 class Optimizers:
@@ -36,7 +35,7 @@ class Optimizers:
         """Replaces the steps until `undo`, an ExitStack, is closed. scales(name): whether the layer of that name is
         cast with scales, so that its master weight may be kept under one."""
         for name, module in model.named_modules():
-            if type(module).__name__ in _SCALED_LAYERS and scales(name):
+            if any(kind.__name__ in _SCALED_LAYERS for kind in type(module).__mro__) and scales(name):
                 self._layers.add(id(module.weight))
         undo.callback(self._restore)
         for optimizer in self._optimizers:

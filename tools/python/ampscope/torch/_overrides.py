@@ -1,5 +1,5 @@
-"""Kernels of PyTorch that are replaced while a model is emulated: those of the ops that multiply matrices, and those
-that autocast treats otherwise on CUDA. Each asks the emulation first; what is not its own goes to the kernel that was
+"""Kernels of PyTorch that are replaced while a model is emulated: those of the ops that multiply matrices, of those that
+strict="ops" asks for, and those that autocast treats otherwise on CUDA. Each asks the emulation first; what is not its own goes to the kernel that was
 there.
 """
 import functools
@@ -7,12 +7,14 @@ import warnings
 
 import torch
 
-from . import _cuda_autocast
+from . import _cuda_autocast, _elementwise
 from ._rules import LAYERS, RULES
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _emulation = []  # the one that is open
 _kernels = {}  # ours by op and key: PyTorch never lets go of one, so each is made once and knows no emulation
+
+_elementwise_kernels = set()  # those of them that only strict="ops" needs
 
 
 def install(emulation, undo):
@@ -26,11 +28,14 @@ def install(emulation, undo):
         if not _kernels:
             _make_kernels()
         for (name, key), kernel in _kernels.items():
-            library.impl(name, kernel, key, with_keyset=True, allow_override=True)
+            if emulation.computes_all or (name, key) not in _elementwise_kernels:
+                library.impl(name, kernel, key, with_keyset=True, allow_override=True)
 
 
 def _make_kernels():
-    for rule in RULES:
+    for rule in (*RULES, *_elementwise.RULES):
+        if rule.is_elementwise:
+            _elementwise_kernels.update((rule.name, key) for key in ("AutogradCPU", "CPU"))
         if torch._C._dispatch_has_kernel(f"aten::{rule.name}"):
             for key in ("AutogradCPU", "CPU"):
                 _kernels[rule.name, key] = _product(_kernel_of(rule.name, key), rule, key)
@@ -47,10 +52,14 @@ def _kernel_of(name, key):
 
 def _product(original, rule, key):
     """Emulated, if it is one of the model's. In inference mode PyTorch skips the kernels of autograd."""
+    original = original.call_boxed
+    if rule.name in _elementwise.TAKE_NUMBERS:
+        original = _elementwise.with_numbers(original)
+
     def kernel(keyset, *args, **kwargs):
         if key == "AutogradCPU" or torch.is_inference_mode_enabled():
-            return _emulation[0].take(rule, functools.partial(original.call_boxed, keyset), args, kwargs)
-        return original.call_boxed(keyset, *args, **kwargs)
+            return _emulation[0].take(rule, functools.partial(original, keyset), args, kwargs)
+        return original(keyset, *args, **kwargs)
     return kernel
 
 
@@ -66,17 +75,21 @@ def _layer(original, prepare):
     return kernel
 
 
+def _composite(name):
+    return _kernels.get((name, "AutogradCPU")) or _kernel_of(name, "AutogradCPU").call_boxed
+
+
 def _cast(original, name, op, ours):
     """An op by the lists of CUDA in the model, and in regions that say so."""
     is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CompositeImplicitAutograd")
-    parts = _kernel_of(name, "AutogradCPU") if is_composite else None  # which autocast may know, if not the whole
+    parts = _composite(name) if is_composite else None  # which autocast may know, if not the whole
 
     def kernel(keyset, *args, **kwargs):
         for_cuda = _emulation[0].is_inside or _cuda_autocast.in_region()
         if original is not None and not for_cuda:
             return original.call_boxed(keyset, *args, **kwargs)
         if parts is not None and (not for_cuda or ours is _cuda_autocast.unlisted):
-            return parts.call_boxed(keyset, *args, **kwargs)
+            return parts(keyset, *args, **kwargs)
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             return ours(op, args, kwargs) if for_cuda else op(*args, **kwargs)
     return kernel

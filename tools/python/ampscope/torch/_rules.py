@@ -7,12 +7,13 @@ import torch.nn.functional as F
 
 
 class Rule(NamedTuple):
-    """An op; what computes it, or gives None for what it does not do; and which argument may be the weight of a layer:
-    always, or if it is a parameter."""
+    """An op; what computes it, or gives None for what it does not do; which argument may be the weight of a layer:
+    always, or if it is a parameter; and whether it multiplies no matrices."""
     name: str
     compute: Any
     weight: int | None = None
     is_layer: bool = False
+    is_elementwise: bool = False
 
 
 def _linear(emulation, x, weight, bias=None):

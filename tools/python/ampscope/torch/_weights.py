@@ -4,9 +4,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
 from .._conversions import quantize
+from ._eager import DTYPES as _DTYPES
 from ._eager import FORMATS
 
-_DTYPES = {form: dtype for dtype, form in FORMATS.items()}
 _HALVES = (torch.float16, torch.bfloat16)
 
 

@@ -1,0 +1,101 @@
+"""PyTorch's ops that multiply no matrices, as ours: rounded once, from more bits than PyTorch's kernels have, and with
+sums in the order of amp-train. Ops that are not here PyTorch rounds once, too, or amp-train does not have them."""
+import torch
+
+from ._rules import Rule
+
+
+def _add(emulation, a, b, *, alpha=1):
+    """The second operand is added to each part of the first whose shape it has; or the other way around."""
+    return _of_two(emulation, "add", a, b) if alpha == 1 and isinstance(b, torch.Tensor) else None
+
+
+def _mul(emulation, a, b):
+    if isinstance(b, (int, float)):
+        return emulation.elementwise("scale", a, settings=(float(b),)) if a.is_floating_point() else None
+    return _of_two(emulation, "mul", a, b) if isinstance(b, torch.Tensor) else None
+
+
+def _of_two(emulation, op, a, b):
+    if not a.is_floating_point() or not b.is_floating_point():
+        return None
+    if a.dim() < b.dim() or (a.dim() == b.dim() and a.numel() < b.numel()):
+        a, b = b, a
+    while b.dim() > 1 and b.shape[0] == 1:  # as positions are broadcast over a batch
+        b = b[0]
+    if a.shape[a.dim() - b.dim():] != b.shape:
+        return None
+    dtype = torch.result_type(a, b)
+    return emulation.elementwise(op, a.to(dtype), b.to(dtype))
+
+
+def with_numbers(kernel):
+    """PyTorch's kernel of an op on two tensors, which takes no number in place of the second, as it comes here. Numbers
+    decide about the type of the result only if they are of another kind than the tensor, and then by default types."""
+    def call(keyset, a, b, **kwargs):
+        if isinstance(b, torch.Tensor):
+            return kernel(keyset, a, b, **kwargs)
+        is_new = isinstance(b, float) and not (a.is_floating_point() or a.is_complex())
+        number = torch.tensor(b, dtype=torch.float64 if isinstance(b, float) and not is_new else None)
+        return kernel(keyset, a, number, **kwargs) if a.dim() else kernel(keyset, a[None], number, **kwargs)[0]
+    return call
+
+
+def _activation(name):
+    return lambda emulation, x: emulation.elementwise(name, x)
+
+
+def _gelu(emulation, x, *, approximate="none"):
+    return emulation.elementwise("gelu" if approximate == "none" else "gelu_tanh", x)
+
+
+def _softmax(emulation, x, dim, dtype=None):
+    """From halves to FP32 in one step, as on CUDA, where the gradient is rounded once, too."""
+    if dim not in (-1, x.dim() - 1) or x.dim() == 0 or dtype not in (None, x.dtype, torch.float32):
+        return None
+    return emulation.elementwise("softmax", x, wide=dtype == torch.float32)
+
+
+def _layer_norm(emulation, x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    if len(shape) != 1 or weight is None:
+        return None
+    return emulation.elementwise("layer_norm", x, weight, bias, settings=(eps,))
+
+
+def _rms_norm(emulation, x, shape, weight=None, eps=None):
+    if len(shape) != 1 or weight is None:
+        return None
+    return emulation.elementwise("rms_norm", x, weight,
+                                 settings=(torch.finfo(x.dtype).eps if eps is None else eps,))
+
+
+def _embedding(emulation, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    if padding_idx != -1 or scale_grad_by_freq or sparse or len(weight) > 1 << 24:
+        return None
+    return emulation.elementwise("embedding", weight, numbers=indices)
+
+
+def _cross_entropy(emulation, logits, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
+    """The mean, of classes by their numbers. Under autocast logits are FP32, as amp-train has it."""
+    if (weight is not None or reduction != 1 or label_smoothing != 0 or target.is_floating_point()
+            or logits.dim() not in (1, 2) or logits.shape[-1] > 1 << 24):
+        return None
+    if torch.is_autocast_enabled("cpu"):
+        logits = logits.float()
+    target = torch.where(target == ignore_index, -1, target)
+    return emulation.elementwise("cross_entropy", logits, numbers=target, wide=emulation.has_wide_loss)
+
+
+def _mse_loss(emulation, x, target, reduction=1):
+    if reduction != 1 or x.shape != target.shape or target.requires_grad:
+        return None
+    return emulation.elementwise("mse_loss", x, target, wide=emulation.has_wide_loss)
+
+
+TAKE_NUMBERS = ("add.Tensor", "mul.Tensor")
+_ROWS = (("add.Tensor", _add), ("mul.Tensor", _mul), ("gelu", _gelu), ("softmax.int", _softmax),
+         ("layer_norm", _layer_norm), ("rms_norm", _rms_norm), ("embedding", _embedding),
+         ("cross_entropy_loss", _cross_entropy), ("mse_loss", _mse_loss),
+         *((name, _activation(name)) for name in ("relu", "tanh", "sigmoid")))
+
+RULES = tuple(Rule(name, compute, is_elementwise=True) for name, compute in _ROWS)
