@@ -55,7 +55,7 @@ TEST_CASE("with the weight cache a weight is cast once, and its gradients add up
 
 TEST_CASE("a region switched off computes in FP32, and what enters is cast up") {
     Precision p = precision("amp-fp16");
-    p.autocast_off = {"safe"};
+    p.add_layer("safe", "autocast=off");
     Program program;
     Graph g(program, p);
     const TensorId w = g.parameter("w", {4, 4}, {}), x = g.input("x", {2, 4});
@@ -78,7 +78,7 @@ TEST_CASE("backward runs in the formats of forward, unless it is inside the regi
         return op::sum(g, op::linear(g, t[1], t[0], {}));
     };
     Precision p = precision("amp-bf16");
-    p.autocast_off = {"outside"};
+    p.add_layer("outside", "autocast=off");
     CHECK(weight_gradient(p, {1, 1 + 0x1p-12F, 0}, product) == 1 + 0x1p-12F);
     p.backward_under_autocast = true;
     CHECK(weight_gradient(p, {1, 1 + 0x1p-12F, 0}, product) == 1.0F);

@@ -388,7 +388,7 @@ TEST_CASE("a precision that scales nothing is a mistake") {
     TrainOptions o;
     o.model = model("mlp").defaults;
     o.precision = precision("fp8-current");
-    o.precision.unscaled = {"h.0", "h.1", "head"};
+    o.precision.layers = {{"h.0", "scaling=none"}, {"h.1", "scaling=none"}, {"head", "scaling=none"}};
     CHECK_THROWS_AS(build_training_program(o, data), std::invalid_argument);
     CHECK_THROWS_AS(precision("fp32,scaling=te"), std::invalid_argument);
     CHECK_THROWS_AS(scaling_recipe(""), std::invalid_argument);

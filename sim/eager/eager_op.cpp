@@ -124,7 +124,6 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     if (!row.product && result == fp32_format) g.keep_gradient_wide(out_);
     if (g.needs_gradient(out_)) out_gradient_ = g.differentiate_from(out_);
     delayed_ = g.delayed_scales();
-    if (precision.scaling) most_recent_ = precision.scaling->most_recent;
     std::vector<TensorId> callers = operands_;
     callers.push_back(out_);
     forward_ = layout(program_.forward, callers);
@@ -215,7 +214,7 @@ void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> cal
         if (context.state->scales.size() == i)
             context.state->scales.push_back(
                 {.rule = delayed_[i].rule,
-                 .most_recent = most_recent_,
+                 .most_recent = delayed_[i].most_recent,
                  .scale = {1.0F},
                  .history = std::vector<float>(static_cast<std::size_t>(program_[delayed_[i].history].count()))});
         EagerScale& s = context.state->scales[i];

@@ -70,10 +70,10 @@ std::span<const EagerRow> eager_ops();
 class EagerOp {
   public:
     /// The op of that name in a layer of that name. Of the precision its operand formats, accumulators and scaling
-    /// recipe count, the latter unless the layer is among those that it leaves unscaled. The result has the format
-    /// `result`; its gradient, and those of operands that are not weights, have the format of the first operand; the
-    /// gradient of a result in FP32 stays in FP32 unless the op is a product. Throws
-    /// std::invalid_argument for unknown names, and for shapes and settings that do not fit.
+    /// recipe count, as they are for that layer. The result has the format `result`; its gradient, and those of
+    /// operands that are not weights, have the format of the first operand; the gradient of a result in FP32 stays in
+    /// FP32 unless the op is a product. Throws std::invalid_argument for unknown names, and for shapes and settings that
+    /// do not fit.
     EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
             std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings = {});
 
@@ -115,7 +115,6 @@ class EagerOp {
     std::vector<TensorId> operands_, gradients_;
     TensorId out_, out_gradient_;
     std::vector<DelayedScale> delayed_;
-    bool most_recent_ = false;
     Layout forward_, backward_;
 };
 

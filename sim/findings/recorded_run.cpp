@@ -6,6 +6,7 @@
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/train/configuration.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,7 +53,7 @@ class RunReader {
     RecordedRun read_folder() {
         const Progress progress =
             begin(watch_, file_bytes(path_ / layout::metrics) + file_bytes(path_ / layout::histograms));
-        attempt([&] { run_.configuration = read_run_configuration(path_); });
+        attempt([&] { run_.configuration = as_written_now(read_run_configuration(path_)); });
         run_.facts = run_facts(run_.configuration);
         run_.label = run_.facts.precision;
         if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
@@ -374,8 +375,8 @@ fs::path only_run(const fs::path& path) {
         names.resize(most);
         names.emplace_back("...");
     }
-    throw FileError(path, fmt::format("holds {} runs, each of its own; name one: {}", runs.size(),
-                                      fmt::join(names, ", ")));
+    throw FileError(path,
+                    fmt::format("holds {} runs, each of its own; name one: {}", runs.size(), fmt::join(names, ", ")));
 }
 
 RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit) {

@@ -67,6 +67,7 @@ void Graph::append(Op op, std::string rule) {
     const bool needs = std::ranges::any_of(inputs_of(op), [&](TensorId x) { return needs_gradient(x); });
     for (const TensorId out : outputs_of(op)) program_[out].needs_gradient = needs;
     program_.forward.push_back({std::move(op), std::move(rule)});
+    forward_scopes_.push_back(scope_);
 }
 
 TensorId Graph::cast(TensorId x, const FormatSpec& format, std::string rule) {
@@ -93,9 +94,11 @@ TensorId Graph::append_view(TensorId x, Shape shape) {
     return out;
 }
 
-bool Graph::region_is_off() const {
-    return std::ranges::any_of(precision_.autocast_off,
-                               [&](const std::string& name) { return scope_.starts_with(name + "."); });
+const LayerArithmetic& Graph::arithmetic() {
+    const std::string& scope = differentiating_ ? forward_scopes_[differentiated_] : scope_;
+    const auto known = arithmetics_.find(scope);
+    return known != arithmetics_.end() ? known->second
+                                       : arithmetics_.emplace(scope, precision_.at(scope)).first->second;
 }
 
 Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
@@ -105,7 +108,7 @@ Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
     if (differentiating_ && !precision_.backward_under_autocast) {
         autocast.enabled = false;
         where = "formats of forward";
-    } else if (!differentiating_ && region_is_off()) {
+    } else if (!differentiating_ && arithmetic().autocast_off) {
         autocast.enabled = false;
         where = "autocast off here";
         for (TensorId& x : operands) x = cast(x, fp32_format, "autocast off here: what enters is cast up");
@@ -151,23 +154,28 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
                     .rounding = operand.rounding};
     if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32_format, kind);
     if (op.rounding == Rounding::stochastic) op.stream = next_stream();
-    const bool delayed = precision_.scaling && precision_.scaling->delayed();
+    const std::optional<ScalingRecipe>& recipe = arithmetic().scaling;
+    const bool delayed = recipe && recipe->delayed();
     if (delayed) {
         op.rule = {.max = decode(operand.element, operand.element.max_code()),
-                   .margin = precision_.scaling->margin,
-                   .ms_amp = precision_.scaling->ms_amp};
+                   .margin = recipe->margin,
+                   .ms_amp = recipe->ms_amp};
         op.delayed = tensor(".delayed_scale", {}, fp32_format, TensorRole::state);
-        op.history = tensor(".amax_history", {precision_.scaling->history}, fp32_format, TensorRole::state);
-        delayed_scales_.push_back({op.delayed, op.history, op.rule});
+        op.history = tensor(".amax_history", {recipe->history}, fp32_format, TensorRole::state);
+        delayed_scales_.push_back(
+            {op.delayed, op.history, op.rule, recipe->most_recent, recipe->reduces_amax, recipe->name});
     }
     append(op, fmt::format("{}{}", delayed ? "delayed, " : "", name_of(blocks.rule)));
     return op;
 }
 
 Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
-    const OperandScaling& operand = precision_.scaling->operand(role, differentiating_);
+    const ScalingRecipe& recipe = *arithmetic().scaling;
+    const OperandScaling& operand = recipe.operand(role, differentiating_);
     const BlockScaling blocks = operand.blocks(sums_rows);
-    const std::tuple key(source.index, blocks.rows, blocks.columns);
+    const auto same = std::ranges::find(recipes_, recipe);
+    const std::tuple key(source.index, blocks.rows, blocks.columns, same - recipes_.begin());
+    if (same == recipes_.end()) recipes_.push_back(recipe);
     if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
     TensorId from = source;
     if (operand.hadamard && sums_rows) {
@@ -250,6 +258,7 @@ TensorId Graph::differentiate_from(TensorId result) {
 
 void Graph::append_gradients() {
     for (std::size_t i = program_.forward.size(); i-- > 0;) {
+        differentiated_ = i;
         const Op op = program_.forward[i].op; // a copy: tapes grow
         const std::vector<TensorId> outputs = outputs_of(op);
         if (std::ranges::none_of(outputs, [&](TensorId out) { return gradient(out) && needs_gradient(out); })) continue;

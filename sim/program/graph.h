@@ -34,6 +34,8 @@ struct Parameter {
 struct DelayedScale {
     TensorId scale, history;
     op::DelayedRule rule;
+    bool most_recent = false, reduces_amax = true; ///< as in the layer's ScalingRecipe
+    std::string_view recipe{};                     ///< its name
 };
 
 class Graph {
@@ -90,9 +92,11 @@ class Graph {
         std::string rule;
     };
     Plan plan(std::string_view op, std::vector<TensorId> operands);
+    /// The arithmetic of the layer in the current scope; in backward, of the layer whose gradient is computed.
+    [[nodiscard]] const LayerArithmetic& arithmetic();
     /// The arithmetic for a matrix product of these tensors.
-    [[nodiscard]] op::MatmulArithmetic product(TensorId a, TensorId b) const {
-        return precision_.product((*this)[a].format, (*this)[b].format, differentiating_);
+    [[nodiscard]] op::MatmulArithmetic product(TensorId a, TensorId b) {
+        return arithmetic().product((*this)[a].format, (*this)[b].format, differentiating_);
     }
     /// A new tensor for a result, named after the op.
     TensorId result(std::string_view op, Shape shape, const FormatSpec& format,
@@ -117,7 +121,7 @@ class Graph {
         TensorId tensor;
         op::OperandScale scale{};
     };
-    /// Casts `source` to the format and scales of the precision's recipe, for a product that sums over its rows if
+    /// Casts `source` to the format and scales of the layer's recipe, for a product that sums over its rows if
     /// `sums_rows`, else over its columns.
     Scaled scaled(TensorId source, OperandRole role, bool sums_rows);
     /// The tensor that a scaled operand was made from.
@@ -126,17 +130,16 @@ class Graph {
         OperandRole role;
     };
     [[nodiscard]] const ScaledSource& source_of(TensorId scaled) const { return scaled_sources_.at(scaled.index); }
-    [[nodiscard]] bool scales_here() const { return precision_.scales(scope_); }
+    [[nodiscard]] bool scales_here() { return arithmetic().scaling.has_value(); }
     /// x cast with scales and back to its own format, as if it had been stored narrow; x itself if `narrow` is empty.
     /// Not differentiable.
     TensorId through(const std::optional<OperandScaling>& narrow, TensorId x);
     /// Whether a layer in the current scope is served in the formats of Precision::serving.
-    [[nodiscard]] bool serves_here() const { return !precision_.is_unscaled(scope_); }
+    [[nodiscard]] bool serves_here() { return !arithmetic().keeps_wide; }
     [[nodiscard]] const std::vector<DelayedScale>& delayed_scales() const { return delayed_scales_; }
 
   private:
     TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
-    [[nodiscard]] bool region_is_off() const;
     void append_gradients();
     op::Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
                              const BlockScaling& blocks);
@@ -146,6 +149,10 @@ class Graph {
     Precision precision_;
     std::string scope_;
     bool differentiating_ = false;
+    std::vector<std::string> forward_scopes_;            // of forward's ops
+    std::size_t differentiated_ = 0;                     // the op of forward whose gradient is computed
+    std::map<std::string, LayerArithmetic> arithmetics_; // by scope
+    std::vector<ScalingRecipe> recipes_;                 // all that differ
     std::uint32_t stream_ = 1;
     std::vector<Parameter> parameters_;
     std::vector<Watched> watched_;
@@ -153,7 +160,7 @@ class Graph {
     std::map<std::pair<int, std::string>, TensorId> weight_casts_;
     std::map<int, TensorId> gradients_;
     std::set<int> wide_gradients_;
-    std::map<std::tuple<int, std::int64_t, std::int64_t>, Scaled> scaled_; // by source and block
+    std::map<std::tuple<int, std::int64_t, std::int64_t, std::ptrdiff_t>, Scaled> scaled_; // by source, block, recipe
     std::map<int, ScaledSource> scaled_sources_;
     std::vector<DelayedScale> delayed_scales_;
 };

@@ -2,11 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 
-#include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <set>
 #include <stdexcept>
 
 namespace amp {
@@ -110,52 +106,7 @@ constexpr FormatKey format_keys[] = {
     {"activations", [](Precision& p) -> FormatSpec& { return p.activations; }},
     {"gradients", [](Precision& p) -> FormatSpec& { return p.gradients; }},
     {"loss", [](Precision& p) -> FormatSpec& { return p.loss; }},
-    {"operands", [](Precision& p) -> FormatSpec& { return p.operands; }},
 };
-
-FormatSpec tensor_format(std::string_view key, std::string_view value) {
-    const FormatSpec f = format(value);
-    if (!f.is_scale()) return f;
-    throw std::invalid_argument(fmt::format("precision: {}={}: a scale format holds no tensor", key, value));
-}
-
-int whole_number(std::string_view key, std::string_view text, int least, int most) {
-    int n = least - 1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
-        throw std::invalid_argument(
-            fmt::format("precision: scaling-{}={}: expected a whole number from {} to {}", key, text, least, most));
-    return n;
-}
-
-/// Changes one value of the scaling recipe's row.
-void set_scaling(Precision& p, std::string_view key, std::string_view value) {
-    if (!p.scaling) throw std::invalid_argument(fmt::format("precision: scaling-{} needs a recipe before it", key));
-    ScalingRecipe& recipe = *p.scaling;
-    const auto forward = {&recipe.input, &recipe.weight};
-    if (key == "forward") {
-        for (OperandScaling* operand : forward) operand->element = format(value);
-    } else if (key == "backward") {
-        recipe.gradient.element = format(value);
-    } else if (key == "rule") {
-        for (OperandScaling* operand : {&recipe.input, &recipe.weight, &recipe.gradient})
-            operand->rule = parse_name<ScaleRule>("scaling-rule", scale_rule_names, value);
-    } else if (key == "margin" && recipe.delayed()) {
-        recipe.margin = whole_number(key, value, 0, 100);
-    } else if (key == "history" && recipe.delayed()) {
-        recipe.history = whole_number(key, value, 1, 1 << 20);
-    } else if (key == "amax" && recipe.delayed() && (value == "max" || value == "most-recent")) {
-        recipe.most_recent = value == "most-recent";
-    } else if (key == "reduce" && recipe.delayed() && (value == "on" || value == "off")) {
-        recipe.reduces_amax = value == "on";
-    } else {
-        throw std::invalid_argument(fmt::format(
-            "precision: scaling-{}={}: known are scaling-forward, scaling-backward (formats), scaling-rule, "
-            "and for delayed scaling scaling-margin, scaling-history, scaling-amax (max, most-recent), scaling-reduce "
-            "(on, off)",
-            key, value));
-    }
-}
 
 /// Sets master, m or v to FORMAT or FORMAT:tensor. Returns whether the key is one of them.
 bool set_state(Precision& p, std::string_view key, std::string_view value) {
@@ -183,28 +134,15 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         p.update = parse_name<UpdateRounding>("update", update_rounding_names, value);
         return;
     }
-    if (key == "scaling") {
-        p.scaling.reset();
-        if (value != "none") p.scaling = scaling_recipe(value);
-        return;
-    }
-    if (key.starts_with("scaling-")) return set_scaling(p, key.substr(std::string_view("scaling-").size()), value);
     if (key == "scaler") {
         p.loss_scaler = loss_scaler(value);
         return;
     }
-    if (key.starts_with("accumulate")) {
-        const std::string_view where = key.substr(std::string_view("accumulate").size());
-        if (where.empty() || where == "-forward") p.accumulators = accumulators(value);
-        if (where.empty() || where == "-backward") p.backward_accumulators = accumulators(value);
-        if (where.empty() || where == "-forward" || where == "-backward") return;
-    }
-    if (set_state(p, key, value)) return;
+    if (p.set(key, value) || set_state(p, key, value)) return;
     const FormatKey& known = find_row("key of a precision", format_keys, key,
-                                      ", master, m, v, accumulate, accumulate-forward, accumulate-backward, scaling, "
-                                      "scaling-..., update, scaler");
+                                      fmt::format(", master, m, v, {}, update, scaler", LayerArithmetic::keys));
     const FormatSpec f = tensor_format(key, value);
-    if (p.autocast.enabled && (key == "weights" || key == "activations" || key == "gradients" || key == "loss"))
+    if (p.autocast.enabled)
         throw std::invalid_argument(fmt::format("precision: autocast decides about {}: leave it out", key));
     known.field(p) = f;
 }
@@ -213,68 +151,15 @@ void set(Precision& p, std::string_view key, std::string_view value) {
 
 std::span<const PrecisionRow> precisions() { return precision_table; }
 
-op::MatmulArithmetic Precision::product(const FormatSpec& a, const FormatSpec& b, bool backward) const {
-    op::MatmulArithmetic result{.operands = operands, .operand_rounding = operand_rounding};
-    const bool as_is = operands == format("fp32");
-    for (const Accumulator& acc : backward ? backward_accumulators : accumulators)
-        if (acc.takes(as_is ? a : operands) && acc.takes(as_is ? b : operands)) {
-            result.accumulate = acc;
-            break;
-        }
-    return result;
-}
-
-bool Precision::is_unscaled(std::string_view scope) const {
-    return std::ranges::any_of(unscaled, [&](const std::string& module) { return scope.starts_with(module + "."); });
-}
-
-bool Precision::may_use(const Accumulator& acc) const {
-    if (scaling && acc.takes(scaling->input.element) && acc.takes(scaling->weight.element)) return true;
-    if (operands != format("fp32")) return acc.takes(operands);
-    return autocast.enabled ? acc.takes(autocast.low) : acc.takes(weights) && acc.takes(activations);
-}
-
-FormatSpec Precision::sums() const {
-    const auto chain = std::ranges::find(accumulators, Accumulation::chain, &Accumulator::method);
-    return chain == accumulators.end() ? format("fp32") : chain->sum;
-}
-
-std::vector<Accumulator> accumulators(std::string_view text) {
-    std::vector<Accumulator> list;
-    for (std::string_view rest = text; list.empty() || !rest.empty();) {
-        const std::size_t end = std::min(rest.find('+'), rest.size());
-        list.push_back(accumulator(rest.substr(0, end)));
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-    return list;
-}
-
-std::string names_of(std::span<const Accumulator> list) {
-    std::string text;
-    for (const Accumulator& acc : list) text += (text.empty() ? "" : "+") + std::string(acc.name);
-    return text.empty() ? "fp32" : text;
-}
-
 Precision precision(std::string_view text) {
     const FloatEnvironment environment;
     Precision p;
-    bool first = true;
-    std::set<std::string_view> keys;
-    for (std::string_view rest = text; first || !rest.empty(); first = false) {
-        const std::size_t end = std::min(rest.find(','), rest.size());
-        const std::string_view item = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (const std::size_t equals = item.find('='); equals != std::string_view::npos) {
-            const std::string_view key = item.substr(0, equals);
-            if (!keys.insert(key).second)
-                throw std::invalid_argument(fmt::format("precision {}: {}= is given twice", text, key));
-            set(p, key, item.substr(equals + 1));
-            continue;
-        }
+    const auto preset = [&](std::string_view name, bool first) {
         constexpr std::string_view others = ", or [PRESET,]key=format,...";
-        if (!first) throw_unknown("precision", item, names_of_rows(precision_table) + std::string(others));
-        p = find_row("precision", precision_table, item, others).make();
-    }
+        if (!first) throw_unknown("precision", name, names_of_rows(precision_table) + std::string(others));
+        p = find_row("precision", precision_table, name, others).make();
+    };
+    read_keys(text, preset, [&](std::string_view key, std::string_view value) { set(p, key, value); });
     p.name = text;
     return p;
 }

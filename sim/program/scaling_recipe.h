@@ -28,6 +28,8 @@ struct OperandScaling {
                 .columns = sums_rows ? across : along,
                 .rule = rule};
     }
+
+    bool operator==(const OperandScaling&) const = default;
 };
 
 /// Which tensors a source refuses because its blocks do not fill them.
@@ -58,12 +60,15 @@ struct ScalingRecipe {
         return role == OperandRole::input ? input : role == OperandRole::weight ? weight : gradient;
     }
     [[nodiscard]] bool delayed() const { return history > 0; }
+
+    bool operator==(const ScalingRecipe&) const = default;
 };
 
 /// What a server keeps and computes in narrow formats; where there is none, formats are the precision's.
 struct Serving {
     std::optional<OperandScaling> weights{}, activations{}; ///< scaling in linear layers
     std::optional<OperandScaling> kv_cache{};               ///< scaling of attention's keys and values
+    bool replaces_recipes = false;                          ///< recipes that layers have for training do not count
 };
 
 std::span<const ScalingRecipe> scaling_recipes();

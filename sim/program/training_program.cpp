@@ -18,21 +18,26 @@ TensorId add_tensor(Program& p, std::string name, const Shape& shape, const Form
     return {static_cast<std::int32_t>(p.tensors.size() - 1)};
 }
 
-/// Whether the parameter's tensors are kept under a scale, if any are: with a scaling recipe only those of layers that
-/// it scales.
-bool has_scale(const TrainingProgram& t, const Precision& precision, TensorId parameter) {
-    const auto casts = [&](const Instruction& i) {
-        const auto* const cast = std::get_if<op::Quantize>(&i.op);
-        return cast != nullptr && cast->in == parameter;
-    };
-    return !precision.scaling || std::ranges::any_of(t.program.forward, casts);
+/// The tensors that forward casts with scales.
+std::vector<TensorId> scaled_tensors(const Program& program) {
+    std::vector<TensorId> all;
+    for (const Instruction& i : program.forward)
+        if (const auto* const cast = std::get_if<op::Quantize>(&i.op)) all.push_back(cast->in);
+    return all;
+}
+
+/// Whether the parameter's tensors are kept under a scale, if any are: with scaling recipes only those of layers that
+/// they scale.
+bool has_scale(const Program& program, TensorId parameter) {
+    const std::vector<TensorId> scaled = scaled_tensors(program);
+    return scaled.empty() || std::ranges::find(scaled, parameter) != scaled.end();
 }
 
 /// Adds the gradients of several micro-batches and combines those of replicas; with one of each, backward's gradient is
 /// used as it is.
 void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradient, ParameterTensors& to) {
     Program& p = t.program;
-    const bool scaled = o.all_reduce.scaled && has_scale(t, o.precision, to.weight);
+    const bool scaled = o.all_reduce.scaled && has_scale(p, to.weight);
     if (o.micro_batches == 1 && o.replicas == 1 && !scaled) {
         to.contributions = {gradient};
         to.gradient = gradient;
@@ -99,22 +104,28 @@ void check_options(const TrainOptions& o) {
 
 /// Throws for accumulators that are named but that no product can use, which must be a mistake.
 void check_accumulators(const Program& program, const Precision& precision) {
-    const auto check = [&](const std::vector<Accumulator>& named, const Tape& tape) {
+    const auto check = [&](const std::string& of, const std::vector<Accumulator>& named, const Tape& tape) {
         const auto uses = [&](const Instruction& i) {
             const auto* const m = std::get_if<op::Matmul>(&i.op);
             return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
         };
         if (!named.empty() && std::ranges::none_of(tape, uses))
-            throw std::invalid_argument(fmt::format("[train] {}: no matrix product has operands that {} takes",
-                                                    precision.name, names_of(named)));
+            throw std::invalid_argument(
+                fmt::format("[train] {}: no matrix product has operands that {} takes", of, names_of(named)));
     };
-    check(precision.accumulators, program.forward);
-    check(precision.backward_accumulators, program.backward);
+    check(precision.name, precision.accumulators, program.forward);
+    check(precision.name, precision.backward_accumulators, program.backward);
+    for (const LayerPolicy& policy : precision.layers) {
+        const LayerArithmetic layer = precision.at(policy.modules + ".");
+        const std::string name = fmt::format("layer {}:{}", policy.modules, policy.text);
+        if (layer.accumulators != precision.accumulators) check(name, layer.accumulators, program.forward);
+        if (layer.backward_accumulators != precision.backward_accumulators)
+            check(name, layer.backward_accumulators, program.backward);
+    }
 }
 
-/// Throws std::invalid_argument for names that are neither a module with parameters nor one that contains such.
-void check_modules(std::string_view what, const std::vector<std::string>& names, const Program& program,
-                   std::span<const Parameter> parameters) {
+/// The modules with parameters, and those that contain such.
+std::vector<std::string> modules_of(const Program& program, std::span<const Parameter> parameters) {
     std::vector<std::string> known;
     for (const Parameter& parameter : parameters) {
         const std::string& name = program[parameter.weight].name; // such as h.0.attn.q.weight
@@ -122,21 +133,28 @@ void check_modules(std::string_view what, const std::vector<std::string>& names,
             if (const std::string module = name.substr(0, dot); std::ranges::find(known, module) == known.end())
                 known.push_back(module);
     }
-    for (const std::string& name : names)
-        if (std::ranges::find(known, name) == known.end())
-            throw_unknown(fmt::format("module of {}", what), name, fmt::format("{}", fmt::join(known, ", ")));
+    return known;
+}
+
+/// Throws for recipes that scale nothing, and for policies of layers that say nothing of this network.
+void check_policies(const Program& program, const Precision& precision, std::span<const Parameter> parameters) {
+    check_layers(precision, modules_of(program, parameters));
+    if (!precision.has_recipe() || !scaled_tensors(program).empty()) return;
+    std::vector<std::string> others;
+    for (const LayerPolicy& policy : precision.layers) others.push_back(policy.modules);
+    throw std::invalid_argument(
+        fmt::format("[train] {}: no layer to scale outside {}", precision.name, fmt::join(others, ", ")));
 }
 
 /// The scales of delayed scaling follow from the amax of this step and those before it.
 void add_scale_updates(TrainingProgram& t, const TrainOptions& o) {
     Program& p = t.program;
     for (const DelayedScale& d : t.delayed_scales) {
-        if (!o.precision.scaling->reduces_amax) { // each replica has its own scale and history
+        if (!d.reduces_amax) { // each replica has its own scale and history
             p[d.scale].shape = {o.replicas};
             p[d.history].shape = {o.replicas, p[d.history].count()};
         }
-        p.check.push_back({op::UpdateScale{d.history, d.scale, d.rule, o.precision.scaling->most_recent},
-                           std::string(o.precision.scaling->name)});
+        p.check.push_back({op::UpdateScale{d.history, d.scale, d.rule, d.most_recent}, std::string(d.recipe)});
     }
 }
 
@@ -168,18 +186,11 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     Graph g(p, o.precision);
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
-    check_modules("autocast-off", o.precision.autocast_off, p, t.initial);
-    if (o.precision.unscaled != Precision{}.unscaled) // the default is meant for models with that module
-        check_modules("scaling-off", o.precision.unscaled, p, t.initial);
+    check_policies(p, o.precision, t.initial);
     g.differentiate(o.loss_weight == 1 ? t.network.loss : op::scale(g, t.network.loss, o.loss_weight));
     check_accumulators(p, o.precision);
-    const auto is_cast = [](const Instruction& i) { return std::holds_alternative<op::Quantize>(i.op); };
-    if (o.precision.scaling && std::ranges::none_of(p.forward, is_cast))
-        throw std::invalid_argument(fmt::format("[train] {}: no layer to scale outside {}", o.precision.name,
-                                                fmt::join(o.precision.unscaled, ", ")));
     for (const Parameter& parameter : g.parameters()) {
-        if (has_scale(t, o.precision, parameter.weight))
-            p[parameter.weight].scaled_as = o.precision.scaled_state.weight;
+        if (has_scale(p, parameter.weight)) p[parameter.weight].scaled_as = o.precision.scaled_state.weight;
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
         collect_gradient(t, o, g.gradient(parameter.weight), tensors);

@@ -79,6 +79,12 @@ Json json_of(const LossScalerRow& row) {
             {"unscale_by_updated_scale", o.unscale_by_updated_scale}};
 }
 
+Json json_of(const std::vector<LayerPolicy>& layers) {
+    Json rows = Json::array();
+    for (const LayerPolicy& row : layers) rows.push_back({{"modules", row.modules}, {"arithmetic", row.text}});
+    return rows;
+}
+
 void compare(const Json& a, const Json& b, const DifferenceSink& sink, const Json::json_pointer& at) {
     if (a.is_object() && b.is_object()) {
         std::unordered_map<std::string_view, const Json*> in_a, in_b; // an ordered_json searches for each key
@@ -107,8 +113,7 @@ Json precision_json(const Precision& p) {
         json["autocast"] = {{"format", p.autocast.low.name},
                             {"policy", word(autocast_policy_names, p.autocast.policy)},
                             {"weight_cache", p.weight_cache},
-                            {"backward_under_autocast", p.backward_under_autocast},
-                            {"off", p.autocast_off}};
+                            {"backward_under_autocast", p.backward_under_autocast}};
     else
         json["formats"] = {{"weights", p.weights.name},
                            {"activations", p.activations.name},
@@ -123,10 +128,12 @@ Json precision_json(const Precision& p) {
     json["accumulate"] = names_of(p.accumulators);
     if (p.backward_accumulators != p.accumulators) json["accumulate_backward"] = names_of(p.backward_accumulators);
     // the name of the recipe implies the rest
-    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}, {"off", p.unscaled}};
+    if (p.scaling) json["scaling"] = {{"recipe", p.scaling->name}};
     json["operands"] = p.operands.name;
     json["operand_rounding"] = name_of(p.operand_rounding);
     json["update"] = word(update_rounding_names, p.update);
+    if (const std::vector<LayerPolicy> layers = p.layers_in_force(); p.has_recipe() || !layers.empty())
+        json["layers"] = json_of(layers);
     return json;
 }
 
@@ -155,6 +162,22 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
             {"all_reduce", all_reduce},
             {"seed", o.seed},
             {"data", data_of(data)}};
+}
+
+Json as_written_now(Json configuration) {
+    if (!configuration.is_object() || !configuration.contains("precision")) return configuration;
+    Json& p = configuration["precision"];
+    std::vector<LayerPolicy> layers;
+    bool is_old = false;
+    for (const auto& [key, text] : {std::pair("scaling", "scaling=none"), {"autocast", "autocast=off"}}) {
+        if (!p.is_object() || !p.contains(key) || !p[key].is_object() || !p[key].contains("off")) continue;
+        for (const Json& module : p[key]["off"])
+            if (module.is_string()) layers.push_back({module.get<std::string>(), text});
+        p[key].erase("off");
+        is_old = true;
+    }
+    if (is_old && (p.contains("scaling") || !layers.empty())) p["layers"] = json_of(layers);
+    return configuration;
 }
 
 std::string command_options(const Json& configuration) {
@@ -187,25 +210,30 @@ std::string command_options(const Json& configuration) {
 }
 
 TrainOptions options_of(const Json& configuration) {
-    const Json& p = configuration.at("precision");
+    const Json now = as_written_now(configuration);
+    const Json& p = now.at("precision");
     TrainOptions o;
-    o.model = model_of(configuration.at("model"));
+    o.model = model_of(now.at("model"));
     o.precision = precision(p.at("name").get<std::string>());
     if (p.contains("autocast")) {
         const Json& a = p.at("autocast");
         o.precision.autocast.policy =
             parse_name<AutocastPolicy>("policy", autocast_policy_names, a.at("policy").get<std::string>());
         o.precision.weight_cache = a.at("weight_cache");
-        o.precision.autocast_off = a.at("off").get<std::vector<std::string>>();
     }
-    if (p.contains("scaling")) o.precision.unscaled = p.at("scaling").at("off").get<std::vector<std::string>>();
-    o.batch = configuration.at("batch");
-    o.seed = configuration.at("seed");
+    if (p.contains("layers")) {
+        o.precision.layers.clear();
+        for (const Json& row : p.at("layers")) o.precision.add_layer(row.at("modules"), row.at("arithmetic"));
+        if (!o.precision.has_recipe()) // then run.json does not tell what no recipe scales
+            o.precision.layers.insert(o.precision.layers.begin(), last_layer_unscaled());
+    }
+    o.batch = now.at("batch");
+    o.seed = now.at("seed");
     return o;
 }
 
 void for_each_difference(const Json& a, const Json& b, const DifferenceSink& sink) {
-    compare(a, b, sink, Json::json_pointer());
+    compare(as_written_now(a), as_written_now(b), sink, Json::json_pointer());
 }
 
 std::string difference(const Json& a, const Json& b) {

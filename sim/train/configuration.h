@@ -15,6 +15,9 @@ namespace amp {
 nlohmann::ordered_json configuration_of(const TrainOptions& options, const Dataset& data);
 /// The entry "precision" of a configuration.
 nlohmann::ordered_json precision_json(const Precision& precision);
+/// The same for a run folder of an earlier version, as it would be written now: they had no table of layers, but lists
+/// of the modules outside autocast and of those that recipes leave as they are.
+nlohmann::ordered_json as_written_now(nlohmann::ordered_json configuration);
 /// The options of amp-train, other than precision, seed and steps, with which a run was made and that are not the
 /// defaults of its network, as far as its configuration tells: " --model gpt --width 16 --lr 0.01"; empty for an
 /// unknown network.

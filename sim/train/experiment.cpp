@@ -123,13 +123,23 @@ void restore(Run& run, Notes notes) {
         if (run.departures) run.departures->restore(kind, std::move(departure));
 }
 
-bool all_fp32(const Precision& p) {
+/// Whether a product reads its operands and adds up in any other way than FP32's, in some layer at least.
+bool has_own_products(const Program& program) {
+    const auto is_own = [](const Instruction& i) {
+        const auto* const product = std::get_if<op::Matmul>(&i.op);
+        return product != nullptr && (product->arithmetic != op::MatmulArithmetic{} || product->a_scale.scale);
+    };
+    return std::ranges::any_of(program.forward, is_own) || std::ranges::any_of(program.backward, is_own);
+}
+
+bool all_fp32(const Run& run) {
+    const Precision& p = run.precision();
     const FormatSpec fp32 = format("fp32");
-    return !p.autocast.enabled && !p.scaling && p.update == UpdateRounding::nearest && p.accumulators.empty() &&
-           p.backward_accumulators.empty() && p.scaled_state == ScaledState{} &&
-           std::ranges::all_of(std::initializer_list<FormatSpec>{p.weights, p.activations, p.gradients, p.loss,
-                                                                 p.master, p.m, p.v, p.operands},
-                               [&](const FormatSpec& f) { return f == fp32; });
+    return !p.autocast.enabled && p.update == UpdateRounding::nearest && p.scaled_state == ScaledState{} &&
+           !has_own_products(run.trainer->training().program) &&
+           std::ranges::all_of(
+               std::initializer_list<FormatSpec>{p.weights, p.activations, p.gradients, p.loss, p.master, p.m, p.v},
+               [&](const FormatSpec& f) { return f == fp32; });
 }
 
 /// |x / scale - y| / |y| over these tensors of all parameters, where y is the reference's.
@@ -174,7 +184,7 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
         runs_.back().trainer = std::make_unique<Trainer>(o, data, threads);
     }
     const auto is_reference = [&](const Run& run) {
-        return options_.reference.empty() ? all_fp32(run.precision()) : run.precision().name == options_.reference;
+        return options_.reference.empty() ? all_fp32(run) : run.precision().name == options_.reference;
     };
     if (const auto found = std::ranges::find_if(runs_, is_reference); found != runs_.end()) reference_ = &*found;
     else if (!options_.reference.empty())
@@ -272,7 +282,7 @@ void Experiment::resume() {
 void Experiment::compute(Run& run) {
     const bool counts = options_.statistics_every > 0 && step_ % options_.statistics_every == 0;
     run.trainer->backend().counts_roundings = counts;
-    const bool records = run.folder && run.precision().scaling;
+    const bool records = run.folder && run.precision().has_recipe();
     run.trainer->backend().counts_scalings = records;
     if (records) std::ranges::fill(run.trainer->backend().scalings(), ScalingCounts{});
     run.last = run.trainer->compute();

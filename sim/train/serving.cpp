@@ -60,6 +60,7 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
     Precision precision = o.precision;
     precision.scaling.reset();
     precision.serving = serving;
+    precision.serving.replaces_recipes = true;
     if (serving.weights && serving.activations) { // a product of two narrow operands
         precision.scaling = ScalingRecipe{.name = "served",
                                           .source = "",

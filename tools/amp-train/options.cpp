@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-train/options.h>
 
+#include <ampscope/tools/amp-train/precisions.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -29,11 +30,9 @@ Precisions: a preset, then any key=format that differs, all separated by commas;
 
 /// The words of the command line, before they mean anything.
 struct Words {
-    std::vector<std::string> precisions = {"fp32,amp-fp16,amp-fp16,scaler=none,amp-bf16,pure-bf16,pure-fp16"};
+    PrecisionWords precision{};
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
                 divide = "before", transport, all_reduce_scaling = "none";
-    std::string accumulate;
-    std::vector<std::string> autocast_off, scaling_off = {"head"};
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
     std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
@@ -43,43 +42,9 @@ struct Words {
     TrainOptions common{};
 };
 
-/// "fp32,amp-fp16,v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
-std::vector<std::string> separated(const std::vector<std::string>& lists) {
-    std::vector<std::string> names;
-    for (const std::string& list : lists)
-        for (std::size_t begin = 0, end = 0; begin <= list.size(); begin = end + 1) {
-            end = std::min(list.find(',', begin), list.size());
-            const std::string word = list.substr(begin, end - begin);
-            if (word.empty()) throw std::invalid_argument(fmt::format("--precision: a name is missing in '{}'", list));
-            if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
-            else names.push_back(word);
-        }
-    return names;
-}
-
 CLI::Validator positive() { return real_number(0, std::numeric_limits<double>::infinity(), Ends::high); }
 CLI::Validator not_negative() { return real_number(0, std::numeric_limits<double>::infinity()); }
 CLI::Validator fraction() { return real_number(0, 1, Ends::low); }
-
-/// --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
-std::vector<std::string> with_accumulators(std::vector<std::string> names, const std::string& accumulate) {
-    if (accumulate.empty()) return names;
-    const std::vector<Accumulator> wanted = accumulators(accumulate);
-    bool used = false;
-    for (std::string& name : names) {
-        const Precision p = precision(name);
-        std::string usable;
-        for (const Accumulator& acc : wanted)
-            if (p.may_use(acc)) usable += (usable.empty() ? "" : "+") + std::string(acc.name);
-        if (usable.empty() || name.find("accumulate") != std::string::npos) continue;
-        name += ",accumulate=" + usable;
-        used = true;
-    }
-    if (!used)
-        throw std::invalid_argument(
-            fmt::format("--accumulate {}: no run multiplies operands that it takes", accumulate));
-    return names;
-}
 
 /// The loss scaler of a precision, unless another one is wanted; none stays none.
 LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, const LossScalerRow& own) {
@@ -150,17 +115,15 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
     if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
     if (!options.npz.empty() && w.model.name == "gpt")
         throw std::invalid_argument("--data is for the models linear, mlp and cnn");
-    for (const std::string& name : with_accumulators(separated(w.precisions), w.accumulate)) {
+    for (const Precision& precision : precisions_of(w.precision)) {
         TrainOptions o = w.common;
         o.model = model_of(w);
-        o.precision = precision(name);
+        o.precision = precision;
         o.precision.autocast.policy = parse_name<AutocastPolicy>("autocast policy", autocast_policy_names, w.policy);
         o.precision.weight_cache = !w.no_weight_cache;
         o.precision.backward_under_autocast = w.backward_under_autocast;
-        o.precision.autocast_off = w.autocast_off;
-        o.precision.unscaled = w.scaling_off;
         o.optimizer = optimizer_of(w);
-        o.precision.loss_scaler = loss_scaler_of(w, name, o.precision.loss_scaler);
+        o.precision.loss_scaler = loss_scaler_of(w, precision.name, precision.loss_scaler);
         o.all_reduce = all_reduce_of(w);
         check(o.precision.loss_scaler.options);
         check(o.optimizer);
@@ -239,8 +202,9 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
 
 void add_precision_options(CLI::App& app, Words& w) {
     constexpr const char* group = "Precision";
-    app.add_option("--precision", w.precisions, "Presets and combinations, side by side; see --list")->group(group);
-    app.add_option("--accumulate", w.accumulate,
+    app.add_option("--precision", w.precision.precisions, "Presets and combinations, side by side; see --list")
+        ->group(group);
+    app.add_option("--accumulate", w.precision.accumulate,
                    "Accumulator of matrix products (hopper-wgmma-fp8, exact ...), in the runs whose operands it takes; "
                    "several are joined by +; see --list")
         ->group(group);
@@ -264,10 +228,18 @@ void add_precision_options(CLI::App& app, Words& w) {
            "Device whose lists autocast follows: cuda (default), cpu, mps or xpu; an op on none of them runs in the "
            "formats of its operands")
         ->group(group);
-    app.add_option("--autocast-off", w.autocast_off, "A module outside autocast, such as head or h.0.attn; repeatable")
+    app.add_option("--layer", w.precision.layers,
+                   "MODULES:TEXT, a module or pattern of modules and what differs in all their layers: head:fp32, "
+                   "'h.*.mlp:fp8-current,accumulate=exact'; repeatable, later ones win; see --list")
         ->group(group);
-    app.add_option("--scaling-off", w.scaling_off,
-                   "A module whose layers a recipe (fp8-current ...) leaves as they are; repeatable; default head")
+    app.add_option("--autocast-off", w.precision.autocast_off,
+                   "A module outside autocast, such as head or h.0.attn; repeatable; short for --layer "
+                   "MODULE:autocast=off before all --layer")
+        ->group(group);
+    app.add_option(
+           "--scaling-off", w.precision.scaling_off,
+           "A module whose layers a recipe (fp8-current ...) leaves as they are; repeatable; default head; short "
+           "for --layer MODULE:scaling=none before all others")
         ->group(group);
     app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight anew at each use")->group(group);
     app.add_flag("--contract", w.contract, "Fuse the optimizer's multiply-adds")->group(group);
@@ -373,7 +345,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_training_options(app, words, options);
     add_serving_options(app, words, options);
     add_output_options(app, words, options);
-    for (const char* list : {"--precision", "--autocast-off", "--scaling-off"})
+    for (const char* list : {"--precision", "--layer", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
     app.writes_into(app.get_option("--record"));

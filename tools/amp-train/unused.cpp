@@ -71,7 +71,7 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         {some([](const TrainOptions& o) { return o.precision.autocast.enabled; }),
          "a precision with autocast",
          {"--autocast-policy", "--autocast-off", "--no-weight-cache", "--backward-under-autocast"}},
-        {some([](const TrainOptions& o) { return o.precision.scaling.has_value(); }),
+        {some([](const TrainOptions& o) { return o.precision.has_recipe(); }),
          "a precision with a scaling recipe",
          {"--scaling-off"}},
     };

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
 
@@ -105,15 +106,28 @@ void bind_eager(nb::module_& m) {
                          const LossScalerOptions& o = p.loss_scaler.options;
                          return o.scaling == LossScaling::off ? 1.0 : o.init_scale;
                      })
-        .def_prop_ro("has_recipe", [](const Precision& p) { return p.scaling.has_value(); })
-        .def_rw("unscaled", &Precision::unscaled)
+        .def_prop_ro("has_recipe", &Precision::has_recipe)
+        .def(
+            "set_layers",
+            [](Precision& p, const std::vector<std::pair<std::string, std::string>>& policies) {
+                p.layers.clear();
+                for (const auto& [modules, text] : policies) p.add_layer(modules, text);
+            },
+            nb::arg("policies"), InEnvironment())
         .def("in_backward",
-             [](const Precision& p) { // for products that a user's own backward calls
+             [](const Precision& p, const std::string& layer) { // for products that a user's own backward calls
                  Precision backward = p;
-                 backward.accumulators = p.backward_accumulators;
+                 static_cast<LayerArithmetic&>(backward) = p.at(layer + ".");
+                 backward.accumulators = backward.backward_accumulators;
+                 backward.layers.clear();
                  return backward;
              })
-        .def("scales", [](const Precision& p, const std::string& layer) { return p.scales(layer + "."); });
+        .def("scales",
+             [](const Precision& p, const std::string& layer) { return p.at(layer + ".").scaling.has_value(); })
+        .def("leaves_autocast",
+             [](const Precision& p, const std::string& layer) { return p.at(layer + ".").autocast_off; });
+
+    m.def("names_module", &names_module, nb::arg("modules"), nb::arg("module"));
 
     nb::class_<EagerState>(m, "EagerState")
         .def(nb::init<>())

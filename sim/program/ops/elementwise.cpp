@@ -20,8 +20,9 @@ void contribute_sum(Graph& g, TensorId b, TensorId grad) {
     if (g[b].count() == g[grad].count()) return g.contribute(b, grad);
     const Graph::Plan plan = g.plan("sum", {grad});
     const TensorId summed = g.new_gradient(b);
-    g.append(Reduce{.kind = ReduceKind::sum, .in = plan.operands[0], .out = summed, .accumulate = g.precision().sums()},
-             plan.rule);
+    g.append(
+        Reduce{.kind = ReduceKind::sum, .in = plan.operands[0], .out = summed, .accumulate = g.arithmetic().sums()},
+        plan.rule);
     g.contribute(b, summed);
 }
 

@@ -29,7 +29,7 @@ void append_product(Graph& g, TensorId of, Matmul product, std::string_view name
 void backward_bias(Graph& g, const Matmul& op, TensorId grad) {
     if (!g.needs_gradient(op.bias)) return;
     const TensorId to = g.new_gradient(op.bias);
-    g.append(Reduce{.kind = ReduceKind::sum, .in = grad, .out = to, .accumulate = g.precision().sums()},
+    g.append(Reduce{.kind = ReduceKind::sum, .in = grad, .out = to, .accumulate = g.arithmetic().sums()},
              "sum over rows, formats of forward");
     g.contribute(op.bias, to);
 }
@@ -44,7 +44,7 @@ void append_scaled(Graph& g, TensorId of, Matmul product, const FormatSpec& resu
                                          : g.result(g[of].name + ".grad_" + std::string(result.name), g[of].shape,
                                                     result, TensorRole::gradient);
     product.arithmetic = g.product(product.a, product.b);
-    g.append(product, std::string(g.precision().scaling->name));
+    g.append(product, std::string(g.arithmetic().scaling->name));
     g.contribute(of, product.out);
 }
 
@@ -60,7 +60,7 @@ void backward_scaled(Graph& g, const Matmul& op, TensorId grad) {
         append_scaled(g, x.tensor, to_x, result);
     }
     to_w.m = op.n, to_w.n = op.k, to_w.k = op.m, to_w.transpose_a = true, to_w.transpose_b = false; // grad^T x
-    if (g.precision().scaling->weight_gradient_unscaled) {
+    if (g.arithmetic().scaling->weight_gradient_unscaled) {
         to_w.a = grad, to_w.b = x.tensor, to_w.a_scale = {}, to_w.b_scale = {};
     } else {
         const Graph::Scaled a = g.scaled(grad, OperandRole::gradient, true), b = g.scaled(x.tensor, x.role, true);
@@ -102,7 +102,7 @@ TensorId append_layer(Graph& g, const LayerOperands& layer, TensorId x, TensorId
         const Graph::Scaled a = g.scaled(x, OperandRole::input, false),
                             b = g.scaled(layer.weight, OperandRole::weight, false);
         product.a = a.tensor, product.a_scale = a.scale, product.b = b.tensor, product.b_scale = b.scale;
-        rule += fmt::format(", {}", g.precision().scaling->name);
+        rule += fmt::format(", {}", g.arithmetic().scaling->name);
     }
     product.arithmetic = g.product(product.a, product.b);
     g.append(product, rule);

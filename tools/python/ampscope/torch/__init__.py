@@ -66,7 +66,7 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
                     overwrite, warn)
 
 
-def emulate(model, precision, *, optimizer=None, seed=0, skip=None, strict=False, threads=0):
+def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None, strict=False, threads=0):
     """Runs `model` in emulated arithmetic on the processor: training and evaluation, by the script as it is. Gives a
     Machine, for a `with` statement or until close():
 
@@ -86,17 +86,25 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, strict=False
     optimizer   torch.optim's SGD, Adam or AdamW, or a list of them: they step as amp-train's do, on weights and state
                 in the precision's formats. Needed if these are not FP32 (pure-bf16), or rounded in a way of their own
     seed        of stochastic rounding. Random numbers depend on it, the layer, the step and the call in the step
-    skip        names of modules whose layers, and those of all modules in them, are not cast with scales: "head" and
-                "lm_head" if it is not given, none if it is empty
-    strict      True: a product that is not emulated is an error, not a line of coverage()
+    layers      what differs in the layers of some modules, by name or pattern, and of all modules in them:
+                {"lm_head": "fp32", "h.*.mlp": "fp8-current,accumulate=exact"}. A format, in which operands are read
+                without scales, or an FP8 recipe, or any keys of a precision about products, and autocast=off; fp32 is
+                outside autocast. Of several later ones win
+    skip        names or patterns of modules whose layers, and those of all modules in them, are not cast with scales:
+                "head" and "lm_head" if it is not given, none if it is empty. Short for layers={NAME: "scaling=none"},
+                before the others
+    strict      True: a product that is not emulated is an error, not a line of coverage(). "ops": besides, sums,
+                activations, norms, softmax, embeddings and losses are computed by amp-train's ops, too, rounded once
+                from more bits than PyTorch has: an amp-train network written in PyTorch has its bits
     threads     0: every core. Results do not depend on it
 
-    Raises ValueError for an unknown precision, NotImplementedError for what cannot be emulated, and RuntimeError while
-    another model is, or where the script's own autocast casts to another format than the precision's."""
-    return Machine(model, precision, optimizer, seed, skip, strict, threads)
+    Raises ValueError for an unknown precision or module, NotImplementedError for what cannot be emulated, and
+    RuntimeError while another model is, or where the script's own autocast casts to another format than the
+    precision's."""
+    return Machine(model, precision, optimizer, seed, skip, layers, strict, threads)
 
 
-def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=None, threads=0):
+def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=None, layers=None, threads=0):
     """One training step of `model` in several precisions beside FP32's, module by module: which layers does it hurt?
     Gives a Comparison, which prints as a table and says which layers to keep in higher precision:
 
@@ -126,7 +134,7 @@ def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=Non
     precisions  presets or texts of amp-train, as for emulate()
     effects     False: no effects, for which FP32's step is repeated for each module that adds an error; modules are
                 then ranked by their own errors
-    seed, skip, threads     as for emulate()
+    seed, skip, layers, threads     as for emulate()
 
     Precisions with a loss scaler multiply the loss by its first scale (65536), and halve that until no gradient
     overflows, as the scaler would; gradients are divided by it. Delayed scaling, which begins with scales of 1, repeats
@@ -134,5 +142,5 @@ def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=Non
     step is measured once more without these casts. Memory is taken for copies of all inputs and outputs of modules.
 
     Raises TypeError and ValueError for arguments that mean nothing, and what emulate() raises."""
-    options = {"effects": effects, "seed": seed, "skip": skip, "threads": threads}
+    options = {"effects": effects, "seed": seed, "skip": skip, "layers": layers, "threads": threads}
     return Measurement(model, batch, loss_fn, precisions, options).run()

@@ -267,11 +267,9 @@ class Measurement:
 def _emulated(model, precision, options, unscaled=()):
     """The emulation of a model, in which these layers, besides those that the user names, are not cast with scales."""
     stepless = torch.optim.SGD(model.parameters(), 0.0)  # for precisions that keep weights in another format
-    with _emulate.Machine(model, precision, stepless, options["seed"], options["skip"], False,
+    layers = {**(options["layers"] or {}), **dict.fromkeys(unscaled, "scaling=none")}
+    with _emulate.Machine(model, precision, stepless, options["seed"], options["skip"], layers, False,
                           options["threads"]) as machine:
-        if unscaled:
-            emulation = machine._emulation
-            emulation.leave_unscaled([*emulation._precision.unscaled, *unscaled])
         yield machine._emulation
 
 

@@ -15,7 +15,7 @@ class Call:
     def __init__(self, emulation, op, layer, precision, part=None, *, weight=False, wide=False, settings=()):
         self.emulation, self.op, self.layer, self.precision = emulation, op, layer, precision
         self.weight, self.wide, self.settings = weight, wide, settings
-        self.context = emulation.context(layer, part, precision)
+        self.context = emulation.context(layer, part)
 
     def prepared(self, operands, needs):
         """The op for these operands, which is kept."""

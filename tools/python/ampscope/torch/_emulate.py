@@ -1,6 +1,5 @@
 """Runs a model of PyTorch in emulated arithmetic: its products as matrix hardware computes them, on a processor."""
 import contextlib
-import fnmatch
 import warnings
 
 import torch
@@ -20,7 +19,7 @@ class Machine:
     """What emulate() gives: open until close(), or the end of a `with` statement. Then it is closed for good, and only
     coverage() can be asked of it."""
 
-    def __init__(self, model, precision, optimizer, seed, skip, strict, threads):
+    def __init__(self, model, precision, optimizer, seed, skip, layers, strict, threads):
         if _machines:
             raise RuntimeError("emulate: a model is emulated already: close() that first")
         where = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
@@ -28,12 +27,12 @@ class Machine:
             raise NotImplementedError(f"emulate: the model is on {', '.join(sorted(where))}: what is emulated is "
                                       "computed on the processor; move it there by model.cpu()")
         asked = _ampscope.AskedPrecision(precision)
+        asked.set_layers(_policies([plain_name(n) for n, _ in model.named_modules()], skip, layers))
         if optimizer is None and asked.optimizer_keys:
             raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
                              "steps so, optimizer=")
         self._optimizers = Optimizers(asked, [] if optimizer is None else optimizer, seed)
         self._emulation = Emulation(model, asked, seed, strict, threads)
-        self._emulation.leave_unscaled(_skipped([plain_name(n) for n, _ in model.named_modules()], skip))
         self._closed = False
         with contextlib.ExitStack() as undo:
             self._install(model, undo)
@@ -45,8 +44,10 @@ class Machine:
         undo.callback(_machines.clear)
         entered = all_modules.register_module_forward_pre_hook(emulation.enter)
         left = all_modules.register_module_forward_hook(emulation.leave, always_call=True)
-        model._forward_pre_hooks_with_kwargs[entered.id] = True
-        for remove in (entered.remove, left.remove, lambda: model._forward_pre_hooks_with_kwargs.pop(entered.id)):
+        for module in emulation.changes_inputs():
+            module._forward_pre_hooks_with_kwargs[entered.id] = True
+            undo.callback(module._forward_pre_hooks_with_kwargs.pop, entered.id)
+        for remove in (entered.remove, left.remove):
             undo.callback(remove)
         self._optimizers.install(model, emulation.scales_layer, undo)
         emulation.weights.install(undo)
@@ -78,17 +79,19 @@ class Machine:
         return self._emulation.coverage()
 
 
-def _skipped(modules, skip):
-    """The names of the modules that `skip` names, exactly or as a pattern. Raises ValueError for what names none."""
+def _policies(modules, skip, layers):
+    """The table of policies of layers: (module or pattern, text) each. Raises ValueError for what names no module."""
     if skip is None:
-        return [name for name in modules if name.rpartition(".")[2] in _NOT_SCALED]
-    found = []
-    for pattern in [skip] if isinstance(skip, str) else skip:
-        matching = fnmatch.filter(modules, pattern)
-        if not matching:
-            raise ValueError(f"skip: the model has no module {pattern!r}")
-        found += matching
-    return found
+        skipped = [name for name in modules if name.rpartition(".")[2] in _NOT_SCALED]
+    else:
+        skipped = [skip] if isinstance(skip, str) else list(skip)
+    policies = []
+    for option, rows in (("skip", dict.fromkeys(skipped, "scaling=none")), ("layers", layers or {})):
+        for pattern, text in rows.items():
+            if not any(_ampscope.names_module(pattern, name) for name in modules):
+                raise ValueError(f"{option}: the model has no module {pattern!r}")
+            policies.append((pattern, text))
+    return policies
 
 
 def emulated_precision(parameters):

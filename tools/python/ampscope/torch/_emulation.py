@@ -1,4 +1,5 @@
 """Decides what becomes of each op while a model is emulated: whose it is, in which layer, and how it is computed."""
+import functools
 import threading
 import warnings
 import weakref
@@ -22,7 +23,8 @@ _COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input")  # made of
 class Emulation:
     def __init__(self, model, precision, seed, strict, threads):
         self._precision = precision
-        self._in_backward = self._precision.in_backward()
+        self._in_backward = functools.cache(precision.in_backward)  # by layer
+        self.scales_layer, self._has_recipe = functools.cache(precision.scales), precision.has_recipe
         self._autocast = _DTYPES.get(self._precision.autocast)
         self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
         self._names = weakref.WeakKeyDictionary((m, plain_name(n)) for n, m in model.named_modules())
@@ -30,6 +32,8 @@ class Emulation:
         for module, name in self._names.items():
             for parameter in module.parameters(recurse=False):
                 self._owners.setdefault(id(parameter), (weakref.ref(parameter), name))
+        self._wide = weakref.WeakSet(m for m, name in self._names.items()
+                                     if precision.autocast and precision.leaves_autocast(name))
         self.weights = Weights(model, precision)
         self._scope, self._calls, self._local = Scope(), Calls(), threading.local()
         self._counts, self._lock = {}, threading.Lock()
@@ -38,12 +42,9 @@ class Emulation:
         self.casts = None  # a dict: what casts with scales do is counted there, by layer
         self.only = None  # the name of a module: only its own products are emulated
 
-    def leave_unscaled(self, layers):
-        self._precision.unscaled = layers
-        self._in_backward.unscaled = layers
-
-    def scales_layer(self, name):
-        return self._precision.scales(name)
+    def changes_inputs(self):
+        """The modules whose inputs may be given another type: the model, and those outside autocast."""
+        return [m for m in self._names if m is self._model or m in self._wide]
 
     def again(self, module=None):
         """The next call, of a module by itself, belongs to the step that was last, and is the first in it. module: only
@@ -62,7 +63,7 @@ class Emulation:
     # Hooks of all modules.
 
     def enter(self, module, *inputs):
-        """`inputs` are (args,); of the model itself (args, kwargs), whose types may change."""
+        """`inputs` are (args,); of changes_inputs() (args, kwargs), whose types may change."""
         name = self._names.get(module)
         if name is None:
             return None
@@ -72,18 +73,46 @@ class Emulation:
             self._begin()
             self._local.region = self._enter_autocast()
             self.weights.enter()
+        self._enter_policy(module)
         self._scope.enter((module, name))
+        if module in self._wide:
+            return _widened(inputs)
         return self.weights.narrowed(inputs) if module is self._model and self.weights.narrows else None
 
     def leave(self, module, args, result):
-        if not self._scope.leave(module):
+        is_last = self._scope.leave(module)
+        self._leave_policy(module)
+        if not is_last:
             return None
         self.weights.leave()
         widens = self._leave_autocast() or self.weights.widens
         return _widened(result) if widens and module is self._model else None
 
+    def _enter_policy(self, module):
+        """Leaves autocast, or enters it again, where that is the policy of a module and not of the one around it."""
+        around = bool(self._scope.stack) and self._scope.stack[-1][0] in self._wide
+        if (module in self._wide) != around:
+            region = torch.autocast("cpu", self._autocast, enabled=around)
+            region.__enter__()
+            self._policies.append((module, region))
+
+    def _leave_policy(self, module):
+        """`module`: the one that is left; None: all are."""
+        while self._policies and module in (None, self._policies[-1][0]):
+            self._policies.pop()[1].__exit__(None, None, None)
+            if module is not None:
+                break
+
+    @property
+    def _policies(self):
+        """The modules on this thread whose policy changed autocast, and the regions that did."""
+        if not hasattr(self._local, "policies"):
+            self._local.policies = []
+        return self._local.policies
+
     def _unwind(self):
         self._scope.stack.clear()
+        self._leave_policy(None)
         self.weights.leave()
         self._leave_autocast()
 
@@ -178,9 +207,9 @@ class Emulation:
 
     def scales(self, weight):
         """Whether a layer with that weight is cast with scales."""
-        if not self._precision.has_recipe or self.is_backward_of_user:
+        if not self._has_recipe or self.is_backward_of_user:
             return False
-        return (self.is_inside or self._owner_of(weight) is not None) and self._precision.scales(self._layer_of(weight))
+        return (self.is_inside or self._owner_of(weight) is not None) and self.scales_layer(self._layer_of(weight))
 
     def autocast(self, tensor):
         eligible = tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
@@ -234,14 +263,14 @@ class Emulation:
 
     def product(self, a, b, bias=None, wide=False, weight=False):
         """a b + bias, not scaled. wide: in FP32, whatever the operands are."""
-        precision = self._in_backward if self.is_backward_of_user else self._precision
+        precision = self._in_backward(self.name) if self.is_backward_of_user else self._precision
         self._stepping = self._stepping or self.is_backward_of_user
         call = _eager.Call(self, "matmul", self.name, precision, weight=weight, wide=wide)
         return _eager.product(call, a, b, bias)
 
-    def context(self, layer, part, precision):
+    def context(self, layer, part):
         state = casts = None
-        if precision.has_recipe:
+        if self.scales_layer(layer):
             with self._lock:
                 state = self.states.setdefault((layer, part), _ampscope.EagerState())
                 if self.casts is not None:

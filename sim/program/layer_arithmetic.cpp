@@ -1,0 +1,137 @@
+#include <ampscope/sim/program/layer_arithmetic.h>
+
+#include <ampscope/formats/names.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <set>
+#include <stdexcept>
+
+namespace amp {
+
+namespace {
+
+int whole_number(std::string_view key, std::string_view text, int least, int most) {
+    int n = least - 1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
+        throw std::invalid_argument(
+            fmt::format("precision: scaling-{}={}: expected a whole number from {} to {}", key, text, least, most));
+    return n;
+}
+
+/// Changes one value of the scaling recipe's row.
+void set_scaling(std::optional<ScalingRecipe>& scaling, std::string_view key, std::string_view value) {
+    if (!scaling) throw std::invalid_argument(fmt::format("precision: scaling-{} needs a recipe before it", key));
+    ScalingRecipe& recipe = *scaling;
+    const auto forward = {&recipe.input, &recipe.weight};
+    if (key == "forward") {
+        for (OperandScaling* operand : forward) operand->element = format(value);
+    } else if (key == "backward") {
+        recipe.gradient.element = format(value);
+    } else if (key == "rule") {
+        for (OperandScaling* operand : {&recipe.input, &recipe.weight, &recipe.gradient})
+            operand->rule = parse_name<ScaleRule>("scaling-rule", scale_rule_names, value);
+    } else if (key == "margin" && recipe.delayed()) {
+        recipe.margin = whole_number(key, value, 0, 100);
+    } else if (key == "history" && recipe.delayed()) {
+        recipe.history = whole_number(key, value, 1, 1 << 20);
+    } else if (key == "amax" && recipe.delayed() && (value == "max" || value == "most-recent")) {
+        recipe.most_recent = value == "most-recent";
+    } else if (key == "reduce" && recipe.delayed() && (value == "on" || value == "off")) {
+        recipe.reduces_amax = value == "on";
+    } else {
+        throw std::invalid_argument(fmt::format(
+            "precision: scaling-{}={}: known are scaling-forward, scaling-backward (formats), scaling-rule, "
+            "and for delayed scaling scaling-margin, scaling-history, scaling-amax (max, most-recent), scaling-reduce "
+            "(on, off)",
+            key, value));
+    }
+}
+
+} // namespace
+
+op::MatmulArithmetic LayerArithmetic::product(const FormatSpec& a, const FormatSpec& b, bool backward) const {
+    op::MatmulArithmetic result{.operands = operands, .operand_rounding = operand_rounding};
+    const bool as_is = operands == format("fp32");
+    for (const Accumulator& acc : backward ? backward_accumulators : accumulators)
+        if (acc.takes(as_is ? a : operands) && acc.takes(as_is ? b : operands)) {
+            result.accumulate = acc;
+            break;
+        }
+    return result;
+}
+
+FormatSpec LayerArithmetic::sums() const {
+    const auto chain = std::ranges::find(accumulators, Accumulation::chain, &Accumulator::method);
+    return chain == accumulators.end() ? format("fp32") : chain->sum;
+}
+
+bool LayerArithmetic::set(std::string_view key, std::string_view value) {
+    constexpr std::string_view recipe_part = "scaling-";
+    if (key == "operands") {
+        operands = tensor_format(key, value);
+    } else if (key == "operand-rounding") {
+        operand_rounding = parse_name<Rounding>("operand-rounding", rounding_names, value);
+        if (operand_rounding == Rounding::stochastic)
+            throw std::invalid_argument("precision: operand-rounding=stochastic: operands are read without randomness");
+    } else if (key == "scaling") {
+        scaling = value == "none" ? std::nullopt : std::optional(scaling_recipe(value));
+    } else if (key.starts_with(recipe_part)) {
+        set_scaling(scaling, key.substr(recipe_part.size()), value);
+    } else if (key == "accumulate") {
+        accumulators = backward_accumulators = amp::accumulators(value);
+    } else if (key == "accumulate-forward") {
+        accumulators = amp::accumulators(value);
+    } else if (key == "accumulate-backward") {
+        backward_accumulators = amp::accumulators(value);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
+               const std::function<void(std::string_view, std::string_view)>& set) {
+    bool first = true;
+    std::set<std::string_view> keys;
+    for (std::string_view rest = text; first || !rest.empty(); first = false) {
+        const std::size_t end = std::min(rest.find(','), rest.size());
+        const std::string_view item = rest.substr(0, end);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+        const std::size_t equals = item.find('=');
+        if (equals == std::string_view::npos) {
+            named(item, first);
+            continue;
+        }
+        const std::string_view key = item.substr(0, equals);
+        if (!keys.insert(key).second)
+            throw std::invalid_argument(fmt::format("precision {}: {}= is given twice", text, key));
+        set(key, item.substr(equals + 1));
+    }
+}
+
+FormatSpec tensor_format(std::string_view key, std::string_view value) {
+    const FormatSpec f = format(value);
+    if (!f.is_scale()) return f;
+    throw std::invalid_argument(fmt::format("precision: {}={}: a scale format holds no tensor", key, value));
+}
+
+std::vector<Accumulator> accumulators(std::string_view text) {
+    std::vector<Accumulator> list;
+    for (std::string_view rest = text; list.empty() || !rest.empty();) {
+        const std::size_t end = std::min(rest.find('+'), rest.size());
+        list.push_back(accumulator(rest.substr(0, end)));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return list;
+}
+
+std::string names_of(std::span<const Accumulator> list) {
+    std::string text;
+    for (const Accumulator& acc : list) text += (text.empty() ? "" : "+") + std::string(acc.name);
+    return text.empty() ? "fp32" : text;
+}
+
+} // namespace amp

@@ -1,0 +1,21 @@
+// The precisions that a command line of amp-train names.
+#pragma once
+
+#include <ampscope/sim/train/trainer.h>
+
+#include <string>
+#include <vector>
+
+namespace amp::train_tool {
+
+/// The options about precisions, before they mean anything.
+struct PrecisionWords {
+    std::vector<std::string> precisions = {"fp32,amp-fp16,amp-fp16,scaler=none,amp-bf16,pure-bf16,pure-fp16"};
+    std::string accumulate;
+    std::vector<std::string> scaling_off{}, autocast_off{}, layers{};
+};
+
+/// The precisions, each with the policies of its layers. Throws std::invalid_argument.
+std::vector<Precision> precisions_of(const PrecisionWords& words);
+
+} // namespace amp::train_tool
