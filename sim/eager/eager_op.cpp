@@ -79,13 +79,6 @@ std::span<float> scratch_memory(std::size_t count) {
     return memory;
 }
 
-/// A stream of random numbers named after a layer: FNV-1a.
-std::uint64_t stream_of(std::string_view layer) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : layer) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return hash;
-}
-
 /// The results of a tape's casts with scales, and whose they are.
 std::vector<std::pair<TensorId, OperandRole>> casts_in(const Graph& g, const Tape& tape) {
     std::vector<std::pair<TensorId, OperandRole>> casts;
@@ -110,8 +103,7 @@ void EagerState::advance() {
 }
 
 EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
-                 std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings)
-    : stream_(stream_of(layer)) {
+                 std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings) {
     const EagerRow& row = find_row("op", table, op);
     if (operands.size() != row.operands || settings.size() != row.settings)
         throw std::invalid_argument(fmt::format("[{}] expected {} operands and {} settings, got {} and {}", op,
@@ -221,7 +213,7 @@ void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> cal
         callers.insert(callers.end(), {s.scale.data(), s.history.data()});
     }
     Cpu cpu(program_, Cpu::Borrowed{}, context.threads);
-    cpu.context = {.seed = context.seed ^ stream_,
+    cpu.context = {.seed = context.seed,
                    .step = context.step,
                    .micro_batch = static_cast<int>(context.call),
                    .micro_batches = 1 << 24,

@@ -72,8 +72,8 @@ class EagerOp {
     /// The op of that name in a layer of that name. Of the precision its operand formats, accumulators and scaling
     /// recipe count, as they are for that layer. The result has the format `result`; its gradient, and those of
     /// operands that are not weights, have the format of the first operand; the gradient of a result in FP32 stays in
-    /// FP32 unless the op is a product. Throws std::invalid_argument for unknown names, and for shapes and settings that
-    /// do not fit.
+    /// FP32 unless the op is a product. Throws std::invalid_argument for unknown names, and for shapes and settings
+    /// that do not fit.
     EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
             std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings = {});
 
@@ -110,7 +110,6 @@ class EagerOp {
     [[nodiscard]] Layout layout(const Tape& tape, std::vector<TensorId> callers) const;
     void run(const Tape& tape, const Layout& layout, std::vector<void*> callers, const EagerContext& context) const;
 
-    std::uint64_t stream_; ///< of random numbers: that of the layer
     Program program_;
     std::vector<TensorId> operands_, gradients_;
     TensorId out_, out_gradient_;

@@ -94,11 +94,12 @@ TensorId Graph::append_view(TensorId x, Shape shape) {
     return out;
 }
 
+const std::string& Graph::scope() const { return differentiating_ ? forward_scopes_[differentiated_] : scope_; }
+
 const LayerArithmetic& Graph::arithmetic() {
-    const std::string& scope = differentiating_ ? forward_scopes_[differentiated_] : scope_;
-    const auto known = arithmetics_.find(scope);
+    const auto known = arithmetics_.find(scope());
     return known != arithmetics_.end() ? known->second
-                                       : arithmetics_.emplace(scope, precision_.at(scope)).first->second;
+                                       : arithmetics_.emplace(scope(), precision_.at(scope())).first->second;
 }
 
 Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
@@ -133,6 +134,15 @@ Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> opera
             is_loss(op) ? "loss" : "activations"};
 }
 
+/// A hash of what is cast, FNV-1a, so that the same layer has the same stream in any program.
+std::uint32_t Graph::stream_of(OperandRole role, const BlockScaling& blocks) {
+    const std::string name = fmt::format("{}{}:{}x{}", scope(), static_cast<int>(role), blocks.rows, blocks.columns);
+    std::uint32_t hash = 0x811c9dc5;
+    for (const char c : fmt::format("{}:{}", name, streams_[name]++))
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
+    return hash;
+}
+
 op::Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
                                 const BlockScaling& blocks) {
     const TensorInfo from = program_[source];
@@ -153,7 +163,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
                     .scaling = blocks,
                     .rounding = operand.rounding};
     if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32_format, kind);
-    if (op.rounding == Rounding::stochastic) op.stream = next_stream();
+    if (op.rounding == Rounding::stochastic) op.stream = stream_of(role, blocks);
     const std::optional<ScalingRecipe>& recipe = arithmetic().scaling;
     const bool delayed = recipe && recipe->delayed();
     if (delayed) {

@@ -140,6 +140,9 @@ class Graph {
 
   private:
     TensorId add_tensor(std::string name, Shape shape, const FormatSpec& format, TensorRole role);
+    /// That of the op that is appended; in backward, of the op whose gradient is computed.
+    [[nodiscard]] const std::string& scope() const;
+    std::uint32_t stream_of(OperandRole role, const BlockScaling& blocks);
     void append_gradients();
     op::Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
                              const BlockScaling& blocks);
@@ -154,6 +157,7 @@ class Graph {
     std::map<std::string, LayerArithmetic> arithmetics_; // by scope
     std::vector<ScalingRecipe> recipes_;                 // all that differ
     std::uint32_t stream_ = 1;
+    std::map<std::string, int> streams_; // of stochastic casts, by name: how many there are
     std::vector<Parameter> parameters_;
     std::vector<Watched> watched_;
     std::map<std::string, int> names_;

@@ -21,16 +21,6 @@ std::int64_t count_right(std::span<const float> outputs, std::span<const float> 
 
 } // namespace
 
-void read_batch(const Dataset& data, std::int64_t first, std::int64_t batch, Shuffle* shuffle, float* input,
-                float* target) {
-    for (std::int64_t i = first; i < first + batch; ++i) {
-        const std::int64_t example = shuffle != nullptr ? (*shuffle)[i] : data.training + i % data.validation;
-        data.read(example, input, target);
-        input += element_count(data.input);
-        target += element_count(data.target);
-    }
-}
-
 void load_batch(Backend& backend, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
                 Shuffle* shuffle) {
     read_batch(data, first, batch, shuffle, backend[network.inputs].data(), backend[network.targets].data());

@@ -14,11 +14,7 @@ struct Evaluation {
     std::optional<double> accuracy{}; ///< share of targets (without ignored ones) whose class has the largest output
 };
 
-/// Copies examples first ... first + batch - 1 to input and target: training examples in shuffled order or, without a
-/// shuffle, validation examples.
-void read_batch(const Dataset& data, std::int64_t first, std::int64_t batch, Shuffle* shuffle, float* input,
-                float* target);
-/// The same, to the network.
+/// Copies a batch to the network, as read_batch().
 void load_batch(Backend& backend, const Network& network, const Dataset& data, std::int64_t first, std::int64_t batch,
                 Shuffle* shuffle);
 

@@ -130,7 +130,8 @@ def check(network, precision, folder, **options):
             (loss * metrics["scale"]).backward()
             gradients, _ = ampscope.read_tensors(run.gradients[step])
             for name, p in model.named_parameters():
-                assert np.array_equal(bits(p.grad.float()), bits(gradients[name + ".grad"])), f"step {step}: {name}.grad"
+                same = np.array_equal(bits(p.grad.float()), bits(gradients[name + ".grad"]))
+                assert same, f"step {step}: {name}.grad"
             assert metrics["found_inf"] == any(not p.grad.isfinite().all() for p in model.parameters())
             if not metrics["skipped"]:
                 for p in model.parameters():
@@ -146,13 +147,14 @@ def test_presets(network, precision, tmp_path):
 
 def precision_for(accumulator):
     """One whose products have operands that it takes, forward or backward."""
-    for text in ("amp-bf16,accumulate=", "amp-fp16,accumulate=", "tf32,accumulate=", "fp8-current,accumulate=",
-                 "fp8-current,accumulate-backward="):
+    for text in ("amp-bf16,accumulate={0}", "amp-fp16,accumulate={0}", "tf32,accumulate={0}",
+                 "fp8-current,accumulate={0}", "fp8-current,accumulate={0},accumulate-backward=fp32",
+                 "mxfp8-e5m2,accumulate={0}", "fp32,operands=e5m2,accumulate={0}"):
         try:
-            ampscope.train(model="mlp", precision=text + accumulator, steps=1)
+            ampscope.train(model="mlp", precision=text.format(accumulator), steps=1)
         except ValueError:
             continue
-        return text + accumulator
+        return text.format(accumulator)
     raise ValueError(accumulator)
 
 

@@ -1,6 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/sim/train/evaluate.h>
+#include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/tools/amp-train/report.h>
 #include <ampscope/tools/output.h>
 

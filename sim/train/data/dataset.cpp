@@ -238,4 +238,14 @@ Dataset npz_data(const std::filesystem::path& path) {
     return d;
 }
 
+void read_batch(const Dataset& data, std::int64_t first, std::int64_t batch, Shuffle* shuffle, float* input,
+                float* target) {
+    for (std::int64_t i = first; i < first + batch; ++i) {
+        const std::int64_t example = shuffle != nullptr ? (*shuffle)[i] : data.training + i % data.validation;
+        data.read(example, input, target);
+        input += element_count(data.input);
+        target += element_count(data.target);
+    }
+}
+
 } // namespace amp

@@ -39,4 +39,9 @@ class Shuffle {
     std::vector<std::int64_t> order_;
 };
 
+/// Copies examples first ... first + batch - 1 to input and target: training examples in shuffled order or, without a
+/// shuffle, validation examples.
+void read_batch(const Dataset& data, std::int64_t first, std::int64_t batch, Shuffle* shuffle, float* input,
+                float* target);
+
 } // namespace amp

@@ -15,7 +15,7 @@ def train(**options: Any) -> Answer:
 
 
 def batches(**options: Any) -> _ampscope.Batches:
-    """The batches that amp-train's networks see, for a copy of one in another framework: a sequence with a pair (inputs,
-    targets) of NumPy arrays for each step, FP32, of shape EXAMPLES x ...; classes and tokens are numbers, and targets
-    below 0 do not count. Options as for train(): batches(model="cnn", steps=20, seed=1). Raises as train()."""
+    """The batches that amp-train's networks see, for a copy of one in another framework: a sequence with a pair
+    (inputs, targets) of NumPy arrays for each step, FP32, of shape EXAMPLES x ...; classes and tokens are numbers, and
+    targets below 0 do not count. Options as for train(): batches(model="cnn", steps=20, seed=1). Raises as train()."""
     return _ampscope.Batches(words_of(options))

@@ -267,7 +267,9 @@ class Measurement:
 def _emulated(model, precision, options, unscaled=()):
     """The emulation of a model, in which these layers, besides those that the user names, are not cast with scales."""
     stepless = torch.optim.SGD(model.parameters(), 0.0)  # for precisions that keep weights in another format
-    layers = {**(options["layers"] or {}), **dict.fromkeys(unscaled, "scaling=none")}
+    layers = dict(options["layers"] or {})
+    for name in unscaled:
+        layers[name] = f"{layers[name]},scaling=none" if name in layers else "scaling=none"
     with _emulate.Machine(model, precision, stepless, options["seed"], options["skip"], layers, False,
                           options["threads"]) as machine:
         yield machine._emulation

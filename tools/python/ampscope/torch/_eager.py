@@ -42,7 +42,8 @@ def _addresses(tensors):
 
 
 class _Op(torch.autograd.Function):
-    """call.op of its operands, of which a bias may be None. Saved are the tensors themselves; casts are computed again in backward."""
+    """call.op of its operands, of which a bias may be None. Saved are the tensors themselves; casts are computed again
+    in backward."""
 
     @staticmethod
     def forward(ctx, call, *operands):

@@ -1,6 +1,6 @@
-"""Kernels of PyTorch that are replaced while a model is emulated: those of the ops that multiply matrices, of those that
-strict="ops" asks for, and those that autocast treats otherwise on CUDA. Each asks the emulation first; what is not its own goes to the kernel that was
-there.
+"""Kernels of PyTorch that are replaced while a model is emulated: those of the ops that multiply matrices, of those
+that strict="ops" asks for, and those that autocast treats otherwise on CUDA. Each asks the emulation first; what is not
+its own goes to the kernel that was there.
 """
 import functools
 import warnings
