@@ -80,6 +80,10 @@ struct Accumulator {
     }
     /// The format of the total: FP32 where sums are promoted.
     [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
+    /// Whether it is a chain of fused multiply-adds in FP32.
+    [[nodiscard]] constexpr bool is_fp32_chain() const {
+        return method == Accumulation::chain && sum == format("fp32") && promote_every == 0;
+    }
     /// Number of products after which only the result is carried on. A last, shorter period is filled up with zeros.
     [[nodiscard]] constexpr int period() const {
         return promote_every != 0 ? promote_every : interleaved ? 32 : std::max(products, 1);

@@ -40,30 +40,46 @@ std::vector<float> numbers(std::int64_t count, std::uint32_t seed, bool specials
     return x;
 }
 
-/// Checks every element, in every layout and on every instruction set, against the chain.
-Tally check(Shape s, int threads, bool specials) {
+float at(const MatrixView& x, std::int64_t i, std::int64_t j) { return x.data[i * x.row_stride + j * x.column_stride]; }
+
+/// The definition: chains of blocks, each times its scales.
+float element(const MatrixView& a, const MatrixView& b, const cpu::BlockScales& scales, std::int64_t k, std::int64_t i,
+              std::int64_t j) {
+    float total = 0, sum = 0;
+    for (std::int64_t l = 0; l < k; ++l) {
+        sum = std::fma(at(a, i, l), at(b, l, j), sum);
+        if (scales.block == 0 || ((l + 1) % scales.block != 0 && l + 1 < k)) continue;
+        const std::int64_t c = l / scales.block;
+        const float scale = at(scales.a, i, c) * at(scales.b, c, j);
+        total = c == 0 ? sum * scale : std::fma(sum, scale, total);
+        sum = 0;
+    }
+    const float result = scales.block == 0 ? sum : total;
+    return std::isnan(result) ? std::bit_cast<float>(0x7fc00000) : result;
+}
+
+/// Checks every element, in every layout and on every instruction set, against the definition; with scales for blocks
+/// of `block` numbers, or without any.
+Tally check(Shape s, int threads, bool specials, std::int64_t block = 0) {
     Tally tally;
     const std::vector<float> a = numbers(s.m * s.k, 1, specials), b = numbers(s.k * s.n, 2, specials);
+    const std::int64_t blocks = block == 0 ? 0 : (s.k + block - 1) / block;
+    const std::vector<float> of_a = numbers(s.m * blocks, 3, specials), of_b = numbers(s.n * blocks, 4, specials);
+    const cpu::BlockScales scales{block, {of_a.data(), blocks, 1}, {of_b.data(), 1, blocks}};
     for (const bool transpose_a : {false, true})
         for (const bool transpose_b : {false, true}) {
             const MatrixView x = transpose_a ? MatrixView{a.data(), 1, s.m} : MatrixView{a.data(), s.k, 1};
             const MatrixView y = transpose_b ? MatrixView{b.data(), 1, s.k} : MatrixView{b.data(), s.n, 1};
             std::vector<float> want;
             for (std::int64_t i = 0; i < s.m; ++i)
-                for (std::int64_t j = 0; j < s.n; ++j) {
-                    float sum = 0;
-                    for (std::int64_t l = 0; l < s.k; ++l)
-                        sum = std::fma(x.data[i * x.row_stride + l * x.column_stride],
-                                       y.data[l * y.row_stride + j * y.column_stride], sum);
-                    want.push_back(std::isnan(sum) ? std::bit_cast<float>(0x7fc00000) : sum);
-                }
+                for (std::int64_t j = 0; j < s.n; ++j) want.push_back(element(x, y, scales, s.k, i, j));
             for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
                 std::vector<float> out(want.size(), 42.0F);
-                cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set));
+                cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set), scales);
                 for (std::size_t i = 0; i < want.size(); ++i)
                     tally.expect(out[i], want[i], [&] {
-                        return fmt::format("{} x {} x {}, element {}, set {}, transposed {} {}", s.m, s.n, s.k, i, set,
-                                           transpose_a, transpose_b);
+                        return fmt::format("{} x {} x {}, element {}, set {}, transposed {} {}, blocks of {}", s.m, s.n,
+                                           s.k, i, set, transpose_a, transpose_b, block);
                     });
             }
         }
@@ -90,6 +106,28 @@ TEST_CASE("every element is the chain of fused multiply-adds, whatever the shape
         for (const bool specials : {false, true})
             for (const int threads : {1, 3}) tally.merge(check(s, threads, specials));
     report("matrix products against chains of fma", tally);
+}
+
+TEST_CASE("with scales, every element is the sum of chains times their scales") {
+    Tally tally;
+    for (const Shape s : {Shape{1, 1, 1}, {9, 49, 17}, {23, 31, 257}, {70, 200, 64}, {3, 40, 1030}, {193, 50, 20}})
+        for (const std::int64_t block : {1, 16, 32, 128, 600})
+            for (const bool specials : {false, true}) tally.merge(check(s, specials ? 1 : 3, specials, block));
+    report("scaled matrix products against their definition", tally);
+}
+
+TEST_CASE("a first block of negative zeros stays one") {
+    const float a[2] = {-1, 1}, b[2] = {0, 0}, scale[2] = {1, 1};
+    for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
+        float out = 0;
+        cpu::matmul({a, 1, 1}, {b, 1, 1}, &out, 1, 1, 1, 1, static_cast<InstructionSet>(set),
+                    {1, {scale, 1, 1}, {scale, 1, 1}});
+        CHECK(std::bit_cast<std::uint32_t>(out) == 0); // the chain begins at +0
+        const float minus = -1;
+        cpu::matmul({a, 1, 1}, {b, 1, 1}, &out, 1, 1, 1, 1, static_cast<InstructionSet>(set),
+                    {1, {&minus, 1, 1}, {scale, 1, 1}});
+        CHECK(std::bit_cast<std::uint32_t>(out) == 0x80000000); // and is multiplied, not added to +0
+    }
 }
 
 TEST_CASE("nothing to add is +0, nothing to make is nothing") {

@@ -9,12 +9,16 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <sched.h>
 #include <sys/wait.h>
@@ -96,6 +100,52 @@ TEST_CASE("every chunk is done once, of any size, of nothing too") {
                 CHECK(std::ranges::count(done, 1) == static_cast<std::ptrdiff_t>(count));
             }
     CHECK_THROWS_AS(for_each_chunk(10, 0, 2, [](std::uint64_t, std::uint64_t) {}), std::invalid_argument);
+}
+
+TEST_CASE("another library's threads work in place of ours, on the calls of one thread, for a while") {
+    static std::atomic<int> calls, asked;
+    calls = 0;
+    const Team team = [](void (*work)(void*), void* data, unsigned threads, unsigned) {
+        ++calls;
+        asked = static_cast<int>(threads);
+        std::vector<std::thread> others;
+        for (unsigned i = 1; i < threads; ++i) others.emplace_back(work, data);
+        work(data);
+        for (std::thread& t : others) t.join();
+    };
+    const auto sum = [](int threads) {
+        std::atomic<std::uint64_t> total = 0;
+        for_each_chunk(1000, 3, threads, [&](std::uint64_t begin, std::uint64_t end) {
+            for (std::uint64_t i = begin; i < end; ++i) total += i;
+        });
+        return total.load();
+    };
+    {
+        const WithTeam with(team);
+        CHECK(sum(4) == 499500);
+        CHECK((calls == 1 && asked == 4));
+        CHECK(sum(1) == 499500); // needs nobody's help
+        CHECK(calls == 1);
+        std::thread([&] { CHECK(sum(4) == 499500); }).join();
+        CHECK(calls == 1);
+        {
+            const WithTeam without(nullptr);
+            CHECK(sum(4) == 499500);
+        }
+        CHECK(calls == 1);
+        std::string said;
+        try {
+            for_each_chunk(100, 1, 4, [&](std::uint64_t begin, std::uint64_t) {
+                if (begin >= 40) throw std::runtime_error(std::to_string(begin));
+            });
+        } catch (const std::runtime_error& error) {
+            said = error.what();
+        }
+        CHECK(said == "40");
+        CHECK(calls == 2);
+    }
+    CHECK(sum(4) == 499500);
+    CHECK(calls == 2);
 }
 
 TEST_CASE("a share is never nothing, and shares cover the whole") {

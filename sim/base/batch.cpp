@@ -8,7 +8,7 @@ namespace amp {
 
 namespace {
 
-constexpr std::uint64_t chunk_size = 1 << 18; // elements; a multiple of the number that a group of random words serves
+constexpr std::uint64_t chunk_size = 1 << 15; // elements; a multiple of the number that a group of random words serves
 
 /// Calls body(begin, count, options of that chunk) for the chunks of n elements.
 template <class Body>

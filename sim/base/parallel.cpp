@@ -30,11 +30,27 @@ struct Job {
     const std::function<void(std::uint64_t)>& run;
     std::atomic<std::uint64_t> next = 0;
 
+    std::mutex failing{};                                             ///< guards the next two
+    std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
+    std::exception_ptr error{};
+
     // Guarded by the crew's mutex.
     int wanted = 0, working = 0; ///< numbers of helpers
     std::condition_variable left{};
-    std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
-    std::exception_ptr error{};
+
+    void take_chunks() {
+        for (std::uint64_t i = next++; i < chunks; i = next++) {
+            try {
+                run(i);
+            } catch (...) {
+                next = chunks;
+                const std::lock_guard lock(failing);
+                if (i > failed) continue;
+                failed = i;
+                error = std::current_exception();
+            }
+        }
+    }
 };
 
 /// Reserves address space for the work of one thread while threads are made: where it is limited (ulimit -v), their
@@ -65,7 +81,7 @@ class Crew {
     /// Works on the job with up to `helpers` helpers, until every chunk that was begun is finished.
     void work(Job& job, int helpers) {
         call(job, helpers);
-        take_chunks(job);
+        job.take_chunks();
         std::unique_lock lock(mutex_);
         std::erase(jobs_, &job); // helpers that have not come yet are no longer needed
         job.left.wait(lock, [&] { return job.working == 0; });
@@ -125,7 +141,7 @@ class Crew {
                 if (--job.wanted == 0) std::erase(jobs_, &job);
                 ++job.working;
                 lock.unlock();
-                take_chunks(job);
+                job.take_chunks();
                 lock.lock();
                 if (--job.working == 0) job.left.notify_one(); // under the lock: the job ends with its call
             }
@@ -135,20 +151,6 @@ class Crew {
             std::erase(resting_, &self);
             --size_;
             return;
-        }
-    }
-
-    void take_chunks(Job& job) {
-        for (std::uint64_t i = job.next++; i < job.chunks; i = job.next++) {
-            try {
-                job.run(i);
-            } catch (...) {
-                job.next = job.chunks;
-                const std::lock_guard lock(mutex_);
-                if (i > job.failed) continue;
-                job.failed = i;
-                job.error = std::current_exception();
-            }
         }
     }
 
@@ -169,7 +171,13 @@ Crew& crew() {
     return *current;
 }
 
+thread_local Team team = nullptr;
+
 } // namespace
+
+WithTeam::WithTeam(Team other) : before_(std::exchange(team, other)) {}
+
+WithTeam::~WithTeam() { team = before_; }
 
 int thread_count(int requested) {
     if (requested < 0 || requested > max_threads)
@@ -194,7 +202,8 @@ void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
         return;
     }
     Job job{.chunks = chunks, .run = run};
-    crew().work(job, workers - 1);
+    if (team == nullptr) crew().work(job, workers - 1);
+    else team([](void* all) { static_cast<Job*>(all)->take_chunks(); }, &job, static_cast<unsigned>(workers), 0);
     if (job.error) std::rethrow_exception(job.error);
 }
 

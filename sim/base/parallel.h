@@ -38,6 +38,24 @@ constexpr std::int64_t share_of(std::int64_t length, std::int64_t parts, std::in
 void for_each_chunk(std::uint64_t count, std::uint64_t chunk, int threads,
                     const std::function<void(std::uint64_t begin, std::uint64_t end)>& body);
 
+/// Calls work(data) on up to `threads` threads at once, of which the calling one is one, and returns when all are done:
+/// GOMP_parallel of OpenMP's libraries, for example, whose flags are 0.
+using Team = void (*)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+
+/// While it lives, other threads than this library's own help with the calls that its thread makes; null: its own do.
+/// OpenMP's threads wait for work by spinning, for milliseconds, and would keep the cores from ours in a process that
+/// computes with both.
+class WithTeam {
+  public:
+    explicit WithTeam(Team other);
+    ~WithTeam();
+    WithTeam(const WithTeam&) = delete;
+    WithTeam& operator=(const WithTeam&) = delete;
+
+  private:
+    Team before_;
+};
+
 /// The most threads that one call has used since this function was last called, the calling thread included. For tests
 /// of loops that must use several threads.
 int take_most_threads();

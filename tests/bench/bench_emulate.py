@@ -1,13 +1,17 @@
 """What emulation costs: a training step of a GPT emulated, as a multiple of PyTorch's own FP32 step, in turns.
 
     python tests/bench/bench_emulate.py [--width N] [--tokens N] [--batch N] [--rounds N] [--profile PRECISION]
-                                        [PRECISION...]
+                                        [--memory] [PRECISION...]
 
-The products that it times are first compared with ampscope.matmul. --profile prints where the time of one goes.
+The products that it times are first compared with ampscope.matmul. --profile prints where the time of one goes, and
+--memory what the process took at most, likewise as a multiple.
 """
 import argparse
+import contextlib
 import pathlib
+import resource
 import statistics
+import subprocess
 import sys
 import time
 
@@ -18,7 +22,7 @@ import ampscope  # noqa: E402
 import ampscope.torch  # noqa: E402
 from networks import GPT  # noqa: E402
 
-LIMITS = {"fp32": 1.3, "tf32": 1.3, "amp-fp16": 1.3, "amp-bf16": 1.3, "fp8-current": 2.5, "fp8-delayed": 2.5,
+LIMITS = {"fp32": 1.3, "tf32": None, "amp-fp16": 1.3, "amp-bf16": 1.3, "fp8-current": 2.5, "fp8-delayed": 2.5,
           "mxfp8": 2.5, "fp8-current,accumulate=hopper-wgmma-fp8": {256: 7, 1024: 5.5}}
 
 
@@ -62,6 +66,20 @@ def profile(model, optimizer, tokens, precision):
     print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=16))
 
 
+def peak(arguments, precision):
+    """MiB that a process takes at most that does two steps; precision: "": PyTorch's own."""
+    options = [f"--{name}={getattr(arguments, name)}" for name in ("width", "tokens", "batch", "threads")]
+    command = [sys.executable, __file__, *options, "--two-steps", precision]
+    return int(subprocess.run(command, check=True, capture_output=True).stdout) / 1024
+
+
+def two_steps(model, optimizer, tokens, precision):
+    with ampscope.torch.emulate(model, precision) if precision else contextlib.nullcontext():
+        for _ in range(2):
+            step(model, optimizer, tokens)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("precision", nargs="*", default=list(LIMITS))
@@ -71,12 +89,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--profile", metavar="PRECISION")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--two-steps", metavar="PRECISION", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     model = GPT(vocabulary=1024, width=arguments.width, depth=4, heads=arguments.width // 64, context=arguments.tokens)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     tokens = torch.randint(0, 1024, (arguments.batch, arguments.tokens + 1))
+    if arguments.two_steps is not None:
+        return two_steps(model, optimizer, tokens, arguments.two_steps)
+    if arguments.memory:
+        plain = peak(arguments, "")
+        for precision in arguments.precision:
+            ratio = peak(arguments, precision) / plain
+            print(f"{precision}: {ratio:.2f} of PyTorch's memory, {plain:.0f} MiB; aim 1.5", flush=True)
+        return None
     if arguments.profile:
         return profile(model, optimizer, tokens, arguments.profile)
     check("fp32", "fp32", "float32")

@@ -1,5 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/eager/eager_op.h>
 #include <ampscope/sim/train/configuration.h>
 
@@ -10,6 +11,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
+
+#include <dlfcn.h>
 
 namespace amp::python {
 
@@ -76,6 +79,12 @@ std::vector<void*> pointers(const std::vector<Address>& addresses) {
     std::vector<void*> all;
     for (const Address a : addresses) all.push_back(reinterpret_cast<void*>(a));
     return all;
+}
+
+/// The threads of PyTorch's OpenMP, if it computes with that, for what is computed between its own ops.
+Team pytorch_threads() {
+    static const auto team = reinterpret_cast<Team>(::dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    return team;
 }
 
 } // namespace
@@ -188,6 +197,7 @@ void bind_eager(nb::module_& m) {
             [](const EagerOp& op, const std::vector<Address>& operands, Address out, const EagerContext& context) {
                 const std::vector<void*> from = pointers(operands);
                 const nb::gil_scoped_release release;
+                const WithTeam team(pytorch_threads());
                 op.forward(std::vector<const void*>(from.begin(), from.end()), reinterpret_cast<void*>(out), context);
             },
             nb::arg("operands"), nb::arg("out"), nb::arg("context"), InEnvironment())
@@ -197,6 +207,7 @@ void bind_eager(nb::module_& m) {
                const std::vector<Address>& gradients, const EagerContext& context) {
                 const std::vector<void*> from = pointers(operands), to = pointers(gradients);
                 const nb::gil_scoped_release release;
+                const WithTeam team(pytorch_threads());
                 op.backward(std::vector<const void*>(from.begin(), from.end()), reinterpret_cast<const void*>(gradient),
                             to, context);
             },

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <ampscope/sim/analysis/detail/scaled_sums.h>
+#include <ampscope/sim/base/scale_table.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <optional>
+#include <memory>
 
 namespace amp::detail {
 
@@ -17,54 +18,6 @@ inline int exponent_of(float x) {
     return field == 0 ? std::ilogb(x) : static_cast<int>(field) - 127; // a subnormal takes longer
 }
 
-/// A rule with few scales, which grow with amax (MX: powers of two; NVFP4: E4M3's numbers), as a table: block_scale()
-/// takes longer than all else that is done to a block.
-class ScaleTable {
-  public:
-    template <class Rule>
-    explicit ScaleTable(const Rule& rule) {
-        const BlockScale least = rule(0);
-        steps_.push_back({0, least});
-        add_steps(rule, 0, least, infinity - 1, rule(largest_float));
-        for (std::uint32_t i = 0, at = 0; i < starts_.size(); ++i) {
-            while (at + 1 < steps_.size() && steps_[at + 1].from <= i << shift) ++at;
-            starts_[i] = static_cast<std::uint16_t>(at);
-        }
-        steps_.push_back({infinity, {}}); // what find() stops at
-    }
-    /// The scale of an amax, or none for what is not finite.
-    [[nodiscard]] const BlockScale* find(float amax) const {
-        const auto bits = std::bit_cast<std::uint32_t>(amax);
-        if (bits >= infinity) return nullptr;
-        const Step* step = &steps_[starts_[bits >> shift]];
-        step += bits >= step[1].from ? 1 : 0; // often, and as a branch hard to predict
-        while (bits >= step[1].from) ++step;  // rarely, as scales are hardly closer than eighths of a binade
-        return &step->scale;
-    }
-
-  private:
-    static constexpr std::uint32_t infinity = 0x7f800000, shift = 20; ///< leaves the exponent of amax and 3 bits
-    struct Step {
-        std::uint32_t from; ///< bits of the first amax with this scale
-        BlockScale scale;
-    };
-
-    /// Adds the steps above the amax of bits `low` and up to that of bits `high`, whose scales are given.
-    template <class Rule>
-    void add_steps(const Rule& rule, std::uint32_t low, const BlockScale& below, std::uint32_t high,
-                   const BlockScale& above) {
-        if (below.decode == above.decode) return;
-        if (high - low == 1) return steps_.push_back({high, above});
-        const std::uint32_t middle = low + (high - low) / 2;
-        const BlockScale between = rule(std::bit_cast<float>(middle));
-        add_steps(rule, low, below, middle, between);
-        add_steps(rule, middle, between, high, above);
-    }
-
-    std::vector<Step> steps_;
-    std::array<std::uint16_t, (infinity >> shift)> starts_{}; ///< first step to try, by amax >> shift
-};
-
 /// The scales of a tensor's blocks, and what is said of them.
 class Scales {
   public:
@@ -73,17 +26,14 @@ class Scales {
         : cast_(cast), tensor_scale_(tensor_scale), tensor_decode_(1.0F / tensor_scale),
           e4m3_(scales_have_codes(cast.scaling.rule)) {
         if (cast.given) return;
-        const auto of_amax = [this](float amax) { return rule(amax); };
         lowest_ = rule(0x1p-149F).decode;
         highest_ = rule(largest_float).decode;
-        constexpr std::int64_t many = 1 << 14; // more than the table takes to make
-        if ((is_mx(cast.scaling.rule) || cast.scaling.rule == ScaleRule::nvfp4) && blocks > many)
-            table_.emplace(of_amax);
+        table_ = scale_table(cast.scaling.rule, cast.scaling.element, tensor_scale, blocks);
     }
 
     [[nodiscard]] BlockScale of(float amax) const {
         if (cast_.given) return *cast_.given;
-        const BlockScale* const known = table_ ? table_->find(amax) : nullptr;
+        const BlockScale* const known = table_ != nullptr ? table_->find(amax) : nullptr;
         return known != nullptr ? *known : rule(amax);
     }
     /// x ~ q * factor(scale).
@@ -105,7 +55,7 @@ class Scales {
     const ScaledCast& cast_;
     float tensor_scale_, tensor_decode_, lowest_ = 0, highest_ = 0;
     bool e4m3_;
-    std::optional<ScaleTable> table_;
+    std::shared_ptr<const ScaleTable> table_;
 };
 
 /// Counts by small integers, faster than a map.

@@ -95,11 +95,6 @@ std::int64_t position_of(const Accumulator& acc, std::int64_t l) {
     return acc.interleaved ? static_cast<std::int64_t>(interleaved_order(static_cast<std::size_t>(l))) : l;
 }
 
-std::int16_t exponent_of(const FormatSpec& f, float x) {
-    const int field = static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23 & 255);
-    return x == 0 ? exponent_of_zero : static_cast<std::int16_t>(std::max(field - 127, f.min_exponent()));
-}
-
 /// Whether FusedKernel<float> can read the operand.
 bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
     if (f.exponent_bits <= 5) return true;
@@ -112,6 +107,22 @@ bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::i
     return true;
 }
 
+/// Numbers as FusedKernel reads them, which are cut off to the bits of `kept`; infinities and NaN become zeros.
+template <class Real>
+struct PackKernel {
+    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, std::uint32_t kept, int least_exponent, Real* values,
+                             std::int16_t* exponents) {
+        AMPSCOPE_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) {
+            const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i]) & kept, magnitude = bits & 0x7fffffff;
+            const bool finite = magnitude < 0x7f800000;
+            const int exponent = std::max(static_cast<int>(magnitude >> 23) - 127, least_exponent);
+            values[i] = std::bit_cast<float>(finite ? bits : 0);
+            exponents[i] = static_cast<std::int16_t>(finite && magnitude != 0 ? exponent : exponent_of_zero);
+        }
+    }
+};
+
 /// Packs lines of `width` rows of x (columns, for the transpose) side by side: values[(line * k + l) * width + i].
 template <class Real>
 void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::int64_t rows, int width,
@@ -122,20 +133,25 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
     Real* const values = to.values.resize(lines * width * to.k);
     std::int16_t* const exponents = to.exponents.resize(lines * width * to.k);
     to.special.assign(static_cast<std::size_t>(lines * width), 0);
+    const std::uint32_t kept = ~std::uint32_t{0} << (23 - format.fraction_bits);
     over_threads(p, lines, width * to.k, [&](std::int64_t begin, std::int64_t end) {
+        constexpr std::int64_t depth = 64; // of what stays in the first-level cache
+        float part[depth * FusedKernel<Real>::columns];
         for (std::int64_t line = begin; line < end; ++line)
-            for (std::int64_t l = 0; l < to.k; ++l) {
-                const std::int64_t from = position_of(p.accumulator, l), place = (line * to.k + l) * width;
-                for (int i = 0; i < width; ++i) {
+            for (std::int64_t first = 0; first < to.k; first += depth) {
+                const std::int64_t n = std::min(depth, to.k - first);
+                for (std::int64_t i = 0; i < width; ++i) {
                     const std::int64_t row = line * width + i;
-                    float v = row < rows && from < p.k ? truncated(format, at(x, row, from)) : 0.0F;
-                    if (!std::isfinite(v)) {
-                        to.special[static_cast<std::size_t>(row)] = 1;
-                        v = 0;
+                    for (std::int64_t l = 0; l < n; ++l) {
+                        const std::int64_t from = position_of(p.accumulator, first + l);
+                        const float v = row < rows && from < p.k ? at(x, row, from) : 0.0F;
+                        if (!std::isfinite(v)) to.special[static_cast<std::size_t>(row)] = 1;
+                        part[l * width + i] = v;
                     }
-                    values[place + i] = v;
-                    exponents[place + i] = exponent_of(format, v);
                 }
+                const std::int64_t place = (line * to.k + first) * width;
+                dispatch<PackKernel<Real>>(p.set, &part[0], n * width, kept, format.min_exponent(), values + place,
+                                           exponents + place);
             }
     });
 }

@@ -9,21 +9,18 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace amp::cpu {
 
 namespace {
 
-/// Begins or continues rows x columns sums, kept in registers, and may end them: NaNs then become 0x7fc00000.
-/// a[l * panel + i], b[l * columns + j].
-template <int rows, int columns, bool fused, int panel = rows>
-struct TileKernel {
-    AMPSCOPE_KERNEL void run(const float* __restrict a, const float* __restrict b, float* __restrict out,
-                             std::int64_t stride, std::int64_t k, bool begins, bool ends) {
-        float sum[rows][columns];
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < columns; ++j) sum[i][j] = begins ? 0 : out[i * stride + j];
+/// Rows x columns sums, kept in registers; a[l * panel + i], b[l * columns + j].
+template <int rows, int columns, bool fused, int panel>
+struct Sums {
+    float sum[rows][columns];
+
+    AMPSCOPE_INLINE void add(const float* __restrict a, const float* __restrict b, std::int64_t k) {
         for (std::int64_t l = 0; l < k; ++l, a += panel, b += columns) {
 #pragma GCC unroll 16
             for (int i = 0; i < rows; ++i)
@@ -31,10 +28,55 @@ struct TileKernel {
                     sum[i][j] =
                         fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : detail::fma_in_double(a[i], b[j], sum[i][j]);
         }
+    }
+};
+
+/// A tile of packed operands and of the product. `begins`: its sums are new, and not those in `out`; `ends`: they are
+/// complete, and NaNs become 0x7fc00000.
+struct Tile {
+    const float *a, *b, *a_scales, *b_scales; ///< scales are null, or of each block along k, packed as operands are
+    float* out;
+    std::int64_t stride, k, block;
+    bool begins, ends;
+};
+
+template <int rows, int columns, bool fused, int panel = rows>
+struct TileKernel {
+    AMPSCOPE_KERNEL void run(const Tile& t) {
+        float* __restrict const out = t.out;
+        Sums<rows, columns, fused, panel> sums;
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < columns; ++j) sums.sum[i][j] = t.begins ? 0 : out[i * t.stride + j];
+        sums.add(t.a, t.b, t.k);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < columns; ++j)
-                out[i * stride + j] = ends && sum[i][j] != sum[i][j] ? std::bit_cast<float>(0x7fc00000) : sum[i][j];
+                out[i * t.stride + j] = t.ends ? kernels::named(sums.sum[i][j]) : sums.sum[i][j];
+    }
+};
+
+/// With scales: the sum of each block, times both scales, is added to what is in `out`.
+template <int rows, int columns, bool fused, int panel = rows>
+struct ScaledTileKernel {
+    AMPSCOPE_KERNEL void run(const Tile& t) {
+        const float* __restrict a_scales = t.a_scales, * __restrict b_scales = t.b_scales;
+        float* __restrict const out = t.out;
+        for (std::int64_t l = 0; l < t.k; l += t.block, a_scales += panel, b_scales += columns) {
+            const bool last = l + t.block >= t.k;
+            Sums<rows, columns, fused, panel> sums{};
+            sums.add(t.a + l * panel, t.b + l * columns, last ? t.k - l : t.block);
+            const bool first = t.begins && l == 0, ends = t.ends && last;
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; ++i)
+                for (int j = 0; j < columns; ++j) {
+                    float& total = out[i * t.stride + j];
+                    const float before = first ? -0.0F : total, scale = a_scales[i] * b_scales[j]; // x + -0 is x
+                    const float sum = fused ? __builtin_fmaf(sums.sum[i][j], scale, before)
+                                            : detail::fma_in_double(sums.sum[i][j], scale, before);
+                    total = ends ? kernels::named(sum) : sum;
+                }
+        }
     }
 };
 
@@ -108,43 +150,77 @@ void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, P
     }
 }
 
+template <int rows, int columns, bool fused, int panel = rows>
+void run_tile(InstructionSet set, const Tile& t) {
+    if (t.a_scales == nullptr) dispatch<TileKernel<rows, columns, fused, panel>>(set, t);
+    else dispatch<ScaledTileKernel<rows, columns, fused, panel>>(set, t);
+}
+
 /// Computes a tile of the product, of which tall x wide numbers are needed: at the edges a third or two thirds of a
 /// tile may do.
 template <int rows, int columns, bool fused>
-void make_tile(InstructionSet set, const float* a, const float* b, float* out, std::int64_t stride, std::int64_t tall,
-               std::int64_t wide, std::int64_t k, bool begins, bool ends) {
+void make_tile(InstructionSet set, Tile t, std::int64_t tall, std::int64_t wide) {
     constexpr int third = rows % 3 == 0 ? rows / 3 : rows;
-    const auto run = [&](float* to, std::int64_t line) {
-        if (tall <= third) dispatch<TileKernel<third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
-        else if (tall <= 2 * third && 2 * third < rows)
-            dispatch<TileKernel<2 * third, columns, fused, rows>>(set, a, b, to, line, k, begins, ends);
-        else dispatch<TileKernel<rows, columns, fused>>(set, a, b, to, line, k, begins, ends);
+    const auto run = [&] {
+        if (tall <= third) run_tile<third, columns, fused, rows>(set, t);
+        else if (tall <= 2 * third && 2 * third < rows) run_tile<2 * third, columns, fused, rows>(set, t);
+        else run_tile<rows, columns, fused>(set, t);
     };
-    if (wide == columns && tall % third == 0) return run(out, stride);
+    if (wide == columns && tall % third == 0) return run();
     float edge[rows * columns]{};
-    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * stride, wide, edge + r * columns);
-    run(edge, columns);
+    float* const out = t.out;
+    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * t.stride, wide, edge + r * columns);
+    const std::int64_t stride = std::exchange(t.stride, columns);
+    t.out = edge;
+    run();
     for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
 }
 
-/// Computes one thread's part of the product, in blocks that stay in its second-level cache.
+/// An operand with its decode scales; a scale's data are null if there are none.
+struct Operand {
+    MatrixView values, scales;
+
+    /// With lines from `line` on, and from number `l` along k.
+    [[nodiscard]] Operand from(std::int64_t line, std::int64_t l, std::int64_t block) const {
+        Operand part = *this;
+        part.values.data += line * values.row_stride + l * values.column_stride;
+        if (scales.data != nullptr) part.scales.data += line * scales.row_stride + l / block * scales.column_stride;
+        return part;
+    }
+};
+
+/// Packs `width` lines at once: see pack().
+template <std::int64_t width>
+struct PackedOperand {
+    Panels<float> values, scales;
+
+    void fill(InstructionSet set, const Operand& x, std::int64_t lines, std::int64_t k, std::int64_t blocks) {
+        pack<width>(set, x.values, lines, k, values);
+        if (x.scales.data != nullptr) pack<width>(set, x.scales, lines, blocks, scales);
+    }
+};
+
+/// Computes one thread's part of the product, in blocks that stay in its second-level cache. b has columns as lines.
 template <int rows, int columns, bool fused>
-void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::int64_t stride, std::int64_t m,
-              std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t block_k = 512, block_m = 168, block_n = 512;
-    static thread_local Panels<float> packed_a, packed_b;
+void multiply(InstructionSet set, const Operand& a, const Operand& b, float* out, std::int64_t stride, std::int64_t m,
+              std::int64_t n, std::int64_t k, std::int64_t block) {
+    constexpr std::int64_t block_m = 168, block_n = 512;
+    const std::int64_t block_k = block < 512 ? 512 / block * block : block;
+    static thread_local PackedOperand<rows> own_a;
+    static thread_local PackedOperand<columns> own_b;
+    PackedOperand<rows>& packed_a = own_a;
+    PackedOperand<columns>& packed_b = own_b;
+    const bool scaled = a.scales.data != nullptr;
     for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
         for (std::int64_t l = 0; l < k; l += block_k) {
             const std::int64_t depth = std::min(block_k, k - l), width = std::min(block_n, n - j0);
-            const float* const b_block = b.data + l * b.row_stride + j0 * b.column_stride;
-            pack<columns>(set, {b_block, b.column_stride, b.row_stride}, width, depth, packed_b);
+            const std::int64_t blocks = (depth + block - 1) / block;
+            packed_b.fill(set, b.from(j0, l, block), width, depth, blocks);
             for (std::int64_t i0 = 0; i0 < m; i0 += block_m) {
                 const std::int64_t height = std::min(block_m, m - i0);
-                const float* const a_block = a.data + i0 * a.row_stride + l * a.column_stride;
-                pack<rows>(set, {a_block, a.row_stride, a.column_stride}, height, depth, packed_a);
+                packed_a.fill(set, a.from(i0, l, block), height, depth, blocks);
                 for (std::int64_t i = 0; i < height; i += rows)
                     for (std::int64_t j = 0; j < width; j += columns) {
-                        const float *pa = packed_a.data() + i * depth, *pb = packed_b.data() + j * depth;
                         float* const to = out + (i0 + i) * stride + j0 + j;
                         const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
                         const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
@@ -152,8 +228,13 @@ void multiply(InstructionSet set, MatrixView a, MatrixView b, float* out, std::i
                         for (std::int64_t r = 0; r < tall && j + columns < width; ++r)
                             for (std::int64_t c = columns; c < 2 * columns; c += 16)
                                 __builtin_prefetch(to + r * stride + c, 1);
-                        make_tile<rows, columns, fused>(set, pa, pb, to, stride, tall, wide, depth, l == 0,
-                                                        l + depth == k);
+                        make_tile<rows, columns, fused>(set,
+                                                        {packed_a.values.data() + i * depth,
+                                                         packed_b.values.data() + j * depth,
+                                                         scaled ? packed_a.scales.data() + i * blocks : nullptr,
+                                                         scaled ? packed_b.scales.data() + j * blocks : nullptr, to,
+                                                         stride, depth, block, l == 0, l + depth == k},
+                                                        tall, wide);
                     }
             }
         }
@@ -172,23 +253,24 @@ ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int 
 }
 
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
-            InstructionSet set) {
+            InstructionSet set, const BlockScales& scales) {
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
     const ProductPart part = part_of_product(m, n, k, threads);
     const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
+    const std::int64_t block = scales.block == 0 ? 1 : scales.block;
+    const auto by_columns = [](MatrixView x) { return MatrixView{x.data, x.column_stride, x.row_stride}; };
+    const Operand left{a, scales.a}, right{by_columns(b), by_columns(scales.b)};
     for_each_chunk(static_cast<std::uint64_t>(across * down), 1, threads, [&](std::uint64_t index, std::uint64_t) {
         const auto at = static_cast<std::int64_t>(index);
         const std::int64_t i = at / across * part.rows, j = at % across * part.columns;
         const std::int64_t height = std::min(part.rows, m - i), width = std::min(part.columns, n - j);
-        MatrixView x = a, y = b;
-        x.data += i * a.row_stride;
-        y.data += j * b.column_stride;
+        const Operand x = left.from(i, 0, block), y = right.from(j, 0, block);
         float* const to = out + i * n + j;
         switch (set) {
-        case InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k);
-        case InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k);
-        case InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k);
+        case InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k, block);
+        case InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k, block);
+        case InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k, block);
         }
     });
 }

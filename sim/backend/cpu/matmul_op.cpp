@@ -82,12 +82,20 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
         return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, threads);
     }
-    std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
-    for (std::int64_t l = 0; l < op.k; l += block) {
-        cpu::accumulate(acc, fa, fb, a, b, sum.data(), op.m, op.n, std::min(block, op.k - l), threads);
-        add_scaled(cpu, op, sum, l, out, threads);
-        a.data += block * a.column_stride;
-        b.data += block * b.row_stride;
+    if (acc.is_fp32_chain()) {
+        const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
+                                 y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
+        const std::int64_t blocks = (op.k + block - 1) / block;
+        cpu::matmul(a, b, out, op.m, op.n, op.k, threads, best_instruction_set(),
+                    {block, {x.data(), blocks, 1}, {y.data(), 1, blocks}});
+    } else {
+        std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
+        for (std::int64_t l = 0; l < op.k; l += block) {
+            cpu::accumulate(acc, fa, fb, a, b, sum.data(), op.m, op.n, std::min(block, op.k - l), threads);
+            add_scaled(cpu, op, sum, l, out, threads);
+            a.data += block * a.column_stride;
+            b.data += block * b.row_stride;
+        }
     }
     if (!op.a_scale.tensor_scale) return;
     const float scale = cpu[op.a_scale.tensor_scale][0] * cpu[op.b_scale.tensor_scale][0];

@@ -1,11 +1,58 @@
 #include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
+#include <ampscope/sim/base/scale_table.h>
 
 #include <algorithm>
+#include <bit>
+#include <mutex>
 
 namespace amp::op {
 
 namespace {
+
+/// A tensor's numbers as rows of the last axis.
+struct Rows {
+    std::int64_t count, columns;
+};
+
+Rows rows_of(const Cpu& cpu, TensorId id) {
+    const std::int64_t columns = cpu.info(id).shape.back();
+    return {cpu.info(id).count() / columns, columns};
+}
+
+/// Calls body(first row, number of rows) for slabs of whole blocks on the backend's threads; for parts of blocks that
+/// are as high as the tensor.
+template <class Body>
+void for_slabs(const Cpu& cpu, const BlockScaling& scaling, const Rows& rows, const Body& body) {
+    const std::int64_t height = std::max<std::int64_t>(scaling.rows, 1);
+    for_each_chunk(static_cast<std::uint64_t>((rows.count + height - 1) / height),
+                   cpu::lines_at_once(height * rows.columns), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       const std::int64_t first = static_cast<std::int64_t>(begin) * height;
+                       body(first, std::min(rows.count, static_cast<std::int64_t>(end) * height) - first);
+                   });
+}
+
+std::vector<float> amax_of(const Cpu& cpu, const BlockScaling& scaling, std::span<const float> in, const Rows& rows) {
+    const BlockGrid grid = scaling.grid(rows.count, rows.columns);
+    std::vector<float> amax(static_cast<std::size_t>(grid.count()));
+    std::mutex mutex;
+    for_slabs(cpu, scaling, rows, [&](std::int64_t first, std::int64_t count) {
+        const std::vector<float> part = block_amax(
+            scaling,
+            in.subspan(static_cast<std::size_t>(first * rows.columns), static_cast<std::size_t>(count * rows.columns)),
+            count, rows.columns);
+        if (scaling.rows != 0) {
+            std::ranges::copy(part, amax.begin() + grid.at(first, 0));
+            return;
+        }
+        const std::lock_guard lock(mutex);
+        std::ranges::transform(part, amax, amax.begin(), [](float x, float y) { // in bits, as NaN is the largest
+            return std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(y)));
+        });
+    });
+    return amax;
+}
 
 std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const float> amax) {
     if (op.delayed) {
@@ -19,8 +66,16 @@ std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const 
         tensor_scale = nvfp4_tensor_scale(*std::ranges::max_element(amax));
         cpu[op.tensor_scale][0] = 1 / tensor_scale;
     }
-    std::vector<BlockScale> scales;
-    for (const float a : amax) scales.push_back(block_scale(op.scaling.rule, op.scaling.element, a, tensor_scale));
+    const auto table = scale_table(op.scaling.rule, op.scaling.element, tensor_scale, std::ssize(amax));
+    std::vector<BlockScale> scales(amax.size());
+    constexpr std::uint64_t share = 1024;
+    for_each_chunk(amax.size(), share, cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+        for (std::size_t i = begin; i < end; ++i) {
+            const BlockScale* const known = table != nullptr ? table->find(amax[i]) : nullptr;
+            scales[i] =
+                known != nullptr ? *known : block_scale(op.scaling.rule, op.scaling.element, amax[i], tensor_scale);
+        }
+    });
     return scales;
 }
 
@@ -29,14 +84,22 @@ std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const 
 void run(Cpu& cpu, const Quantize& op) {
     const std::span<const float> in = cpu[op.in];
     const std::span<float> out = cpu[op.out];
-    const std::int64_t columns = cpu.info(op.in).shape.back(), rows = static_cast<std::int64_t>(in.size()) / columns;
-    const std::vector<float> amax = block_amax(op.scaling, in, rows, columns);
+    const Rows rows = rows_of(cpu, op.in);
+    const std::vector<float> amax = amax_of(cpu, op.scaling, in, rows);
     const std::vector<BlockScale> scales = scales_of(cpu, op, amax);
     const StepContext& c = cpu.context;
-    quantize_blocks(op.scaling, in, rows, columns, scales, out,
-                    {.policy = {.rounding = op.rounding},
-                     .key = {.seed = c.seed, .stream = op.stream, .step = c.step},
-                     .first_index = c.part() << 40});
+    const BlockGrid grid = op.scaling.grid(rows.count, rows.columns);
+    for_slabs(cpu, op.scaling, rows, [&](std::int64_t first, std::int64_t count) {
+        const auto at = static_cast<std::size_t>(first * rows.columns),
+                   n = static_cast<std::size_t>(count * rows.columns);
+        const std::size_t block = op.scaling.rows == 0 ? 0 : static_cast<std::size_t>(grid.at(first, 0));
+        const auto blocks = static_cast<std::size_t>(op.scaling.grid(count, rows.columns).count());
+        quantize_blocks(op.scaling, in.subspan(at, n), count, rows.columns, std::span(scales).subspan(block, blocks),
+                        out.subspan(at, n),
+                        {.policy = {.rounding = op.rounding},
+                         .key = {.seed = c.seed, .stream = op.stream, .step = c.step},
+                         .first_index = (c.part() << 40) + at});
+    });
     const std::span<float> decode_scales = cpu[op.scale];
     for (std::size_t i = 0; i < scales.size(); ++i) decode_scales[i] = scales[i].decode;
     if (cpu.counts_scalings || cpu.counts_roundings) count_scaled(cpu, op, in, out, scales, amax);
@@ -45,7 +108,7 @@ void run(Cpu& cpu, const Quantize& op) {
 void run(Cpu& cpu, const Hadamard& op) {
     constexpr std::int64_t group = Hadamard::group;
     const std::span<const float> in = cpu[op.in];
-    const std::int64_t columns = cpu.info(op.in).shape.back(), rows = static_cast<std::int64_t>(in.size()) / columns;
+    const auto [rows, columns] = rows_of(cpu, op.in);
     std::vector<double> wide(static_cast<std::size_t>(columns));
     for (std::int64_t row = 0; row < rows; ++row) {
         const std::int64_t first = row / group * group;
@@ -60,7 +123,7 @@ void run(Cpu& cpu, const Hadamard& op) {
 
 void run(Cpu& cpu, const Dequantize& op) {
     const std::span<const float> in = cpu[op.in], scales = cpu[op.scale];
-    const std::int64_t columns = cpu.info(op.in).shape.back(), rows = static_cast<std::int64_t>(in.size()) / columns;
+    const auto [rows, columns] = rows_of(cpu, op.in);
     const BlockGrid grid = op.scaling.grid(rows, columns);
     std::vector<double> wide(static_cast<std::size_t>(columns));
     for (std::int64_t i = 0; i < rows; ++i) {

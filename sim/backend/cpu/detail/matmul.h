@@ -13,12 +13,22 @@ struct MatrixView {
     std::int64_t row_stride, column_stride;
 };
 
+/// Decode scales for blocks of `block` numbers along k, the last of which may be shorter: a(i, c) of row i's block c,
+/// b(c, j) of column j's. A block of 0: there are none.
+struct BlockScales {
+    std::int64_t block = 0;
+    MatrixView a{}, b{};
+};
+
 /// out[i * n + j] = s_k, where s_0 = +0 and s_(l+1) = fma(a(i, l), b(l, j), s_l), each rounded to nearest-even in FP32.
 /// a is m x k, b is k x n, out is m x n and overlaps neither. This order defines the op: the result has the same bits
 /// for any number of threads (0: every core), vector width and blocking. Every NaN is 0x7fc00000, since processors
 /// differ in the NaNs they make.
+///
+/// With scales, each block has such a sum of its own, and out = t_c, the total after the last: t_1 = s * (a(i, 1) *
+/// b(1, j)), t_(c+1) = fma(s, a(i, c) * b(c, j), t_c).
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
-            InstructionSet set = best_instruction_set());
+            InstructionSet set = best_instruction_set(), const BlockScales& scales = {});
 
 /// The part of a product that one thread computes; parts at the edges may be smaller.
 struct ProductPart {

@@ -96,7 +96,7 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None,
     strict      True: a product that is not emulated is an error, not a line of coverage(). "ops": besides, sums,
                 activations, norms, softmax, embeddings and losses are computed by amp-train's ops, too, rounded once
                 from more bits than PyTorch has: an amp-train network written in PyTorch has its bits
-    threads     0: every core. Results do not depend on it
+    threads     0: as many as PyTorch has. Results do not depend on it
 
     Raises ValueError for an unknown precision or module, NotImplementedError for what cannot be emulated, and
     RuntimeError while another model is, or where the script's own autocast casts to another format than the

@@ -1,11 +1,23 @@
 """What an emulation computed, and what it left to PyTorch."""
+import torch
+
 from .._tables import Table
 
 AS_ASKED = "as asked"
+_BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 
 
 class Coverage(Table):
-    """Rows of module, op, formats of the operands, how it was computed, calls, and multiply-adds."""
+    """Rows of module, op, formats of the operands, how it was computed, calls, and multiply-adds.
+
+    roundings   a Table of the ops that multiply no matrices and were PyTorch's in the model's first call: how many
+                elements of their results differ from those of amp-train's ops, which are rounded once from more bits,
+                and by how many units in the last place at most. Empty with strict="ops"
+    """
+
+    def __init__(self, rows, roundings):
+        super().__init__(rows)
+        self.roundings = Table(roundings)
 
     @property
     def multiply_adds(self):
@@ -26,7 +38,7 @@ class Coverage(Table):
                 lines += ["", f"{title}:"]
             lines += [f"  {row['module'] or '(model)':{width}}  {row['multiply_adds']:>15,}  {row['op']}, "
                       + (row["operands"] if asked else row["how"]) for row in rows]
-        return "\n".join(lines)
+        return "\n".join(lines + _rounding_lines(self.roundings))
 
     __repr__ = __str__
 
@@ -34,3 +46,43 @@ class Coverage(Table):
 def _percent(share):
     """Never 100 % unless it is all."""
     return "100 %" if share == 1 else f"{min(share * 100, 99.99):.2f} %"
+
+
+def _rounding_lines(rows):
+    if not rows:
+        return []
+    width = max(len(f"{row['op']}, {row['type']}") for row in rows)
+    return ["", "rounded by PyTorch, in the first call, beside one rounding (strict=\"ops\"):"] + [
+        f"  {row['op'] + ', ' + row['type']:{width}}  "
+        + (f"{row['differing']:,} of {row['elements']:,} elements differ, by at most {row['max_ulps']:,} ulp"
+           if row["differing"] else f"all {row['elements']:,} elements are the same") for row in rows]
+
+
+class Roundings:
+    """How far results of PyTorch's ops are from ours, by op and type."""
+
+    def __init__(self):
+        self._found = {}
+
+    def add(self, op, theirs, ours):
+        """ours: None where there is none."""
+        if ours is None or theirs.numel() == 0:
+            return
+        apart = _ulps(theirs, ours)
+        key = op.partition(".")[0], str(theirs.dtype).removeprefix("torch.")
+        elements, differing, most = self._found.get(key, (0, 0, 0))
+        self._found[key] = (elements + apart.numel(), differing + int(apart.count_nonzero()),
+                            max(most, int(apart.max())))
+
+    def rows(self):
+        return [{"op": op, "type": dtype, "elements": elements, "differing": differing, "max_ulps": most}
+                for (op, dtype), (elements, differing, most) in self._found.items()]
+
+
+def _ulps(a, b):
+    """How many numbers of their type apart, element by element; every NaN is one number, beside infinity."""
+    def place(x):
+        bits = x.detach().abs().view(_BITS[x.dtype]).long()
+        beyond = torch.tensor(torch.inf, dtype=x.dtype).view(_BITS[x.dtype]).long() + 1
+        return torch.where(x.isnan(), beyond, bits * torch.where(x.signbit(), -1, 1))
+    return (place(a) - place(b)).abs()

@@ -15,7 +15,7 @@ class Call:
     def __init__(self, emulation, op, layer, precision, part=None, *, weight=False, wide=False, settings=()):
         self.emulation, self.op, self.layer, self.precision = emulation, op, layer, precision
         self.weight, self.wide, self.settings = weight, wide, settings
-        self.context = emulation.context(layer, part)
+        self.context = emulation.context(layer, part, op in PRODUCTS)
 
     def prepared(self, operands, needs):
         """The op for these operands, which is kept."""
@@ -86,7 +86,7 @@ def conv2d(call, x, weight, bias):
 
 def product(call, a, b, bias=None):
     """a b + bias of matrices, or of equally many."""
-    if not b.is_contiguous() and b.mT.is_contiguous():
+    if not b.is_contiguous() and b.stride(-2) == 1:  # so that a copy, if one is needed, is of whole lines
         call.op, b = "matmul-transposed", b.mT
     return _Op.apply(call, a, b, bias)
 

@@ -9,7 +9,7 @@ import torch.utils.flop_counter
 
 from .. import _ampscope
 from . import _eager
-from ._coverage import AS_ASKED, Coverage
+from ._coverage import AS_ASKED, Coverage, Roundings
 from ._parallel import plain_name
 from ._scope import Calls, Scope, in_backward
 from ._weights import Weights
@@ -37,6 +37,7 @@ class Emulation:
         self.weights = Weights(model, precision)
         self._scope, self._calls, self._local = Scope(), Calls(), threading.local()
         self._counts, self._lock = {}, threading.Lock()
+        self._roundings, self.stop_comparing = Roundings(), None  # what ends a comparison of ops with ours
         self._step, self._stepping = 0, False
         self.states, self.ops = {}, {}
         self.casts = None  # a dict: what casts with scales do is counted there, by layer
@@ -84,6 +85,8 @@ class Emulation:
         self._leave_policy(module)
         if not is_last:
             return None
+        if module is self._model:
+            self.stop_comparing()
         self.weights.leave()
         widens = self._leave_autocast() or self.weights.widens
         return _widened(result) if widens and module is self._model else None
@@ -141,6 +144,7 @@ class Emulation:
         if in_backward():
             return
         if self._stepping:
+            self.stop_comparing()
             self._stepping = False
             self._step += 1
             self.weights.forget()
@@ -225,9 +229,7 @@ class Emulation:
         if self.only is not None and self.name != self.only:
             return original(*args, **kwargs)
         if rule.is_elementwise:
-            ours = self.computes_all and self.is_inside and not self.is_backward_of_user
-            result = rule.compute(self, *args, **kwargs) if ours else None
-            return original(*args, **kwargs) if result is None else result
+            return self._take_elementwise(rule, original, args, kwargs)
         weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
         alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
         why = _unfit([t for t in tensors if not (alone and t is weight)]) or (_unfit([weight]) if alone else None)
@@ -241,6 +243,22 @@ class Emulation:
         result = original(*args, **kwargs)
         if passes:
             self._passed(rule.name, why or _NO_RULE, args, kwargs, result)
+        return result
+
+    def _take_elementwise(self, rule, original, args, kwargs):
+        """PyTorch's result, compared with ours; ours with strict="ops"."""
+        if not self.is_inside or self.is_backward_of_user:
+            return original(*args, **kwargs)
+        if not self.computes_all:
+            result = original(*args, **kwargs)
+            with torch.no_grad():
+                self._roundings.add(rule.name, result, rule.compute(self, *args, **kwargs))
+            return result
+        result = rule.compute(self, *args, **kwargs)
+        if result is None:
+            result = original(*args, **kwargs)
+            if result.is_floating_point():
+                self._add(self.name, rule.name, _types(args), _NO_RULE, 0)
         return result
 
     def layer(self, op, x, weight, bias, settings=(), part=None):
@@ -268,17 +286,18 @@ class Emulation:
         call = _eager.Call(self, "matmul", self.name, precision, weight=weight, wide=wide)
         return _eager.product(call, a, b, bias)
 
-    def context(self, layer, part):
+    def context(self, layer, part, is_product):
         state = casts = None
-        if self.scales_layer(layer):
+        number = self._calls.number(layer) if is_product else 0  # others have no random numbers
+        if is_product and self.scales_layer(layer):
             with self._lock:
                 state = self.states.setdefault((layer, part), _ampscope.EagerState())
                 if self.casts is not None:
                     casts = self.casts.setdefault(layer, _ampscope.EagerCasts())
         place = self._scope.place
         training = (place[0] if place else self._model).training
-        return _ampscope.EagerContext(self._seed, self._step, self._calls.number(layer), training, self._threads, state,
-                                      casts)
+        return _ampscope.EagerContext(self._seed, self._step, number, training,
+                                      self._threads or torch.get_num_threads(), state, casts)
 
     # What was computed.
 
@@ -300,8 +319,7 @@ class Emulation:
         products = count(*args, **kwargs, out_val=result) // 2 if count else 0
         if name == "convolution" and torch.is_grad_enabled():
             products *= 1 + sum(t.requires_grad for t in args[:2])
-        self._add(self.name, name, " x ".join(str(t.dtype).removeprefix("torch.") for t in args[:2]
-                                              if isinstance(t, torch.Tensor)), why, products)
+        self._add(self.name, name, _types(args), why, products)
 
     def _add(self, layer, op, operands, how, products):
         with self._lock:
@@ -311,8 +329,13 @@ class Emulation:
     def coverage(self):
         layers = list(dict.fromkeys(layer for layer, *_ in self._counts))  # in the order of their first calls
         rows = sorted(self._counts.items(), key=lambda row: layers.index(row[0][0]))
-        return Coverage({"module": layer, "op": op, "operands": operands, "how": how, "calls": calls,
-                         "multiply_adds": products} for (layer, op, operands, how), (calls, products) in rows)
+        return Coverage(({"module": layer, "op": op, "operands": operands, "how": how, "calls": calls,
+                          "multiply_adds": products} for (layer, op, operands, how), (calls, products) in rows),
+                        self._roundings.rows())
+
+
+def _types(args):
+    return " x ".join(str(t.dtype).removeprefix("torch.") for t in args[:2] if isinstance(t, torch.Tensor))
 
 
 def _unfit(tensors):

@@ -1,7 +1,8 @@
-"""Kernels of PyTorch that are replaced while a model is emulated: those of the ops that multiply matrices, of those
-that strict="ops" asks for, and those that autocast treats otherwise on CUDA. Each asks the emulation first; what is not
-its own goes to the kernel that was there.
+"""Kernels of PyTorch that are replaced while a model is emulated: those of the ops that multiply matrices, those that
+strict="ops" asks for (which without it are replaced in the model's first call, and compared with ours), and those that
+autocast treats otherwise on CUDA. Each asks the emulation first; what is not its own goes to the kernel that was there.
 """
+import contextlib
 import functools
 import warnings
 
@@ -13,23 +14,28 @@ from ._rules import LAYERS, RULES
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _emulation = []  # the one that is open
 _kernels = {}  # ours by op and key: PyTorch never lets go of one, so each is made once and knows no emulation
-
-_elementwise_kernels = set()  # those of them that only strict="ops" needs
+_elementwise_kernels = set()  # those of them that multiply no matrices
 
 
 def install(emulation, undo):
     """Replaces the kernels until `undo`, an ExitStack, is closed."""
     _emulation.append(emulation)
     undo.callback(_emulation.clear)
+    if not _kernels:
+        _make_kernels()
+    _replace(_kernels.keys() - _elementwise_kernels, undo)
+    others = undo.enter_context(contextlib.ExitStack())
+    _replace(_elementwise_kernels, others)
+    emulation.stop_comparing = (lambda: None) if emulation.computes_all else others.close
+
+
+def _replace(kernels, undo):
     library = torch.library.Library("aten", "IMPL")
     undo.callback(library._destroy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced
-        if not _kernels:
-            _make_kernels()
-        for (name, key), kernel in _kernels.items():
-            if emulation.computes_all or (name, key) not in _elementwise_kernels:
-                library.impl(name, kernel, key, with_keyset=True, allow_override=True)
+        for name, key in kernels:
+            library.impl(name, _kernels[name, key], key, with_keyset=True, allow_override=True)
 
 
 def _make_kernels():

@@ -121,11 +121,14 @@ def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scal
     scores = emulation.product(q, k.mT, wide=True) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+    empty = None
+    if mask is not None and mask.dtype == torch.bool:
+        scores, empty = scores.masked_fill(~mask, -math.inf), ~mask.any(-1, keepdim=True)
+    elif mask is not None:
+        scores, empty = scores + mask.float(), (mask == -math.inf).all(-1, keepdim=True)
     shares = torch.softmax(scores, -1)
-    if mask is not None:
-        shares = shares.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0)
+    if empty is not None and empty.any():
+        shares = shares.masked_fill(empty, 0)
     return emulation.product(torch.dropout(shares, dropout, dropout > 0).to(v.dtype), v)
 
 
