@@ -22,8 +22,9 @@ import ampscope  # noqa: E402
 import ampscope.torch  # noqa: E402
 from networks import GPT  # noqa: E402
 
-LIMITS = {"fp32": 1.3, "tf32": None, "amp-fp16": 1.3, "amp-bf16": 1.3, "fp8-current": 2.5, "fp8-delayed": 2.5,
-          "mxfp8": 2.5, "fp8-current,accumulate=hopper-wgmma-fp8": {256: 7, 1024: 5.5}}
+AUTOCAST = dict.fromkeys(("fp32", "amp-fp16", "amp-bf16", "master-bf16"), 1.3)
+RECIPES = dict.fromkeys(("fp8-current", "fp8-delayed", "mxfp8"), 2.5)
+LIMITS = {**AUTOCAST, "tf32": None, **RECIPES, "fp8-current,accumulate=hopper-wgmma-fp8": {256: 7, 1024: 5.5}}
 
 
 def check(precision, accumulator, form):

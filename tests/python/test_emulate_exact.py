@@ -106,10 +106,11 @@ def bits(x):
     return np.where(np.isnan(x), np.float32(np.nan), x).view(np.uint32)
 
 
-def check(network, precision, folder, **options):
-    """Trains both, and compares losses, gradients and weights."""
-    options = {"steps": STEPS, "seed": 3, "precision": precision, **network.OPTIONS, **options}
-    ampscope.train(**options, record=str(folder), record_every=1, record_state=True)
+def check(network, precision, folder, layers=None):
+    """Trains both, and compares losses, gradients and weights. layers: policies."""
+    options = {"steps": STEPS, "seed": 3, "precision": precision, **network.OPTIONS}
+    policies = {"layer": [f"{modules}:{text}" for modules, text in layers.items()]} if layers else {}
+    ampscope.train(**options, **policies, record=str(folder), record_every=1, record_state=True)
     run = ampscope.Run(next(p.parent for p in folder.rglob("run.json")))
     batches = ampscope.batches(**options)
     weights = [ampscope.read_tensors(run.path / f"state/step_{step:06}.safetensors")[0] for step in range(STEPS)]
@@ -119,7 +120,7 @@ def check(network, precision, folder, **options):
         for name, p in model.named_parameters():
             p.copy_(torch.from_numpy(np.array(weights[0][name])))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    with ampscope.torch.emulate(model, precision, optimizer=optimizer, seed=3, strict="ops", threads=2):
+    with ampscope.torch.emulate(model, precision, optimizer=optimizer, seed=3, strict="ops", layers=layers) as machine:
         for step, (metrics, was) in enumerate(zip(run.metrics, weights)):
             for name, p in model.named_parameters():
                 assert np.array_equal(bits(p.detach().float()), bits(was[name])), f"step {step}: {name}"
@@ -137,12 +138,27 @@ def check(network, precision, folder, **options):
                 for p in model.parameters():
                     p.grad.mul_(1 / metrics["scale"])
                 optimizer.step()
+    return machine.coverage()
 
 
 @pytest.mark.parametrize("network", [Mlp, Cnn, Gpt])
 @pytest.mark.parametrize("precision", ampscope.precisions)
 def test_presets(network, precision, tmp_path):
     check(network, precision, tmp_path)
+
+
+@pytest.mark.parametrize("recipe", ["ocp-mxfp8", "torchao-tensorwise", "torchao-rowwise", "torchao-rowwise-gw-hp"])
+def test_recipes_without_a_preset(recipe, tmp_path):
+    check(Gpt, f"amp-bf16,scaling={recipe}", tmp_path)
+
+
+@pytest.mark.parametrize("precision, layers", [
+    ("fp8-current", {"h.0.mlp": "bf16", "h.1.attn.q": "mxfp8,accumulate=exact", "*.down": "accumulate=hopper-wgmma-fp8"}),
+    ("amp-bf16", {"h.1": "nvfp4", "head": "fp32", "h.0.attn.*": "fp8-delayed,scaling-history=3"}),
+    ("fp32", {"*.up": "tf32", "h.1.attn": "accumulate=kahan"}),
+])
+def test_layers(precision, layers, tmp_path):
+    assert check(Gpt, precision, tmp_path, layers).share == 1
 
 
 def precision_for(accumulator):

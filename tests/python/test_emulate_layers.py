@@ -226,3 +226,41 @@ def test_run_json_has_the_table(tmp_path):
     precision = json.loads((tmp_path / "run/run.json").read_text())["precision"]
     assert precision["layers"] == [{"modules": "lm_head", "arithmetic": "scaling=none"},
                                    {"modules": "h.*.up", "arithmetic": "mxfp8"}]
+
+
+class Experts(nn.Module):
+    """A matrix for each expert in one parameter; or, with `product` None, a linear layer for each."""
+
+    def __init__(self, product=None):
+        super().__init__()
+        torch.manual_seed(1)
+        self.weight = nn.Parameter(torch.randn(3, 32, 16))
+        self.product = product
+        self.layers = nn.ModuleList([nn.Linear(32, 16, bias=False) for _ in range(3)])
+        for layer, matrix in zip(self.layers, self.weight):
+            layer.weight.data = matrix.detach().t().contiguous()
+
+    def forward(self, x):
+        if self.product is not None:
+            return self.product(x, self.weight)
+        return torch.stack([layer(part) for layer, part in zip(self.layers, x)])
+
+
+@pytest.mark.parametrize("product, precision", [
+    *((product, precision) for product in (torch.bmm, torch.matmul)
+      for precision in ("fp8-current", "fp8-delayed,scaling-history=2", "mxfp8")),
+    (lambda x, w: torch.einsum("ebk,ekn->ebn", x, w), "fp32,scaling=te-current"),  # which autocast would cast before
+])
+def test_matrices_of_one_parameter_are_layers_of_their_own(product, precision):
+    together, apart = Experts(product), Experts()
+    for model in (together, apart):
+        model.outs = []
+        with ampscope.torch.emulate(model, precision) as machine:
+            for step in range(3):
+                x = torch.randn(3, 8, 32, generator=torch.Generator().manual_seed(step)) * 4 ** step
+                x *= torch.tensor([1.0, 30.0, 900.0])[:, None, None]  # scales that differ
+                model.outs.append(model(x))
+                model.outs[-1].square().mean().backward()
+        assert all("e4m3" in row["operands"] for row in machine.coverage())
+    assert same(together.outs, apart.outs)
+    assert same(together.weight.grad.mT, [layer.weight.grad for layer in apart.layers])

@@ -52,10 +52,10 @@ def _rounding_lines(rows):
     if not rows:
         return []
     width = max(len(f"{row['op']}, {row['type']}") for row in rows)
-    return ["", "rounded by PyTorch, in the first call, beside one rounding (strict=\"ops\"):"] + [
+    return ["", "other ops are PyTorch's; beside those of strict=\"ops\", in the first call:"] + [
         f"  {row['op'] + ', ' + row['type']:{width}}  "
         + (f"{row['differing']:,} of {row['elements']:,} elements differ, by at most {row['max_ulps']:,} ulp"
-           if row["differing"] else f"all {row['elements']:,} elements are the same") for row in rows]
+           if row["differing"] else f"none of {row['elements']:,} elements differ") for row in rows]
 
 
 class Roundings:

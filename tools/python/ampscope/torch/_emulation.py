@@ -250,15 +250,25 @@ class Emulation:
         if not self.is_inside or self.is_backward_of_user:
             return original(*args, **kwargs)
         if not self.computes_all:
-            result = original(*args, **kwargs)
-            with torch.no_grad():
-                self._roundings.add(rule.name, result, rule.compute(self, *args, **kwargs))
-            return result
+            return self._compared(rule, original, args, kwargs)
         result = rule.compute(self, *args, **kwargs)
         if result is None:
             result = original(*args, **kwargs)
             if result.is_floating_point():
                 self._add(self.name, rule.name, _types(args), _NO_RULE, 0)
+        return result
+
+    def _compared(self, rule, original, args, kwargs):
+        """PyTorch's result; ops that it is made of are not compared by themselves."""
+        if getattr(self._local, "comparing", False):
+            return original(*args, **kwargs)
+        self._local.comparing = True
+        try:
+            result = original(*args, **kwargs)
+            with torch.no_grad():
+                self._roundings.add(rule.name, result, rule.compute(self, *args, **kwargs))
+        finally:
+            self._local.comparing = False
         return result
 
     def layer(self, op, x, weight, bias, settings=(), part=None):

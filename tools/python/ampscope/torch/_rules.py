@@ -51,8 +51,9 @@ def _sum(c, beta, product, alpha, dtype):
 
 
 def _bmm(emulation, a, b):
-    if len(b) == 1 and emulation.is_parameter(b):  # einsum's
-        return _mm(emulation, a[0], b[0])[None]
+    """Each matrix of a parameter is a layer of its own: the experts of a mixture. einsum has products as one, too."""
+    if emulation.is_parameter(b) and (len(b) == 1 or emulation.scales(b)):
+        return torch.stack([_addmm(emulation, None, *operands, part=i) for i, operands in enumerate(zip(a, b))])
     return emulation.product(a, b)
 
 
@@ -203,6 +204,8 @@ def _scaled_addmm(emulation, bias, a, b, *, beta=1, alpha=1):
 
 
 def _scaled_matmul(emulation, a, b):
+    if a.dim() == b.dim() == 3 and len(a) == len(b):
+        return _scaled_bmm(emulation, a, b)
     if b.dim() == 2 and emulation.is_parameter(b):
         return _scaled_linear(emulation, a, b.t())
     if a.dim() != 2 or not emulation.is_parameter(a) or not emulation.scales(a) or b.dim() > 2:
@@ -211,7 +214,7 @@ def _scaled_matmul(emulation, a, b):
 
 
 def _scaled_bmm(emulation, a, b):
-    scales = len(b) == 1 and emulation.is_parameter(b) and emulation.scales(b)
+    scales = emulation.is_parameter(b) and emulation.scales(b)
     return (torch.bmm, (emulation.autocast(a), b)) if scales else None
 
 
