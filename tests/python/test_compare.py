@@ -168,6 +168,21 @@ def test_a_module_with_products_of_its_own_adds_only_their_errors():
     assert own < errors(result, "qkv").own_output.relative / 3
 
 
+@pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16", "mxfp8", "master-bf16", "pure-bf16"])
+def test_the_effect_of_a_layer_that_attention_reads_beside_others(precision):
+    """Attention refuses operands of different types, as those of one layer in half precision and others in FP32."""
+    class Separate(Attention):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+
+        def forward(self, x):
+            return self.proj(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)))
+
+    result = compared(Separate(), precision, (numbers(2, 24, 32), numbers(2, 24, 32, seed=1)))
+    assert all(errors(result, name).effect.relative > 0 for name in "qkv")
+
+
 def test_delayed_scaling_is_measured_once_its_scales_have_settled():
     result = compared(MLP(), ["fp8-current", "fp8-delayed"], loss=lambda m, b: loss_of(m, b) * 1e-6)
     current, delayed = result.findings.precisions

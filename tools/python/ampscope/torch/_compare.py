@@ -231,13 +231,20 @@ class Measurement:
             dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
             if is_it and dtype == torch.float32:
                 return None
-            return tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t,
-                            (args, kwargs))
+            return floats_to(dtype, (args, kwargs))
 
         def leave(module, args, output):
             was = before.pop()
             if emulation.is_under_way:  # else the emulation, whose hooks come first, has put it back
                 torch.set_autocast_enabled("cpu", was)
+            if module is not row.module or was or not emulation.casts_by_autocast:
+                return None
+            return floats_to(torch.float32, output)  # as those that read it are given all else
+
+        def floats_to(dtype, tensors):
+            return tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t,
+                            tensors)
+
         with contextlib.ExitStack() as undo:
             for module in self._reference.rows:
                 undo.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)

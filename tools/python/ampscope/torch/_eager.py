@@ -71,16 +71,22 @@ class _Op(torch.autograd.Function):
         return None, *gradients
 
 
+def _apply(call, *operands):
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError("emulate: gradients by torch.func are not emulated; those by backward() are")
+    return _Op.apply(call, *operands)
+
+
 def linear(call, x, weight, bias):
     """x W^T + bias; W is OUT x IN."""
-    return _Op.apply(call, x, weight, bias)
+    return _apply(call, x, weight, bias)
 
 
 def conv2d(call, x, weight, bias):
     """Images as PyTorch has them, N x C x H x W, and weights OUT x C x KERNEL ROWS x KERNEL COLUMNS. The result lies in
     memory as the image does."""
     last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    out = _Op.apply(call, x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1).flatten(1), bias)
+    out = _apply(call, x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1).flatten(1), bias)
     return out.permute(0, 3, 1, 2) if last else out.permute(0, 3, 1, 2).contiguous()
 
 
@@ -88,9 +94,9 @@ def product(call, a, b, bias=None):
     """a b + bias of matrices, or of equally many."""
     if not b.is_contiguous() and b.stride(-2) == 1:  # so that a copy, if one is needed, is of whole lines
         call.op, b = "matmul-transposed", b.mT
-    return _Op.apply(call, a, b, bias)
+    return _apply(call, a, b, bias)
 
 
 def elementwise(call, *operands):
     """An op that multiplies no matrices."""
-    return _Op.apply(call, *operands)
+    return _apply(call, *operands)

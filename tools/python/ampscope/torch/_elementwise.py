@@ -92,7 +92,7 @@ def _mse_loss(emulation, x, target, reduction=1):
     return emulation.elementwise("mse_loss", x, target, wide=emulation.has_wide_loss)
 
 
-TAKE_NUMBERS = ("add.Tensor", "mul.Tensor")
+TAKE_NUMBERS = ("add.Tensor", "mul.Tensor")  # which PyTorch rounds once, too
 _ROWS = (("add.Tensor", _add), ("mul.Tensor", _mul), ("gelu", _gelu), ("softmax.int", _softmax),
          ("layer_norm", _layer_norm), ("rms_norm", _rms_norm), ("embedding", _embedding),
          ("cross_entropy_loss", _cross_entropy), ("mse_loss", _mse_loss),

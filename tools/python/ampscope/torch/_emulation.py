@@ -37,7 +37,8 @@ class Emulation:
         self.weights = Weights(model, precision)
         self._scope, self._calls, self._local = Scope(), Calls(), threading.local()
         self._counts, self._lock = {}, threading.Lock()
-        self._roundings, self.stop_comparing = Roundings(), None  # what ends a comparison of ops with ours
+        self._roundings = Roundings()
+        self._compares, self.when_compared = strict != "ops", None  # whether PyTorch's ops are compared; called then
         self._step, self._stepping = 0, False
         self.states, self.ops = {}, {}
         self.casts = None  # a dict: what casts with scales do is counted there, by layer
@@ -258,9 +259,14 @@ class Emulation:
                 self._add(self.name, rule.name, _types(args), _NO_RULE, 0)
         return result
 
+    def stop_comparing(self):
+        if self._compares:
+            self._compares = False
+            self.when_compared()
+
     def _compared(self, rule, original, args, kwargs):
         """PyTorch's result; ops that it is made of are not compared by themselves."""
-        if getattr(self._local, "comparing", False):
+        if not self._compares or getattr(self._local, "comparing", False):
             return original(*args, **kwargs)
         self._local.comparing = True
         try:

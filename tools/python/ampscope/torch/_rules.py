@@ -148,8 +148,11 @@ def _without_onednn(op):
     def compute(emulation, *args, **kwargs):
         if not torch._C._get_mkldnn_enabled():
             return None
-        with torch.backends.mkldnn.flags(enabled=False):
+        torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags() sets others, too, and warns of them
+        try:
             return op(*args, **kwargs)
+        finally:
+            torch._C._set_mkldnn_enabled(True)
     return compute
 
 
