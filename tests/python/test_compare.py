@@ -142,6 +142,29 @@ def test_the_effect_of_a_module_is_that_of_emulating_it_alone(precision):
     assert errors(result, "act").effect is None  # it adds no error
 
 
+@pytest.mark.parametrize("precision", ["master-bf16", "pure-bf16", "pure-bf16-kahan"])
+def test_effects_where_a_module_has_casts_of_its_weights(precision):
+    """By hand: all but one module in FP32, and that one as a whole in BF16."""
+    model, batch = nn.Sequential(nn.Linear(48, 40), nn.GELU(), nn.LayerNorm(40), nn.Linear(40, 40)), BATCH
+    result = compared(model, precision, batch)
+
+    def gradient(low):
+        def module(place, x):
+            if place != low:
+                return model[place](x)
+            weights = {name: p.bfloat16() for name, p in model[place].named_parameters()}
+            return torch.func.functional_call(model[place], weights, (x.bfloat16(),)).float()
+        model.zero_grad()
+        x = batch[0]
+        for place in range(len(model)):
+            x = module(place, x)
+        loss_of(lambda _: x, batch).backward()
+        return np.concatenate([p.grad.numpy().ravel() for p in model.parameters()])
+    for place in range(len(model)):
+        found = errors(result, str(place)).effect.relative
+        assert found == pytest.approx(distance(gradient(place), gradient(None)), rel=1e-2)
+
+
 class Attention(nn.Module):
     """Products of its own between those of two layers."""
 

@@ -153,7 +153,8 @@ def test_recipes_without_a_preset(recipe, tmp_path):
 
 
 @pytest.mark.parametrize("precision, layers", [
-    ("fp8-current", {"h.0.mlp": "bf16", "h.1.attn.q": "mxfp8,accumulate=exact", "*.down": "accumulate=hopper-wgmma-fp8"}),
+    ("fp8-current", {"h.0.mlp": "bf16", "h.1.attn.q": "mxfp8,accumulate=exact",
+                     "*.down": "accumulate=hopper-wgmma-fp8"}),
     ("amp-bf16", {"h.1": "nvfp4", "head": "fp32", "h.0.attn.*": "fp8-delayed,scaling-history=3"}),
     ("fp32", {"*.up": "tf32", "h.1.attn": "accumulate=kahan"}),
 ])

@@ -264,3 +264,28 @@ def test_matrices_of_one_parameter_are_layers_of_their_own(product, precision):
         assert all("e4m3" in row["operands"] for row in machine.coverage())
     assert same(together.outs, apart.outs)
     assert same(together.weight.grad.mT, [layer.weight.grad for layer in apart.layers])
+
+
+def test_weights_of_one_module_have_scales_of_their_own():
+    """As those of modules of their own have, whose sizes differ."""
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.w1, self.w2 = nn.Parameter(torch.randn(32, 32)), nn.Parameter(torch.randn(32, 32) * 1e-3)
+
+        def forward(self, x):
+            return torch.nn.functional.linear(torch.nn.functional.linear(x, self.w1).relu(), self.w2)
+
+    one, x = Two(), batch()
+    apart = nn.Sequential(nn.Linear(32, 32, False), nn.ReLU(), nn.Linear(32, 32, False))
+    apart[0].weight.data, apart[2].weight.data = one.w1.detach().clone(), one.w2.detach().clone()
+    outs = []
+    for model in (one, apart):
+        with ampscope.torch.emulate(model, "fp8-delayed,scaling-history=2", skip=[]):
+            for _ in range(3):
+                out = model(x)
+                out.sum().backward()
+        outs.append(out)
+    assert torch.equal(*outs)
+    assert torch.equal(one.w2.grad, apart[2].weight.grad)

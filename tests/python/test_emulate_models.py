@@ -192,4 +192,4 @@ def test_experts_are_scaled_as_layers():
     experts = [r for r in machine.coverage() if "experts" in r["module"]]
     assert {r["operands"] for r in experts} == {"e4m3 x e4m3", "e5m2 x e4m3"}
     parts = {part for layer, part in machine._emulation.states if "experts" in layer}
-    assert parts == set(range(4))
+    assert parts == {(name, i) for name in ("gate_up_proj", "down_proj") for i in range(4)}

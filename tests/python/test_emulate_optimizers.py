@@ -304,3 +304,41 @@ def test_what_cannot_be_is_refused_in_one_line():
 
 if __name__ == "__main__":
     print(json.dumps({f"{name} {form}": differing(name, form) for name in OPTIMIZERS for form in HALVES}))
+
+
+def test_what_kahan_keeps_outlives_layouts_and_checkpoints():
+    def trained(resumes, channels_last):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Flatten(), nn.Linear(8 * 4, 4))
+        model = model.to(memory_format=torch.channels_last) if channels_last else model
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        with ampscope.torch.emulate(model, "pure-bf16-kahan", optimizer=optimizer):
+            for step in range(6):
+                x = torch.randn(2, 4, 4, 4, generator=torch.Generator().manual_seed(step))
+                model(x).float().square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                if resumes and step == 2:
+                    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            assert all(state["compensation"].any() for state in optimizer.state.values())
+        return [p.detach().float().contiguous() for p in model.parameters()]
+    want = trained(False, False)
+    for resumes, channels_last in ((True, False), (False, True)):
+        assert all(torch.equal(a, b) for a, b in zip(trained(resumes, channels_last), want))
+
+
+def test_groups_that_are_added_later_step_alike():
+    def trained(later):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+        optimizer = torch.optim.AdamW(model[0].parameters() if later else model.parameters(), lr=1e-2)
+        with ampscope.torch.emulate(model, "pure-bf16-kahan", optimizer=optimizer):
+            if later:
+                optimizer.add_param_group({"params": list(model[1].parameters())})
+            for step in range(4):
+                x = torch.randn(4, 8, generator=torch.Generator().manual_seed(step))
+                model(x).float().square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return list(model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(trained(True), trained(False)))

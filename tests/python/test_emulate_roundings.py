@@ -11,7 +11,8 @@ from torch import nn  # noqa: E402
 import ampscope.torch  # noqa: E402
 
 OPS = {
-    "relu": lambda x, w: x.relu(), "tanh": lambda x, w: x.tanh(), "gelu": lambda x, w: F.gelu(x), "sigmoid": lambda x, w: x.sigmoid(), "softmax": lambda x, w: x.softmax(-1),
+    "relu": lambda x, w: x.relu(), "tanh": lambda x, w: x.tanh(), "gelu": lambda x, w: F.gelu(x),
+    "sigmoid": lambda x, w: x.sigmoid(), "softmax": lambda x, w: x.softmax(-1),
     "layer_norm": lambda x, w: F.layer_norm(x, (64,), w), "rms_norm": lambda x, w: F.rms_norm(x, (64,), w),
 }
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -51,8 +52,8 @@ def test_distances_are_those_of_the_numbers(name, dtype):
         exact(*operands)
     assert torch.equal(model.calls[0], OPS[name](*operands))  # PyTorch's own
     distance = apart(model.calls[0], exact.calls[0])
-    assert machine.coverage().roundings == [{"op": name, "type": dtype, "elements": 128 * 64, "max_ulps": distance.max(),
-                                             "differing": np.count_nonzero(distance)}]
+    assert machine.coverage().roundings == [{"op": name, "type": dtype, "elements": 128 * 64,
+                                             "max_ulps": distance.max(), "differing": np.count_nonzero(distance)}]
     assert not strict.coverage().roundings
     assert distance.max() == 0 if name == "relu" else dtype != "float32" or distance.max() > 0
 

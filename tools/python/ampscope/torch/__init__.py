@@ -1,4 +1,6 @@
-"""Records a PyTorch run: three lines, and the tools of ampscope read what it leaves.
+"""Records a PyTorch run (record), runs one in another arithmetic (emulate), and says which layers that hurts (compare).
+
+To record takes three lines, and the tools of ampscope read what they leave:
 
     rec = ampscope.torch.record("run/", model, optimizer, scaler=scaler, every=100, activations=True)
     ...                     # train as always

@@ -196,19 +196,18 @@ class Measurement:
         own = [errors[key] for key in _OWN if errors[key]]
         if not self._options["effects"] or (own and not any(e["relative"] != 0 or e["nonfinite"] for e in own)):
             return None
-        emulation.again(row.name)
+        emulation.again(row.module)
         with self._only(row, emulation):
             self._step(scale)
         return self._gradient_error(scale)
 
     def _alone(self, row, emulation, scale):
         """The errors that a module adds by itself: where its inputs and the gradient of its output are FP32's."""
-        emulation.again(row.name)
+        emulation.again(row.module)
         output, inputs, weights, sums = Error(), Error(), Error(), {}
-        half = next((p.dtype for p in row.parameters if p.dtype != torch.float32), None)
         with self._only(row, emulation):
             for call in row.calls:
-                outputs, input_gradients, gradients = call.again(row.module, row.parameters, scale, half)
+                outputs, input_gradients, gradients = call.again(row.module, row.parameters, scale)
                 for out, was in zip(outputs, call.outputs):
                     output.add(out, was)
                 for gradient, was in zip(input_gradients, call.input_gradients):
@@ -228,18 +227,13 @@ class Measurement:
             is_it = module is row.module
             before.append(torch.is_autocast_enabled("cpu"))
             torch.set_autocast_enabled("cpu", is_it and emulation.casts_by_autocast)
-            dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-            if is_it and dtype == torch.float32:
-                return None
-            return floats_to(dtype, (args, kwargs))
+            return emulation.weights.narrowed((args, kwargs)) if is_it else floats_to(torch.float32, (args, kwargs))
 
         def leave(module, args, output):
             was = before.pop()
             if emulation.is_under_way:  # else the emulation, whose hooks come first, has put it back
                 torch.set_autocast_enabled("cpu", was)
-            if module is not row.module or was or not emulation.casts_by_autocast:
-                return None
-            return floats_to(torch.float32, output)  # as those that read it are given all else
+            return floats_to(torch.float32, output) if module is row.module and not was else None
 
         def floats_to(dtype, tensors):
             return tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t,
@@ -278,7 +272,7 @@ def _emulated(model, precision, options, unscaled=()):
     for name in unscaled:
         layers[name] = f"{layers[name]},scaling=none" if name in layers else "scaling=none"
     with _emulate.Machine(model, precision, stepless, options["seed"], options["skip"], layers, False,
-                          options["threads"]) as machine:
+                          options["threads"], False) as machine:
         yield machine._emulation
 
 

@@ -1,10 +1,26 @@
 """What an emulation computed, and what it left to PyTorch."""
 import torch
+import torch.utils.flop_counter
 
 from .._tables import Table
 
 AS_ASKED = "as asked"
 _BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+def types_of(args):
+    return " x ".join(str(t.dtype).removeprefix("torch.") for t in args[:2] if isinstance(t, torch.Tensor))
+
+
+def multiply_adds_of(name, args, kwargs, result):
+    """Multiply-adds of an op that was left to PyTorch."""
+    short = name.partition(".")[0].rstrip("_")
+    if short in ("mv", "dot", "vdot", "addmv"):  # which PyTorch does not count
+        return args[1 if short == "addmv" else 0].numel()
+    if short == "_trilinear":
+        return result.numel() * args[0].shape[-1] * args[2].shape[-1] if result.dim() else 0
+    count = torch.utils.flop_counter.flop_registry.get(getattr(torch.ops.aten, short, None))
+    return count(*args, **kwargs, out_val=result) // 2 if count and args[0].layout == torch.strided else 0
 
 
 class Coverage(Table):

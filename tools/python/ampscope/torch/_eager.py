@@ -71,6 +71,11 @@ class _Op(torch.autograd.Function):
         return None, *gradients
 
 
+def is_ours(node):
+    """Whether a node of the graph is that of an op that was computed here."""
+    return isinstance(node, _Op._backward_cls)
+
+
 def _apply(call, *operands):
     if torch._C._are_functorch_transforms_active():
         raise NotImplementedError("emulate: gradients by torch.func are not emulated; those by backward() are")

@@ -1,5 +1,6 @@
 """Runs a model of PyTorch in emulated arithmetic: its products as matrix hardware computes them, on a processor."""
 import contextlib
+import functools
 import warnings
 
 import torch
@@ -19,7 +20,8 @@ class Machine:
     """What emulate() gives: open until close(), or the end of a `with` statement. Then it is closed for good, and only
     coverage() can be asked of it."""
 
-    def __init__(self, model, precision, optimizer, seed, skip, layers, strict, threads):
+    def __init__(self, model, precision, optimizer, seed, skip, layers, strict, threads, converts=True):
+        _check(model, precision, seed, layers, strict)
         if _machines:
             raise RuntimeError("emulate: a model is emulated already: close() that first")
         where = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
@@ -32,7 +34,7 @@ class Machine:
             raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
                              "steps so, optimizer=")
         self._optimizers = Optimizers(asked, [] if optimizer is None else optimizer, seed)
-        self._emulation = Emulation(model, asked, seed, strict, threads)
+        self._emulation = Emulation(model, asked, seed, strict, threads, converts)
         self._closed = False
         with contextlib.ExitStack() as undo:
             self._install(model, undo)
@@ -44,11 +46,10 @@ class Machine:
         undo.callback(_machines.clear)
         entered = all_modules.register_module_forward_pre_hook(emulation.enter)
         left = all_modules.register_module_forward_hook(emulation.leave, always_call=True)
-        for module in emulation.changes_inputs():
-            module._forward_pre_hooks_with_kwargs[entered.id] = True
-            undo.callback(module._forward_pre_hooks_with_kwargs.pop, entered.id)
         for remove in (entered.remove, left.remove):
             undo.callback(remove)
+        undo.callback(setattr, torch.nn.Module, "__call__", torch.nn.Module.__call__)
+        torch.nn.Module.__call__ = _calling(torch.nn.Module.__call__, emulation)
         self._optimizers.install(model, emulation.scales_layer, undo)
         emulation.weights.install(undo)
         _cuda_autocast.change(undo)
@@ -58,7 +59,7 @@ class Machine:
         torch.backends.mha.set_fastpath_enabled(False)  # one kernel for a whole layer of a transformer
         undo.callback(emulation.close)
         if any(isinstance(m, torch._dynamo.OptimizedModule) or m._compiled_call_impl for m in model.modules()):
-            warnings.warn("emulate: the model is compiled: it runs eagerly while it is emulated", stacklevel=5)
+            warnings.warn("emulate: the model is compiled: it runs eagerly while it is emulated", stacklevel=4)
 
     def __enter__(self):
         if self._closed:
@@ -77,6 +78,34 @@ class Machine:
         """What ran as asked and what did not, by module, op and formats of the operands, as numbers of calls and
         multiply-adds, forward and backward together: a table that prints as text."""
         return self._emulation.coverage()
+
+
+def _calling(original, emulation):
+    """Module.__call__, with inputs in the type that the emulation gives them; it hears of exceptions for which PyTorch
+    calls no hooks, too."""
+    def call(module, *args, **kwargs):
+        try:
+            args, kwargs = emulation.inputs_of(module, args, kwargs)
+            return original(module, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            emulation.interrupted()
+            raise
+    return functools.wraps(original)(call)
+
+
+def _check(model, precision, seed, layers, strict):
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"emulate: model: expected a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(precision, str):
+        raise TypeError(f"emulate: precision: expected a text such as 'amp-bf16', got {type(precision).__name__}")
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise ValueError(f"emulate: seed: expected a whole number from 0 to 2^64 - 1, got {seed!r}")
+    if layers is not None and not (isinstance(layers, dict) and all(isinstance(t, str) for t in layers.values())):
+        raise TypeError(f"emulate: layers: expected a dict such as {{'lm_head': 'fp32'}}, got {layers!r}")
+    if strict not in (False, True, "ops"):
+        raise ValueError(f"emulate: strict: expected False, True or 'ops', got {strict!r}")
 
 
 def _policies(modules, skip, layers):

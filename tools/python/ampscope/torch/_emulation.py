@@ -5,11 +5,11 @@ import warnings
 import weakref
 
 import torch
-import torch.utils.flop_counter
 
 from .. import _ampscope
 from . import _eager
-from ._coverage import AS_ASKED, Coverage, Roundings
+from ._coverage import AS_ASKED, Coverage, Roundings, multiply_adds_of, types_of
+from ._lint import user_line
 from ._parallel import plain_name
 from ._scope import Calls, Scope, in_backward
 from ._weights import Weights
@@ -21,38 +21,36 @@ _COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input")  # made of
 
 
 class Emulation:
-    def __init__(self, model, precision, seed, strict, threads):
+    def __init__(self, model, precision, seed, strict, threads, converts=True):
         self._precision = precision
         self._in_backward = functools.cache(precision.in_backward)  # by layer
         self.scales_layer, self._has_recipe = functools.cache(precision.scales), precision.has_recipe
         self._autocast = _DTYPES.get(self._precision.autocast)
         self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
         self._names = weakref.WeakKeyDictionary((m, plain_name(n)) for n, m in model.named_modules())
-        self._owners = {}  # the parameter, and the first module that has it, by the parameter's id
+        self._owners = {}  # the parameter, the first module that has it, and its name there, by the parameter's id
         for module, name in self._names.items():
-            for parameter in module.parameters(recurse=False):
-                self._owners.setdefault(id(parameter), (weakref.ref(parameter), name))
+            for key, parameter in module.named_parameters(recurse=False):
+                self._owners.setdefault(id(parameter), (weakref.ref(parameter), name, key))
         self._wide = weakref.WeakSet(m for m, name in self._names.items()
                                      if precision.autocast and precision.leaves_autocast(name))
-        self.weights = Weights(model, precision)
-        self._scope, self._calls, self._local = Scope(), Calls(), threading.local()
+        self.weights = Weights(model, precision, converts)
+        self._scope, self._local = Scope(), threading.local()
+        self._calls, self._evaluation = Calls(), Calls()
         self._counts, self._lock = {}, threading.Lock()
         self._roundings = Roundings()
         self._compares, self.when_compared = strict != "ops", None  # whether PyTorch's ops are compared; called then
         self._step, self._stepping = 0, False
         self.states, self.ops = {}, {}
         self.casts = None  # a dict: what casts with scales do is counted there, by layer
-        self.only = None  # the name of a module: only its own products are emulated
-
-    def changes_inputs(self):
-        """The modules whose inputs may be given another type: the model, and those outside autocast."""
-        return [m for m in self._names if m is self._model or m in self._wide]
+        self.only = None  # a module: only its own products are emulated
 
     def again(self, module=None):
         """The next call, of a module by itself, belongs to the step that was last, and is the first in it. module: only
         the products that it makes itself, not those of modules in it, are emulated from now on; None: all."""
         self.only, self._stepping = module, False
         self._calls.begin()
+        self._evaluation.begin()
 
     def described(self, parameters):
         return self._precision.facts() if any(self._owner_of(p) is not None for p in parameters) else None
@@ -62,24 +60,29 @@ class Emulation:
         self._calls.begin()
         self.ops.clear()
 
-    # Hooks of all modules.
+    # Calls of all modules.
 
-    def enter(self, module, *inputs):
-        """`inputs` are (args,); of changes_inputs() (args, kwargs), whose types may change."""
+    def inputs_of(self, module, args, kwargs):
+        """What a module is called with: in FP32 outside autocast, and in the type in which the model computes."""
+        if module in self._wide:
+            return _widened((args, kwargs))
+        begins = self.only is None and module in self._names and not self._scope.stack and self._is_whole(module)
+        return self.weights.narrowed((args, kwargs)) if begins else (args, kwargs)
+
+    def _is_whole(self, module):
+        """Whether an outermost call is none of a part of the model, as a checkpoint makes it in a backward pass."""
+        return module is self._model or not in_backward()
+
+    def enter(self, module, args):
         name = self._names.get(module)
         if name is None:
-            return None
-        if module is self._model and not in_backward():
-            self._unwind()  # what an interrupted call left
+            return
         if not self._scope.stack:
             self._begin()
             self._local.region = self._enter_autocast()
-            self.weights.enter()
+            self.weights.enter(self.only)
         self._enter_policy(module)
         self._scope.enter((module, name))
-        if module in self._wide:
-            return _widened(inputs)
-        return self.weights.narrowed(inputs) if module is self._model and self.weights.narrows else None
 
     def leave(self, module, args, result):
         is_last = self._scope.leave(module)
@@ -90,7 +93,7 @@ class Emulation:
             self.stop_comparing()
         self.weights.leave()
         widens = self._leave_autocast() or self.weights.widens
-        return _widened(result) if widens and module is self._model else None
+        return _widened(result) if widens and self._is_whole(module) else None
 
     def _enter_policy(self, module):
         """Leaves autocast, or enters it again, where that is the policy of a module and not of the one around it."""
@@ -113,6 +116,10 @@ class Emulation:
         if not hasattr(self._local, "policies"):
             self._local.policies = []
         return self._local.policies
+
+    def interrupted(self):
+        """After an exception for which PyTorch calls no hooks, such as KeyboardInterrupt."""
+        self._unwind()
 
     def _unwind(self):
         self._scope.stack.clear()
@@ -142,6 +149,7 @@ class Emulation:
 
     def _begin(self):
         """A call of the model after a backward pass is the next step: scales move on, and calls count from 0."""
+        self._local.evaluates = not in_backward() and not torch.is_grad_enabled()
         if in_backward():
             return
         if self._stepping:
@@ -151,9 +159,9 @@ class Emulation:
             self.weights.forget()
             for state in self.states.values():
                 state.advance()
-        elif torch.is_grad_enabled():
-            return
-        self._calls.begin()
+            self._calls.begin()
+        if self._local.evaluates:  # with numbers of its own, so that training goes on as without it
+            self._evaluation.begin()
 
     # Whose a tensor or a call is.
 
@@ -187,6 +195,11 @@ class Emulation:
         owned = self._owners.get(id(tensor))
         return owned[1] if owned is not None and owned[0]() is tensor else None
 
+    def _name_in_layer(self, weight):
+        """What a module calls its weight, if not "weight": one that has several keeps a state for each."""
+        owned = self._owners.get(id(self._parameter_of(weight)))
+        return None if owned is None or owned[2] == "weight" else owned[2]
+
     def _layer_of(self, weight):
         """The layer that a weight is used in: the module that is being computed if the weight is its own."""
         parameter = self._parameter_of(weight)
@@ -204,8 +217,10 @@ class Emulation:
 
     @property
     def is_backward_of_user(self):
-        """Whether the backward of a user's own Function is running, whose products are none of a layer's forward."""
-        return in_backward() and not torch.is_grad_enabled()
+        """Whether the backward of a user's own Function is running, whose products are none of a layer's forward.
+        Within a module, or in our own backward, it is a part without gradients that a checkpoint computes again."""
+        return (in_backward() and not torch.is_grad_enabled() and not self._scope.stack
+                and not _eager.is_ours(torch._C._current_autograd_node()))
 
     def is_parameter(self, tensor):
         return self._parameter_of(tensor) is not None and not self.is_backward_of_user
@@ -225,9 +240,9 @@ class Emulation:
     def take(self, rule, original, args, kwargs):
         """The result of an op: by its rule, if it is the model's."""
         tensors = [t for t in args if isinstance(t, torch.Tensor)]
-        if not self.is_inside and all(self._owner_of(t) is None for t in tensors):
+        if not self.is_inside and all(self._owner_of(self._parameter_of(t)) is None for t in tensors):
             return original(*args, **kwargs)
-        if self.only is not None and self.name != self.only:
+        if self.only is not None and self.name != self._names[self.only]:
             return original(*args, **kwargs)
         if rule.is_elementwise:
             return self._take_elementwise(rule, original, args, kwargs)
@@ -256,7 +271,7 @@ class Emulation:
         if result is None:
             result = original(*args, **kwargs)
             if result.is_floating_point():
-                self._add(self.name, rule.name, _types(args), _NO_RULE, 0)
+                self._add(self.name, rule.name, types_of(args), _NO_RULE, 0)
         return result
 
     def stop_comparing(self):
@@ -279,6 +294,7 @@ class Emulation:
 
     def layer(self, op, x, weight, bias, settings=(), part=None):
         """A layer that recipes scale; `part`: which of those in one module."""
+        part = tuple(of for of in (self._name_in_layer(weight), part) if of is not None) or None
         call = _eager.Call(self, op, self._layer_of(weight), self._precision, part, weight=True, settings=settings)
         return getattr(_eager, op)(call, x, weight, bias)
 
@@ -304,7 +320,8 @@ class Emulation:
 
     def context(self, layer, part, is_product):
         state = casts = None
-        number = self._calls.number(layer) if is_product else 0  # others have no random numbers
+        calls = self._evaluation if self._scope.stack and self._local.evaluates else self._calls
+        number = calls.number(layer) if is_product else 0  # others have no random numbers
         if is_product and self.scales_layer(layer):
             with self._lock:
                 state = self.states.setdefault((layer, part), _ampscope.EagerState())
@@ -330,12 +347,12 @@ class Emulation:
         """Counts what was left to PyTorch. The products of its backward come here by themselves, but those of
         convolutions, which are counted at once."""
         if why == _NO_RULE and all((self.name, name, why) != (m, op, how) for m, op, _, how in self._counts):
-            warnings.warn(f"emulate: {self.name or 'the model'}: {name} is not emulated: {why}", stacklevel=3)
-        count = torch.utils.flop_counter.flop_registry.get(getattr(torch.ops.aten, name.partition(".")[0], None))
-        products = count(*args, **kwargs, out_val=result) // 2 if count else 0
+            warnings.warn_explicit(f"emulate: {self.name or 'the model'}: {name} is not emulated: {why}", UserWarning,
+                                   *user_line())
+        products = multiply_adds_of(name, args, kwargs, result)
         if name == "convolution" and torch.is_grad_enabled():
             products *= 1 + sum(t.requires_grad for t in args[:2])
-        self._add(self.name, name, _types(args), why, products)
+        self._add(self.name, name, types_of(args), why, products)
 
     def _add(self, layer, op, operands, how, products):
         with self._lock:
@@ -350,14 +367,12 @@ class Emulation:
                         self._roundings.rows())
 
 
-def _types(args):
-    return " x ".join(str(t.dtype).removeprefix("torch.") for t in args[:2] if isinstance(t, torch.Tensor))
-
-
 def _unfit(tensors):
     """Why an op on these tensors is not emulated; None: it is."""
     tensors = [t for t in tensors if t.is_floating_point() or t.is_complex()] or tensors[:1]
     for t in tensors:
+        if t.layout != torch.strided:
+            return f"of a {str(t.layout).removeprefix('torch.')} tensor"
         if type(t) not in (torch.Tensor, torch.nn.Parameter):
             return f"of a {type(t).__name__}"
         if t.dtype not in _eager.FORMATS:

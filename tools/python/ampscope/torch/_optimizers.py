@@ -27,15 +27,25 @@ class Optimizers:
         self._layers = set()  # ids of the weights that layers cast with scales
         for optimizer in self._optimizers:
             _check(optimizer)
+        self._place()
+
+    def _place(self):
+        for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 for p in group["params"]:
-                    self._places[id(p)] = optimizer, len(self._places)
+                    self._places.setdefault(id(p), (optimizer, len(self._places)))
+
+    def _steps_here(self, params):
+        if params and any(id(p) not in self._places for p in params):
+            self._place()  # groups may have been added
+        return bool(params) and id(params[0]) in self._places
 
     def install(self, model, scales, undo):
         """Replaces the steps until `undo`, an ExitStack, is closed. scales(name): whether the layer of that name is
         cast with scales, so that its master weight may be kept under one."""
         for name, module in model.named_modules():
-            if any(kind.__name__ in _SCALED_LAYERS for kind in type(module).__mro__) and scales(name):
+            named = any(kind.__name__ in _SCALED_LAYERS for kind in type(module).__mro__)
+            if named and isinstance(getattr(module, "weight", None), torch.Tensor) and scales(name):
                 self._layers.add(id(module.weight))
         undo.callback(self._restore)
         for optimizer in self._optimizers:
@@ -79,7 +89,7 @@ class Optimizers:
     # The functions that the steps of PyTorch's optimizers call.
 
     def _adam(self, original, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *args, **settings):
-        if not params or id(params[0]) not in self._places:
+        if not self._steps_here(params):
             return original(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *args, **settings)
         if _found_inf(settings):
             return None
@@ -93,7 +103,7 @@ class Optimizers:
         return None
 
     def _sgd(self, original, params, grads, momentum_buffers, *args, **settings):
-        if not params or id(params[0]) not in self._places:
+        if not self._steps_here(params):
             return original(params, grads, momentum_buffers, *args, **settings)
         if _found_inf(settings):
             return None
@@ -116,18 +126,18 @@ class Optimizers:
 
     def _step(self, update, t, number_of_step, p, gradient, m, v):
         optimizer, number = self._places[id(p)]
-        formats, kahan = self._precision.formats, self._precision.update == "kahan"
-        if kahan:
-            state = optimizer.state[p]
-            state.setdefault(_COMPENSATION, torch.zeros_like(p, dtype=torch.float32))
-        held = [_held(t) for t in (p.detach(), m, v, state[_COMPENSATION] if kahan else None)]
+        formats, lost = self._precision.formats, None
+        if self._precision.update == "kahan":
+            optimizer.state[p].setdefault(_COMPENSATION, torch.zeros_like(p, dtype=torch.float32))
+            lost = self._hold(p, _COMPENSATION)  # a checkpoint's are of the weight's type
+        held = [_held(t) for t in (p.detach(), m, v, lost)]
         gradient = quantize(gradient.detach().float().contiguous(), formats["master"])
         weight, *others = (t.numpy() for t in held)
         _ampscope.optimizer_step(update, t, (self._seed, number, number_of_step),
                                  [_ampscope.format(formats[key]) for key in ("master", "m", "v")], self._scaled(p),
                                  weight, gradient.numpy(), *others)
         with torch.no_grad():
-            for t, stepped in zip((p, m, v), held):
+            for t, stepped in zip((p, m, v, lost), held):
                 if t is not None and stepped.data_ptr() != t.data_ptr():
                     t.copy_(stepped)
 

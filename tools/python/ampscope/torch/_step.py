@@ -124,15 +124,13 @@ class Call:
     def _seen_gradient(self, i, gradient):
         self.gradients[i] = gradient.detach().clone()
 
-    def again(self, module, parameters, scale=1.0, dtype=None):
+    def again(self, module, parameters, scale=1.0):
         """The outputs of the module called alone with these inputs, and the gradients of these inputs and of the
-        parameters, where what comes back is the gradient of this call times `scale`. dtype: which inputs get."""
+        parameters, where what comes back is the gradient of this call times `scale`."""
         leaves = []
 
         def fresh(tensor):
             new = tensor.detach().clone()
-            if dtype is not None and new.is_floating_point():
-                new = new.to(dtype)
             if not tensor.requires_grad:
                 return new
             leaves.append(new.requires_grad_())

@@ -16,10 +16,12 @@ class Weights:
     of them, whose gradients come back in the master's type: the copy that Apex O2 and Megatron keep. As in Apex,
     batch normalization keeps its own in FP32 then."""
 
-    def __init__(self, model, precision):
+    def __init__(self, model, precision, converts=True):
+        """converts: False: the model's own weights stay as they are, in FP32, and calls get casts of them."""
         formats = precision.formats
         self._model, self._master = model, formats["master"]
-        self._kept = _DTYPES.get(self._master, torch.float32)
+        self._converts = converts or self._master not in _DTYPES
+        self._kept = _DTYPES.get(self._master, torch.float32) if self._converts else torch.float32
         self._used = None if precision.autocast else _used(formats)
         self.narrows = self._used in _HALVES
         self.widens = self.narrows and formats["loss"] == "fp32"
@@ -36,7 +38,7 @@ class Weights:
 
     def install(self, undo):
         """Converts what the model has, until `undo`, an ExitStack, is closed."""
-        if self._master == "fp32":
+        if self._master == "fp32" or not self._converts:
             return
         for t in [*self._model.parameters(), *self._model.buffers()]:
             if t.dtype == torch.float32:
@@ -59,11 +61,11 @@ class Weights:
         self._casts.clear()
         self._sources.clear()
 
-    def enter(self):
-        """Puts casts in the place of weights and buffers until leave()."""
+    def enter(self, only=None):
+        """Puts casts in the place of weights and buffers until leave(). only: the one module that gets them."""
         if not self._casts_each_call:
             return
-        for module in self._model.modules():
+        for module in self._model.modules() if only is None else [only]:
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 continue
             for name, p in module._parameters.items():
@@ -76,29 +78,36 @@ class Weights:
                 self._replace(module.__dict__, "_flat_weights", [self._cast(p) for p in module._flat_weights])
 
     def _replace(self, owned, name, cast):
-        self._undo.append((owned, name, owned[name]))
+        self._undo.append((owned, name, owned[name], cast))
         owned[name] = cast
 
     def leave(self):
         while self._undo:
-            owned, name, original = self._undo.pop()
-            cast, owned[name] = owned[name], original
-            if isinstance(original, torch.Tensor) and not isinstance(original, torch.nn.Parameter) and cast._version:
-                original.copy_(cast)  # a buffer that the call changed
+            owned, name, original, cast = self._undo.pop()
+            found, owned[name] = owned[name], original
+            if not isinstance(original, torch.Tensor) or isinstance(original, torch.nn.Parameter):
+                continue
+            if found is not cast:  # a buffer that the call replaced
+                owned[name] = found.to(original.dtype) if isinstance(found, torch.Tensor) else found
+            elif cast._version:  # one that it changed
+                original.copy_(cast)
+        if not torch.is_grad_enabled():  # weights may be exchanged before the next call in ways that leave no trace
+            for key in [key for key in self._casts if not key[1]]:
+                self._sources.pop(id(self._casts.pop(key)[0]), None)
 
     def _cast(self, p):
         key = id(p), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        cast, version = self._casts.get(key, (None, None))
-        if cast is None or version != p._version:
+        cast, state = self._casts.get(key, (None, None))
+        if cast is None or state != (p._version, p.data_ptr()):
             cast = p.to(self._used)
-            self._casts[key] = cast, p._version
+            self._casts[key] = cast, (p._version, p.data_ptr())
             self._sources[id(cast)] = cast, p
         return cast
 
     def narrowed(self, inputs):
         """Arguments of the model in the type in which it computes."""
         return tree_map(lambda t: t.to(self._used) if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t,
-                        inputs)
+                        inputs) if self.narrows else inputs
 
 
 def _used(formats):
