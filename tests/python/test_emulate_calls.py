@@ -10,6 +10,7 @@ import torch.utils.checkpoint  # noqa: E402
 from torch import nn  # noqa: E402
 
 import ampscope.torch  # noqa: E402
+from test_emulate import Calls, numbers, same  # noqa: E402
 from test_emulate_loops import FP8, batch, network  # noqa: E402
 
 
@@ -160,3 +161,38 @@ def test_sparse_products_pass_and_are_named(layout):
         out.sum().backward()
         assert torch.equal(out, model.layer(x))
     assert any("sparse" in row["how"] for row in machine.coverage())
+
+
+def test_tensors_of_inference_mode_outside_of_it():
+    with torch.inference_mode():
+        a, b = numbers(4, 16), numbers(16, 8)
+    with ampscope.torch.emulate(model := Calls(torch.mm), "tf32") as machine:
+        assert not same(model(a, b), torch.mm(a, b)) and machine.coverage().multiply_adds == 4 * 16 * 8
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_that_are_not_emulated_are_refused():
+    model, x = nn.Linear(16, 8), numbers(4, 16)
+    with ampscope.torch.emulate(model, "tf32"):
+        with pytest.raises(NotImplementedError, match="by torch.func and forward_ad are not"):
+            torch.func.grad(lambda x: model(x).sum())(x)
+        with pytest.raises(NotImplementedError, match="by torch.func and forward_ad are not"):
+            with torch.autograd.forward_ad.dual_level():
+                model(torch.autograd.forward_ad.make_dual(x, x))
+
+
+def test_views_of_parameters_outside_of_a_call():
+    model, x = nn.Embedding(10, 16), numbers(4, 16)
+    with ampscope.torch.emulate(model, "tf32") as machine:
+        got = x @ model.weight.t()
+    assert machine.coverage().multiply_adds == 4 * 16 * 10 and not same(got.detach(), (x @ model.weight.t()).detach())
+
+
+@pytest.mark.parametrize("what, error", [
+    (dict(seed=-1), "seed: expected a whole number"), (dict(seed=1.5), "seed: expected a whole number"),
+    (dict(precision=None), "precision: expected a text"), (dict(layers=["0"]), "layers: expected a dict"),
+    (dict(layers={"0": None}), "layers: expected a dict"), (dict(strict="op"), "strict: expected False"),
+    (dict(model="net"), "model: expected a torch.nn.Module")])
+def test_arguments_that_mean_nothing(what, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        ampscope.torch.emulate(**{"model": network(), "precision": "fp32", **what})

@@ -77,8 +77,9 @@ def is_ours(node):
 
 
 def _apply(call, *operands):
-    if torch._C._are_functorch_transforms_active():
-        raise NotImplementedError("emulate: gradients by torch.func are not emulated; those by backward() are")
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        raise NotImplementedError("emulate: gradients by torch.func and forward_ad are not emulated; those by "
+                                  "backward() are")
     return _Op.apply(call, *operands)
 
 

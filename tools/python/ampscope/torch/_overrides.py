@@ -58,13 +58,14 @@ def _kernel_of(name, key):
 
 
 def _product(original, rule, key):
-    """Emulated, if it is one of the model's. In inference mode PyTorch skips the kernels of autograd."""
+    """Emulated, if it is one of the model's. PyTorch skips the kernels of autograd for tensors of inference mode."""
     original = original.call_boxed
     if rule.name in _elementwise.TAKE_NUMBERS:
         original = _elementwise.with_numbers(original)
 
     def kernel(keyset, *args, **kwargs):
-        if key == "AutogradCPU" or torch.is_inference_mode_enabled():
+        if key == "AutogradCPU" or torch.is_inference_mode_enabled() or all(
+                t.is_inference() for t in args if isinstance(t, torch.Tensor)):
             return _emulation[0].take(rule, functools.partial(original, keyset), args, kwargs)
         return original(keyset, *args, **kwargs)
     return kernel
