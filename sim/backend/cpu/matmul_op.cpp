@@ -82,7 +82,8 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
         return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, threads);
     }
-    if (acc.is_fp32_chain()) {
+    constexpr std::int64_t small = 512; // of larger blocks, a pass over the sums costs little
+    if (acc.is_fp32_chain() && block <= small) {
         const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
         const std::int64_t blocks = (op.k + block - 1) / block;
