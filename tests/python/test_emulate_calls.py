@@ -196,3 +196,24 @@ def test_views_of_parameters_outside_of_a_call():
 def test_arguments_that_mean_nothing(what, error):
     with pytest.raises((TypeError, ValueError), match=error):
         ampscope.torch.emulate(**{"model": network(), "precision": "fp32", **what})
+
+
+def test_gradients_by_torch_func_of_what_is_not_emulated():
+    model, x = Calls(F.gelu), torch.randn(8)
+    plain = torch.func.grad(lambda x: model(x).sum())(x)
+    with ampscope.torch.emulate(model, "fp32"):
+        assert torch.equal(torch.func.grad(lambda x: model(x).sum())(x), plain)
+
+
+def test_what_is_put_around_calls_meanwhile_stays():
+    calls = []
+    model, original = network(), nn.Module.__call__
+    try:
+        with ampscope.torch.emulate(model, "master-bf16"):
+            inner = nn.Module.__call__
+            nn.Module.__call__ = lambda module, *args: calls.append(module) or inner(module, *args)
+            emulated = model(batch(0)[0])
+        plain = model(batch(0)[0])  # through ours, which is closed
+    finally:
+        nn.Module.__call__ = original
+    assert len(calls) == 8 and torch.equal(plain, model(batch(0)[0])) and not torch.equal(plain, emulated)

@@ -120,10 +120,10 @@ def change(undo):
     autocast, scaler = torch.amp.autocast, torch.amp.GradScaler
     for owner, name, ours in ((autocast, "__init__", _make_autocast), (autocast, "__enter__", _enter),
                               (autocast, "__exit__", _leave), (scaler, "__init__", _make_scaler)):
-        _replace(owner, name, ours, undo)
+        replace(owner, name, ours, undo)
 
 
-def _replace(owner, name, ours, undo):
+def replace(owner, name, ours, undo):
     """owner.name becomes ours(original, ...). If somebody else replaces it meanwhile, as a recorder does, ours stays in
     between and does what the original did."""
     original = owner.__dict__[name]

@@ -76,8 +76,13 @@ def is_ours(node):
     return isinstance(node, _Op._backward_cls)
 
 
+def is_transformed():
+    """Whether gradients are being computed in another way than by backward()."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
 def _apply(call, *operands):
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+    if is_transformed():
         raise NotImplementedError("emulate: gradients by torch.func and forward_ad are not emulated; those by "
                                   "backward() are")
     return _Op.apply(call, *operands)

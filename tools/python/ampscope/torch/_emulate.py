@@ -1,6 +1,5 @@
 """Runs a model of PyTorch in emulated arithmetic: its products as matrix hardware computes them, on a processor."""
 import contextlib
-import functools
 import warnings
 
 import torch
@@ -48,8 +47,7 @@ class Machine:
         left = all_modules.register_module_forward_hook(emulation.leave, always_call=True)
         for remove in (entered.remove, left.remove):
             undo.callback(remove)
-        undo.callback(setattr, torch.nn.Module, "__call__", torch.nn.Module.__call__)
-        torch.nn.Module.__call__ = _calling(torch.nn.Module.__call__, emulation)
+        _cuda_autocast.replace(torch.nn.Module, "__call__", _call, undo)
         self._optimizers.install(model, emulation.scales_layer, undo)
         emulation.weights.install(undo)
         _cuda_autocast.change(undo)
@@ -80,19 +78,20 @@ class Machine:
         return self._emulation.coverage()
 
 
-def _calling(original, emulation):
+def _call(original, module, *args, **kwargs):
     """Module.__call__, with inputs in the type that the emulation gives them; it hears of exceptions for which PyTorch
     calls no hooks, too."""
-    def call(module, *args, **kwargs):
-        try:
-            args, kwargs = emulation.inputs_of(module, args, kwargs)
-            return original(module, *args, **kwargs)
-        except Exception:
-            raise
-        except BaseException:
-            emulation.interrupted()
-            raise
-    return functools.wraps(original)(call)
+    if not _machines:  # closed, but still called by what was put around it meanwhile
+        return original(module, *args, **kwargs)
+    emulation = _machines[0]._emulation
+    try:
+        args, kwargs = emulation.inputs_of(module, args, kwargs)
+        return original(module, *args, **kwargs)
+    except Exception:
+        raise
+    except BaseException:
+        emulation.unwind()
+        raise
 
 
 def _check(model, precision, seed, layers, strict):

@@ -56,7 +56,7 @@ class Emulation:
         return self._precision.facts() if any(self._owner_of(p) is not None for p in parameters) else None
 
     def close(self):
-        self._unwind()
+        self.unwind()
         self._calls.begin()
         self.ops.clear()
 
@@ -117,11 +117,8 @@ class Emulation:
             self._local.policies = []
         return self._local.policies
 
-    def interrupted(self):
-        """After an exception for which PyTorch calls no hooks, such as KeyboardInterrupt."""
-        self._unwind()
-
-    def _unwind(self):
+    def unwind(self):
+        """Leaves all modules of this thread: after an exception for which PyTorch calls no hooks, for instance."""
         self._scope.stack.clear()
         self._leave_policy(None)
         self.weights.leave()
@@ -280,8 +277,9 @@ class Emulation:
             self.when_compared()
 
     def _compared(self, rule, original, args, kwargs):
-        """PyTorch's result; ops that it is made of are not compared by themselves."""
-        if not self._compares or getattr(self._local, "comparing", False):
+        """PyTorch's result; ops that it is made of are not compared by themselves, nor what ours does not compute."""
+        ours = self._compares and not getattr(self._local, "comparing", False) and not _eager.is_transformed()
+        if not ours:
             return original(*args, **kwargs)
         self._local.comparing = True
         try:
