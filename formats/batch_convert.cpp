@@ -93,6 +93,19 @@ RoundingConstants recent_constants(const FormatSpec& f, const Policy& policy, bo
     return recent->constants;
 }
 
+/// The same for decoding.
+DecodingConstants recent_constants(const FormatSpec& f, NanRule rule) {
+    struct Recent {
+        FormatSpec format;
+        NanRule rule;
+        DecodingConstants constants;
+    };
+    thread_local std::optional<Recent> recent;
+    if (!recent || !(recent->format == f && recent->rule == rule))
+        recent = {f, rule, decoding_constants(f, rule, is_wide(f))};
+    return recent->constants;
+}
+
 /// The processor's rounding direction for the adder loops.
 HostRounding host_rounding(Rounding rounding) {
     switch (rounding) {
@@ -175,9 +188,12 @@ void decode_array(const FormatSpec& format, const Code* in, float* out, std::siz
         for (std::size_t i = 0; i < n; ++i) out[i] = amp::decode(format, in[i], nan);
         return;
     }
-    const DecodingConstants k = decoding_constants(format, nan, is_wide(format));
+    const DecodingConstants k = recent_constants(format, nan);
+    const bool is_prefix = is_wide(format) && format.nonfinite == NonFinite::ieee;
     for_each_block(out, n, n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
-        dispatch<DecodeKernel<Code>>(execution.set, in + begin, out + begin, count, streams, &k);
+        const Code* const from = in + begin;
+        if (is_prefix) dispatch<DecodeKernel<Code, true>>(execution.set, from, out + begin, count, streams, &k);
+        else dispatch<DecodeKernel<Code, false>>(execution.set, from, out + begin, count, streams, &k);
     });
 }
 

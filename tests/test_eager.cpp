@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <cmath>
 #include <random>
 
 using namespace amp;
@@ -136,6 +137,32 @@ TEST_CASE("an eager linear layer has the bits of the network's") {
           "fp8-current,accumulate=hopper-wgmma-fp8", "amp-fp16,accumulate-backward=volta-fp16", "fp32,accumulate=kahan",
           "amp-bf16,accumulate-forward=pairwise,accumulate-backward=exact"})
         for (const int threads : {1, 3}) compare(text, threads);
+}
+
+TEST_CASE("a wide layer has the bits of its definition, however many threads divide its columns") {
+    constexpr std::size_t m = 3, k = 70, n = 900;
+    const std::vector<float> x_values = numbers(m * k, 1, 1), weight_values = numbers(n * k, 0.3F, 2),
+                             bias_values = numbers(n, 1, 3);
+    for (const FormatSpec f : {fp32_format, format("bf16"), format("fp16")}) {
+        Held x(f, x_values), weight(f, weight_values), bias(f, bias_values);
+        const EagerOp layer("linear", Precision(), "", std::vector<EagerOperand>{{{m, k}, f}, {{n, k}, f}, {{n}, f}},
+                            f);
+        const std::vector<float> a = x.values(), b = weight.values(), c = bias.values();
+        std::vector<float> sums;
+        for (std::size_t i = 0; i < m; ++i)
+            for (std::size_t j = 0; j < n; ++j) {
+                float sum = 0;
+                for (std::size_t l = 0; l < k; ++l) sum = std::fma(a[i * k + l], b[j * k + l], sum);
+                sums.push_back(sum + c[j]);
+            }
+        const Held wanted(f, sums);
+        for (const int threads : {1, 2, 7}) {
+            Held out(f, std::vector<float>(m * n));
+            layer.forward(std::vector<const void*>{x.data(), weight.data(), bias.data()}, out.data(),
+                          {.threads = threads});
+            CHECK(same_bits(out.values(), wanted.values()));
+        }
+    }
 }
 
 TEST_CASE("casts with scales are counted once, by operand, if that is asked for") {

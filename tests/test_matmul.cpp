@@ -1,10 +1,13 @@
 // The matrix product against its definition: a chain of the C library's correctly rounded fma, element by element.
 #include "sweep.h"
 
+#include <ampscope/formats/codec.h>
+#include <ampscope/formats/names.h>
 #include <ampscope/sim/backend/cpu/detail/matmul.h>
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -114,6 +117,69 @@ TEST_CASE("with scales, every element is the sum of chains times their scales") 
         for (const std::int64_t block : {1, 16, 32, 128, 600})
             for (const bool specials : {false, true}) tally.merge(check(s, specials ? 1 : 3, specials, block));
     report("scaled matrix products against their definition", tally);
+}
+
+TEST_CASE("operands in 16 bits are the numbers that their codes stand for") {
+    Tally tally;
+    const auto view = [](const auto& from, std::int64_t rows, std::int64_t columns, bool transposed) {
+        return transposed ? MatrixView{from.data(), 1, rows} : MatrixView{from.data(), columns, 1};
+    };
+    for (const FormatSpec format : {amp::format("bf16"), amp::format("fp16"), amp::format("e8m3")})
+        for (const Shape s : {Shape{1, 1, 1}, {9, 49, 17}, {23, 31, 257}, {70, 200, 5}, {200, 60, 700}, {3, 1030, 40}})
+            for (int layout = 0; layout < 16; ++layout) {
+                std::mt19937 random(7);
+                const auto make = [&](std::int64_t count, std::vector<std::uint16_t>& codes) {
+                    std::vector<float> values;
+                    for (std::int64_t i = 0; i < count; ++i) {
+                        codes.push_back(static_cast<std::uint16_t>(random() >> (i % 9 == 0 ? 16 : 18))); // many below 2
+                        values.push_back(decode(format, codes.back()));
+                    }
+                    return values;
+                };
+                std::vector<std::uint16_t> a_codes, b_codes;
+                const std::vector<float> a = make(s.m * s.k, a_codes), b = make(s.k * s.n, b_codes);
+                const MatrixView x = view(a, s.m, s.k, (layout & 1) != 0), y = view(b, s.k, s.n, (layout & 2) != 0);
+                std::vector<float> want;
+                for (std::int64_t i = 0; i < s.m; ++i)
+                    for (std::int64_t j = 0; j < s.n; ++j) want.push_back(element(x, y, {}, s.k, i, j));
+                const auto encoded = [&](MatrixView v, const std::vector<std::uint16_t>& codes) {
+                    return MatrixView{nullptr, v.row_stride, v.column_stride, codes.data(), format};
+                };
+                for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
+                    std::vector<float> out(want.size(), 42.0F);
+                    cpu::matmul((layout & 4) != 0 ? x : encoded(x, a_codes),
+                                (layout & 8) != 0 ? y : encoded(y, b_codes), out.data(), s.m, s.n, s.k, layout % 3,
+                                static_cast<InstructionSet>(set));
+                    for (std::size_t i = 0; i < want.size(); ++i)
+                        tally.expect(out[i], want[i], [&] {
+                            return fmt::format("{} {} x {} x {}, element {}, set {}, layout {}", format.name, s.m, s.n,
+                                               s.k, i, set, layout);
+                        });
+                }
+            }
+    report("products of codes against the products of their values", tally);
+}
+
+TEST_CASE("each element belongs to one part, which is complete when it is called done") {
+    for (const Shape s : {Shape{1, 1, 1}, {200, 300, 64}, {70, 900, 33}, {5, 4, 0}}) {
+        const std::vector<float> a = numbers(s.m * s.k, 1, false), b = numbers(s.k * s.n, 2, false);
+        std::vector<float> want(static_cast<std::size_t>(s.m * s.n)), out(want.size()), seen(want.size(), 42.0F);
+        std::vector<std::atomic<int>> calls(want.size());
+        cpu::matmul({a.data(), s.k, 1}, {b.data(), s.n, 1}, want.data(), s.m, s.n, s.k, 1);
+        cpu::matmul({a.data(), s.k, 1}, {b.data(), s.n, 1}, out.data(), s.m, s.n, s.k, 3, best_instruction_set(), {},
+                    [&](std::int64_t row, std::int64_t column, cpu::ProductPart part) {
+                        for (std::int64_t i = row; i < row + part.rows; ++i)
+                            for (std::int64_t j = column; j < column + part.columns; ++j) {
+                                const auto at = static_cast<std::size_t>(i * s.n + j);
+                                ++calls[at];
+                                seen[at] = out[at];
+                            }
+                    });
+        for (std::size_t i = 0; i < want.size(); ++i) {
+            CHECK(calls[i] == 1);
+            CHECK(seen[i] == want[i]);
+        }
+    }
 }
 
 TEST_CASE("a first block of negative zeros stays one") {

@@ -44,7 +44,8 @@ inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, b
     return k;
 }
 
-template <class Code>
+/// is_prefix: codes are the upper bits of FP32's, as those of BF16 and TF32 are.
+template <class Code, bool is_prefix>
 struct DecodeKernel {
     AMPSCOPE_KERNEL void run(const Code* in, float* out, std::size_t n, bool streams,
                              const DecodingConstants* constants) {
@@ -52,23 +53,26 @@ struct DecodeKernel {
         transform(
             in, out, n, streams, [&](Code stored, std::size_t) __attribute__((always_inline)) {
                 const std::uint32_t code = stored & (k.magnitude_mask | k.sign_mask);
-                const std::uint32_t magnitude = code & k.magnitude_mask;
+                const std::uint32_t magnitude = code & k.magnitude_mask, shifted = magnitude << k.drop;
                 const bool negative = (code & k.sign_mask) != 0;
-                // A subnormal is a small integer and exact as a float, whatever the rounding mode and the flush bits
-                // are.
-                const auto integer =
-                    std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)));
-                const std::uint32_t subnormal = magnitude == 0 ? 0 : integer + k.subnormal_scale;
-                const std::uint32_t normal = (magnitude << k.drop) + k.rebias;
-                std::uint32_t value = magnitude < k.min_normal ? subnormal : normal;
-                value = magnitude == k.infinity ? 0x7f800000 : value;
-                value |= negative ? 0x80000000 : 0;
-                const std::uint32_t nan =
-                    (negative ? k.nan_negative : k.nan_positive) | ((magnitude << k.drop) & k.payload);
-                const bool is_nan =
-                    static_cast<unsigned>(magnitude >= k.nan_from) | static_cast<unsigned>(code == k.nan_code);
+                std::uint32_t value = code << k.drop;
+                if constexpr (!is_prefix) {
+                    value = magnitude < k.min_normal ? subnormal(magnitude, k) : shifted + k.rebias;
+                    value = magnitude == k.infinity ? 0x7f800000 : value;
+                    value |= negative ? 0x80000000 : 0;
+                }
+                const std::uint32_t nan = (negative ? k.nan_negative : k.nan_positive) | (shifted & k.payload);
+                bool is_nan = magnitude >= k.nan_from;
+                if constexpr (!is_prefix)
+                    is_nan = static_cast<unsigned>(is_nan) | static_cast<unsigned>(code == k.nan_code);
                 return std::bit_cast<float>(is_nan ? nan : value);
             });
+    }
+
+    /// A small integer, exact as a float whatever the rounding mode and the flush bits are, times their spacing.
+    [[gnu::always_inline]] static std::uint32_t subnormal(std::uint32_t magnitude, const DecodingConstants& k) {
+        const auto integer = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)));
+        return magnitude == 0 ? 0 : integer + k.subnormal_scale;
     }
 };
 

@@ -88,10 +88,6 @@ std::vector<std::pair<TensorId, OperandRole>> casts_in(const Graph& g, const Tap
     return casts;
 }
 
-std::span<const std::uint16_t> halves(const void* data, std::size_t count) {
-    return {static_cast<const std::uint16_t*>(data), count};
-}
-
 } // namespace
 
 std::span<const EagerRow> eager_ops() { return table; }
@@ -225,9 +221,9 @@ void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> cal
             cpu.lend(p.id, {static_cast<float*>(callers[p.caller]), p.count});
             continue;
         }
-        cpu.lend(p.id, scratch.subspan(p.scratch, p.count));
-        if (p.caller < callers.size() && !p.written)
-            decode(cpu.info(p.id).format, halves(callers[p.caller], p.count), cpu[p.id], {}, cpu.threads());
+        const std::span<float> elements = scratch.subspan(p.scratch, p.count);
+        if (p.caller == callers.size()) cpu.lend(p.id, elements);
+        else cpu.lend(p.id, elements, static_cast<std::uint16_t*>(callers[p.caller]), !p.written);
     }
     replay(cpu, tape);
     if (context.casts != nullptr)
@@ -235,9 +231,7 @@ void EagerOp::run(const Tape& tape, const Layout& layout, std::vector<void*> cal
             context.casts->counts[static_cast<std::size_t>(role)] +=
                 cpu.scalings()[static_cast<std::size_t>(out.index)];
     for (const Place& p : layout.places)
-        if (!p.in_place && p.caller < callers.size() && p.written)
-            encode(cpu.info(p.id).format, cpu.read(p.id),
-                   std::span(static_cast<std::uint16_t*>(callers[p.caller]), p.count), {}, cpu.threads());
+        if (!p.in_place && p.caller < callers.size() && p.written) cpu.encode(p.id);
 }
 
 } // namespace amp

@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/mapped.h>
+#include <ampscope/sim/base/batch.h>
 #include <ampscope/sim/base/parallel.h>
 
 namespace amp {
@@ -27,8 +28,42 @@ Cpu::Cpu(const Program& program, int threads) : Cpu(program, Borrowed{}, threads
 Cpu::Cpu(const Program& program, Borrowed /*borrowed*/, int threads)
     : Backend(program), threads_(thread_count(threads)), elements_(program.tensors.size()) {}
 
+void Cpu::lend(TensorId id, std::span<float> elements, std::uint16_t* codes, bool given) {
+    lend(id, elements);
+    encoded_.resize(elements_.size());
+    encoded_[storage(id)] = {codes, given};
+}
+
+const std::uint16_t* Cpu::encoded(TensorId id) const {
+    return !encoded_.empty() && encoded_[storage(id)].holds ? encoded_[storage(id)].codes : nullptr;
+}
+
+std::uint16_t* Cpu::write_codes(TensorId id) {
+    if (encoded_.empty() || encoded_[storage(id)].codes == nullptr) return nullptr;
+    encoded_[storage(id)].holds = true;
+    return encoded_[storage(id)].codes;
+}
+
+void Cpu::encode(TensorId id) {
+    if (encoded(id) != nullptr) return;
+    const std::span<const float> elements = (*this)[id];
+    amp::encode(info(id).format, elements, std::span(write_codes(id), elements.size()), {}, threads_);
+}
+
+void Cpu::decode(TensorId id) {
+    if (encoded(id) == nullptr) return;
+    const std::span<float> elements = (*this)[id];
+    amp::decode(info(id).format, std::span(encoded(id), elements.size()), elements, {}, threads_);
+    encoded_[storage(id)].holds = false;
+}
+
 void Cpu::run(const Op& op) {
     const FloatEnvironment environment;
+    if (!encoded_.empty()) {
+        if (!std::holds_alternative<op::Matmul>(op)) // which reads codes
+            for (const TensorId id : inputs_of(op)) decode(id);
+        for (const TensorId id : outputs_of(op)) encoded_[storage(id)].holds = false;
+    }
     run_any(*this, op);
 }
 

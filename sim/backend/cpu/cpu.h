@@ -14,6 +14,15 @@ class Cpu final : public Backend {
     Cpu(const Program& program, Borrowed borrowed, int threads = 0);
     /// The elements of a tensor that is no view lie there, in FP32, while ops use it.
     void lend(TensorId id, std::span<float> elements) { elements_[storage(id)] = elements; }
+    /// The same for a tensor that the lender has in 16 bits, in the codes of its format. Products read and write these
+    /// where they can; for other ops the tensor is decoded to `elements`. `given`: the codes hold it at first.
+    void lend(TensorId id, std::span<float> elements, std::uint16_t* codes, bool given);
+    /// The codes, if they hold the tensor; else null.
+    [[nodiscard]] const std::uint16_t* encoded(TensorId id) const;
+    /// Where an op may write all codes in place of the elements, if anywhere.
+    [[nodiscard]] std::uint16_t* write_codes(TensorId id);
+    void encode(TensorId id); ///< so that the codes hold the tensor
+    void decode(TensorId id); ///< so that operator[] does; nothing to do where it was not lent encoded
 
     [[nodiscard]] std::span<float> operator[](TensorId id) override { return elements_[storage(id)]; }
     [[nodiscard]] std::span<const float> operator[](TensorId id) const override { return elements_[storage(id)]; }
@@ -28,6 +37,11 @@ class Cpu final : public Backend {
     int threads_;
     std::vector<std::vector<float>> buffers_;
     std::vector<std::span<float>> elements_; // of each tensor: in a buffer, or lent
+    struct Encoded {
+        std::uint16_t* codes = nullptr;
+        bool holds = false; ///< the tensor; else its elements do
+    };
+    std::vector<Encoded> encoded_; // empty if no tensor was lent so
 };
 
 /// Makes backends that use so many threads; 0: every core.

@@ -1,5 +1,6 @@
 #include <ampscope/sim/backend/cpu/detail/matmul.h>
 
+#include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/cpu/detail/panels.h>
 #include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/base/parallel.h>
@@ -121,33 +122,63 @@ struct TransposeKernel {
     }
 };
 
-/// Packs panels of `width` rows of x: packed[(p * k + l) * width + i] = x(p * width + i, l), with zeros beyond the last
-/// row.
+/// Packs panels of `width` rows of x, whose first k columns begin panels of `depth` columns: to[p * depth + l * width +
+/// i] = x(p + i, l), with zeros beyond the last row.
 template <std::int64_t width>
-void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, Panels<float>& packed) {
+void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, float* to, std::int64_t depth) {
     const std::int64_t whole = rows / width * width, left = rows - whole;
-    float* const to = packed.resize((whole + (left > 0 ? width : 0)) * k);
-    if (left > 0) std::fill_n(to + whole * k, width * k, 0.0F);
+    if (left > 0) std::fill_n(to + whole * depth, width * k, 0.0F);
     if (x.row_stride == 1) { // a few panels at once, so that the lines of x are read in order
         constexpr std::int64_t group = 4 * width;
         for (std::int64_t p0 = 0; p0 < whole; p0 += group)
             for (std::int64_t l = 0; l < k; ++l)
                 for (std::int64_t p = p0; p < std::min(p0 + group, whole); p += width)
-                    std::memcpy(to + p * k + l * width, x.data + l * x.column_stride + p, width * sizeof(float));
+                    std::memcpy(to + p * depth + l * width, x.data + l * x.column_stride + p, width * sizeof(float));
         for (std::int64_t l = 0; l < k; ++l)
-            std::copy_n(x.data + l * x.column_stride + whole, left, to + whole * k + l * width);
+            std::copy_n(x.data + l * x.column_stride + whole, left, to + whole * depth + l * width);
         return;
     }
     for (std::int64_t p = 0; p < rows; p += width) {
         const float* const from = x.data + p * x.row_stride;
         if (x.column_stride == 1 && p < whole) {
-            dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * k);
+            dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * depth);
             continue;
         }
         for (std::int64_t i = 0; i < std::min(width, rows - p); ++i)
             for (std::int64_t l = 0; l < k; ++l)
-                to[p * k + l * width + i] = from[i * x.row_stride + l * x.column_stride];
+                to[p * depth + l * width + i] = from[i * x.row_stride + l * x.column_stride];
     }
+}
+
+/// Decodes lines that begin `stride` codes apart, and prefetches as many that begin at `next`, to be decoded later.
+void decode_lines(const FormatSpec& format, const std::uint16_t* from, const std::uint16_t* next, std::int64_t stride,
+                  std::int64_t lines, std::int64_t length, float* to) {
+    constexpr std::int64_t line = 32; // codes in a cache line
+    const auto codes = static_cast<std::size_t>(length);
+    for (std::int64_t i = 0; i < lines; ++i) {
+        for (std::int64_t c = 0; c < length; c += line) __builtin_prefetch(next + i * stride + c, 0, 2);
+        decode(format, std::span(from + i * stride, codes), std::span(to + i * length, codes));
+    }
+}
+
+/// The same for encoded elements, decoded in parts that stay in the first-level cache.
+template <std::int64_t width>
+void pack_encoded(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, float* to) {
+    constexpr std::int64_t size = 8192;
+    alignas(64) float part[size];
+    const bool by_rows = x.column_stride == 1; // rows lie in order; else columns do
+    const std::int64_t tall = by_rows ? width : rows, wide = std::max<std::int64_t>(size / tall, 1);
+    for (std::int64_t p = 0; p < rows; p += tall)
+        for (std::int64_t l = 0; l < k; l += wide) {
+            const std::int64_t height = std::min(tall, rows - p), columns = std::min(wide, k - l);
+            const std::uint16_t* const from = x.encoded + p * x.row_stride + l * x.column_stride;
+            const std::uint16_t* const next =
+                l + wide < k ? from + wide * x.column_stride : from - l * x.column_stride + height * x.row_stride;
+            if (by_rows) decode_lines(x.format, from, next, x.row_stride, height, columns, part);
+            else decode_lines(x.format, from, next, x.column_stride, columns, height, part);
+            const MatrixView decoded = by_rows ? MatrixView{part, columns, 1} : MatrixView{part, 1, height};
+            pack<width>(set, decoded, height, columns, to + p * k + l * width, k);
+        }
 }
 
 template <int rows, int columns, bool fused, int panel = rows>
@@ -183,7 +214,9 @@ struct Operand {
     /// With lines from `line` on, and from number `l` along k.
     [[nodiscard]] Operand from(std::int64_t line, std::int64_t l, std::int64_t block) const {
         Operand part = *this;
-        part.values.data += line * values.row_stride + l * values.column_stride;
+        const std::int64_t begin = line * values.row_stride + l * values.column_stride;
+        if (values.encoded != nullptr) part.values.encoded += begin;
+        else part.values.data += begin;
         if (scales.data != nullptr) part.scales.data += line * scales.row_stride + l / block * scales.column_stride;
         return part;
     }
@@ -195,8 +228,11 @@ struct PackedOperand {
     Panels<float> values, scales;
 
     void fill(InstructionSet set, const Operand& x, std::int64_t lines, std::int64_t k, std::int64_t blocks) {
-        pack<width>(set, x.values, lines, k, values);
-        if (x.scales.data != nullptr) pack<width>(set, x.scales, lines, blocks, scales);
+        const std::int64_t padded = (lines + width - 1) / width * width;
+        float* const to = values.resize(padded * k);
+        if (x.values.encoded != nullptr) pack_encoded<width>(set, x.values, lines, k, to);
+        else pack<width>(set, x.values, lines, k, to, k);
+        if (x.scales.data != nullptr) pack<width>(set, x.scales, lines, blocks, scales.resize(padded * blocks), blocks);
     }
 };
 
@@ -253,13 +289,20 @@ ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int 
 }
 
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
-            InstructionSet set, const BlockScales& scales) {
-    if (k == 0) std::fill_n(out, m * n, 0.0F);
-    if (m == 0 || n == 0 || k == 0) return;
+            InstructionSet set, const BlockScales& scales, const PartDone& done) {
+    if (m == 0 || n == 0) return;
+    if (k == 0) {
+        std::fill_n(out, m * n, 0.0F);
+        if (done) done(0, 0, {m, n});
+        return;
+    }
     const ProductPart part = part_of_product(m, n, k, threads);
     const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
     const std::int64_t block = scales.block == 0 ? 1 : scales.block;
-    const auto by_columns = [](MatrixView x) { return MatrixView{x.data, x.column_stride, x.row_stride}; };
+    const auto by_columns = [](MatrixView x) {
+        std::swap(x.row_stride, x.column_stride);
+        return x;
+    };
     const Operand left{a, scales.a}, right{by_columns(b), by_columns(scales.b)};
     for_each_chunk(static_cast<std::uint64_t>(across * down), 1, threads, [&](std::uint64_t index, std::uint64_t) {
         const auto at = static_cast<std::int64_t>(index);
@@ -268,10 +311,11 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
         const Operand x = left.from(i, 0, block), y = right.from(j, 0, block);
         float* const to = out + i * n + j;
         switch (set) {
-        case InstructionSet::avx512: return multiply<12, 32, true>(set, x, y, to, n, height, width, k, block);
-        case InstructionSet::avx2: return multiply<6, 16, true>(set, x, y, to, n, height, width, k, block);
-        case InstructionSet::baseline: return multiply<2, 4, false>(set, x, y, to, n, height, width, k, block);
+        case InstructionSet::avx512: multiply<12, 32, true>(set, x, y, to, n, height, width, k, block); break;
+        case InstructionSet::avx2: multiply<6, 16, true>(set, x, y, to, n, height, width, k, block); break;
+        case InstructionSet::baseline: multiply<2, 4, false>(set, x, y, to, n, height, width, k, block); break;
         }
+        if (done) done(i, j, {height, width});
     });
 }
 

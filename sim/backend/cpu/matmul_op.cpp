@@ -13,18 +13,36 @@ namespace {
 
 constexpr FormatSpec fp32 = format("fp32");
 
-/// The operand in the format in which the product reads it.
-const float* read(Cpu& cpu, TensorId operand, const MatmulArithmetic& arithmetic, std::vector<float>& rounded) {
-    const std::span<const float> values = cpu[operand];
-    if (arithmetic.operands == fp32 || cpu.info(operand).format == arithmetic.operands) return values.data();
-    rounded.resize(values.size());
-    cpu::for_elements(cpu, cpu.info(operand).count(), [&](std::int64_t begin, std::int64_t end) {
-        const auto at = static_cast<std::size_t>(begin), n = static_cast<std::size_t>(end - begin);
-        quantize(arithmetic.operands, values.subspan(at, n), std::span(rounded).subspan(at, n),
-                 {.policy = {.rounding = arithmetic.operand_rounding}});
-    });
-    return rounded.data();
-}
+/// An operand in the format in which the product reads it: matrices of rows x columns numbers, or transposed.
+struct Operand {
+    std::vector<float> rounded{};
+    cpu::MatrixView first{};
+
+    Operand(Cpu& cpu, TensorId id, const Matmul& op, std::int64_t columns, bool transposed) {
+        const FormatSpec& wanted = op.arithmetic.operands;
+        const FormatSpec& held = cpu.info(id).format;
+        const bool as_held = wanted == fp32 || wanted == held;
+        first = {.data = nullptr, .row_stride = columns, .column_stride = 1, .format = held};
+        if (transposed) std::swap(first.row_stride, first.column_stride);
+        if (as_held && op.arithmetic.accumulate.is_fp32_chain() && !op.a_scale.scale) first.encoded = cpu.encoded(id);
+        if (first.encoded != nullptr) return;
+        cpu.decode(id);
+        const std::span<const float> values = cpu[id];
+        first.data = values.data();
+        if (as_held) return;
+        rounded.resize(values.size());
+        quantize(wanted, values, rounded, {.policy = {.rounding = op.arithmetic.operand_rounding}}, cpu.threads());
+        first.data = rounded.data();
+    }
+
+    /// The matrix that begins `offset` numbers later.
+    [[nodiscard]] cpu::MatrixView at(std::int64_t offset) const {
+        cpu::MatrixView x = first;
+        if (x.encoded != nullptr) x.encoded += offset;
+        else x.data += offset;
+        return x;
+    }
+};
 
 /// The decode scales of one block along k, for each row of a or column of b.
 std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows, std::int64_t k,
@@ -103,38 +121,72 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
     for (std::int64_t i = 0; i < op.m * op.n; ++i) out[i] *= scale;
 }
 
-/// Adds the bias to rows of unrounded sums, then rounds them.
-void finish(Cpu& cpu, const Matmul& op) {
-    const float* const bias = op.bias ? cpu[op.bias].data() : nullptr;
-    if (bias == nullptr && cpu.info(op.out).format == fp32) return;
-    float* const out = cpu[op.out].data();
-    for_each_chunk(static_cast<std::uint64_t>(op.batch * op.m), cpu::lines_at_once(op.n), cpu.threads(),
-                   [&](std::uint64_t begin, std::uint64_t end) {
-                       const auto first = static_cast<std::int64_t>(begin), last = static_cast<std::int64_t>(end);
-                       if (bias != nullptr) {
-                           for (std::int64_t i = first; i < last; ++i)
-                               for (std::int64_t j = 0; j < op.n; ++j) out[i * op.n + j] += bias[j];
-                           const std::span sums(out + first * op.n, static_cast<std::size_t>((last - first) * op.n));
-                           quantize(op.arithmetic.accumulate.total(), sums, sums);
-                       }
-                       cpu::round_in_place(cpu, op.out, first * op.n, (last - first) * op.n);
-                   });
-}
+/// Adds the bias to unrounded sums, then rounds them.
+class Finish {
+  public:
+    Finish(Cpu& cpu, const Matmul& op)
+        : cpu_(cpu), op_(op), format_(cpu.info(op.out).format), bias_(op.bias ? cpu[op.bias].data() : nullptr),
+          out_(cpu[op.out].data()), codes_(cpu.counts_roundings ? nullptr : cpu.write_codes(op.out)) {}
+
+    /// A part of the product; rows count on over the matrices of a batch.
+    void part(std::int64_t row, std::int64_t column, cpu::ProductPart part) const {
+        if (bias_ == nullptr && format_ == fp32) return;
+        if (part.columns == op_.n && bias_ == nullptr) return numbers(row * op_.n, part.rows * op_.n);
+        for (std::int64_t i = row; i < row + part.rows; ++i) {
+            if (bias_ != nullptr) add_bias(i, column, part.columns);
+            numbers(i * op_.n + column, part.columns);
+        }
+    }
+
+    void all() const {
+        for_each_chunk(static_cast<std::uint64_t>(op_.batch * op_.m), cpu::lines_at_once(op_.n), cpu_.threads(),
+                       [&](std::uint64_t begin, std::uint64_t end) {
+                           part(static_cast<std::int64_t>(begin), 0, {static_cast<std::int64_t>(end - begin), op_.n});
+                       });
+    }
+
+  private:
+    void add_bias(std::int64_t row, std::int64_t column, std::int64_t n) const {
+        float* const sums = out_ + row * op_.n + column;
+        for (std::int64_t j = 0; j < n; ++j) sums[j] += bias_[column + j];
+        const std::span some(sums, static_cast<std::size_t>(n));
+        quantize(op_.arithmetic.accumulate.total(), some, some);
+    }
+
+    void numbers(std::int64_t begin, std::int64_t n) const {
+        if (codes_ == nullptr) return cpu::round_in_place(cpu_, op_.out, begin, n);
+        const auto count = static_cast<std::size_t>(n);
+        encode(format_, std::span(out_ + begin, count), std::span(codes_ + begin, count));
+    }
+
+    Cpu& cpu_;
+    const Matmul& op_;
+    const FormatSpec& format_;
+    const float* bias_;
+    float* out_;
+    std::uint16_t* codes_;
+};
 
 } // namespace
 
 void run(Cpu& cpu, const Matmul& op) {
-    std::vector<float> rounded_a, rounded_b;
-    const float* const a = read(cpu, op.a, op.arithmetic, rounded_a);
-    const float* const b = read(cpu, op.b, op.arithmetic, rounded_b);
+    const Operand a(cpu, op.a, op, op.transpose_a ? op.m : op.k, op.transpose_a);
+    const Operand b(cpu, op.b, op, op.transpose_b ? op.k : op.n, op.transpose_b);
+    if (op.bias) cpu.decode(op.bias);
     float* const out = cpu[op.out].data();
+    const Accumulator& accumulator = op.arithmetic.accumulate;
+    const bool finishes_parts = accumulator.is_fp32_chain() && !op.a_scale.scale;
+    const Finish finish(cpu, op);
     const auto product = [&](std::int64_t i, int threads) {
-        const float *x = a + i * op.m * op.k, *y = b + i * op.k * op.n;
-        const cpu::MatrixView left = op.transpose_a ? cpu::MatrixView{x, 1, op.m} : cpu::MatrixView{x, op.k, 1};
-        const cpu::MatrixView right = op.transpose_b ? cpu::MatrixView{y, 1, op.k} : cpu::MatrixView{y, op.n, 1};
+        const cpu::MatrixView left = a.at(i * op.m * op.k), right = b.at(i * op.k * op.n);
         float* const to = out + i * op.m * op.n;
         if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to, threads);
-        cpu::accumulate(op.arithmetic.accumulate, kernels::multiplied(op, cpu.info(op.a).format),
+        if (finishes_parts)
+            return cpu::matmul(left, right, to, op.m, op.n, op.k, threads, best_instruction_set(), {},
+                               [&](std::int64_t row, std::int64_t column, cpu::ProductPart part) {
+                                   finish.part(i * op.m + row, column, part);
+                               });
+        cpu::accumulate(accumulator, kernels::multiplied(op, cpu.info(op.a).format),
                         kernels::multiplied(op, cpu.info(op.b).format), left, right, to, op.m, op.n, op.k, threads);
     };
     if (op.batch == 1) {
@@ -147,7 +199,7 @@ void run(Cpu& cpu, const Matmul& op) {
                                product(i, 1);
                        });
     }
-    finish(cpu, op);
+    if (!finishes_parts) finish.all();
 }
 
 } // namespace amp::op

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
+#include <ampscope/formats/spec.h>
 
 #include <cstdint>
+#include <functional>
 
 namespace amp::cpu {
 
@@ -11,6 +13,10 @@ namespace amp::cpu {
 struct MatrixView {
     const float* data;
     std::int64_t row_stride, column_stride;
+    /// If not null, elements lie here in the 16 bits of `format`, and not in `data`. One of the strides is 1. For
+    /// matmul() without scales alone.
+    const std::uint16_t* encoded = nullptr;
+    FormatSpec format{};
 };
 
 /// Decode scales for blocks of `block` numbers along k, the last of which may be shorter: a(i, c) of row i's block c,
@@ -20,6 +26,15 @@ struct BlockScales {
     MatrixView a{}, b{};
 };
 
+/// A part of a product that one thread computes: so many rows and columns. Parts at the edges may be smaller.
+struct ProductPart {
+    std::int64_t rows, columns;
+};
+
+/// Called by the thread that has computed a part, whose first element is at this row and column: the part is still in
+/// its cache.
+using PartDone = std::function<void(std::int64_t row, std::int64_t column, ProductPart part)>;
+
 /// out[i * n + j] = s_k, where s_0 = +0 and s_(l+1) = fma(a(i, l), b(l, j), s_l), each rounded to nearest-even in FP32.
 /// a is m x k, b is k x n, out is m x n and overlaps neither. This order defines the op: the result has the same bits
 /// for any number of threads (0: every core), vector width and blocking. Every NaN is 0x7fc00000, since processors
@@ -28,12 +43,7 @@ struct BlockScales {
 /// With scales, each block has such a sum of its own, and out = t_c, the total after the last: t_1 = s * (a(i, 1) *
 /// b(1, j)), t_(c+1) = fma(s, a(i, c) * b(c, j), t_c).
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
-            InstructionSet set = best_instruction_set(), const BlockScales& scales = {});
-
-/// The part of a product that one thread computes; parts at the edges may be smaller.
-struct ProductPart {
-    std::int64_t rows, columns;
-};
+            InstructionSet set = best_instruction_set(), const BlockScales& scales = {}, const PartDone& done = {});
 
 /// The parts into which matmul() divides a product: at most one for each thread. The longer side is cut first, then
 /// both. A part has at least 64 lines, if the product has them, and about 2^17 multiply-adds: less is not worth waking

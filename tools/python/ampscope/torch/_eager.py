@@ -18,7 +18,7 @@ class Call:
         self.context = emulation.context(layer, part, op in PRODUCTS)
 
     def prepared(self, operands, needs):
-        """The op for these operands, which is kept."""
+        """The op for these operands, and what its products multiply in forward and in backward: both are kept."""
         described = tuple(None if t is None else (tuple(t.shape), FORMATS[t.dtype], self.weight and i == 1, need)
                           for i, (t, need) in enumerate(zip(operands, needs)))
         result = "fp32" if self.wide else FORMATS[operands[0].dtype]
@@ -27,8 +27,8 @@ class Call:
         if key not in ops:
             if len(ops) >= _MOST_OPS:
                 ops.clear()
-            ops[key] = _ampscope.EagerOp(self.op, self.precision, self.layer, list(described), result,
-                                         list(self.settings))
+            op = _ampscope.EagerOp(self.op, self.precision, self.layer, list(described), result, list(self.settings))
+            ops[key] = op, op.operands(False), op.operands(True)
         return ops[key]
 
 
@@ -51,10 +51,10 @@ class _Op(torch.autograd.Function):
         ctx.save_for_backward(*operands)
         ctx.needs = ctx.needs_input_grad[1:]
         laid = _laid(operands)
-        op = call.prepared(laid, ctx.needs)
+        op, multiplied, _ = call.prepared(laid, ctx.needs)
         out = operands[0].new_empty(op.shape, dtype=torch.float32 if call.wide else operands[0].dtype)
         op.forward(_addresses(laid), out.data_ptr(), call.context)
-        call.emulation.count(call, op, out, laid)
+        call.emulation.count(call, multiplied, out, laid)
         return out
 
     @staticmethod
@@ -63,11 +63,11 @@ class _Op(torch.autograd.Function):
             raise NotImplementedError("emulate: gradients of gradients (create_graph=True) are not emulated")
         call = ctx.call
         operands = _laid(ctx.saved_tensors)
-        op = call.prepared(operands, ctx.needs)
+        op, _, multiplied = call.prepared(operands, ctx.needs)
         gradients = [torch.empty_like(t) if need else None for t, need in zip(operands, ctx.needs)]
         (gradient,) = _laid([gradient.to(DTYPES[op.gradient_format])])
         op.backward(_addresses(operands), gradient.data_ptr(), _addresses(gradients), call.context)
-        call.emulation.count(call, op, gradient, operands, gradients)
+        call.emulation.count(call, multiplied, gradient, operands, gradients)
         return None, *gradients
 
 

@@ -332,13 +332,13 @@ class Emulation:
 
     # What was computed.
 
-    def count(self, call, op, out, operands, gradients=None):
+    def count(self, call, multiplied, out, operands, gradients=None):
         self._stepping = self._stepping or gradients is not None
         if call.op not in _eager.PRODUCTS:
             return
         products = 1 if gradients is None else sum(g is not None for g in gradients[:2])
         depth = operands[1].shape[-2 if call.op == "matmul" else -1]
-        self._add(call.layer, call.op.removesuffix("-transposed"), op.operands(gradients is not None), AS_ASKED,
+        self._add(call.layer, call.op.removesuffix("-transposed"), multiplied, AS_ASKED,
                   products * out.numel() * depth)
 
     def _passed(self, name, why, args, kwargs, result):

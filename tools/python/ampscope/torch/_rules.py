@@ -119,11 +119,13 @@ def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scal
         k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     q, k, v = (t.expand(*batch, *t.shape[-2:]) for t in (q, k, v))
-    scores = emulation.product(q, k.mT, wide=True) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    if causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    scores = emulation.product(q, k.mT, wide=True)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = scores * scale if emulation.computes_all else scores.mul_(scale)
     empty = None
-    if mask is not None and mask.dtype == torch.bool:
+    if causal:
+        scores = scores.masked_fill_(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    elif mask is not None and mask.dtype == torch.bool:
         scores, empty = scores.masked_fill(~mask, -math.inf), ~mask.any(-1, keepdim=True)
     elif mask is not None:
         scores, empty = scores + mask.float(), (mask == -math.inf).all(-1, keepdim=True)
