@@ -140,7 +140,7 @@ TEST_CASE("an eager linear layer has the bits of the network's") {
 }
 
 TEST_CASE("a wide layer has the bits of its definition, however many threads divide its columns") {
-    constexpr std::size_t m = 3, k = 70, n = 900;
+    constexpr std::size_t m = 3, k = 500, n = 900;
     const std::vector<float> x_values = numbers(m * k, 1, 1), weight_values = numbers(n * k, 0.3F, 2),
                              bias_values = numbers(n, 1, 3);
     for (const FormatSpec f : {fp32_format, format("bf16"), format("fp16")}) {

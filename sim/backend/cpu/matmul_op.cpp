@@ -4,6 +4,7 @@
 #include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/backend/kernels/matmul.h>
+#include <ampscope/sim/base/batch.h>
 
 #include <bit>
 
