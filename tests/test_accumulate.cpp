@@ -88,6 +88,25 @@ TEST_CASE("every product is the dot product of dot.h, in any shape, layout and i
           });
 }
 
+TEST_CASE("sums of a step that do not fit in 32 bits with the sum so far") {
+    for (const auto& [name, operand] : {std::pair{"hopper-fp16", 0x1.ffcp0F}, {"hopper-bf16", 0x1.fep0F}})
+        for (const float sign : {1.0F, -1.0F}) {
+            const Accumulator acc = accumulator(name);
+            const FormatSpec f = format(acc.operands);
+            std::vector<float> a(32, 0.0F), b(32, sign * operand);
+            a[0] = 1; // the sum so far, in units of 2^-25, is 2^25, and 16 products add up to nearly 2^31
+            b[0] = sign;
+            std::fill(a.begin() + 16, a.end(), operand);
+            for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
+                float out = 0;
+                cpu::accumulate(acc, f, f, {a.data(), 32, 1}, {b.data(), 1, 1}, &out, 1, 1, 32, 1,
+                                static_cast<InstructionSet>(set));
+                CHECK(out == dot(acc, f, f, a, b));
+                CHECK(std::fabs(out) > 64);
+            }
+        }
+}
+
 namespace {
 
 struct MxCase {

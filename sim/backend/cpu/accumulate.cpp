@@ -5,6 +5,7 @@
 #include <ampscope/sim/backend/cpu/detail/column_sums.h>
 #include <ampscope/sim/backend/cpu/detail/fused_sum.h>
 #include <ampscope/sim/backend/cpu/detail/panels.h>
+#include <ampscope/sim/backend/cpu/detail/transpose.h>
 #include <ampscope/sim/base/parallel.h>
 
 #include <algorithm>
@@ -66,11 +67,11 @@ float plain(const Product& p, std::int64_t i, std::int64_t j) {
 // Fused sums.
 
 /// An operand in the form that FusedKernel reads: in lines along k, filled up with zeros to a whole number of periods.
-template <class Real>
+template <class Real, class Exponent>
 struct Packed {
     std::int64_t k = 0; ///< length of a line, with the zeros
     Panels<Real> values;
-    Panels<std::int16_t> exponents;
+    Panels<Exponent> exponents;
     Panels<std::int16_t> scales;       ///< exponents of the scales of steps, in the order of the values; may be empty
     std::vector<std::uint8_t> special; ///< rows (columns) with an infinity or NaN, which is zero here
 };
@@ -78,8 +79,8 @@ struct Packed {
 constexpr std::uint8_t nan_scale = 2;
 
 /// Packs the exponents of MX scales: to.scales[(line * steps + s) * width + i].
-template <class Real>
-void pack_scales(const float* scales, std::int64_t steps, std::int64_t rows, int width, Packed<Real>& to) {
+template <class Operand>
+void pack_scales(const float* scales, std::int64_t steps, std::int64_t rows, int width, Operand& to) {
     const std::int64_t lines = (rows + width - 1) / width;
     std::int16_t* const exponents = to.scales.resize(lines * width * steps);
     for (std::int64_t row = 0; row < lines * width; ++row)
@@ -107,51 +108,87 @@ bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::i
     return true;
 }
 
-/// Numbers as FusedKernel reads them, which are cut off to the bits of `kept`; infinities and NaN become zeros.
-template <class Real>
+/// Numbers as FusedKernel reads them, which are cut off to the bits of `kept`; infinities and NaN become zeros. x and
+/// values have `width` numbers for each of n places along k; exponents of `together` places lie together. Returns the
+/// largest magnitude's bits.
+template <class Real, class Exponent, int together>
 struct PackKernel {
-    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, std::uint32_t kept, int least_exponent, Real* values,
-                             std::int16_t* exponents) {
-        AMPSCOPE_INDEPENDENT
-        for (std::int64_t i = 0; i < n; ++i) {
-            const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i]) & kept, magnitude = bits & 0x7fffffff;
-            const bool finite = magnitude < 0x7f800000;
-            const int exponent = std::max(static_cast<int>(magnitude >> 23) - 127, least_exponent);
-            values[i] = std::bit_cast<float>(finite ? bits : 0);
-            exponents[i] = static_cast<std::int16_t>(finite && magnitude != 0 ? exponent : exponent_of_zero);
+    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, std::int64_t width, std::uint32_t kept, int least_exponent,
+                             Real* values, Exponent* exponents, std::uint32_t* largest) {
+        std::uint32_t most = 0;
+        for (std::int64_t l = 0; l < n; l += together) {
+            const std::int64_t at = l * width;
+            AMPSCOPE_INDEPENDENT
+            for (std::int64_t i = 0; i < width; ++i) {
+#pragma GCC unroll 4
+                for (int t = 0; t < together; ++t) {
+                    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[at + t * width + i]) & kept;
+                    const std::uint32_t magnitude = bits & 0x7fffffff;
+                    const bool finite = magnitude < 0x7f800000;
+                    const int exponent = std::max(static_cast<int>(magnitude >> 23) - 127, least_exponent);
+                    most = most > magnitude ? most : magnitude;
+                    values[at + t * width + i] = std::bit_cast<float>(finite ? bits : 0);
+                    exponents[at + i * together + t] =
+                        static_cast<Exponent>(finite && magnitude != 0 ? exponent : exponent_of_zero<Exponent>);
+                }
+            }
         }
+        *largest = most;
     }
 };
 
+/// to[l * width + i] = x(row + i, first + l) for l < n and i < width, with zeros beyond the last row and column.
+void gather(InstructionSet set, const MatrixView& x, std::int64_t rows, std::int64_t columns, std::int64_t row,
+            std::int64_t first, std::int64_t n, std::int64_t width, float* to) {
+    const std::int64_t tall = std::min(width, rows - row), wide = std::clamp<std::int64_t>(columns - first, 0, n);
+    const float* const from = x.data + row * x.row_stride + first * x.column_stride;
+    if (tall < width || wide < n) std::fill_n(to, n * width, 0.0F);
+    if (width == 1 && x.column_stride == 1) {
+        std::copy_n(from, wide, to);
+    } else if (x.row_stride == 1) {
+        for (std::int64_t l = 0; l < wide; ++l) std::copy_n(from + l * x.column_stride, tall, to + l * width);
+    } else if (x.column_stride == 1 && width == fused_columns && tall == width) {
+        dispatch<TransposeKernel<fused_columns>>(set, from, x.row_stride, wide, to);
+    } else {
+        for (std::int64_t i = 0; i < tall; ++i)
+            for (std::int64_t l = 0; l < wide; ++l) to[l * width + i] = from[i * x.row_stride + l * x.column_stride];
+    }
+}
+
 /// Packs lines of `width` rows of x (columns, for the transpose) side by side: values[(line * k + l) * width + i].
-template <class Real>
-void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::int64_t rows, int width,
-          Packed<Real>& to) {
+template <int width, class Real, class Exponent>
+void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::int64_t rows,
+          Packed<Real, Exponent>& to) {
     const std::int64_t period = p.accumulator.interleaved ? 32 : p.accumulator.products;
     to.k = (p.k + period - 1) / period * period;
     const std::int64_t lines = (rows + width - 1) / width;
     Real* const values = to.values.resize(lines * width * to.k);
-    std::int16_t* const exponents = to.exponents.resize(lines * width * to.k);
+    Exponent* const exponents = to.exponents.resize(lines * width * to.k);
     to.special.assign(static_cast<std::size_t>(lines * width), 0);
     const std::uint32_t kept = ~std::uint32_t{0} << (23 - format.fraction_bits);
     over_threads(p, lines, width * to.k, [&](std::int64_t begin, std::int64_t end) {
-        constexpr std::int64_t depth = 64; // of what stays in the first-level cache
-        float part[depth * FusedKernel<Real>::columns];
+        constexpr std::int64_t size = 2048, depth = size / width; // of what stays in the first-level cache
+        float part[size], ordered[size];
         for (std::int64_t line = begin; line < end; ++line)
             for (std::int64_t first = 0; first < to.k; first += depth) {
-                const std::int64_t n = std::min(depth, to.k - first);
-                for (std::int64_t i = 0; i < width; ++i) {
-                    const std::int64_t row = line * width + i;
-                    for (std::int64_t l = 0; l < n; ++l) {
-                        const std::int64_t from = position_of(p.accumulator, first + l);
-                        const float v = row < rows && from < p.k ? at(x, row, from) : 0.0F;
-                        if (!std::isfinite(v)) to.special[static_cast<std::size_t>(row)] = 1;
-                        part[l * width + i] = v;
-                    }
-                }
-                const std::int64_t place = (line * to.k + first) * width;
-                dispatch<PackKernel<Real>>(p.set, &part[0], n * width, kept, format.min_exponent(), values + place,
-                                           exponents + place);
+                const std::int64_t n = std::min(depth, to.k - first), place = (line * to.k + first) * width;
+                gather(p.set, x, rows, p.k, line * width, first, n, width, part);
+                if (p.accumulator.interleaved)
+                    for (std::int64_t l = 0; l < n; ++l)
+                        std::copy_n(part + position_of(p.accumulator, l) * width, width, ordered + l * width);
+                const float* const from = p.accumulator.interleaved ? ordered : part;
+                std::uint32_t largest = 0;
+                if constexpr (width == 1)
+                    dispatch<PackKernel<Real, Exponent, 1>>(p.set, from, std::int64_t{1}, n, kept,
+                                                            format.min_exponent(), values + place, exponents + place,
+                                                            &largest);
+                else
+                    dispatch<PackKernel<Real, Exponent, exponents_together<Exponent>>>(
+                        p.set, from, n, std::int64_t{width}, kept, format.min_exponent(), values + place,
+                        exponents + place, &largest);
+                if (largest < 0x7f800000) continue;
+                for (std::int64_t i = 0; i < n * width; ++i)
+                    if (!std::isfinite(from[i])) to.special[static_cast<std::size_t>(line * width + i % width)] = 1;
             }
     });
 }
@@ -165,20 +202,20 @@ void add_sums(const FormatSpec& f, float* to, const float* sums, int n) {
 }
 
 /// c[0 ... columns) = the sums of one row with 32 columns, promoted or not.
-template <class Real>
-void sum_columns(const Product& p, const FusedConstants& constants, const Packed<Real>& a, std::int64_t row,
-                 const Packed<Real>& b, std::int64_t panel, float* c) {
-    constexpr int columns = FusedKernel<Real>::columns;
+template <class Real, class Exponent>
+void sum_columns(const Product& p, const FusedConstants& constants, const Packed<Real, Exponent>& a, std::int64_t row,
+                 const Packed<Real, Exponent>& b, std::int64_t panel, float* c) {
+    constexpr int columns = fused_columns;
     const Accumulator& acc = p.accumulator;
     /// Adds products [l, l + n) to `sums`.
     const auto add_products = [&](std::int64_t l, std::int64_t n, float* sums) {
         const std::int64_t x = row * a.k + l, y = (panel * b.k + l) * columns;
         const std::int64_t first = l / acc.products, all = a.k / acc.products;
         const bool scaled = p.a_scales != nullptr;
-        dispatch<FusedKernel<Real>>(p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y,
-                                    b.exponents.data() + y, scaled ? a.scales.data() + row * all + first : nullptr,
-                                    scaled ? b.scales.data() + (panel * all + first) * columns : nullptr,
-                                    n / acc.products, sums);
+        dispatch<FusedKernel<Real, Exponent>>(
+            p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y, b.exponents.data() + y,
+            scaled ? a.scales.data() + row * all + first : nullptr,
+            scaled ? b.scales.data() + (panel * all + first) * columns : nullptr, n / acc.products, sums);
     };
     const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
     std::fill_n(c, columns, 0.0F);
@@ -228,17 +265,17 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
         }
 }
 
-template <class Real>
+template <class Real, class Exponent>
 void fused(const Product& p) {
-    constexpr int columns = FusedKernel<Real>::columns;
+    constexpr int columns = fused_columns;
     const auto bits = [&](const FormatSpec& f) {
         return std::min(f.fraction_bits, p.accumulator.reads(f).fraction_bits);
     };
     const FusedConstants constants = fused_constants(p.accumulator, bits(p.a_format), bits(p.b_format));
-    static thread_local Packed<Real> own_a, own_b;
-    Packed<Real>&a = own_a, &b = own_b; // packed by this thread, read by all that work on them
-    pack(p, p.accumulator.reads(p.a_format), p.a, p.m, 1, a);
-    pack(p, p.accumulator.reads(p.b_format), {p.b.data, p.b.column_stride, p.b.row_stride}, p.n, columns, b);
+    static thread_local Packed<Real, Exponent> own_a, own_b;
+    Packed<Real, Exponent>&a = own_a, &b = own_b; // packed by this thread, read by all that work on them
+    pack<1>(p, p.accumulator.reads(p.a_format), p.a, p.m, a);
+    pack<columns>(p, p.accumulator.reads(p.b_format), {p.b.data, p.b.column_stride, p.b.row_stride}, p.n, b);
     if (p.a_scales != nullptr) {
         pack_scales(p.a_scales, p.blocks(), p.m, 1, a);
         pack_scales(p.b_scales, p.blocks(), p.n, columns, b);
@@ -291,8 +328,10 @@ void sum(const Product& p) {
     case Accumulation::kahan: return by_columns(p, KahanSums());
     case Accumulation::fused: break;
     }
-    if (is_near(acc.reads(p.a_format), p.a, p.m, p.k) && is_near(acc.reads(p.b_format), p.b, p.k, p.n)) fused<float>(p);
-    else fused<double>(p);
+    const FormatSpec a = acc.reads(p.a_format), b = acc.reads(p.b_format);
+    if (!is_near(a, p.a, p.m, p.k) || !is_near(b, p.b, p.k, p.n)) fused<double, std::int16_t>(p);
+    else if (a.exponent_bits <= 5 && b.exponent_bits <= 5) fused<float, std::int8_t>(p);
+    else fused<float, std::int16_t>(p);
 }
 
 } // namespace
@@ -325,7 +364,7 @@ void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, c
     const FloatEnvironment environment;
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
-    fused<double>({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});
+    fused<double, std::int16_t>({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});
 }
 
 } // namespace amp::cpu

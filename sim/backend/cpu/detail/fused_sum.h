@@ -1,16 +1,18 @@
 // Fused sums of matrix hardware for 32 columns at once: fused_step of dot.h without branches.
 //
 // What differs from the plain code, which remains the definition:
-//     1. Operands are floating-point numbers with their exponents kept beside them, so that none is taken apart twice.
-//     2. A product, scaled to units of the last place kept, is cut off by converting it to an integer, which truncates
-//           magnitudes as the rule asks. Products of two 11-bit significands are exact in float; where scaling loses a
-//      bit,
-//           the whole product lies below the last place.
-//     3. Operands are finite: accumulate.cpp handles the others. The sum so far may be infinite or NaN, and stays so.
-//     4. There are two ranges of exponents. If operands are zero or in [2^-30, 2^31) ("near"), all is done in float and
-//           32-bit integers. A sum so far with a smaller exponent than any near product meets zero products only, and
-//      is kept
-//           as it is. Other operands are handled in double.
+//
+// Operands are floating-point numbers with their exponents kept beside them, so that none is taken apart twice.
+//
+// A product, scaled to units of the last place kept, is cut off by converting it to an integer, which truncates
+// magnitudes as the rule asks. Products of two 11-bit significands are exact in float; where scaling loses a bit, the
+// whole product lies below the last place.
+//
+// Operands are finite: accumulate.cpp handles the others. The sum so far may be infinite or NaN, and stays so.
+//
+// There are two ranges of exponents. If operands are zero or in [2^-30, 2^31) ("near"), all is done in float and 32-bit
+// integers. A sum so far with a smaller exponent than any near product meets zero products only, and is kept as it is.
+// Other operands are handled in double.
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
@@ -19,21 +21,31 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace amp::cpu {
 
+/// Columns of which FusedKernel adds products at once.
+inline constexpr int fused_columns = 32;
+
 /// Near operands are zero or have exponents from -near_exponent to near_exponent.
 inline constexpr int near_exponent = 30;
 
-/// The exponent kept for zero operands: a product with one lies below all others.
-inline constexpr std::int16_t exponent_of_zero = -8192;
+/// The exponent kept for zero operands: a product with one lies below all others. Exponents are kept in 8 bits if their
+/// sums fit, which those of formats with at most 5 exponent bits do.
+template <class Exponent>
+inline constexpr Exponent exponent_of_zero = sizeof(Exponent) == 1 ? -50 : -8192;
+
+/// Exponents lie as they are added: of each column, as many as fit in 32 bits, one after the other along k.
+template <class Exponent>
+inline constexpr int exponents_together = 4 / sizeof(Exponent);
 
 struct FusedConstants {
     int products = 0, group = 0; ///< products of a step; products whose sum fits in 32 bits
     bool one_sum = false;        ///< the sum of a whole step fits in 32 bits
     int fraction_bits = 0;
-    std::int16_t zero_exponent = 0;
+    int zero_exponent = 0;
     int least_exponent = 0; ///< least exponent of the register that holds the sum
     bool fp16 = false;
     std::uint32_t kept = 0; ///< mask of the bits kept of an FP32 result
@@ -49,7 +61,7 @@ constexpr FusedConstants fused_constants(const Accumulator& acc, int a_bits, int
             .group = std::min(acc.products, static_cast<int>(0x1p31 / product)),
             .one_sum = acc.products * product + 2 * unit < 0x1p31,
             .fraction_bits = acc.fraction_bits,
-            .zero_exponent = static_cast<std::int16_t>(acc.zero_exponent),
+            .zero_exponent = acc.zero_exponent,
             .least_exponent = acc.result().min_exponent(),
             .fp16 = acc.sum.exponent_bits != 8,
             .kept = ~std::uint32_t{0} << (23 - acc.sum.fraction_bits)};
@@ -82,25 +94,22 @@ template <class T>
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j] for l < steps * k.products, in steps of
 /// k.products. `Real` holds a product: float for near operands, else double. There may be scales if operands are not
 /// near: the products of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
-template <class Real>
+template <class Real, class Exponent>
 struct FusedKernel {
-    static constexpr int columns = 32;
+    static constexpr int columns = fused_columns;
 
     AMPSCOPE_KERNEL void run(const FusedConstants* constants, const Real* __restrict a,
-                             const std::int16_t* __restrict a_exponents, const Real* __restrict b,
-                             const std::int16_t* __restrict b_exponents, const std::int16_t* __restrict a_scales,
+                             const Exponent* __restrict a_exponents, const Real* __restrict b,
+                             const Exponent* __restrict b_exponents, const std::int16_t* __restrict a_scales,
                              const std::int16_t* __restrict b_scales, std::int64_t steps, float* __restrict c) {
         const FusedConstants k = *constants;
         for (std::int64_t step = 0; step < steps; ++step) {
             // 1. The largest exponent of the products.
-            std::int16_t largest[columns];
-            for (int j = 0; j < columns; ++j) largest[j] = exponent_of_zero;
-            for (int l = 0; l < k.products; ++l, b_exponents += columns)
-                for (int j = 0; j < columns; ++j) {
-                    const auto e = static_cast<std::int16_t>(a_exponents[l] + b_exponents[j]);
-                    largest[j] = largest[j] > e ? largest[j] : e;
-                }
+            std::int32_t largest[columns];
+            for (int j = 0; j < columns; j += 16)
+                largest_exponents(k.products, a_exponents, b_exponents + j * together, largest + j);
             a_exponents += k.products;
+            b_exponents += k.products * columns;
             // 2. The largest exponent of all terms, and the sum so far in units of the last place kept.
             int exponent[columns], shift[columns]{};
             Real scale[columns];
@@ -109,15 +118,25 @@ struct FusedKernel {
                 if (a_scales != nullptr)
                     for (int j = 0; j < columns; ++j) shift[j] = a_scales[step] + b_scales[step * columns + j];
             for (int j = 0; j < columns; ++j) {
-                exponent[j] = exponent_of_all(k, c[j], std::max<int>(largest[j] + shift[j], k.zero_exponent));
+                exponent[j] = exponent_of_all(k, c[j], std::max(largest[j] + shift[j], k.zero_exponent));
                 const int unit = k.fraction_bits - std::max(exponent[j], least);
                 const float finite = __builtin_fabsf(c[j]) < __builtin_inff() ? c[j] : 0;
                 addend[j] = static_cast<std::int32_t>(finite * power<Real>(unit));
                 scale[j] = power<Real>(unit + shift[j]);
             }
             // 3. Products are cut off and added exactly. 4. The sum is normalised and rounded once.
+            bool in_words = k.one_sum;
             if (k.one_sum) {
                 add(k.products, a, b, scale, addend);
+            } else if (k.group == k.products) { // then the sum with the addend nearly always fits, too
+                std::int32_t sum[columns]{};
+                std::uint32_t magnitudes = 0;
+                add(k.products, a, b, scale, sum);
+                for (int j = 0; j < columns; ++j) magnitudes |= static_cast<std::uint32_t>(sum[j] ^ (sum[j] >> 31));
+                in_words = magnitudes < 1U << 30;
+                for (int j = 0; j < columns && in_words; ++j) addend[j] += sum[j];
+            }
+            if (in_words) {
                 finish(k, addend, exponent, c);
             } else {
                 double total[columns];
@@ -135,6 +154,33 @@ struct FusedKernel {
     }
 
   private:
+    static constexpr int together = exponents_together<Exponent>;
+    using Words [[gnu::vector_size(64)]] = std::int32_t;
+    using Exponents [[gnu::vector_size(64)]] = Exponent;
+
+    /// to[j] = the largest a[l] + b(l, j) of 16 columns. Those of `together` products are added at once.
+    AMPSCOPE_KERNEL void largest_exponents(int products, const Exponent* a, const Exponent* b, std::int32_t* to) {
+        Exponents largest = Exponents{} + exponent_of_zero<Exponent>;
+        for (int l = 0; l < products; l += together, b += columns * together) {
+            std::int32_t word = 0;
+            Exponents of_b;
+            std::memcpy(&word, a + l, sizeof word);
+            std::memcpy(&of_b, b, sizeof of_b);
+            const Exponents sum = reinterpret_cast<Exponents>(Words{} + word) + of_b;
+            largest = sum > largest ? sum : largest;
+        }
+        // Of the exponents in a word, the largest.
+        for (int bits = 16; bits >= 32 / together; bits /= 2) {
+            const auto other = reinterpret_cast<Exponents>(reinterpret_cast<Words>(largest) >> bits);
+            largest = other > largest ? other : largest;
+        }
+        constexpr int beyond = 32 - 32 / together;
+        Words result = reinterpret_cast<Words>(largest) << beyond >> beyond;
+        if constexpr (sizeof(Exponent) == 1)
+            result = result <= exponent_of_zero<Exponent> + 16 ? Words{} + exponent_of_zero<std::int16_t> : result;
+        std::memcpy(to, &result, sizeof result);
+    }
+
     /// A lower limit for exponents. If all products are zero, any scale will do that leaves the operands finite.
     static constexpr int least = std::is_same_v<Real, float> ? -2 * near_exponent : -800;
 
