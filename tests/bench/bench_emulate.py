@@ -1,10 +1,11 @@
 """What emulation costs: a training step of a GPT emulated, as a multiple of PyTorch's own FP32 step, in turns.
 
     python tests/bench/bench_emulate.py [--width N] [--tokens N] [--batch N] [--rounds N] [--profile PRECISION]
-                                        [--memory] [PRECISION...]
+                                        [--memory] [--fail-beyond FACTOR] [PRECISION...]
 
 The products that it times are first compared with ampscope.matmul. --profile prints where the time of one goes, and
---memory what the process took at most, likewise as a multiple.
+--memory what the process took at most, likewise as a multiple. With --fail-beyond, a multiple beyond its aim by more
+than that factor is an error.
 """
 import argparse
 import contextlib
@@ -95,6 +96,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--profile", metavar="PRECISION")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--fail-beyond", type=float, default=float("inf"), metavar="FACTOR")
     parser.add_argument("--two-steps", metavar="PRECISION", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -104,26 +106,36 @@ def main():
     tokens = torch.randint(0, 1024, (arguments.batch, arguments.tokens + 1))
     if arguments.two_steps is not None:
         return two_steps(model, optimizer, tokens, arguments.two_steps)
-    if arguments.memory:
-        plain = peak(arguments, "")
-        for precision in arguments.precision:
-            ratio = peak(arguments, precision) / plain
-            print(f"{precision}: {ratio:.2f} of PyTorch's memory, {plain:.0f} MiB; aim 1.5", flush=True)
-        return None
     if arguments.profile:
         return profile(model, optimizer, tokens, arguments.profile)
+    found = memory(arguments) if arguments.memory else speed(arguments, model, optimizer, tokens)
+    return any([ratio > aim * arguments.fail_beyond for ratio, aim in found])
+
+
+def memory(arguments):
+    """Prints the multiples, and yields them with their aims."""
+    plain = peak(arguments, "")
+    for precision in arguments.precision:
+        ratio = peak(arguments, precision) / plain
+        print(f"{precision}: {ratio:.2f} of PyTorch's memory, {plain:.0f} MiB; aim 1.5", flush=True)
+        yield ratio, 1.5
+
+
+def speed(arguments, model, optimizer, tokens):
+    """Prints the multiples, and yields those that have an aim with it."""
     check("fp32", "fp32", "float32")
     check("fp32", "fp32", "bfloat16")
     check("fp32,accumulate=hopper-wgmma-fp16", "hopper-wgmma-fp16", "float16")
     for precision in arguments.precision:
         plain, emulated = measure(model, optimizer, tokens, precision, arguments.rounds)
         ratios = sorted(e / p for e, p in zip(emulated, plain))
-        limit = LIMITS.get(precision)
-        limit = limit.get(arguments.width) if isinstance(limit, dict) else limit
+        aim = LIMITS.get(precision)
+        aim = aim.get(arguments.width) if isinstance(aim, dict) else aim
         print(f"{precision}: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) of PyTorch's step, "
-              f"{min(plain) * 1e3:.0f} ms in FP32{f'; aim {limit}' if limit else ''}", flush=True)
-    return None
+              f"{min(plain) * 1e3:.0f} ms in FP32{f'; aim {aim}' if aim else ''}", flush=True)
+        if aim:
+            yield statistics.median(ratios), aim
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -113,11 +113,14 @@ void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, f
 /// Decodes lines that begin `stride` codes apart, and prefetches as many that begin at `next`, to be decoded later.
 void decode_lines(const FormatSpec& format, const std::uint16_t* from, const std::uint16_t* next, std::int64_t stride,
                   std::int64_t lines, std::int64_t length, float* to) {
-    constexpr std::int64_t line = 32; // codes in a cache line
-    const auto codes = static_cast<std::size_t>(length);
-    for (std::int64_t i = 0; i < lines; ++i) {
-        for (std::int64_t c = 0; c < length; c += line) __builtin_prefetch(next + i * stride + c, 0, 2);
-        decode(format, std::span(from + i * stride, codes), std::span(to + i * length, codes));
+    constexpr std::int64_t cache_line = 32, at_once = 1024; // codes
+    const std::int64_t all = lines * length;
+    if (stride == length && length < at_once) stride = length = std::min(at_once, all); // one line after the other
+    for (std::int64_t begin = 0; begin < all; begin += length, from += stride, next += stride) {
+        const std::int64_t n = std::min(length, all - begin);
+        for (std::int64_t c = 0; c < n; c += cache_line) __builtin_prefetch(next + c, 0, 2);
+        decode(format, std::span(from, static_cast<std::size_t>(n)),
+               std::span(to + begin, static_cast<std::size_t>(n)));
     }
 }
 
