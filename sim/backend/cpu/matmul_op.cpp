@@ -130,12 +130,12 @@ class Finish {
           out_(cpu[op.out].data()), codes_(cpu.counts_roundings ? nullptr : cpu.write_codes(op.out)) {}
 
     /// A part of the product; rows count on over the matrices of a batch.
-    void part(std::int64_t row, std::int64_t column, cpu::ProductPart part) const {
+    void part(std::int64_t row, std::int64_t column, cpu::ProductPart size) const {
         if (bias_ == nullptr && format_ == fp32) return;
-        if (part.columns == op_.n && bias_ == nullptr) return numbers(row * op_.n, part.rows * op_.n);
-        for (std::int64_t i = row; i < row + part.rows; ++i) {
-            if (bias_ != nullptr) add_bias(i, column, part.columns);
-            numbers(i * op_.n + column, part.columns);
+        if (size.columns == op_.n && bias_ == nullptr) return numbers(row * op_.n, size.rows * op_.n);
+        for (std::int64_t i = row; i < row + size.rows; ++i) {
+            if (bias_ != nullptr) add_bias(i, column, size.columns);
+            numbers(i * op_.n + column, size.columns);
         }
     }
 
@@ -184,8 +184,8 @@ void run(Cpu& cpu, const Matmul& op) {
         if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to, threads);
         if (finishes_parts)
             return cpu::matmul(left, right, to, op.m, op.n, op.k, threads, best_instruction_set(), {},
-                               [&](std::int64_t row, std::int64_t column, cpu::ProductPart part) {
-                                   finish.part(i * op.m + row, column, part);
+                               [&](std::int64_t row, std::int64_t column, cpu::ProductPart size) {
+                                   finish.part(i * op.m + row, column, size);
                                });
         cpu::accumulate(accumulator, kernels::multiplied(op, cpu.info(op.a).format),
                         kernels::multiplied(op, cpu.info(op.b).format), left, right, to, op.m, op.n, op.k, threads);
