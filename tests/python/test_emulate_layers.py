@@ -147,7 +147,7 @@ def test_a_policy_holds_where_a_checkpoint_computes_again():
 def test_a_failure_within_a_module_outside_autocast_leaves_autocast_as_it_was():
     model = Network()
     with ampscope.torch.emulate(model, "amp-bf16", layers={"h.0.up": "fp32"}):
-        with pytest.raises(ValueError, match="expected ... x IN"):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             model(torch.randn(8, 7))
         assert not torch.is_autocast_enabled("cpu")
         model.types.clear()

@@ -90,6 +90,7 @@ Team pytorch_threads() {
 } // namespace
 
 void bind_eager(nb::module_& m) {
+    m.attr("most_threads") = max_threads;
     nb::class_<Precision>(m, "AskedPrecision") // what emulate() needs of it
         .def(
             "__init__", [](Precision* self, const std::string& text) { new (self) Precision(precision(text)); },

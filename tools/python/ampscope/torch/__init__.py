@@ -100,9 +100,9 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None,
                 from more bits than PyTorch has: an amp-train network written in PyTorch has its bits
     threads     0: as many as PyTorch has. Results do not depend on it
 
-    Raises ValueError for an unknown precision or module, NotImplementedError for what cannot be emulated, and
-    RuntimeError while another model is, or where the script's own autocast casts to another format than the
-    precision's."""
+    Raises TypeError and ValueError for arguments that mean nothing, such as an unknown precision or module,
+    NotImplementedError for what cannot be emulated, and RuntimeError while another model is, or where the script's own
+    autocast casts to another format than the precision's."""
     return Machine(model, precision, optimizer, seed, skip, layers, strict, threads)
 
 
@@ -138,10 +138,11 @@ def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=Non
                 then ranked by their own errors
     seed, skip, layers, threads     as for emulate()
 
-    Precisions with a loss scaler multiply the loss by its first scale (65536), and halve that until no gradient
-    overflows, as the scaler would; gradients are divided by it. Delayed scaling, which begins with scales of 1, repeats
-    the step until no scale moves by more than a factor of two. Of layers that stand out and are cast with scales the
-    step is measured once more without these casts. Memory is taken for copies of all inputs and outputs of modules.
+    Precisions with a loss scaler multiply the loss by its first scale (65536 for amp-fp16, 2^32 for master-fp16), and
+    halve that until no gradient overflows, as the scaler would; gradients are divided by it. Delayed scaling, which
+    begins with scales of 1, repeats the step until no scale moves by more than a factor of two. Of layers that stand
+    out and are cast with scales the step is measured once more without these casts. Memory is taken for copies of all
+    inputs and outputs of modules.
 
     Raises TypeError and ValueError for arguments that mean nothing, and what emulate() raises."""
     options = {"effects": effects, "seed": seed, "skip": skip, "layers": layers, "threads": threads}

@@ -4,6 +4,7 @@ import html
 import json
 import math
 import os
+import warnings
 
 import torch
 from torch.utils._pytree import tree_map
@@ -69,14 +70,17 @@ class Measurement:
         self._model, self._batch, self._loss_fn, self._options = model, batch, loss_fn, options
         self._precisions = _checked(precisions)
         _check(model, loss_fn)
-        for precision in self._precisions:
-            with _emulated(model, precision, options):  # raises before any work if that is not possible
-                pass
+        self._state = State(model)
+        try:
+            for precision in self._precisions:
+                with _emulated(model, precision, options):  # raises before any work if that is not possible
+                    pass
+        finally:
+            self._state.end()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._warnings = []
 
     def run(self):
-        self._state = State(self._model)
         try:
             with torch.enable_grad():
                 self._in_fp32()
@@ -132,7 +136,7 @@ class Measurement:
     def _in_precision(self, precision):
         asked = _ampscope.AskedPrecision(precision)
         scale, used = asked.loss_scale, None
-        with _emulated(self._model, precision, self._options) as emulation:
+        with self._in(precision) as emulation:
             for steps in range(1, _MOST_STEPS + 1):
                 emulation.casts = {}
                 seen = Seen(self._reference, scale)
@@ -153,6 +157,19 @@ class Measurement:
             for row, errors in zip(self._rows, measured["modules"]):
                 errors["effect"] = self._effect(row, errors, emulation, scale)
         return measured
+
+    @contextlib.contextmanager
+    def _in(self, precision, unscaled=()):
+        """Steps in a precision begin with weights as it keeps them, which are put back in the end."""
+        before = self._state
+        before.begin()
+        try:
+            with _emulated(self._model, precision, self._options, unscaled) as emulation:
+                self._state = before.now()
+                yield emulation
+        finally:
+            self._state = before
+            before.begin()
 
     def _overflows(self):
         return any(not (p.grad.isfinite() | ~self._gradients[id(p)].isfinite()).all() for p in self._parameters
@@ -258,7 +275,7 @@ class Measurement:
         for judged, step in zip(findings.precisions, document["precisions"]):
             names = findings.standing_out(judged)
             if names and all(names) and _ampscope.AskedPrecision(step["precision"]).has_recipe:
-                with _emulated(self._model, step["precision"], self._options, names):
+                with self._in(step["precision"], names):
                     for _ in range(step["steps"]):
                         self._step(step["loss_scale"])
                     step["kept"] = {"modules": names, "gradient": self._gradient_error(step["loss_scale"])}
@@ -282,6 +299,8 @@ def _eagerly():
         undo.enter_context(torch.compiler.set_stance("force_eager"))
         undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
         torch.backends.mha.set_fastpath_enabled(False)
+        undo.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "User provided device_type of 'cuda', but CUDA")  # FP32 wants no autocast
         yield
 
 

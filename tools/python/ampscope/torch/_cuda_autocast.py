@@ -113,6 +113,15 @@ def _leave(original, self, *error):
     return original(self, *error)
 
 
+def _asked(original, device="cuda", *args):
+    """The state of autocast, as scripts and torch.amp.custom_fwd ask for it."""
+    return original("cpu" if device == "cuda" and not torch.cuda.is_available() else device, *args)
+
+
+def _cast_inputs(original, value, device, dtype):
+    return original(value, "cpu" if device == "cuda" and not torch.cuda.is_available() else device, dtype)
+
+
 def change(undo):
     """Changes autocast and GradScaler until `undo`, an ExitStack, is closed."""
     _open.append(True)
@@ -121,6 +130,9 @@ def change(undo):
     for owner, name, ours in ((autocast, "__init__", _make_autocast), (autocast, "__enter__", _enter),
                               (autocast, "__exit__", _leave), (scaler, "__init__", _make_scaler)):
         replace(owner, name, ours, undo)
+    for name in ("is_autocast_enabled", "get_autocast_dtype"):
+        replace(torch, name, _asked, undo)
+    replace(torch.amp.autocast_mode, "_cast", _cast_inputs, undo)
 
 
 def replace(owner, name, ours, undo):

@@ -173,7 +173,11 @@ _COMPENSATES = re.compile("master|kahan|compens|remainder|stochastic")  # what o
 
 def check_masters(parameters, optimizer, lint):
     """After a step, when the optimizer has its state. Weights of 16 bits are as good as in FP32 where the optimizer has
-    a copy in FP32, or makes up for rounding otherwise, as its settings or the names in its state say."""
+    a copy in FP32, or makes up for rounding otherwise, as its settings or the names in its state say, or as it is
+    emulated."""
+    emulated = emulated_precision(p for _, p in parameters) or {}
+    if emulated.get("update", "nearest") != "nearest":
+        return
     for name, p in parameters:
         if p.dtype not in (torch.float16, torch.bfloat16) or p.grad is None:
             continue

@@ -7,18 +7,22 @@ from ._rules import Rule
 
 def _add(emulation, a, b, *, alpha=1):
     """The second operand is added to each part of the first whose shape it has; or the other way around."""
-    return _of_two(emulation, "add", a, b) if alpha == 1 and isinstance(b, torch.Tensor) else None
+    return _of_two(emulation, "add", a, b) if alpha == 1 else None
 
 
 def _mul(emulation, a, b):
-    if isinstance(b, (int, float)):
+    if isinstance(a, (int, float)):
+        a, b = b, a
+    if isinstance(a, torch.Tensor) and isinstance(b, (int, float)):
         return emulation.elementwise("scale", a, settings=(float(b),)) if a.is_floating_point() else None
-    return _of_two(emulation, "mul", a, b) if isinstance(b, torch.Tensor) else None
+    return _of_two(emulation, "mul", a, b)
 
 
 def _of_two(emulation, op, a, b):
-    if not a.is_floating_point() or not b.is_floating_point():
+    if not all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in (a, b)):
         return None
+    if a.dtype != b.dtype and 0 in (a.dim(), b.dim()):
+        return None  # PyTorch rounds once, from the number as it is
     if a.dim() < b.dim() or (a.dim() == b.dim() and a.numel() < b.numel()):
         a, b = b, a
     while b.dim() > 1 and b.shape[0] == 1:  # as positions are broadcast over a batch
@@ -33,8 +37,10 @@ def with_numbers(kernel):
     """PyTorch's kernel of an op on two tensors, which takes no number in place of the second, as it comes here. Numbers
     decide about the type of the result only if they are of another kind than the tensor, and then by default types."""
     def call(keyset, a, b, **kwargs):
-        if isinstance(b, torch.Tensor):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             return kernel(keyset, a, b, **kwargs)
+        if isinstance(b, torch.Tensor):  # products and sums with alpha = 1, the only ones that have a number first
+            a, b = b, a
         is_new = isinstance(b, float) and not (a.is_floating_point() or a.is_complex())
         number = torch.tensor(b, dtype=torch.float64 if isinstance(b, float) and not is_new else None)
         return kernel(keyset, a, number, **kwargs) if a.dim() else kernel(keyset, a[None], number, **kwargs)[0]
@@ -69,8 +75,13 @@ def _rms_norm(emulation, x, shape, weight=None, eps=None):
                                  settings=(torch.finfo(x.dtype).eps if eps is None else eps,))
 
 
+def _within(indices, end):
+    """Others are an error of PyTorch's."""
+    return indices.numel() == 0 or (int(indices.min()) >= 0 and int(indices.max()) < end)
+
+
 def _embedding(emulation, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    if padding_idx != -1 or scale_grad_by_freq or sparse or len(weight) > 1 << 24:
+    if padding_idx != -1 or scale_grad_by_freq or sparse or len(weight) > 1 << 24 or not _within(indices, len(weight)):
         return None
     return emulation.elementwise("embedding", weight, numbers=indices)
 
@@ -80,9 +91,12 @@ def _cross_entropy(emulation, logits, target, weight=None, reduction=1, ignore_i
     if (weight is not None or reduction != 1 or label_smoothing != 0 or target.is_floating_point()
             or logits.dim() not in (1, 2) or logits.shape[-1] > 1 << 24):
         return None
+    ignored = target == ignore_index
+    if not _within(torch.where(ignored, 0, target), logits.shape[-1]):
+        return None
     if torch.is_autocast_enabled("cpu"):
         logits = logits.float()
-    target = torch.where(target == ignore_index, -1, target)
+    target = torch.where(ignored, -1, target)
     return emulation.elementwise("cross_entropy", logits, numbers=target, wide=emulation.has_wide_loss)
 
 

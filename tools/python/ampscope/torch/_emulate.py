@@ -9,7 +9,7 @@ from .. import _ampscope
 from . import _cuda_autocast, _overrides
 from ._emulation import Emulation
 from ._optimizers import Optimizers
-from ._parallel import plain_name
+from ._parallel import named_modules
 
 _machines = []  # the one that is open, if one is
 _NOT_SCALED = ("head", "lm_head")  # the last part of a module's name
@@ -20,7 +20,7 @@ class Machine:
     coverage() can be asked of it."""
 
     def __init__(self, model, precision, optimizer, seed, skip, layers, strict, threads, converts=True):
-        _check(model, precision, seed, layers, strict)
+        _check(model, precision, seed, skip, layers, strict, threads)
         if _machines:
             raise RuntimeError("emulate: a model is emulated already: close() that first")
         where = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
@@ -28,7 +28,7 @@ class Machine:
             raise NotImplementedError(f"emulate: the model is on {', '.join(sorted(where))}: what is emulated is "
                                       "computed on the processor; move it there by model.cpu()")
         asked = _ampscope.AskedPrecision(precision)
-        asked.set_layers(_policies([plain_name(n) for n, _ in model.named_modules()], skip, layers))
+        asked.set_layers(_policies([name for name, _ in named_modules(model)], skip, layers))
         if optimizer is None and asked.optimizer_keys:
             raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
                              "steps so, optimizer=")
@@ -94,17 +94,26 @@ def _call(original, module, *args, **kwargs):
         raise
 
 
-def _check(model, precision, seed, layers, strict):
+def _check(model, precision, seed, skip, layers, strict, threads):
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"emulate: model: expected a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(precision, str):
         raise TypeError(f"emulate: precision: expected a text such as 'amp-bf16', got {type(precision).__name__}")
     if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
         raise ValueError(f"emulate: seed: expected a whole number from 0 to 2^64 - 1, got {seed!r}")
-    if layers is not None and not (isinstance(layers, dict) and all(isinstance(t, str) for t in layers.values())):
+    if not (skip is None or isinstance(skip, str) or _are_texts(skip)):
+        raise TypeError(f"emulate: skip: expected names of modules such as ['lm_head'], got {skip!r}")
+    if layers is not None and not (isinstance(layers, dict) and _are_texts([*layers, *layers.values()])):
         raise TypeError(f"emulate: layers: expected a dict such as {{'lm_head': 'fp32'}}, got {layers!r}")
     if strict not in (False, True, "ops"):
         raise ValueError(f"emulate: strict: expected False, True or 'ops', got {strict!r}")
+    if not isinstance(threads, int) or not 0 <= threads <= _ampscope.most_threads:
+        raise ValueError(f"emulate: threads: expected a number from 0 (as PyTorch) to {_ampscope.most_threads}, got "
+                         f"{threads!r}")
+
+
+def _are_texts(values):
+    return isinstance(values, (list, tuple, set, frozenset)) and all(isinstance(text, str) for text in values)
 
 
 def _policies(modules, skip, layers):

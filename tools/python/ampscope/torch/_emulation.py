@@ -1,4 +1,5 @@
 """Decides what becomes of each op while a model is emulated: whose it is, in which layer, and how it is computed."""
+import contextlib
 import functools
 import threading
 import warnings
@@ -10,9 +11,9 @@ from .. import _ampscope
 from . import _eager
 from ._coverage import AS_ASKED, Coverage, Roundings, multiply_adds_of, types_of
 from ._lint import user_line
-from ._parallel import plain_name
+from ._parallel import named_modules
 from ._scope import Calls, Scope, in_backward
-from ._weights import Weights
+from ._weights import Weights, widened
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _NO_RULE = "in a form that has no rule"
@@ -27,13 +28,7 @@ class Emulation:
         self.scales_layer, self._has_recipe = functools.cache(precision.scales), precision.has_recipe
         self._autocast = _DTYPES.get(self._precision.autocast)
         self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
-        self._names = weakref.WeakKeyDictionary((m, plain_name(n)) for n, m in model.named_modules())
-        self._owners = {}  # the parameter, the first module that has it, and its name there, by the parameter's id
-        for module, name in self._names.items():
-            for key, parameter in module.named_parameters(recurse=False):
-                self._owners.setdefault(id(parameter), (weakref.ref(parameter), name, key))
-        self._wide = weakref.WeakSet(m for m, name in self._names.items()
-                                     if precision.autocast and precision.leaves_autocast(name))
+        self._learn()
         self.weights = Weights(model, precision, converts)
         self._scope, self._local = Scope(), threading.local()
         self._calls, self._evaluation = Calls(), Calls()
@@ -44,6 +39,17 @@ class Emulation:
         self.states, self.ops = {}, {}
         self.casts = None  # a dict: what casts with scales do is counted there, by layer
         self.only = None  # a module: only its own products are emulated
+
+    def _learn(self):
+        """Whose the modules and parameters are that the model has now."""
+        self._names = weakref.WeakKeyDictionary((module, name) for name, module in named_modules(self._model))
+        self._others = weakref.WeakSet()  # modules that were called in the model and are none of its own
+        self._owners = {}  # the parameter, the first module that has it, and its name there, by the parameter's id
+        for module, name in self._names.items():
+            for key, parameter in module.named_parameters(recurse=False):
+                self._owners.setdefault(id(parameter), (weakref.ref(parameter), name, key))
+        self._wide = weakref.WeakSet(m for m, name in self._names.items() if self._precision.autocast and
+                                     self._precision.leaves_autocast(name))
 
     def again(self, module=None):
         """The next call, of a module by itself, belongs to the step that was last, and is the first in it. module: only
@@ -64,8 +70,12 @@ class Emulation:
 
     def inputs_of(self, module, args, kwargs):
         """What a module is called with: in FP32 outside autocast, and in the type in which the model computes."""
+        if self._scope.stack and module not in self._names and module not in self._others:  # added meanwhile
+            self._learn()
+            if module not in self._names:
+                self._others.add(module)
         if module in self._wide:
-            return _widened((args, kwargs))
+            return widened((args, kwargs))
         begins = self.only is None and module in self._names and not self._scope.stack and self._is_whole(module)
         return self.weights.narrowed((args, kwargs)) if begins else (args, kwargs)
 
@@ -93,7 +103,7 @@ class Emulation:
             self.stop_comparing()
         self.weights.leave()
         widens = self._leave_autocast() or self.weights.widens
-        return _widened(result) if widens and self._is_whole(module) else None
+        return widened(result) if widens and self._is_whole(module) else None
 
     def _enter_policy(self, module):
         """Leaves autocast, or enters it again, where that is the policy of a module and not of the one around it."""
@@ -246,7 +256,12 @@ class Emulation:
         weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
         alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
         why = _unfit([t for t in tensors if not (alone and t is weight)]) or (_unfit([weight]) if alone else None)
-        result = None if why else rule.compute(self, *args, **kwargs)
+        try:
+            result = None if why else rule.compute(self, *args, **kwargs)
+        except ValueError:
+            alike = (t.to(tensors[0].dtype) if isinstance(t, torch.Tensor) and alone else t for t in args)
+            original(*alike, **kwargs)  # shapes that do not fit are an error of PyTorch's, too, in its own words
+            raise
         if result is not None:
             return result
         passes = why != _EMPTY and (why is not None or rule.name not in _COMPOSITE)
@@ -284,7 +299,7 @@ class Emulation:
         self._local.comparing = True
         try:
             result = original(*args, **kwargs)
-            with torch.no_grad():
+            with torch.no_grad(), contextlib.suppress(ValueError):  # of operands that ours does not take
                 self._roundings.add(rule.name, result, rule.compute(self, *args, **kwargs))
         finally:
             self._local.comparing = False
@@ -298,7 +313,7 @@ class Emulation:
 
     def elementwise(self, op, *operands, numbers=None, settings=(), wide=False):
         """An op that multiplies no matrices; None for types that it does not take. numbers: an operand of integers."""
-        if _unfit([t for t in operands if t is not None]):
+        if _unfit([t for t in operands if t is not None]) or (numbers is not None and numbers.numel() == 0):
             return None
         if numbers is not None:
             operands += (numbers.float(),)
@@ -378,10 +393,3 @@ def _unfit(tensors):
         if t.numel() == 0:
             return _EMPTY
     return "of different types" if len({t.dtype for t in tensors}) > 1 else None
-
-
-def _widened(result):
-    """FP32 copies of what autocast left in half precision, for a loss outside the model."""
-    def widen(t):
-        return t.float() if isinstance(t, torch.Tensor) and t.dtype in (torch.float16, torch.bfloat16) else t
-    return torch.utils._pytree.tree_map(widen, result)

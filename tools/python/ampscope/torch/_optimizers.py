@@ -20,7 +20,7 @@ class Optimizers:
     that checkpoints are; the step itself is that of amp-train."""
 
     def __init__(self, precision, optimizers, seed):
-        self._optimizers = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
+        self._optimizers = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
         self._precision, self._seed = precision, seed
         self._places = {}  # of each parameter, by its id: its optimizer and its number
         self._steps = {}  # of SGD, which does not count its own
@@ -161,6 +161,9 @@ def _found_inf(settings):
 
 
 def _check(optimizer):
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError("emulate: optimizer: expected one of torch.optim, or a list of them, got "
+                        f"{type(optimizer).__name__}")
     if type(optimizer) not in _KNOWN:
         raise NotImplementedError(f"optimizer: a {type(optimizer).__name__} is not emulated; "
                                   f"{', '.join(known.__name__ for known in _KNOWN)} are")

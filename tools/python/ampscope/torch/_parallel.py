@@ -22,6 +22,15 @@ def inner_model(model):
         model = inner
 
 
+def named_modules(model):
+    """(name, module) of each module, by the names that the user's own model gives; what is wrapped around it has "", as
+    it has."""
+    inner = inner_model(model)
+    begin = next(name for name, module in model.named_modules() if module is inner)
+    for name, module in model.named_modules():
+        yield plain_name(name[len(begin):].removeprefix(".")), module
+
+
 def class_name(model):
     """As the user knows it: fully_shard() makes FSDPGPT of GPT."""
     return next(c for c in type(model).__mro__ if not c.__module__.startswith("torch.distributed.")).__name__

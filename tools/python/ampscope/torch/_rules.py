@@ -81,6 +81,8 @@ def _dot(emulation, x, y):
 def _convolution(emulation, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, part=None):
     if x.dim() not in (3, 4):
         return None
+    stride, padding, dilation, output_padding = (
+        list(of) * (x.dim() - 2) if len(of) == 1 else of for of in (stride, padding, dilation, output_padding))
     if transposed:
         x, weight, stride, padding = _as_convolution(x, weight, stride, padding, dilation, output_padding, groups)
     if groups > 1:
@@ -194,7 +196,8 @@ RULES = (
 
 def _prepared(layer):
     def prepare(emulation, x, weight, bias=None, *settings):
-        if x.numel() == 0 or not emulation.scales(weight):
+        is_layer = weight.dim() > 1 and (bias is None or bias.dim() == 1)
+        if x.numel() == 0 or not is_layer or not emulation.scales(weight):
             return None
         return layer, (emulation.autocast(x), weight, emulation.autocast(bias), *settings)
     return prepare

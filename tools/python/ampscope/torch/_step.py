@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .._conversions import histogram
 from ._activations import _has_gradient, _tensors_of
 from ._eager import FORMATS
-from ._parallel import plain_name
+from ._parallel import named_modules
 from ._scope import in_backward
 from ._tensors import dense
 
@@ -63,12 +63,19 @@ class State:
     the same."""
 
     def __init__(self, model):
+        self._model = model
         self._modules = [(module, module.training) for module in model.modules()]
         self._held = [(of, name, tensor, None if tensor is None else tensor.detach().clone())
                       for module, _ in self._modules for of in (module._parameters, module._buffers)
                       for name, tensor in of.items()]
         self._gradients = [(p, p.grad) for p in model.parameters()]
         self._random = torch.get_rng_state()
+
+    def now(self):
+        """The same of what is there now: itself, if nothing changed."""
+        same = all(tensor is None or (tensor.dtype == was.dtype and torch.equal(tensor, was))
+                   for _, _, tensor, was in self._held)
+        return self if same else State(self._model)
 
     def begin(self):
         """The next step has the state that was there, and no gradients."""
@@ -219,8 +226,8 @@ class Reference:
     def __init__(self, model):
         self.model = model
         self.names = {}
-        for name, module in model.named_modules():
-            self.names.setdefault(module, plain_name(name))
+        for name, module in named_modules(model):
+            self.names.setdefault(module, name)
         self.rows, self.called = {}, set()
         self._frames, self._copies = [], {}
 

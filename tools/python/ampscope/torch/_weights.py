@@ -42,9 +42,10 @@ class Weights:
             return
         for t in [*self._model.parameters(), *self._model.buffers()]:
             if t.dtype == torch.float32:
-                undo.callback(_retype, t, t.dtype)
+                kept = None if t.requires_grad else t.detach().clone()  # of what is not trained
                 with torch.no_grad():
                     t.copy_(quantize(t.detach(), self._master))
+                undo.callback(_put_back, t, kept, None if kept is None else t.detach().clone())
                 _retype(t, self._kept)
 
     # Casts for each call.
@@ -110,6 +111,13 @@ class Weights:
                         inputs) if self.narrows else inputs
 
 
+def widened(result):
+    """FP32 copies of what autocast left in half precision, for a loss outside the model."""
+    def widen(t):
+        return t.float() if isinstance(t, torch.Tensor) and t.dtype in _HALVES else t
+    return tree_map(widen, result)
+
+
 def _used(formats):
     """The type in which ops compute: one for all, as PyTorch has it."""
     form = formats["activations"]
@@ -120,6 +128,14 @@ def _used(formats):
         named = ", ".join(f"{key}={f}" for key, f in {"activations": form, **differing}.items())
         raise NotImplementedError(f"emulate: {named}: a model of PyTorch's computes in one type, FP32, FP16 or BF16")
     return _DTYPES[form]
+
+
+def _put_back(t, kept, rounded):
+    """In FP32 again, with the numbers that were there if they are still what these were rounded to."""
+    _retype(t, torch.float32)
+    if kept is not None and t.shape == kept.shape:
+        with torch.no_grad():
+            t.copy_(torch.where((t == rounded) | (t.isnan() & rounded.isnan()), kept, t))
 
 
 def _retype(t, dtype):
