@@ -189,12 +189,15 @@ void decode_array(const FormatSpec& format, const Code* in, float* out, std::siz
         return;
     }
     const DecodingConstants k = recent_constants(format, nan);
-    const bool is_prefix = is_wide(format) && format.nonfinite == NonFinite::ieee;
-    for_each_block(out, n, n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
-        const Code* const from = in + begin;
-        if (is_prefix) dispatch<DecodeKernel<Code, true>>(execution.set, from, out + begin, count, streams, &k);
-        else dispatch<DecodeKernel<Code, false>>(execution.set, from, out + begin, count, streams, &k);
-    });
+    const bool is_ieee = format.nonfinite == NonFinite::ieee && format.is_signed;
+    const auto run = [&]<Decoding decoding>(std::integral_constant<Decoding, decoding>) {
+        for_each_block(out, n, n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
+            dispatch<DecodeKernel<Code, decoding>>(execution.set, in + begin, out + begin, count, streams, &k);
+        });
+    };
+    if (is_ieee && is_wide(format)) run(std::integral_constant<Decoding, Decoding::prefix>());
+    else if (is_ieee && nan == NanRule::canonical) run(std::integral_constant<Decoding, Decoding::ieee>());
+    else run(std::integral_constant<Decoding, Decoding::any>());
 }
 
 template void round_array(const FormatSpec&, const float*, float*, std::size_t, const BatchOptions&, Execution);

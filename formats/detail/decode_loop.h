@@ -13,6 +13,7 @@ namespace amp::detail {
 
 struct DecodingConstants {
     std::uint32_t magnitude_mask = 0, sign_mask = 0;
+    std::uint32_t sign_shift = 0;      ///< from the sign bit to FP32's
     std::uint32_t drop = 0;            ///< number of fraction bits that FP32 has beyond the format's
     std::uint32_t rebias = 0;          ///< difference of the exponent biases, shifted to FP32's exponent field
     std::uint32_t min_normal = 0;      ///< magnitude codes below it are integers times `subnormal_scale`
@@ -28,6 +29,7 @@ inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, b
     constexpr std::uint32_t absent = 0xffffffff;
     DecodingConstants k{.magnitude_mask = f.magnitude_mask(),
                         .sign_mask = f.sign_mask(),
+                        .sign_shift = static_cast<std::uint32_t>(std::countl_zero(f.sign_mask())) % 32,
                         .drop = static_cast<std::uint32_t>(23 - f.fraction_bits),
                         .rebias = static_cast<std::uint32_t>(127 - f.bias()) << 23,
                         .min_normal = wide ? 0 : f.min_normal_code(),
@@ -44,8 +46,14 @@ inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, b
     return k;
 }
 
-/// is_prefix: codes are the upper bits of FP32's, as those of BF16 and TF32 are.
-template <class Code, bool is_prefix>
+/// What a loop can decode: those of fewer instructions are for the formats that training reads most.
+enum class Decoding : std::uint8_t {
+    prefix, ///< codes that are the upper bits of FP32's: BF16, TF32
+    ieee,   ///< with fewer exponents, of which the largest is that of infinities and NaNs, which become canonical: FP16
+    any
+};
+
+template <class Code, Decoding decoding>
 struct DecodeKernel {
     AMPSCOPE_KERNEL void run(const Code* in, float* out, std::size_t n, bool streams,
                              const DecodingConstants* constants) {
@@ -55,15 +63,22 @@ struct DecodeKernel {
                 const std::uint32_t code = stored & (k.magnitude_mask | k.sign_mask);
                 const std::uint32_t magnitude = code & k.magnitude_mask, shifted = magnitude << k.drop;
                 const bool negative = (code & k.sign_mask) != 0;
+                if constexpr (decoding == Decoding::ieee) {
+                    const std::uint32_t large = magnitude >= k.infinity ? k.rebias : 0;
+                    std::uint32_t value =
+                        magnitude < k.min_normal ? subnormal(magnitude, k) : shifted + k.rebias + large;
+                    value |= (stored << k.sign_shift) & 0x80000000;
+                    return std::bit_cast<float>(magnitude > k.infinity ? k.nan_positive : value);
+                }
                 std::uint32_t value = code << k.drop;
-                if constexpr (!is_prefix) {
+                if constexpr (decoding == Decoding::any) {
                     value = magnitude < k.min_normal ? subnormal(magnitude, k) : shifted + k.rebias;
                     value = magnitude == k.infinity ? 0x7f800000 : value;
                     value |= negative ? 0x80000000 : 0;
                 }
                 const std::uint32_t nan = (negative ? k.nan_negative : k.nan_positive) | (shifted & k.payload);
                 bool is_nan = magnitude >= k.nan_from;
-                if constexpr (!is_prefix)
+                if constexpr (decoding == Decoding::any)
                     is_nan = static_cast<unsigned>(is_nan) | static_cast<unsigned>(code == k.nan_code);
                 return std::bit_cast<float>(is_nan ? nan : value);
             });
