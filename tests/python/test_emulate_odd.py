@@ -1,4 +1,4 @@
-"""Models and calls that a stranger's script has: odd arguments, modules added meanwhile, wrappers, errors of the user's."""
+"""What a stranger's script has: odd arguments and calls, modules added meanwhile, wrappers, and errors of its own."""
 import copy
 import json
 import warnings

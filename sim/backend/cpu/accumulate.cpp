@@ -96,21 +96,40 @@ std::int64_t position_of(const Accumulator& acc, std::int64_t l) {
     return acc.interleaved ? static_cast<std::int64_t>(interleaved_order(static_cast<std::size_t>(l))) : l;
 }
 
+/// Mask of the bits that are read of a number.
+std::uint32_t kept_bits(const FormatSpec& f) { return ~std::uint32_t{0} << (23 - f.fraction_bits); }
+
+/// Counts numbers that are neither near, zero, infinite nor NaN.
+struct FarKernel {
+    AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, std::uint32_t kept, std::int32_t* count) {
+        std::int32_t far = 0;
+        for (std::int64_t i = 0; i < n; ++i) {
+            const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & kept & 0x7fffffff;
+            const auto exponent = static_cast<std::int32_t>(magnitude >> 23) - 127;
+            const bool near = (exponent >= -near_exponent) & (exponent <= near_exponent);
+            far += static_cast<std::int32_t>(!near & (magnitude != 0) & (exponent != 128));
+        }
+        *count = far;
+    }
+};
+
 /// Whether FusedKernel<float> can read the operand.
-bool is_near(const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
+bool is_near(InstructionSet set, const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
     if (f.exponent_bits <= 5) return true;
+    if (x.row_stride == 1 && x.column_stride != 1) return is_near(set, f, {x.data, x.column_stride, 1}, columns, rows);
+    const std::int64_t together = x.column_stride == 1 ? columns : 1;
     for (std::int64_t i = 0; i < rows; ++i)
-        for (std::int64_t j = 0; j < columns; ++j) {
-            const float v = std::fabs(truncated(f, at(x, i, j)));
-            const bool far = v < power<float>(-near_exponent) || v >= power<float>(near_exponent + 1);
-            if (far && v != 0 && std::isfinite(v)) return false;
+        for (std::int64_t j = 0; j < columns; j += together) {
+            std::int32_t far = 0;
+            dispatch<FarKernel>(set, x.data + i * x.row_stride + j * x.column_stride, together, kept_bits(f), &far);
+            if (far > 0) return false;
         }
     return true;
 }
 
 /// Numbers as FusedKernel reads them, which are cut off to the bits of `kept`; infinities and NaN become zeros. x and
-/// values have `width` numbers for each of n places along k; exponents of `together` places lie together. Returns the
-/// largest magnitude's bits.
+/// values have `width` numbers for each of n places along k; exponents of `together` places lie together. The bits of
+/// the largest magnitude go to `largest`.
 template <class Real, class Exponent, int together>
 struct PackKernel {
     AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, std::int64_t width, std::uint32_t kept, int least_exponent,
@@ -165,7 +184,7 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
     Real* const values = to.values.resize(lines * width * to.k);
     Exponent* const exponents = to.exponents.resize(lines * width * to.k);
     to.special.assign(static_cast<std::size_t>(lines * width), 0);
-    const std::uint32_t kept = ~std::uint32_t{0} << (23 - format.fraction_bits);
+    const std::uint32_t kept = kept_bits(format);
     over_threads(p, lines, width * to.k, [&](std::int64_t begin, std::int64_t end) {
         constexpr std::int64_t size = 2048, depth = size / width; // of what stays in the first-level cache
         float part[size], ordered[size];
@@ -329,7 +348,7 @@ void sum(const Product& p) {
     case Accumulation::fused: break;
     }
     const FormatSpec a = acc.reads(p.a_format), b = acc.reads(p.b_format);
-    if (!is_near(a, p.a, p.m, p.k) || !is_near(b, p.b, p.k, p.n)) fused<double, std::int16_t>(p);
+    if (!is_near(p.set, a, p.a, p.m, p.k) || !is_near(p.set, b, p.b, p.k, p.n)) fused<double, std::int16_t>(p);
     else if (a.exponent_bits <= 5 && b.exponent_bits <= 5) fused<float, std::int8_t>(p);
     else fused<float, std::int16_t>(p);
 }
@@ -364,7 +383,8 @@ void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, c
     const FloatEnvironment environment;
     if (k == 0) std::fill_n(out, m * n, 0.0F);
     if (m == 0 || n == 0 || k == 0) return;
-    fused<double, std::int16_t>({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});
+    fused<double, std::int16_t>(
+        {accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, a_scales, b_scales});
 }
 
 } // namespace amp::cpu
