@@ -1,4 +1,5 @@
 // amp-crosscheck: models of matrix hardware against what hardware gave, and a CUDA device against the processor.
+#include <ampscope/sim/analysis/conformance/case_file.h>
 #include <ampscope/sim/analysis/recorded_products.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/write.h>
@@ -23,7 +24,8 @@ using namespace amp::crosscheck_tool;
 constexpr const char* examples = R"(Examples:
   amp-crosscheck devices
   amp-crosscheck run                                         all of it, on the first device
-  amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32)";
+  amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
+  amp-crosscheck vectors cases.txt                           what amp-format vectors wrote)";
 
 constexpr const char* device_examples = R"(Examples:
   amp-crosscheck devices)";
@@ -36,12 +38,18 @@ constexpr const char* run_examples = R"(Examples:
 
 constexpr const char* vector_examples = R"(Examples:
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
+  amp-format vectors fp16 mulAdd > cases.txt && amp-crosscheck vectors cases.txt
+  amp-crosscheck vectors dot.npz --json
 
-A file of vectors has arrays a and b (cases x k), c (cases), and d_fp32 or
+Files alone are those of amp-format vectors, text or .npz: each case is computed
+again with exact numbers of any size, by code that has no part in amp-format.
+
+With a row of the table of accumulators, a file has arrays a and b (cases x k), c (cases), and d_fp32 or
 d_fp16 (cases): 32-bit words, each the FP32 bits of a number, d = a . b + c as
 that hardware gave it. amp-train --list prints the rows.)";
 
 struct Options {
+    std::vector<std::string> words; ///< of the command vectors: [row] file...
     RecordedQuestion question;
     std::vector<std::filesystem::path> files;
     bool json = false;
@@ -62,6 +70,20 @@ int vectors(const Options& options, const Complain& complain) {
     const bool any =
         std::ranges::any_of(results, [&](const VectorFile& f) { return std::ranges::any_of(f.outputs, differs); });
     return any ? 3 : 0;
+}
+
+/// Files that amp-format wrote, against exact arithmetic.
+int cases(const Options& options, const Complain& complain) {
+    std::vector<CheckedCases> results;
+    const auto errors = for_each_input(options.files, complain, [&](const std::filesystem::path& path) {
+        conformance::CaseFile file = conformance::read_cases(path);
+        conformance::CaseCheck check = conformance::check_cases(file.cases);
+        results.push_back({path, std::move(file), std::move(check)});
+    });
+    if (!results.empty())
+        print_text(options.json ? cases_json(results) : terminal_of(document_of(results), wants_color(stdout)));
+    if (!errors.empty()) return 1;
+    return std::ranges::any_of(results, [](const CheckedCases& c) { return c.check.mismatches > 0; }) ? 3 : 0;
 }
 
 int devices() {
@@ -159,11 +181,15 @@ void add_run(CommandLine& app, Options& options) {
 }
 
 void add_vectors(CommandLine& app, Options& options) {
-    CLI::App& v = app.add_command("vectors", "Compare a row of the table of accumulators with recorded dot products",
+    CLI::App& v = app.add_command("vectors",
+                                  "Check test vectors of amp-format, or compare a row of the table of accumulators "
+                                  "with recorded dot products",
                                   vector_examples);
-    v.add_option("row", options.question.accumulator, "A row of the table of accumulators, such as hopper-wgmma-fp8")
+    v.add_option("words", options.words,
+                 "Files of amp-format vectors; or a row of the table of accumulators, such as hopper-wgmma-fp8, and "
+                 ".npz files of recordings, or others with the same arrays")
+        ->option_text("[ROW] FILE...")
         ->required();
-    v.add_option("file", options.files, ".npz files, or others with the same arrays")->required();
     v.add_option("--a", options.question.a, "Format of a; default: the row's first that holds its numbers");
     v.add_option("--b", options.question.b, "The same for b");
     v.add_option("--output", options.question.output, "d_fp32 or d_fp16; default: all that the file and the row have")
@@ -171,9 +197,27 @@ void add_vectors(CommandLine& app, Options& options) {
     v.add_flag("--json", options.json, "JSON instead of text");
 }
 
+/// Takes the words of the command vectors for a row and files, or for files alone: what has a dot or a slash in it, or
+/// is there, is a file. Throws std::invalid_argument.
+void interpret_vectors(const CLI::App& command, Options& options) {
+    const std::string& first = options.words.front();
+    std::error_code ignored;
+    const bool row = first.find_first_of("./") == std::string::npos && !std::filesystem::exists(first, ignored);
+    if (row) {
+        options.question.accumulator = first;
+        check(options.question);
+        if (options.words.size() == 1) throw std::invalid_argument("a file is required after the row");
+    } else {
+        for (const char* option : {"--a", "--b", "--output"})
+            if (command.count(option) > 0)
+                throw std::invalid_argument(std::string(option) + " goes with a row of the table of accumulators");
+    }
+    options.files.assign(options.words.begin() + (row ? 1 : 0), options.words.end());
+}
+
 /// Throws std::invalid_argument for words that mean nothing.
-void interpret(const CLI::App& app, const Options& options) {
-    if (app.got_subcommand("vectors")) check(options.question);
+void interpret(const CLI::App& app, Options& options) {
+    if (app.got_subcommand("vectors")) interpret_vectors(*app.get_subcommand("vectors"), options);
     if (!app.got_subcommand("run")) return;
     const std::string& device = options.device;
     if (!host_of(device) && !std::ranges::all_of(device, [](unsigned char c) { return std::isdigit(c) != 0; }))
@@ -198,7 +242,8 @@ int main_of(int argc, char** argv, const Complain& complain) {
     add_vectors(app, options);
     if (const auto exit = app.read(argc, argv, [&] { interpret(app, options); })) return *exit;
     if (app.got_subcommand("devices")) return devices();
-    return app.got_subcommand("run") ? run(options, command_text(argc, argv)) : vectors(options, complain);
+    if (app.got_subcommand("run")) return run(options, command_text(argc, argv));
+    return options.question.accumulator.empty() ? cases(options, complain) : vectors(options, complain);
 }
 
 } // namespace

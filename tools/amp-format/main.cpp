@@ -1,9 +1,11 @@
-// amp-format: the number formats and single numbers in them, tensor files converted, operations on TestFloat's lines.
+// amp-format: the number formats and single numbers in them, tensor files converted, operations on TestFloat's lines,
+// test vectors of operations.
 // Build: tools/demo; then amp-format --help.
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-format/convert.h>
 #include <ampscope/tools/amp-format/facts.h>
 #include <ampscope/tools/amp-format/testfloat.h>
+#include <ampscope/tools/amp-format/vectors.h>
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -24,7 +26,8 @@ constexpr const char* examples = R"(Examples:
   amp-format 0.1                      a number in every format: code, value, error, neighbours
   amp-format --format fp16,e5m2 -- -inf           negative numbers after --
   amp-format convert grads.npy out.safetensors --to e4m3 --profile cuda-satfinite
-  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd)";
+  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd
+  amp-format vectors e4m3 add --n 100000 > cases.txt      test vectors for hardware)";
 
 constexpr const char* convert_examples = R"(Examples:
   amp-format convert g.npy codes.safetensors --to e4m3 --profile cuda-satfinite
@@ -43,6 +46,7 @@ struct Options {
     EvalOptions eval;
     std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
     ConvertOptions convert;
+    VectorOptions vectors;
 };
 
 /// All but stochastic, which needs a tensor to draw its random words for.
@@ -194,6 +198,8 @@ int run(int argc, char** argv) {
     add_policy_options(app, options, false);
     const CLI::App& convert_app = add_convert(app, options);
     const CLI::App& eval_app = add_eval(app, options);
+    CLI::App& vectors_app = add_vectors(app, options.vectors);
+    add_policy_options(vectors_app, options, false);
 
     std::string text;
     const auto exit = app.read(argc, argv, [&] {
@@ -208,6 +214,8 @@ int run(int argc, char** argv) {
             check(options.eval);
         } else if (convert_app) {
             interpret_conversion(convert_app, options);
+        } else if (vectors_app) {
+            interpret(vectors_app, options.vectors, options.profile, policy_of(options));
         } else {
             text = describe(app, options);
         }
@@ -215,6 +223,7 @@ int run(int argc, char** argv) {
     if (exit) return *exit;
     if (eval_app) evaluate(options.eval);
     else if (convert_app) convert(options.convert);
+    else if (vectors_app) write_vectors(options.vectors);
     else print_text(text);
     return 0;
 }

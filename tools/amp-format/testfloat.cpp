@@ -14,6 +14,8 @@
 
 namespace amp::format_tool {
 
+using conformance::OperandCodes, conformance::Operation, conformance::operations;
+
 namespace {
 
 enum class WordKind { number, unsigned_integer, signed_integer };
@@ -67,43 +69,6 @@ std::uint64_t to_integer(Arithmetic& unit, const WordType& type, std::uint32_t c
     unit.flags = {Flags::invalid};
     return sign == 0 ? last_integer(type) : sign;
 }
-
-using Operands = std::array<std::uint32_t, 3>;
-
-struct Operation {
-    std::string_view name;
-    std::size_t operands;
-    bool to_bool;
-    std::uint32_t (*run)(Arithmetic&, const Operands&, bool exact);
-};
-
-constexpr std::array operations = {
-    Operation{"add", 2, false, [](Arithmetic& f, const Operands& x, bool) { return f.add(x[0], x[1]); }},
-    Operation{"sub", 2, false, [](Arithmetic& f, const Operands& x, bool) { return f.sub(x[0], x[1]); }},
-    Operation{"mul", 2, false, [](Arithmetic& f, const Operands& x, bool) { return f.mul(x[0], x[1]); }},
-    Operation{"div", 2, false, [](Arithmetic& f, const Operands& x, bool) { return f.div(x[0], x[1]); }},
-    Operation{"rem", 2, false, [](Arithmetic& f, const Operands& x, bool) { return f.remainder(x[0], x[1]); }},
-    Operation{"sqrt", 1, false, [](Arithmetic& f, const Operands& x, bool) { return f.sqrt(x[0]); }},
-    Operation{"mulAdd", 3, false, [](Arithmetic& f, const Operands& x, bool) { return f.fma(x[0], x[1], x[2]); }},
-    Operation{"roundToInt", 1, false,
-              [](Arithmetic& f, const Operands& x, bool exact) { return f.round_to_integral(x[0], exact); }},
-    Operation{"eq", 2, true, [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.eq(x[0], x[1])}; }},
-    Operation{"le", 2, true, [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.le(x[0], x[1])}; }},
-    Operation{"lt", 2, true, [](Arithmetic& f, const Operands& x, bool) { return std::uint32_t{f.lt(x[0], x[1])}; }},
-    Operation{"eq_signaling", 2, true,
-              [](Arithmetic& f, const Operands& x, bool) {
-                  return std::uint32_t{f.compare(x[0], x[1], true) == Order::equal};
-              }},
-    Operation{"le_quiet", 2, true,
-              [](Arithmetic& f, const Operands& x, bool) {
-                  const Order order = f.compare(x[0], x[1], false);
-                  return std::uint32_t{order == Order::less || order == Order::equal};
-              }},
-    Operation{"lt_quiet", 2, true,
-              [](Arithmetic& f, const Operands& x, bool) {
-                  return std::uint32_t{f.compare(x[0], x[1], false) == Order::less};
-              }},
-};
 
 /// What a function name stands for: an operation on one type, or a conversion between two.
 struct Function {
@@ -177,7 +142,7 @@ class Evaluator {
     std::uint64_t compute(Arithmetic& unit, const std::array<std::uint64_t, 3>& words) const {
         const auto& [from, to, operation] = function_;
         if (from->is_integer()) return pack(to->format, from_integer(*from, words[0]), policy_, 0, unit.flags);
-        Operands operands{};
+        OperandCodes operands{};
         for (std::size_t i = 0; i < operands_; ++i) operands[i] = code(static_cast<std::uint32_t>(words[i]));
         if (operation != nullptr) return operation->run(unit, operands, options_.exact);
         if (to->is_integer()) return to_integer(unit, *to, operands[0], options_.exact);

@@ -2,7 +2,7 @@
 // testfloat_ver), so that TestFloat can test every format here.
 #pragma once
 
-#include <ampscope/formats/arithmetic.h>
+#include <ampscope/sim/analysis/conformance/operations.h>
 
 #include <string>
 #include <string_view>

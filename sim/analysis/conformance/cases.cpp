@@ -1,0 +1,166 @@
+#include <ampscope/sim/analysis/conformance/cases.h>
+
+#include <ampscope/formats/dot.h>
+#include <ampscope/sim/analysis/conformance/detail/operands.h>
+#include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace amp::conformance {
+
+namespace {
+
+constexpr std::uint64_t most_codes = std::uint64_t{1} << 28, most_products = 1 << 20;
+
+const Operation& row_of(Op op) { return operations[static_cast<std::size_t>(op)]; }
+
+/// Codes as the numbers that dot() takes; NaN is canonical.
+std::vector<float> decoded(const FormatSpec& f, std::span<const std::uint32_t> codes) {
+    std::vector<float> values;
+    values.reserve(codes.size());
+    for (const std::uint32_t code : codes) values.push_back(decode(f, code));
+    return values;
+}
+
+std::uint32_t dot_answer(const Question& q, std::span<const std::uint32_t> operands) {
+    const FormatSpec total = q.sum->total(), b_format = q.b.value_or(q.format);
+    const float sum = dot(*q.sum, q.format, b_format, decoded(q.format, operands.first(q.k)),
+                          decoded(b_format, operands.subspan(q.k, q.k)), decode(total, operands[2 * q.k]));
+    return encode(total, sum, {.nan = NanRule::payload}); // hardware's NaN has every bit set
+}
+
+OperandCodes three(std::span<const std::uint32_t> operands) {
+    OperandCodes codes{};
+    std::ranges::copy(operands, codes.begin());
+    return codes;
+}
+
+void check_formats(const Question& q) {
+    const auto refuse_scale = [&](const FormatSpec& f) {
+        if (f.is_scale())
+            throw std::invalid_argument(fmt::format(
+                "{} holds scales, which can only be converted; {} needs another format", f.name, name_of(q.op)));
+    };
+    if (q.op == Op::convert) {
+        if (!q.to) throw std::invalid_argument("convert needs the format of its result: --to");
+        return;
+    }
+    refuse_scale(q.format);
+    if (q.op != Op::dot) return;
+    if (!q.sum) throw std::invalid_argument("dot needs a row of the table of accumulators: --accumulate");
+    for (const FormatSpec& f : {q.format, q.b.value_or(q.format)}) {
+        refuse_scale(f);
+        if (!q.sum->takes(f))
+            throw std::invalid_argument(fmt::format("{} takes {}, not {}", q.sum->name, q.sum->operands, f.name));
+    }
+    if (q.k < 1 || q.k > most_products)
+        throw std::invalid_argument(fmt::format("a dot product has 1 to {} products, not {}", most_products, q.k));
+}
+
+} // namespace
+
+int Column::shift() const { return format && *format == amp::format("tf32") ? 13 : 0; }
+int Column::digits() const { return format ? (format->bits() + shift() + 3) / 4 : 1; }
+std::uint32_t Column::mask() const { return format ? format->code_mask() : 1; }
+
+std::vector<Column> columns_of(const Question& q) {
+    if (q.op == Op::dot)
+        return {{"a", q.format, q.k},
+                {"b", q.b.value_or(q.format), q.k},
+                {"c", q.sum->total()},
+                {"result", q.sum->total()}};
+    if (q.op == Op::convert) return {{"a", q.format}, {"result", *q.to}};
+    std::vector<Column> columns;
+    for (std::size_t i = 0; i < row_of(q.op).operands; ++i)
+        columns.push_back({std::array<std::string_view, 3>{"a", "b", "c"}[i], q.format});
+    columns.push_back({"result", row_of(q.op).to_bool ? std::nullopt : std::optional(q.format)});
+    return columns;
+}
+
+std::uint64_t operands_of(const Question& q) {
+    return q.op == Op::dot ? 2 * q.k + 1 : q.op == Op::convert ? 1 : row_of(q.op).operands;
+}
+
+std::string_view name_of(Op op) { return op == Op::convert ? "convert" : op == Op::dot ? "dot" : row_of(op).name; }
+
+std::string op_names() { return names_of_rows(operations) + ", convert, dot (fma is mulAdd)"; }
+
+Op parse_op(std::string_view name) {
+    if (name == "fma") return Op::mul_add;
+    for (std::uint8_t i = 0; i <= static_cast<std::uint8_t>(Op::dot); ++i)
+        if (name_of(Op{i}) == name) return Op{i};
+    throw_unknown("operation", name, op_names());
+}
+
+std::vector<Kind> kinds_of(const Question& q) {
+    if (q.op == Op::dot) return {Kind::edges, Kind::random, Kind::cancel, Kind::one_large, Kind::specials};
+    std::vector<Kind> kinds = {Kind::edges, Kind::random};
+    if (detail::tie(q, {}, 0)) kinds.push_back(Kind::ties);
+    return kinds;
+}
+
+void check(const Question& q) {
+    check_formats(q);
+    const std::vector<Kind> known = kinds_of(q);
+    for (const Kind kind : q.kinds)
+        if (std::ranges::count(known, kind) == 0) {
+            std::string names;
+            for (const Kind k : known) names += (names.empty() ? "" : ", ") + std::string(name_of(k));
+            throw std::invalid_argument(fmt::format("{} from {} has no cases of the kind {}; it has {}", name_of(q.op),
+                                                    q.format.name, name_of(kind), names));
+        }
+    if (q.count > most_codes / operands_of(q))
+        throw std::invalid_argument(fmt::format("{} cases of {} operands are too many: at most {}", q.count,
+                                                operands_of(q), most_codes / operands_of(q)));
+}
+
+std::vector<std::uint64_t> counts_of(const Question& q) {
+    const std::uint64_t kinds = q.kinds.empty() ? kinds_of(q).size() : q.kinds.size();
+    std::vector<std::uint64_t> counts;
+    for (std::uint64_t i = 0; i < kinds; ++i) counts.push_back(q.count / kinds + (i < q.count % kinds ? 1 : 0));
+    return counts;
+}
+
+Answer answer(const Question& q, std::span<const std::uint32_t> operands) {
+    if (q.op == Op::dot) return {dot_answer(q, operands)};
+    if (q.op == Op::convert) {
+        Flags flags;
+        const std::uint32_t code = amp::convert(q.format, operands[0], *q.to, q.policy, 0, flags);
+        return {code, flags.bits};
+    }
+    Arithmetic unit{q.format, q.policy};
+    const std::uint32_t code = row_of(q.op).run(unit, three(operands), q.exact);
+    return {code, unit.flags.bits};
+}
+
+Answer exact_answer(const Question& q, std::span<const std::uint32_t> operands) {
+    if (q.op == Op::dot)
+        return {exact::dot(*q.sum, q.format, q.b.value_or(q.format), operands.first(q.k), operands.subspan(q.k, q.k),
+                           operands[2 * q.k])};
+    const exact::Result result = q.op == Op::convert ? exact::convert(q.format, operands[0], *q.to, q.policy)
+                                                     : exact::apply(q.format, q.policy, q.op, three(operands), q.exact);
+    return {result.code, result.flags};
+}
+
+Cases make_cases(const Question& question) {
+    check(question);
+    Cases cases{.question = question};
+    Question& q = cases.question;
+    if (q.kinds.empty()) q.kinds = kinds_of(q);
+    const std::vector<std::uint64_t> counts = counts_of(q);
+    cases.operands.reserve(q.count * operands_of(q));
+    for (std::size_t i = 0; i < q.kinds.size(); ++i)
+        for (std::uint64_t at = 0; at < counts[i]; ++at) {
+            const RandomKey key{.seed = q.seed, .stream = static_cast<std::uint32_t>(q.kinds[i]) + 1};
+            const std::vector<std::uint32_t> operands = detail::operands(q, q.kinds[i], key, at, counts[i]);
+            cases.operands.insert(cases.operands.end(), operands.begin(), operands.end());
+            const Answer a = answer(q, operands);
+            cases.results.push_back(a.result);
+            if (has_flags(q)) cases.flags.push_back(a.flags);
+        }
+    return cases;
+}
+
+} // namespace amp::conformance

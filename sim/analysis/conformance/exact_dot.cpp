@@ -1,0 +1,198 @@
+// Sums of products with exact numbers. The parameters of an accumulator are those of its row; what they mean is written
+// here once more, from the papers that formats/accumulator.h names.
+#include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
+
+#include <algorithm>
+
+namespace amp::exact {
+
+namespace {
+
+using Codes = std::span<const std::uint32_t>;
+
+constexpr FormatSpec fp32 = format("fp32");
+constexpr Policy nearest{}, hardware_nearest{.nan = NanRule::all_ones};
+
+/// A term of a fused sum: (-1)^negative * n * 2^unit, aligned by `exponent`.
+struct Term {
+    Class kind = Class::zero;
+    bool negative = false;
+    Natural n{};
+    int unit = 0, exponent = 0;
+};
+
+/// A number as hardware reads it in the format f: 1 <= significand < 2, or less at the format's least exponent. FP32
+/// words lose the bits that TF32 does not have.
+Term term(const FormatSpec& from, const FormatSpec& f, std::uint32_t code) {
+    const Number whole = read(from, code);
+    const int lost = whole.kind == Class::finite ? std::max(from.fraction_bits - f.fraction_bits, 0) : 0;
+    const Number x = read(from, code >> lost << lost);
+    Term t{x.kind, x.negative, x.numerator, x.exponent, 0};
+    if (x.kind == Class::finite) t.exponent = std::max(x.numerator.bits() - 1 + x.exponent, 1 - f.bias());
+    return t;
+}
+
+Term product(const Term& a, const Term& b) {
+    Term t{Class::finite, a.negative != b.negative, a.n.low() * b.n.low(), a.unit + b.unit, a.exponent + b.exponent};
+    const auto either = [&](Class kind) { return a.kind == kind || b.kind == kind; };
+    if (either(Class::nan) || (either(Class::zero) && either(Class::infinity))) t.kind = Class::nan;
+    else if (either(Class::infinity)) t.kind = Class::infinity;
+    else if (either(Class::zero)) t = {Class::zero, t.negative};
+    return t;
+}
+
+/// x - y as sign and magnitude; of equal numbers the positive zero.
+Number difference(Natural x, Natural y, int unit) {
+    const bool negative = x < y;
+    if (negative) std::swap(x, y);
+    x -= y;
+    return {.kind = x.is_zero() ? Class::zero : Class::finite, .negative = negative, .numerator = x, .exponent = unit};
+}
+
+/// The sum of a step in the row's register. Too large a sum is infinite in every rounding mode.
+std::uint32_t in_register(const Accumulator& acc, const Number& sum) {
+    const FormatSpec result = acc.result();
+    if (sum.kind == Class::finite && sum.numerator.bits() - 1 + sum.exponent > acc.sum.max_exponent())
+        return result.infinity_code() | (sum.negative ? result.sign_mask() : 0);
+    const std::uint32_t code = store(acc.sum, {.rounding = acc.rounding}, sum).code;
+    return code << (result.fraction_bits - acc.sum.fraction_bits); // e8m13 fills the upper part of an FP32 word
+}
+
+/// One step: c and a few products, aligned to the largest exponent, cut off, added.
+std::uint32_t step(const Accumulator& acc, const std::vector<Term>& products, std::uint32_t c) {
+    std::vector<Term> terms = products;
+    terms.push_back(term(acc.result(), acc.result(), c));
+    bool infinite[2] = {false, false}, all_negative = true;
+    int largest = Accumulator::no_zero_exponent;
+    for (const Term& t : terms) {
+        if (t.kind == Class::nan) return acc.result().magnitude_mask();
+        if (t.kind == Class::infinity) infinite[t.negative ? 1 : 0] = true;
+        all_negative = all_negative && t.negative;
+        largest = std::max(largest, t.kind == Class::zero ? acc.zero_exponent : t.exponent);
+    }
+    if (infinite[0] && infinite[1]) return acc.result().magnitude_mask();
+    if (infinite[0] || infinite[1]) return acc.result().infinity_code() | (infinite[1] ? acc.result().sign_mask() : 0);
+    const int unit = largest - acc.fraction_bits;
+    Natural sums[2];
+    for (const Term& t : terms) sums[t.negative ? 1 : 0] += t.n.shifted(t.unit - unit);
+    Number sum = difference(sums[0], sums[1], unit);
+    if (sum.kind == Class::zero) sum.negative = acc.keeps_negative_zero && all_negative;
+    return in_register(acc, sum);
+}
+
+/// Steps of a fused sum over part of a dot product, filled up with zeros.
+std::uint32_t steps(const Accumulator& acc, const std::vector<Term>& products, std::uint32_t c) {
+    const auto size = static_cast<std::size_t>(acc.products);
+    for (std::size_t begin = 0; begin < products.size(); begin += size) {
+        std::vector<Term> some(size);
+        for (std::size_t i = 0; i < size && begin + i < products.size(); ++i) some[i] = products[begin + i];
+        c = step(acc, some, c);
+    }
+    return c;
+}
+
+/// x + y to nearest-even in a format, of codes of it.
+std::uint32_t add(const Accumulator& acc, const FormatSpec& f, std::uint32_t x, std::uint32_t y) {
+    return apply(f, acc.method == Accumulation::fused ? hardware_nearest : nearest, Op::add, {x, y, 0}).code;
+}
+
+struct Formats {
+    const FormatSpec &a, &b;
+};
+
+std::uint32_t hardware_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    const FormatSpec fa = acc.reads(of.a), fb = acc.reads(of.b);
+    std::vector<Term> products;
+    for (std::size_t i = 0; i < a.size(); ++i) products.push_back(product(term(of.a, fa, a[i]), term(of.b, fb, b[i])));
+    if (!acc.interleaved) return steps(acc, products, c);
+    for (std::size_t begin = 0; begin < products.size(); begin += 32) {
+        std::vector<Term> halves[2] = {}; // k mod 4 in {0, 1}, then in {2, 3}
+        for (std::size_t k = 0; k < 32; ++k)
+            halves[k % 4 / 2].push_back(begin + k < products.size() ? products[begin + k] : Term{});
+        c = add(acc, acc.result(), c, steps(acc, halves[1], steps(acc, halves[0], 0)));
+    }
+    return c;
+}
+
+std::uint32_t exact_sum(const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    bool infinite[2] = {false, false};
+    std::vector<Term> terms = {term(fp32, fp32, c)};
+    for (std::size_t i = 0; i < a.size(); ++i) terms.push_back(product(term(of.a, of.a, a[i]), term(of.b, of.b, b[i])));
+    Natural sums[2];
+    constexpr int unit = -300; // below the product of the least FP32 numbers
+    for (const Term& t : terms) {
+        if (t.kind == Class::nan) return fp32.nan_code();
+        if (t.kind == Class::infinity) infinite[t.negative ? 1 : 0] = true;
+        if (t.kind == Class::finite) sums[t.negative ? 1 : 0] += t.n.shifted(t.unit - unit);
+    }
+    if (infinite[0] && infinite[1]) return fp32.nan_code();
+    if (infinite[0] || infinite[1]) return fp32.infinity_code() | (infinite[1] ? fp32.sign_mask() : 0);
+    return store(fp32, nearest, difference(sums[0], sums[1], unit)).code;
+}
+
+/// A product in FP32.
+std::uint32_t rounded_product(const Formats& of, std::uint32_t a, std::uint32_t b) {
+    const Number zero{.negative = true}; // the sum with it has the product's sign
+    Number x = read(of.a, a), y = read(of.b, b);
+    if (x.kind == Class::zero || y.kind == Class::zero) {
+        const bool special = x.kind >= Class::infinity || y.kind >= Class::infinity;
+        if (!special) return x.negative != y.negative ? fp32.sign_mask() : 0;
+    }
+    return fused(fp32, nearest, x, y, zero).code;
+}
+
+/// The sum of a tree whose left part is the largest power of two below the count.
+std::uint32_t tree(const std::vector<std::uint32_t>& x, std::size_t begin, std::size_t count) {
+    if (count == 1) return x[begin];
+    std::size_t left = 1;
+    while (2 * left < count) left *= 2;
+    return apply(fp32, nearest, Op::add, {tree(x, begin, left), tree(x, begin + left, count - left), 0}).code;
+}
+
+std::uint32_t kahan_sum(const std::vector<std::uint32_t>& products, std::uint32_t sum) {
+    const auto math = [](Op op, std::uint32_t x, std::uint32_t y) { return apply(fp32, nearest, op, {x, y, 0}).code; };
+    std::uint32_t lost = 0;
+    for (const std::uint32_t product : products) {
+        const std::uint32_t next_term = math(Op::sub, product, lost), next = math(Op::add, sum, next_term);
+        lost = math(Op::sub, math(Op::sub, next, sum), next_term);
+        sum = next;
+    }
+    return sum;
+}
+
+std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    std::vector<std::uint32_t> products;
+    switch (acc.method) {
+    case Accumulation::fused: return hardware_sum(acc, of, a, b, c);
+    case Accumulation::exact: return exact_sum(of, a, b, c);
+    case Accumulation::chain:
+        for (std::size_t i = 0; i < a.size(); ++i)
+            c = fused(acc.sum, nearest, read(of.a, a[i]), read(of.b, b[i]), read(acc.sum, c)).code;
+        return c;
+    case Accumulation::pairwise:
+    case Accumulation::kahan: break;
+    }
+    for (std::size_t i = 0; i < a.size(); ++i) products.push_back(rounded_product(of, a[i], b[i]));
+    if (acc.method == Accumulation::kahan) return kahan_sum(products, c);
+    return products.empty() ? c : apply(fp32, nearest, Op::add, {c, tree(products, 0, products.size()), 0}).code;
+}
+
+} // namespace
+
+std::uint32_t dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format, Codes a, Codes b,
+                  std::uint32_t c) {
+    const Formats of{a_format, b_format};
+    if (acc.promote_every == 0) return sum_of(acc, of, a, b, c);
+    const auto every = static_cast<std::size_t>(acc.promote_every);
+    const FormatSpec result = acc.result();
+    for (std::size_t begin = 0; begin < a.size(); begin += every) {
+        const std::size_t n = std::min(every, a.size() - begin);
+        std::uint32_t part = sum_of(acc, of, a.subspan(begin, n), b.subspan(begin, n), 0);
+        if (const Number x = read(result, part); !(result == fp32)) // every number of the register is one of FP32
+            part = store(fp32, acc.method == Accumulation::fused ? hardware_nearest : nearest, x).code;
+        c = add(acc, fp32, c, part);
+    }
+    return c;
+}
+
+} // namespace amp::exact
