@@ -158,8 +158,8 @@ std::optional<OperandCodes> div_tie(const FormatSpec& f, Side side, Draw& draw) 
 std::optional<OperandCodes> sqrt_tie(const FormatSpec& f, Side side, Draw& draw) {
     if (side == Side::on) return std::nullopt;
     const int p = f.precision(), s = p + draw.between(1, 2);
-    const std::int64_t d =
-        side == Side::below ? 1 + 8 * std::int64_t{draw.below(4)} : -7 - 8 * std::int64_t{draw.below(4)};
+    const std::int64_t step = 8 * std::int64_t{draw.below(p >= 6 ? 4 : p >= 4 ? 2 : 1)}; // small beside M
+    const std::int64_t d = side == Side::below ? 1 + step : -7 - step;
     std::int64_t root = 1;
     for (int bit = 3; bit < s; ++bit)
         if (((root * root - d) >> bit & 1) != 0) root += std::int64_t{1} << (bit - 1);
