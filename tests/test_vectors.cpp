@@ -49,9 +49,10 @@ oracle::Number exact_result(const cf::Question& q, std::span<const std::uint32_t
     return oracle::detail::compute(to, oracle_ops().at(q.op), operand(0), operand(1), operand(2)).x;
 }
 
-/// Where a result lies between a number of the format and the next, in units of the distance: 0 at the number, 4 in the
-/// middle, 8 at the next; odd numbers stand for what lies between the eighths.
+/// Where a result lies between a number of the format and the next, in sixteenths of the
+/// distance: 0 at the number, 8 in the middle, 16 at the next; odd numbers stand for what lies between two eighths.
 int eighths(const oracle::Number& x, const oracle::Dyadic& low) {
+    if (low.n != 0 && oracle::compare(x, low) == 0) return 0;
     int place = 0;
     for (std::uint64_t i = 1; i <= 8; ++i) {
         const int order = oracle::compare(x, {8 * low.n + i, low.exponent - 3});
@@ -61,7 +62,6 @@ int eighths(const oracle::Number& x, const oracle::Dyadic& low) {
     return place + 1;
 }
 
-/// The middle's place: 4/8.
 constexpr int middle = 8;
 
 } // namespace
@@ -90,11 +90,7 @@ TEST_CASE("ties lie halfway, or next to it on the side that their number says, b
                 halfway += place == middle ? 1 : 0;
                 near += place >= middle - 4 && place <= middle + 4 ? 1 : 0; // within a quarter of the distance
                 if (f.fraction_bits >= 3 && op != VectorOp::sqrt && op != VectorOp::div && op != VectorOp::round_to_int)
-                    CHECK((place > middle) - (place < middle) ==
-                          (i % 3 == 0   ? 0
-                           : i % 3 == 1 ? -1
-                                        : 1) *
-                              (op == VectorOp::round_to_int && x.negative ? -1 : 1));
+                    CHECK((place > middle) - (place < middle) == std::array{0, -1, 1}[i % 3]);
             }
             const bool never_halfway = op == VectorOp::sqrt;
             CHECK((halfway == 0) == never_halfway);
@@ -251,8 +247,9 @@ TEST_CASE("edges of small formats come in all pairs; NaN, infinities and both ze
          cf::make_cases({.op = VectorOp::mul, .format = format("fp16"), .kinds = {cf::Kind::edges}, .count = 5000})
              .operands)
         ++codes[code];
-    for (const std::uint32_t code : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7c01,
-                                     0x7e00, 0x7fff, 0x3c00, 0x3bff, 0x3c01, 0xbc00})
+    for (const std::uint32_t code :
+         std::initializer_list<std::uint32_t>{0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00,
+                                              0x7c01, 0x7e00, 0x7fff, 0x3c00, 0x3bff, 0x3c01, 0xbc00})
         CHECK_MESSAGE(codes[code] > 0, code);
 }
 
@@ -286,7 +283,7 @@ TEST_CASE("kinds of dot products are what they are called") {
         std::ranges::sort(sizes);
         dominated += sizes[32] > 32 * sizes[30] ? 1 : 0;
     }
-    CHECK(dominated > 50);
+    CHECK(dominated > 110);
 }
 
 TEST_CASE("malformed files are named with the line, in one line") {

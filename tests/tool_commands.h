@@ -53,6 +53,9 @@ class ToolCommands {
                 AMP_FORMAT " convert --to e5m2 --rounding stochastic " + path("tiny.safetensors") + " " +
                     path("out.npy") + " > " + path("out") + " && od -v -t x1 " + path("out.npy"),
                 AMP_FORMAT " eval f32_mulAdd < " + path("eval"),
+                AMP_FORMAT " vectors fp32 fma --n 500 --out " + path("fma") + " && " AMP_CROSSCHECK " vectors " +
+                    path("fma") + " && cat " + path("fma"),
+                AMP_FORMAT " vectors fp16 dot --accumulate kahan --k 7 --n 100",
                 AMP_TRAIN " --model cnn --explain --memory --precision amp-fp16",
                 AMP_LOSS_SCALE " --scaler torch,growth=1.1,backoff=0.7 --format e5m2 " + path("log.csv"),
                 AMP_ADAM " --eps 1e-8,1e-40 " + path("tiny.safetensors"),

@@ -28,7 +28,7 @@ struct CaseFile {
 /// Reads a file of either kind: .npz by its name, else text. Throws FileError, which names the line or the array.
 CaseFile read_cases(const std::filesystem::path& path);
 
-/// The first lines of what the file claims that are not so.
+/// A case whose result or flags are not what exact arithmetic gives.
 struct Mismatch {
     std::size_t index = 0;
     Answer written{}, computed{};
