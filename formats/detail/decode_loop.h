@@ -67,7 +67,7 @@ struct DecodeKernel {
                     const std::uint32_t large = magnitude >= k.infinity ? k.rebias : 0;
                     std::uint32_t value =
                         magnitude < k.min_normal ? subnormal(magnitude, k) : shifted + k.rebias + large;
-                    value |= (stored << k.sign_shift) & 0x80000000;
+                    value |= (code << k.sign_shift) & 0x80000000;
                     return std::bit_cast<float>(magnitude > k.infinity ? k.nan_positive : value);
                 }
                 std::uint32_t value = code << k.drop;

@@ -77,7 +77,7 @@ int cases(const Options& options, const Complain& complain) {
     std::vector<CheckedCases> results;
     const auto errors = for_each_input(options.files, complain, [&](const std::filesystem::path& path) {
         conformance::CaseFile file = conformance::read_cases(path);
-        conformance::CaseCheck check = conformance::check_cases(file.cases);
+        conformance::CaseCheck check = conformance::check_cases(file.cases, progress_bars());
         results.push_back({path, std::move(file), std::move(check)});
     });
     if (!results.empty())

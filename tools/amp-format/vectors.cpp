@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/conformance/case_file.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -94,7 +95,7 @@ void interpret(const CLI::App& command, VectorOptions& options, const std::strin
 }
 
 void write_vectors(const VectorOptions& options) {
-    const conformance::Cases cases = conformance::make_cases(options.question);
+    const conformance::Cases cases = conformance::make_cases(options.question, progress_bars());
     if (is_npz(options.out)) write_report(options.out, conformance::npz_of(options.out, cases));
     else write_report(options.out, [&](const TextSink& sink) { conformance::write_text(cases, sink); });
 }

@@ -246,12 +246,13 @@ CaseFile read_cases(const std::filesystem::path& path) {
     return path.extension() == ".npz" ? read_npz(path) : read_text(path);
 }
 
-CaseCheck check_cases(const Cases& cases) {
+CaseCheck check_cases(const Cases& cases, const Watch& watch) {
+    const Progress progress = begin(watch, cases.size());
     CaseCheck result{.cases = cases.size()};
     std::mutex mutex;
-    for_each_chunk(cases.size(), 256, 0, [&](std::uint64_t begin, std::uint64_t end) {
+    for_each_chunk(cases.size(), 256, 0, [&](std::uint64_t first, std::uint64_t last) {
         std::vector<Mismatch> found;
-        for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t i = first; i < last; ++i) {
             const Answer written{cases.results[i], has_flags(cases.question) ? cases.flags[i] : std::uint8_t{0}};
             const Answer computed = exact_answer(cases.question, cases.operands_at(i));
             if (!(written == computed)) found.push_back({i, written, computed});
@@ -261,6 +262,7 @@ CaseCheck check_cases(const Cases& cases) {
         result.first.insert(result.first.end(), found.begin(), found.end());
         std::ranges::sort(result.first, {}, &Mismatch::index);
         result.first.resize(std::min<std::size_t>(result.first.size(), 10));
+        if (progress) progress(last - first);
     });
     return result;
 }

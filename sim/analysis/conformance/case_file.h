@@ -39,7 +39,7 @@ struct CaseCheck {
     std::vector<Mismatch> first{}; ///< at most 10, by position
 };
 
-/// Computes every case by exact_answer(), on all cores.
-CaseCheck check_cases(const Cases& cases);
+/// Computes every case by exact_answer(), on all cores. `watch` counts cases.
+CaseCheck check_cases(const Cases& cases, const Watch& watch = {});
 
 } // namespace amp::conformance

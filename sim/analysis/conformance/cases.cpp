@@ -144,13 +144,14 @@ Answer exact_answer(const Question& q, std::span<const std::uint32_t> operands) 
     return {result.code, result.flags};
 }
 
-Cases make_cases(const Question& question) {
+Cases make_cases(const Question& question, const Watch& watch) {
     check(question);
     Cases cases{.question = question};
     Question& q = cases.question;
     if (q.kinds.empty()) q.kinds = kinds_of(q);
     const std::vector<std::uint64_t> counts = counts_of(q);
     cases.operands.reserve(q.count * operands_of(q));
+    const Progress progress = begin(watch, q.count);
     for (std::size_t i = 0; i < q.kinds.size(); ++i)
         for (std::uint64_t at = 0; at < counts[i]; ++at) {
             const RandomKey key{.seed = q.seed, .stream = static_cast<std::uint32_t>(q.kinds[i]) + 1};
@@ -159,6 +160,7 @@ Cases make_cases(const Question& question) {
             const Answer a = answer(q, operands);
             cases.results.push_back(a.result);
             if (has_flags(q)) cases.flags.push_back(a.flags);
+            if (progress) progress(1);
         }
     return cases;
 }

@@ -4,6 +4,7 @@
 
 #include <ampscope/formats/accumulator.h>
 #include <ampscope/sim/analysis/conformance/operations.h>
+#include <ampscope/sim/base/progress.h>
 
 #include <optional>
 #include <span>
@@ -102,7 +103,7 @@ Answer exact_answer(const Question& question, std::span<const std::uint32_t> ope
 /// Number of cases of each of the question's kinds.
 std::vector<std::uint64_t> counts_of(const Question& question);
 
-/// Throws what check() throws.
-Cases make_cases(const Question& question);
+/// Throws what check() throws. `watch` counts cases.
+Cases make_cases(const Question& question, const Watch& watch = {});
 
 } // namespace amp::conformance
