@@ -15,7 +15,7 @@ require_packages() {
         exit 1
     fi
     for package in "$@"; do
-        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -x installed >/dev/null || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return
     echo "Missing packages: ${missing[*]}"
