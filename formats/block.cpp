@@ -94,11 +94,11 @@ std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float
 
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options) {
-    const bool divides = !scales.empty() && scales.front().divides;
-    if (std::ranges::any_of(scales, [&](const BlockScale& s) { return s.divides != divides; }))
+    const bool divides = !scales.empty() && scales.front().divisor != 0;
+    if (std::ranges::any_of(scales, [&](const BlockScale& s) { return (s.divisor != 0) != divides; }))
         throw std::invalid_argument("scales to divide by and scales to multiply by in one call");
     std::vector<float> factors(scales.size());
-    std::ranges::transform(scales, factors.begin(), divides ? &BlockScale::decode : &BlockScale::encode);
+    std::ranges::transform(scales, factors.begin(), divides ? &BlockScale::divisor : &BlockScale::encode);
     scale_rows(scaling.grid(rows, columns), in, rows, factors, divides, out);
     BatchOptions saturating = options;
     saturating.policy.overflow = Overflow::saturate_all;
@@ -107,17 +107,16 @@ void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std
 
 std::vector<float> quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                                    std::int64_t columns, std::span<float> out, const BatchOptions& options) {
-    const std::vector<float> amax = block_amax(scaling, in, rows, columns);
-    const bool two_levels = scaling.rule == ScaleRule::nvfp4 && !amax.empty();
-    const float tensor_scale = two_levels ? nvfp4_tensor_scale(std::ranges::max(amax)) : 1;
-    std::vector<BlockScale> scales(amax.size());
-    std::ranges::transform(amax, scales.begin(),
-                           [&](float x) { return block_scale(scaling.rule, scaling.element, x, tensor_scale); });
+    const BlockGrid grid = scaling.grid(rows, columns);
+    const std::vector<float> amax = block_amax(scaling, in, rows, columns),
+                             upper = upper_scales(scaling, amax, rows, columns);
+    const std::vector<BlockScale> scales = block_scales(scaling, in, rows, columns, amax, upper);
     quantize_blocks(scaling, in, rows, columns, scales, out, options);
-    std::vector<float> decode(scales.size());
-    std::ranges::transform(scales, decode.begin(),
-                           [&](const BlockScale& s) { return s.decode * (1.0F / tensor_scale); });
-    return decode;
+    std::vector<float> factors(scales.size());
+    for (std::size_t b = 0; b < scales.size(); ++b)
+        factors[b] = scaling.factor(
+            scales[b].decode, upper[static_cast<std::size_t>(scaling.upper_of(grid, static_cast<std::int64_t>(b)))]);
+    return factors;
 }
 
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,

@@ -153,7 +153,7 @@ inline void prove_blocks(Tally& tally, const BlockScaling& scaling, Rounding rou
     const oracle::Facts& element = oracle::find(scaling.element.name);
     Bench b;
     const TensorId in = b.tensor({rows, columns}, "bf16"), out = b.tensor({rows, columns}, scaling.element.name),
-                   scale = b.tensor({grid.down, grid.across}, "fp32"), tensor_scale = b.tensor({}, "fp32");
+                   scale = b.tensor({grid.down, grid.across}, "fp32"), upper = b.tensor({}, "fp32");
     b.start({in});
     b.fill(in, 1e-3);
     b.cpu().context = {.seed = 77, .step = step, .micro_batch = 1, .micro_batches = 2};
@@ -161,7 +161,7 @@ inline void prove_blocks(Tally& tally, const BlockScaling& scaling, Rounding rou
     b.cpu().run(op::Quantize{.in = in,
                              .out = out,
                              .scale = scale,
-                             .tensor_scale = two_levels ? tensor_scale : TensorId{},
+                             .upper = two_levels ? upper : TensorId{},
                              .delayed = {},
                              .history = {},
                              .scaling = scaling,
@@ -182,7 +182,7 @@ inline void prove_blocks(Tally& tally, const BlockScaling& scaling, Rounding rou
         }
     b.expect_bits(tally, out, want, "quantize");
     b.expect_bits(tally, scale, want_scales, "scale of quantize");
-    if (two_levels) b.expect_bits(tally, tensor_scale, {single(1 / Real(whole))}, "tensor scale of quantize");
+    if (two_levels) b.expect_bits(tally, upper, {amax_in(x, columns, 0, 0, rows, columns)}, "upper scale of quantize");
 }
 
 inline void prove_op(Of<op::Quantize>, Tally& tally) {
@@ -205,7 +205,7 @@ inline void prove_op(Of<op::Quantize>, Tally& tally) {
     b.cpu().run(op::Quantize{.in = in,
                              .out = out,
                              .scale = scale,
-                             .tensor_scale = {},
+                             .upper = {},
                              .delayed = delayed,
                              .history = history,
                              .scaling = {.element = format("e4m3")}});
@@ -227,7 +227,7 @@ inline void prove_op(Of<op::Dequantize>, Tally& tally) {
             Bench b;
             const TensorId in = b.tensor({rows, columns}, scaling.element.name),
                            scale = b.tensor({grid.down, grid.across}, "fp32"), out = b.tensor({rows, columns}, result);
-            b.run(op::Dequantize{in, scale, out, scaling}, {in, scale});
+            b.run(op::Dequantize{in, scale, {}, out, scaling}, {in, scale});
             const Reals x = b.values(in), scales = b.values(scale);
             Reals want;
             for (Index i = 0; i < rows; ++i)

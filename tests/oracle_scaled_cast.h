@@ -89,19 +89,21 @@ struct OracleCast {
             block.rule_amax = larger(block.rule_amax, matrix[i]);
             tensor_amax = larger(tensor_amax, matrix[i]);
         }
-        float tensor_scale = 1;
+        float tensor_scale = 1, upper = 0;
         if (rule == ScaleRule::nvfp4) {
             const float s = 2688 / tensor_amax;
+            upper = tensor_amax;
             tensor_scale = tensor_amax == 0 || s == 0 || std::isnan(s) ? 1 : std::isinf(s) ? 0x1.fffffep127F : s;
         }
+        if (rule == ScaleRule::quartet) tensor_scale = upper = tensor_amax == 0 ? 1 : tensor_amax / 448 / 6;
         for (auto& [at, block] : all)
             block.cast = given ? *given : block_scale(rule, format(element.name), block.rule_amax, tensor_scale);
-        for (std::size_t i = 0; i < matrix.size(); ++i) add(block_at(i), matrix[i], tensor_scale);
+        for (std::size_t i = 0; i < matrix.size(); ++i) add(block_at(i), matrix[i], upper);
         return {all, tensor_scale};
     }
 
   private:
-    void add(OracleBlock& block, float x, float tensor_scale) const {
+    void add(OracleBlock& block, float x, float upper) const {
         const BlockScale& scale = block.cast;
         block.scale = scale.decode;
         ++block.elements;
@@ -115,13 +117,14 @@ struct OracleCast {
             block.amax = std::max(block.amax, magnitude);
             block.least = block.least == 0 ? magnitude : std::min(block.least, magnitude);
         }
-        const volatile float scaled = scale.divides ? x / scale.decode : x * scale.encode;
+        const volatile float scaled = scale.divisor != 0 ? x / scale.divisor : x * scale.encode;
         double nearest = rounded_to(element, scaled);
         if (std::isnan(nearest) && !element.has_nan()) nearest = element.max; // what has no NaN stores its largest
         const double stored = std::min(std::max(nearest, -element.max), element.max);
-        const long double inverse = 1 / tensor_scale;
-        const long double back =
-            std::isnan(nearest) ? std::nanl("") : static_cast<long double>(stored) * scale.decode * inverse;
+        volatile float factor = scale.decode; // and FP32(FP32(d * amax) * FP32(1 / 2688)), as TE dequantizes
+        if (rule == ScaleRule::nvfp4 || rule == ScaleRule::quartet) factor = factor * upper;
+        if (rule == ScaleRule::nvfp4) factor = factor * (1.0F / 2688);
+        const long double back = std::isnan(nearest) ? std::nanl("") : static_cast<long double>(stored) * factor;
         if (!std::isfinite(back)) {
             ++block.lost;
             return;

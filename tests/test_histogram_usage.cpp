@@ -139,8 +139,8 @@ TEST_CASE("words of a recipe") {
           BlockScaling{format("e4m3"), 32, 32, ScaleRule::mx_te});
     CHECK(recipe_choice("te-mxfp8,column").operand(OperandRole::gradient)->blocks(true) ==
           BlockScaling{format("e4m3"), 32, 1, ScaleRule::mx_te});
-    CHECK_FALSE(recipe_choice("te-nvfp4").operand(OperandRole::input)->hadamard);
-    CHECK(recipe_choice("te-nvfp4,column").operand(OperandRole::input)->hadamard);
+    CHECK_FALSE(recipe_choice("te-nvfp4").rotates(OperandRole::input));
+    CHECK(recipe_choice("te-nvfp4,column").rotates(OperandRole::input));
     CHECK_FALSE(recipe_choice("torchao-rowwise-gw-hp,column").operand(OperandRole::gradient));
     CHECK(recipe_choice("torchao-rowwise-gw-hp,column").operand(OperandRole::weight)->blocks(true).rows == 0);
     CHECK(recipe_choice("te-mxfp8").role_of(TensorKind::activation) == OperandRole::input);

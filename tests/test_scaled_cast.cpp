@@ -133,7 +133,7 @@ void compare(const Matrix& matrix, const ScaledCast& cast, const ScaledResult& g
         sum.saturated_scales += !cast.given && low < high && (b.scale == low || b.scale == high) ? 1 : 0;
         if (b.scale == 0) ++sum.zero_scales;
         else if (!std::isfinite(b.scale)) ++sum.nonfinite_scales;
-        else ++sum.scales[cast.scaling.rule == ScaleRule::nvfp4 ? e4m3_code(b.scale) : std::ilogb(b.scale)];
+        else ++sum.scales[scale_format(cast.scaling.rule) == format("e4m3") ? e4m3_code(b.scale) : std::ilogb(b.scale)];
         if (b.scale > 0 && std::isfinite(b.scale)) {
             sum.least_scale = sum.least_scale == 0 ? b.scale : std::min(sum.least_scale, b.scale);
             sum.largest_scale = std::max(sum.largest_scale, b.scale);
@@ -198,6 +198,7 @@ TEST_CASE("every block of every rule, by definition") {
                 const std::size_t step = matrix.values.size() > 10000 ? 5 : 1; // large ones: every rule now and then
                 for (std::size_t r = number % step; r < scale_rule_names.size(); r += step) {
                     const auto rule = static_cast<ScaleRule>(r);
+                    if (rule == ScaleRule::ms_eden) continue; // whose scales depend on their neighbours: below
                     const char* element = std::array{"e4m3", "e5m2", "e2m1", "e2m3", "e3m2"}[(number + r) % 5];
                     const ScaledCast cast{.scaling = {format(element), rows, columns, rule}};
                     const ScaledResult got = measure_scaled(stored.file(), 0, cast, {.blocks = true, .threads = 2});
@@ -268,7 +269,7 @@ TEST_CASE("fast sums are those of the definition, on every instruction set") {
          {std::size_t{1}, std::size_t{16}, std::size_t{31}, std::size_t{32}, std::size_t{128}, std::size_t{20000}})
         for (const auto& scale :
              {BlockScale{.encode = 0x1p18F, .decode = 0x1p-18F},
-              BlockScale{.encode = 1, .decode = 3e-6F, .divides = true}, BlockScale{.encode = 1e30F, .decode = 0}}) {
+              BlockScale{.encode = 1, .decode = 3e-6F, .divisor = 3e-6F}, BlockScale{.encode = 1e30F, .decode = 0}}) {
             std::vector<float> q(matrix.values.size());
             quantize_blocks({.rows = 0, .columns = 0}, matrix.values, 1, static_cast<std::int64_t>(q.size()),
                             {&scale, 1}, q);

@@ -113,7 +113,10 @@ void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) 
             }
             float want = scaled_dot(m.arithmetic.accumulate, cpu.info(m.a).format, cpu.info(m.b).format, {a, a_scales},
                                     {b, b_scales}, static_cast<std::size_t>(block), mx);
-            if (m.a_scale.tensor_scale) want *= cpu[m.a_scale.tensor_scale][0] * cpu[m.b_scale.tensor_scale][0];
+            if (m.a_scale.upper && sa.rule == ScaleRule::nvfp4)
+                // as TE's compute_nvfp4_per_tensor_scale_kernel: alpha = amax_A * amax_B * factor_inv
+                want *= cpu[m.a_scale.upper][0] * cpu[m.b_scale.upper][0] * (1.0F / (6.0F * 6 * 448 * 448));
+            else if (m.a_scale.upper) want *= cpu[m.a_scale.upper][0] * cpu[m.b_scale.upper][0];
             tally.expect(cpu[m.out][static_cast<std::size_t>(i * m.n + j)], want,
                          [&] { return fmt::format("{} {} x {}", m.arithmetic.accumulate.name, i, j); });
         }
@@ -136,7 +139,7 @@ struct Delayed {
         cast = {.in = x,
                 .out = add("q", {1, 2}, "e4m3"),
                 .scale = add("d", {1, 1}, "fp32"),
-                .tensor_scale = {},
+                .upper = {},
                 .delayed = state.scale,
                 .history = state.history};
         program.forward.push_back({cast, ""});
@@ -232,7 +235,7 @@ TEST_CASE("every product reads the formats of its recipe, scaled along what it s
         CHECK(element(products[0]->b) == recipe.weight.element);
         for (const op::Matmul* m : products) {
             const bool is_weight_gradient = m->transpose_a;
-            if (is_weight_gradient && recipe.weight_gradient_unscaled) {
+            if (is_weight_gradient && recipe.reads_unscaled(true)) {
                 CHECK(!m->a_scale.scale);
                 continue;
             }

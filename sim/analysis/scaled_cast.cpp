@@ -4,12 +4,12 @@
 #include <ampscope/sim/analysis/detail/scaled_layout.h>
 #include <ampscope/sim/analysis/detail/scaled_summary.h>
 #include <ampscope/sim/analysis/detail/scaled_sums.h>
+#include <ampscope/sim/analysis/detail/transpose.h>
 #include <ampscope/sim/analysis/pass.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace amp {
@@ -18,9 +18,9 @@ namespace {
 
 using detail::CastBlock, detail::Layout, detail::Scales, detail::Slab, detail::Summary;
 
-/// Whether scales need the largest magnitude of the whole tensor, or of blocks that no slab holds.
+/// Whether scales need the largest magnitude of the whole tensor or its lines, or of blocks that no slab holds.
 bool looks_first(const Layout& layout, const ScaledCast& cast) {
-    return !cast.given && (layout.parts || cast.scaling.rule == ScaleRule::nvfp4);
+    return !cast.given && (layout.parts || has_upper_scales(cast.scaling.rule));
 }
 
 /// The larger of two magnitudes; NaN is the largest, as in block_amax().
@@ -38,7 +38,7 @@ std::uint64_t slab_bytes(const TensorEntry& tensor, const Layout& layout) {
     return bytes_of(tensor.dtype, static_cast<std::uint64_t>(layout.slab));
 }
 
-/// The largest magnitudes: of each block if slabs hold parts of it, else of the whole tensor.
+/// The largest magnitudes: of each block if slabs hold parts of it, else of the whole tensor or its lines.
 std::vector<float> largest_magnitudes(const TensorFile& file, std::size_t tensor, const Layout& layout,
                                       const ScaledCast& cast, int threads, const Progress& progress) {
     struct Worker {
@@ -46,53 +46,26 @@ std::vector<float> largest_magnitudes(const TensorFile& file, std::size_t tensor
         std::vector<float> most;
     };
     BlockScaling scaling = layout.scaling;
-    if (!layout.parts) scaling.rows = scaling.columns = 0;
+    const bool in_rows = !layout.parts && layout.has_upper_rows(), in_columns = scaling.upper.lines && !in_rows;
+    if (!layout.parts) {
+        scaling.rows = in_rows ? 1 : 0;
+        scaling.columns = in_columns ? 1 : 0;
+    }
     const TensorEntry& entry = file.tensors()[tensor];
-    std::vector<float> most(layout.parts ? static_cast<std::size_t>(layout.grid.count()) : 1);
+    std::vector<float> most(static_cast<std::size_t>(
+        layout.parts ? layout.grid.count() : layout.scaling.upper_count(layout.rows, layout.columns)));
     const auto workers = detail::for_each_block<Worker>(
         file, tensor, slab_bytes(entry, layout), threads, progress, [] { return std::make_unique<Worker>(); },
-        [&](Worker& worker, std::uint64_t, std::span<const std::byte> data) {
+        [&](Worker& worker, std::uint64_t index, std::span<const std::byte> data) {
             worker.slab.read(entry.dtype, data, layout, cast);
             const std::vector<float> amax = block_amax(scaling, worker.slab.x, worker.slab.rows, worker.slab.columns);
-            worker.most.resize(amax.size());
-            for (std::size_t i = 0; i < amax.size(); ++i) keep_larger(worker.most[i], amax[i]);
+            worker.most.resize(most.size());
+            const std::size_t first = in_rows ? layout.first_row(index) : 0;
+            for (std::size_t i = 0; i < amax.size(); ++i) keep_larger(worker.most[first + i], amax[i]);
         });
     for (const auto& worker : workers)
         for (std::size_t i = 0; i < worker->most.size(); ++i) keep_larger(most[i], worker->most[i]);
     return most;
-}
-
-/// Copies 4 x 4 numbers, columns to rows; numbers of consecutive rows are so far apart.
-void transpose_square(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
-    using Four [[gnu::vector_size(4 * sizeof(float))]] = float;
-    Four a, b, c, d;
-    std::memcpy(&a, from, sizeof a);
-    std::memcpy(&b, from + from_stride, sizeof b);
-    std::memcpy(&c, from + 2 * from_stride, sizeof c);
-    std::memcpy(&d, from + 3 * from_stride, sizeof d);
-    const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    a = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
-    b = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-    c = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
-    d = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
-    std::memcpy(to, &a, sizeof a);
-    std::memcpy(to + to_stride, &b, sizeof b);
-    std::memcpy(to + 2 * to_stride, &c, sizeof c);
-    std::memcpy(to + 3 * to_stride, &d, sizeof d);
-}
-
-/// to[column * rows + row] = from[row * stride + column]. Not inlined, so that its places stay in registers.
-[[gnu::noinline]] void transpose(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
-                                 float* to) {
-    for (std::int64_t row = 0; row < rows; row += 4)
-        for (std::int64_t column = 0; column < columns; column += 4)
-            if (row + 4 <= rows && column + 4 <= columns)
-                transpose_square(from + row * stride + column, stride, to + column * rows + row, rows);
-            else
-                for (std::int64_t r = row; r < std::min(row + 4, rows); ++r)
-                    for (std::int64_t c = column; c < std::min(column + 4, columns); ++c)
-                        to[c * rows + r] = from[r * stride + c];
 }
 
 /// Casts a slab, and sums over each of its blocks.
@@ -104,25 +77,32 @@ struct SlabCaster {
     std::vector<ScaledBlock> blocks;
     std::vector<float> x, q; ///< blocks whose rows do not lie one behind the other
 
-    /// Fills `blocks`; `first`: the index of the slab's first number.
-    void cast_slab(const ScaledCast& cast, const BlockScaling& scaling, std::span<const float> amax, const Scales& of,
-                   float limit, std::uint64_t first) {
+    /// Fills `blocks`; `upper`: the slab's upper scales; `first`, `first_block`: indices of its first number and block.
+    void cast_slab(const ScaledCast& cast, const BlockScaling& scaling, std::span<const float> amax,
+                   std::span<const float> upper, const Scales& of, float limit, std::uint64_t first,
+                   std::uint64_t first_block) {
+        const BlockGrid grid = scaling.grid(slab.rows, slab.columns);
         scales.resize(amax.size());
         casts.resize(amax.size());
+        const bool plain = cast.given || (scaling.scales_by_amax() && !scaling.upper.lines);
+        std::vector<BlockScale> chosen;
+        if (!plain) chosen = block_scales(scaling, slab.x, slab.rows, slab.columns, amax, upper, {}, first_block);
         for (std::size_t i = 0; i < amax.size(); ++i) {
-            const BlockScale scale = of.of(amax[i]);
+            const BlockScale scale = plain ? of.of(amax[i]) : chosen[i];
             // Assigned one by one: a copy of a whole block would wait for its parts to be stored.
             scales[i].encode = casts[i].scale.encode = scale.encode;
             scales[i].decode = casts[i].scale.decode = scale.decode;
-            scales[i].divides = casts[i].scale.divides = scale.divides;
-            casts[i].factor = of.factor(scale);
+            scales[i].divisor = casts[i].scale.divisor = scale.divisor;
+            const std::int64_t line = scaling.upper_of(grid, static_cast<std::int64_t>(i));
+            casts[i].factor =
+                cast.given ? scale.decode : scaling.factor(scale.decode, upper[static_cast<std::size_t>(line)]);
             casts[i].amax = amax[i];
         }
         slab.q.resize(slab.x.size());
-        quantize_blocks(scaling, slab.x, slab.rows, slab.columns, scales, slab.q,
-                        {.policy = {.rounding = cast.rounding}, .key = {}, .first_index = first});
+        quantize_blocks(
+            scaling, slab.x, slab.rows, slab.columns, scales, slab.q,
+            {.policy = {.rounding = cast.rounding, .random_bits = cast.random_bits}, .key = {}, .first_index = first});
         blocks.resize(casts.size());
-        const BlockGrid grid = scaling.grid(slab.rows, slab.columns);
         if (slab.rows == 1 && grid.width <= static_cast<std::int64_t>(detail::scaled_piece))
             sum_consecutive(grid, limit);
         else
@@ -162,7 +142,7 @@ struct SlabCaster {
 
     /// Copies neighbouring blocks of height x width one behind the other, each in C order.
     void gather(const float* from, std::int64_t height, std::int64_t width, std::int64_t count, float* to) const {
-        if (width == 1) return transpose(from, slab.columns, height, count, to);
+        if (width == 1) return detail::transpose(from, slab.columns, height, count, to);
         for (std::int64_t row = 0; row < height; ++row, from += slab.columns)
             for (std::int64_t k = 0; k < count; ++k)
                 std::copy_n(from + k * width, width, to + (k * height + row) * width);
@@ -188,11 +168,11 @@ struct SlabPart {
 /// The pass over a tensor in which it is cast.
 class ScaledPass {
   public:
-    /// `known`: the largest magnitudes of the blocks or of the tensor, where scales need them at first.
+    /// `known`: the largest magnitudes of the blocks, the tensor or its lines, where scales need them at first.
     ScaledPass(const Layout& layout, const ScaledCast& cast, const ScaledOptions& options, std::vector<float> known)
-        : layout_(layout), cast_(cast), options_(options), known_(std::move(known)),
-          tensor_scale_(cast.scaling.rule == ScaleRule::nvfp4 && !cast.given ? nvfp4_tensor_scale(largest_of(known_))
-                                                                             : 1),
+        : layout_(layout), cast_(cast), options_(options), known_(std::move(known)), upper_(upper_of(layout, known_)),
+          tensor_scale_(
+              has_upper_scales(cast.scaling.rule) && !cast.given ? cast.scaling.tensor_scale(largest_of(upper_)) : 1),
           scales_(cast, tensor_scale_, layout.grid.count()), limit_(detail::largest_unsaturated(cast.scaling.element)),
           parts_of_blocks_(layout.parts ? static_cast<std::size_t>(layout.grid.count()) : 0) {}
 
@@ -212,6 +192,13 @@ class ScaledPass {
     }
 
   private:
+    /// The upper scales that follow from what is known; one that counts for nothing where there are none.
+    static std::vector<float> upper_of(const Layout& layout, const std::vector<float>& known) {
+        std::vector<float> upper = layout.parts || known.empty() ? std::vector{largest_of(known)} : known;
+        for (float& u : upper) u = layout.scaling.upper_scale(u);
+        return upper;
+    }
+
     void place(ScaledBlock& block, std::int64_t index) const {
         block.row = index / layout_.grid.across;
         block.column = index % layout_.grid.across;
@@ -232,8 +219,13 @@ class ScaledPass {
         const bool looked = layout_.parts && !known_.empty();
         std::vector<float> amax;
         if (!looked) amax = block_amax(layout_.scaling, slab.x, slab.rows, slab.columns);
-        worker.cast_slab(cast_, layout_.scaling, looked ? known_ : amax, scales_, limit_,
-                         static_cast<std::uint64_t>(index * layout_.slab));
+        std::span<const float> upper = upper_;
+        if (layout_.has_upper_rows())
+            upper = upper.subspan(layout_.first_row(static_cast<std::uint64_t>(index)),
+                                  static_cast<std::size_t>(slab.rows));
+        worker.cast_slab(cast_, layout_.scaling, looked ? known_ : amax, upper, scales_, limit_,
+                         static_cast<std::uint64_t>(index * layout_.slab),
+                         static_cast<std::uint64_t>(index * layout_.blocks_in_slab()));
         if (layout_.parts) return {.blocks = worker.blocks};
         SlabPart part;
         ScaledBlock at;
@@ -282,7 +274,7 @@ class ScaledPass {
     const Layout& layout_;
     const ScaledCast& cast_;
     const ScaledOptions& options_;
-    std::vector<float> known_;
+    std::vector<float> known_, upper_;
     float tensor_scale_;
     Scales scales_;
     float limit_;
@@ -369,7 +361,8 @@ bool can_scale(const TensorEntry& tensor, const ScaledCast& cast) {
     if (detail::layout_of(tensor, cast).slab > most) return false;
     if (!tensor.storage_order) return true;
     const auto [rows, columns] = detail::matrix_of(tensor);
-    const bool plain = !cast.transform.apply && cast.rounding != Rounding::stochastic;
+    const bool plain = !cast.transform.apply && cast.rounding != Rounding::stochastic &&
+                       cast.scaling.rule != ScaleRule::ms_eden; // which draws by the index in C order
     return plain && (tensor.shape.size() == 2 || cast.scaling.grid(rows, columns).count() == 1);
 }
 

@@ -29,6 +29,7 @@ struct ScaledCast {
     BlockScaling scaling{};
     /// Stochastic rounding uses seed 0, stream 0, step 0 and the index of the element in C order.
     Rounding rounding = Rounding::nearest_even;
+    std::uint8_t random_bits = 32; ///< of stochastic rounding, for each number
     double recorded_scale = 1;
     std::optional<BlockScale> given{}; ///< the scale of the one block, where it does not follow from the tensor
     RowTransform transform{};
@@ -37,7 +38,7 @@ struct ScaledCast {
 /// What became of one block. Squares of FP32 numbers and of their errors neither overflow nor underflow in FP64.
 struct ScaledBlock {
     std::int64_t row = 0, column = 0; ///< place of the block among the blocks, from 0
-    float scale = 1;                  ///< the decode scale: x ~ q * scale (NVFP4: / the tensor's scale)
+    float scale = 1;                  ///< the decode scale: x ~ q * BlockScaling::factor(scale, upper scale)
     float amax = 0, least = 0;        ///< largest and least non-zero finite magnitude; 0: there is none
     std::uint64_t elements = 0;       ///< number of elements
     std::uint64_t nonzero = 0;        ///< elements that are finite and not zero
@@ -99,7 +100,7 @@ struct ScaledResult {
     ScaledStatistics statistics{};
     std::int64_t height = 0, width = 0; ///< extents of a block, in elements
     std::int64_t down = 0, across = 0;  ///< number of blocks below and beside each other
-    float tensor_scale = 1;             ///< NVFP4's scale of the tensor
+    float tensor_scale = 1;             ///< NVFP4's encode scale of the tensor, or of the line with the largest amax
     std::vector<ScaledBlock> worst{};   ///< the worst blocks, worst first
     std::vector<ScaledBlock> blocks{};  ///< all blocks in C order, if asked for
 };

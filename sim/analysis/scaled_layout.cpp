@@ -25,6 +25,11 @@ void decode_codes(const FormatSpec& format, std::span<const std::byte> data, std
     decode(format, std::span<const Code>(codes), out);
 }
 
+/// The number of blocks below each other that scales are chosen for together.
+std::int64_t blocks_of_group(const BlockScaling& scaling) {
+    return scaling.rule == ScaleRule::ms_eden && scaling.stands() ? scaling.blocks_in(EdenSums::group) : 1;
+}
+
 } // namespace
 
 std::pair<std::int64_t, std::int64_t> matrix_of(const TensorEntry& tensor) {
@@ -54,7 +59,9 @@ Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
     };
     const bool single = layout.grid.count() == 1;
     const bool consecutive = layout.rows == 1 || (height == 1 && layout.columns % width == 0);
-    if (!cast.transform.apply && (single || consecutive)) { // blocks of consecutive numbers: one row of them
+    const bool in_lines =
+        layout.scaling.upper.lines || layout.scaling.rule == ScaleRule::ms_eden; // which end with rows
+    if (!cast.transform.apply && !in_lines && (single || consecutive)) { // blocks of consecutive numbers: one row
         layout.columns *= layout.rows;
         layout.rows = 1;
         layout.parts = single;
@@ -64,8 +71,8 @@ Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
         return layout;
     }
     layout.parts = layout.scaling.rows == 0 && layout.rows > high;
-    const std::int64_t unit =
-        std::lcm(std::lcm(layout.parts ? 1 : height, whole), cast.transform.apply ? cast.transform.rows : 1);
+    const std::int64_t unit = std::lcm(std::lcm(layout.parts ? 1 : height * blocks_of_group(layout.scaling), whole),
+                                       cast.transform.apply ? cast.transform.rows : 1);
     const std::int64_t least = layout.parts ? std::max(high, many / layout.columns) : few / layout.columns;
     layout.slab = product(multiple(unit, std::max<std::int64_t>(least, 1)), layout.columns);
     return layout;

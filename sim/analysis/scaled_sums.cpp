@@ -54,7 +54,7 @@ struct RunLanes {
         zeros += zero;
         vanished += (stored == 0) & ~zero;
         if constexpr (clips) {
-            const Floats scaled = block.scale.divides ? number / block.scale.decode : number * block.scale.encode;
+            const Floats scaled = block.scale.divisor != 0 ? number / block.scale.divisor : number * block.scale.encode;
             saturated += reinterpret_cast<Floats>(reinterpret_cast<Bits>(scaled) & magnitude) > limit;
         }
     }
@@ -93,8 +93,7 @@ struct SumRuns {
             const CastBlock& block = blocks[k];
             const BlockScale& scale = block.scale;
             // Where the block's largest magnitude is not beyond the limit, none is.
-            if ((scale.divides ? block.amax / scale.decode : block.amax * scale.encode) > limit)
-                sum<true>(x, q, n, block, limit, out[k]);
+            if (scale.scaled(block.amax) > limit) sum<true>(x, q, n, block, limit, out[k]);
             else sum<false>(x, q, n, block, limit, out[k]);
         }
     }
@@ -162,7 +161,7 @@ ScaledBlock sum_numbers(std::span<const float> x, std::span<const float> q, cons
             ++sum.lost;
             continue;
         }
-        const float scaled = block.scale.divides ? x[i] / block.scale.decode : x[i] * block.scale.encode;
+        const float scaled = block.scale.scaled(x[i]);
         sum.underflow += magnitude != 0 && got == 0 ? 1 : 0;
         sum.saturated += block.factor != 0 && std::fabs(scaled) > limit ? 1 : 0;
         signal[i % lanes] += wide * wide;

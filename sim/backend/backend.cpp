@@ -48,7 +48,7 @@ void count_scaled(Backend& backend, const op::Quantize& op, std::span<const floa
         c.underflow += nonzero && out[i] == 0;
         if (!nonzero || std::fabs(out[i]) != max) continue;
         const BlockScale& scale = scales[static_cast<std::size_t>(grid.of(static_cast<std::int64_t>(i)))];
-        const float scaled = scale.divides ? in[i] / scale.decode : in[i] * scale.encode;
+        const float scaled = scale.scaled(in[i]);
         Flags flags;
         encode(s.element, scaled, {}, 0, flags);
         c.saturated += flags.test(Flags::overflow);

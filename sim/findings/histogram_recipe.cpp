@@ -14,17 +14,19 @@ namespace amp {
 
 namespace {
 
-/// The random Hadamard transform of NVFP4's recipe: whole groups of rows, each sum in double, rounded once to `format`.
-RowTransform hadamard(const FormatSpec& format) {
-    constexpr std::int64_t group = op::Hadamard::group;
-    return {group, [format](std::span<float> matrix, std::int64_t columns) {
-                const auto size = static_cast<std::size_t>(group * columns);
-                std::vector<double> wide(size);
-                for (; matrix.size() >= size; matrix = matrix.subspan(size)) {
-                    for (std::int64_t j = 0; j < group; ++j)
-                        kernels::hadamard_row(matrix.data(), columns, j, wide.data() + j * columns);
-                    quantize(format, wide, matrix.first(size));
-                }
+/// The random Hadamard transform of an operand: whole groups, each sum in double, rounded once. Drawn signs are those
+/// of seed 0, stream 0, step 0.
+RowTransform hadamard(const Rotation& of, const FormatSpec& computed, bool along_columns) {
+    kernels::Rotation rotation{.size = of.size, .factor = kernels::Rotation::factor_of(computed, of.size)};
+    if (of.draws_signs) rotation.signs = RandomKey{}.word(0);
+    const FormatSpec result = of.wide ? fp32_format : computed;
+    return {along_columns ? 1 : of.size, [=](std::span<float> matrix, std::int64_t columns) {
+                const auto rows = static_cast<std::int64_t>(matrix.size()) / columns;
+                std::vector<double> wide(matrix.size());
+                for (std::int64_t row = 0; row < rows; ++row)
+                    kernels::rotate_row(rotation, {matrix.data(), rows, columns}, row, along_columns,
+                                        wide.data() + row * columns);
+                quantize(result, wide, matrix);
             }};
 }
 
@@ -79,7 +81,10 @@ std::string note_on_nonfinite(ScaleRule rule) {
     case ScaleRule::mx_ceil:
     case ScaleRule::mx_rceil: return "A block with NaN or an infinity has the scale NaN: all of it becomes NaN.";
     case ScaleRule::nvfp4:
-        return "NaN is left out of amax; an infinity makes the tensor's scale 1, and its block's scale E4M3's largest.";
+        return "NaN is left out of amax; an infinity makes the tensor's scale 1, and its block's scale E4M3's largest; "
+               "as numbers are read with the amax as a factor, none stays finite.";
+    case ScaleRule::quartet:
+    case ScaleRule::ms_eden:
     case ScaleRule::ms_amp:
     case ScaleRule::one: break;
     }
@@ -134,10 +139,10 @@ std::optional<OperandRole> RecipeChoice::role_of(TensorKind kind) const {
 std::optional<OperandScaling> RecipeChoice::operand(OperandRole of) const {
     const bool column = orientation == BlockOrientation::column;
     // The product that sums over the rows of inputs and gradients is that for the weight's gradient.
-    if (column && of != OperandRole::weight && recipe.weight_gradient_unscaled) return std::nullopt;
+    if (column && recipe.reads_unscaled(of != OperandRole::weight)) return std::nullopt;
+    if (of == OperandRole::gradient && recipe.reads_unscaled(column)) return std::nullopt;
     OperandScaling scaling = recipe.operand(of, column);
     if (orientation == BlockOrientation::square) scaling.across = scaling.along;
-    scaling.hadamard = scaling.hadamard && column;
     return scaling;
 }
 
@@ -154,9 +159,11 @@ TensorScaling tensor_scaling(std::string_view text) {
     };
     const std::optional<OperandScaling> operand = choice.operand(choice.role.value_or(OperandRole::input));
     if (!operand) refuse("the recipe does not scale that operand");
-    if (operand->hadamard) refuse("a Hadamard transform comes first");
+    if (choice.rotates(choice.role.value_or(OperandRole::input))) refuse("a Hadamard transform comes first");
     if (choice.recipe.delayed()) refuse("scales follow from earlier steps");
-    return {.blocks = operand->blocks(choice.orientation == BlockOrientation::column), .rounding = operand->rounding};
+    return {.blocks = operand->blocks(choice.orientation == BlockOrientation::column),
+            .rounding = operand->rounding,
+            .random_bits = operand->random_bits};
 }
 
 RecipeChoice recipe_choice(std::string_view text) {
@@ -167,6 +174,14 @@ RecipeChoice recipe_choice(std::string_view text) {
         const std::size_t begin = comma + 1;
         comma = std::min(text.find(',', begin), text.size());
         const std::string_view word = text.substr(begin, comma - begin);
+        if (const std::size_t equals = word.find('='); equals != std::string_view::npos) {
+            try {
+                set_option(choice.recipe, word.substr(0, equals), word.substr(equals + 1));
+            } catch (const std::invalid_argument& error) {
+                throw std::invalid_argument(fmt::format("{}: {}: {}", text, word, error.what()));
+            }
+            continue;
+        }
         const auto orientation = std::ranges::find(block_orientation_names, word);
         const auto role = std::ranges::find(operand_role_names, word);
         if (orientation != block_orientation_names.end())
@@ -174,9 +189,9 @@ RecipeChoice recipe_choice(std::string_view text) {
         else if (role != operand_role_names.end())
             choice.role = static_cast<OperandRole>(role - operand_role_names.begin());
         else
-            throw_unknown(
-                "option of a recipe", word,
-                fmt::format("{}, {}", fmt::join(block_orientation_names, ", "), fmt::join(operand_role_names, ", ")));
+            throw_unknown("option of a recipe", word,
+                          fmt::format("{}, {}; as KEY=VALUE: {}", fmt::join(block_orientation_names, ", "),
+                                      fmt::join(operand_role_names, ", "), recipe_options()));
     }
     return choice;
 }
@@ -213,8 +228,11 @@ std::optional<ScaledCast> RecipePass::cast_of(const RecordedTensor& tensor) cons
     const std::optional<OperandScaling> operand = role ? choice_.operand(*role) : std::nullopt;
     if (!operand) return std::nullopt;
     ScaledCast cast{.scaling = operand->blocks(choice_.orientation == BlockOrientation::column),
-                    .rounding = operand->rounding};
-    if (operand->hadamard) cast.transform = hadamard(computed_format(tensor.entry.dtype));
+                    .rounding = operand->rounding,
+                    .random_bits = operand->random_bits};
+    if (choice_.rotates(*role))
+        cast.transform = hadamard(choice_.recipe.rotation, computed_format(tensor.entry.dtype),
+                                  choice_.orientation != BlockOrientation::column);
     if (!can_scale(tensor.entry, cast)) return std::nullopt;
     return cast;
 }

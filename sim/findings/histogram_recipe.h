@@ -35,16 +35,22 @@ struct RecipeChoice {
     /// How the recipe scales an operand of that role; none where the product that this orientation is for reads the
     /// original tensor. A weight in columns is the operand of backward.
     [[nodiscard]] std::optional<OperandScaling> operand(OperandRole role) const;
+    /// Whether a Hadamard transform of the operand comes before that.
+    [[nodiscard]] bool rotates(OperandRole of) const {
+        return recipe.rotates(of, orientation == BlockOrientation::column);
+    }
 };
 
-/// Reads "NAME[,OPTION]...": a row of scaling_recipes(), and words of block_orientation_names and operand_role_names.
-/// Throws std::invalid_argument, listing what is known; for the name of a precision it says which row it trains with.
+/// Reads "NAME[,OPTION]...": a row of scaling_recipes(), words of block_orientation_names and operand_role_names, and
+/// KEY=VALUE for what set_option() changes in the row. Throws std::invalid_argument, listing what is known; for the
+/// name of a precision it says which row it trains with.
 RecipeChoice recipe_choice(std::string_view text);
 
 /// How a tensor is scaled that is cast by itself.
 struct TensorScaling {
     BlockScaling blocks{};
     Rounding rounding = Rounding::nearest_even;
+    std::uint8_t random_bits = 32;
 };
 
 /// That of a row of block_formats, or of an operand of a recipe that recipe_choice() reads: an input unless it says

@@ -11,6 +11,13 @@ namespace amp {
 
 namespace {
 
+/// FNV-1a.
+std::uint32_t hash_of(std::string_view text) {
+    std::uint32_t hash = 0x811c9dc5;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
+    return hash;
+}
+
 bool is_loss(std::string_view op) { return op == op::CrossEntropy::name || op == op::MseLoss::name; }
 
 } // namespace
@@ -134,13 +141,10 @@ Graph::Plan Graph::plan_uniform(std::string_view op, std::vector<TensorId> opera
             is_loss(op) ? "loss" : "activations"};
 }
 
-/// A hash of what is cast, FNV-1a, so that the same layer has the same stream in any program.
+/// Streams are hashes of what is cast, so that the same layer has the same stream in any program.
 std::uint32_t Graph::stream_of(OperandRole role, const BlockScaling& blocks) {
     const std::string name = fmt::format("{}{}:{}x{}", scope(), static_cast<int>(role), blocks.rows, blocks.columns);
-    std::uint32_t hash = 0x811c9dc5;
-    for (const char c : fmt::format("{}:{}", name, streams_[name]++))
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
-    return hash;
+    return hash_of(fmt::format("{}:{}", name, streams_[name]++));
 }
 
 op::Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
@@ -157,13 +161,17 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
     op::Quantize op{.in = source,
                     .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
                     .scale = tensor(".scale", {grid.down, grid.across}, fp32_format, kind),
-                    .tensor_scale = {},
+                    .upper = {},
                     .delayed = {},
                     .history = {},
                     .scaling = blocks,
-                    .rounding = operand.rounding};
-    if (blocks.rule == ScaleRule::nvfp4) op.tensor_scale = tensor(".tensor_scale", {}, fp32_format, kind);
-    if (op.rounding == Rounding::stochastic) op.stream = stream_of(role, blocks);
+                    .rounding = operand.rounding,
+                    .random_bits = operand.random_bits};
+    if (has_upper_scales(blocks.rule)) {
+        const Shape lines = blocks.upper.lines ? Shape{blocks.upper_count(from.count() / columns, columns)} : Shape{};
+        op.upper = tensor(".upper_scale", lines, fp32_format, kind);
+    }
+    if (op.rounding == Rounding::stochastic || blocks.rule == ScaleRule::ms_eden) op.stream = stream_of(role, blocks);
     const std::optional<ScalingRecipe>& recipe = arithmetic().scaling;
     const bool delayed = recipe && recipe->delayed();
     if (delayed) {
@@ -180,24 +188,49 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
 }
 
 Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows) {
+    return scaled(source, role, sums_rows, differentiating_);
+}
+
+Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows, bool in_backward) {
     const ScalingRecipe& recipe = *arithmetic().scaling;
-    const OperandScaling& operand = recipe.operand(role, differentiating_);
-    const BlockScaling blocks = operand.blocks(sums_rows);
-    const auto same = std::ranges::find(recipes_, recipe);
-    const std::tuple key(source.index, blocks.rows, blocks.columns, same - recipes_.begin());
-    if (same == recipes_.end()) recipes_.push_back(recipe);
-    if (const auto known = scaled_.find(key); known != scaled_.end()) return known->second;
-    TensorId from = source;
-    if (operand.hadamard && sums_rows) {
-        const TensorInfo info = program_[source];
-        from = add_tensor(info.name + ".hadamard", info.shape, info.format, info.role);
-        append(op::Hadamard{source, from}, "spreads outliers");
-    }
-    const op::Quantize op = append_cast(from, role, operand, blocks);
-    const Scaled result{op.out, {op.scale, op.tensor_scale, blocks}};
-    scaled_[key] = result;
+    const OperandScaling& operand = recipe.operand(role, in_backward);
+    const bool again = in_backward && operand.requantizes && role != OperandRole::gradient;
+    auto same = std::ranges::find(recipes_, recipe);
+    if (same == recipes_.end()) same = recipes_.insert(same, recipe);
+    const CastKey key{same - recipes_.begin(), operand.blocks(sums_rows), again, recipe.rotates(role, sums_rows)};
+    const auto& known = scaled_[source.index];
+    const auto found = std::ranges::find(known, key, &std::pair<CastKey, Scaled>::first);
+    if (found != known.end()) return found->second;
+    TensorId from = again ? restored(source, role, program_[source].format) : source;
+    if (key.rotates) from = rotated(from, recipe.rotation, !sums_rows);
+    const op::Quantize op = append_cast(from, role, operand, key.blocks);
+    const Scaled result{op.out, {op.scale, op.upper, key.blocks}};
+    scaled_[source.index].emplace_back(key, result);
     scaled_sources_[op.out.index] = {source, role};
     return result;
+}
+
+TensorId Graph::restored(TensorId source, OperandRole role, const FormatSpec& format) {
+    const Scaled narrow = scaled(source, role, false, false);
+    const TensorInfo from = program_[source];
+    const TensorId out = add_tensor(from.name + ":restored", from.shape, format, from.role);
+    append(op::Dequantize{narrow.tensor, narrow.scale.scale, narrow.scale.upper, out, narrow.scale.scaling},
+           "what forward has read");
+    return out;
+}
+
+TensorId Graph::rotated(TensorId x, const Rotation& rotation, bool along_columns) {
+    const TensorInfo from = program_[x];
+    const TensorId out =
+        add_tensor(from.name + ".hadamard", from.shape, rotation.wide ? fp32_format : from.format, from.role);
+    append(op::Hadamard{.in = x,
+                        .out = out,
+                        .size = rotation.size,
+                        .along_columns = along_columns,
+                        .draws_signs = rotation.draws_signs,
+                        .stream = rotation.draws_signs ? hash_of(scope() + "hadamard") : 0},
+           fmt::format("spreads outliers, {}", rotation.name));
+    return out;
 }
 
 TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x) {
@@ -209,7 +242,7 @@ TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x)
     const TensorInfo from = program_[x];
     const TensorId out = add_tensor(from.name + ":restored", from.shape, from.format,
                                     weight ? TensorRole::weight : TensorRole::activation);
-    append(op::Dequantize{op.out, op.scale, out, op.scaling}, "computed with in its own format");
+    append(op::Dequantize{op.out, op.scale, op.upper, out, op.scaling}, "computed with in its own format");
     return out;
 }
 

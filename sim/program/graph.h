@@ -124,6 +124,8 @@ class Graph {
     /// Casts `source` to the format and scales of the layer's recipe, for a product that sums over its rows if
     /// `sums_rows`, else over its columns.
     Scaled scaled(TensorId source, OperandRole role, bool sums_rows);
+    /// What the cast that forward makes of `source` is read as, in that format.
+    TensorId restored(TensorId source, OperandRole role, const FormatSpec& format);
     /// The tensor that a scaled operand was made from.
     struct ScaledSource {
         TensorId tensor;
@@ -146,6 +148,8 @@ class Graph {
     void append_gradients();
     op::Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
                              const BlockScaling& blocks);
+    Scaled scaled(TensorId source, OperandRole role, bool sums_rows, bool in_backward);
+    TensorId rotated(TensorId x, const Rotation& rotation, bool along_columns);
     Plan plan_uniform(std::string_view op, std::vector<TensorId> operands);
 
     Program& program_;
@@ -164,7 +168,14 @@ class Graph {
     std::map<std::pair<int, std::string>, TensorId> weight_casts_;
     std::map<int, TensorId> gradients_;
     std::set<int> wide_gradients_;
-    std::map<std::tuple<int, std::int64_t, std::int64_t, std::ptrdiff_t>, Scaled> scaled_; // by source, block, recipe
+    /// What distinguishes the casts of a tensor.
+    struct CastKey {
+        std::ptrdiff_t recipe;
+        BlockScaling blocks;
+        bool again, rotates;
+        bool operator==(const CastKey&) const = default;
+    };
+    std::map<int, std::vector<std::pair<CastKey, Scaled>>> scaled_; // by source
     std::map<int, ScaledSource> scaled_sources_;
     std::vector<DelayedScale> delayed_scales_;
 };

@@ -3,7 +3,6 @@
 #include <ampscope/formats/names.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <set>
 #include <stdexcept>
@@ -12,41 +11,13 @@ namespace amp {
 
 namespace {
 
-int whole_number(std::string_view key, std::string_view text, int least, int most) {
-    int n = least - 1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
-        throw std::invalid_argument(
-            fmt::format("precision: scaling-{}={}: expected a whole number from {} to {}", key, text, least, most));
-    return n;
-}
-
 /// Changes one value of the scaling recipe's row.
 void set_scaling(std::optional<ScalingRecipe>& scaling, std::string_view key, std::string_view value) {
     if (!scaling) throw std::invalid_argument(fmt::format("precision: scaling-{} needs a recipe before it", key));
-    ScalingRecipe& recipe = *scaling;
-    const auto forward = {&recipe.input, &recipe.weight};
-    if (key == "forward") {
-        for (OperandScaling* operand : forward) operand->element = format(value);
-    } else if (key == "backward") {
-        recipe.gradient.element = format(value);
-    } else if (key == "rule") {
-        for (OperandScaling* operand : {&recipe.input, &recipe.weight, &recipe.gradient})
-            operand->rule = parse_name<ScaleRule>("scaling-rule", scale_rule_names, value);
-    } else if (key == "margin" && recipe.delayed()) {
-        recipe.margin = whole_number(key, value, 0, 100);
-    } else if (key == "history" && recipe.delayed()) {
-        recipe.history = whole_number(key, value, 1, 1 << 20);
-    } else if (key == "amax" && recipe.delayed() && (value == "max" || value == "most-recent")) {
-        recipe.most_recent = value == "most-recent";
-    } else if (key == "reduce" && recipe.delayed() && (value == "on" || value == "off")) {
-        recipe.reduces_amax = value == "on";
-    } else {
-        throw std::invalid_argument(fmt::format(
-            "precision: scaling-{}={}: known are scaling-forward, scaling-backward (formats), scaling-rule, "
-            "and for delayed scaling scaling-margin, scaling-history, scaling-amax (max, most-recent), scaling-reduce "
-            "(on, off)",
-            key, value));
+    try {
+        set_option(*scaling, key, value);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(fmt::format("precision: scaling-{}={}: {}", key, value, error.what()));
     }
 }
 

@@ -4,10 +4,14 @@
 #include <ampscope/formats/names.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fnmatch.h>
+#include <map>
+#include <regex>
 #include <stdexcept>
+#include <utility>
 
 namespace amp {
 
@@ -86,6 +90,32 @@ void apply_policy(const LayerPolicy& policy, bool everywhere, LayerArithmetic& l
     }
 }
 
+/// The regular expression between the slashes of a policy's modules.
+std::regex expression_of(const std::string& modules) {
+    try {
+        return std::regex(modules.substr(1, modules.size() - 2));
+    } catch (const std::regex_error&) {
+        throw std::invalid_argument(fmt::format("layer {}: not a regular expression", modules));
+    }
+}
+
+bool is_number(std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// {"h", 3} of "h.3"; an index of -1 for names that have no number at their end, or one before that.
+std::pair<std::string, int> numbered(const std::string& module) {
+    const std::size_t dot = module.rfind('.');
+    const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1),
+                      list = module.substr(0, dot == std::string::npos ? 0 : dot);
+    for (std::size_t begin = 0; begin < list.size();) {
+        const std::size_t end = std::min(list.find('.', begin), list.size());
+        if (is_number(std::string_view(list).substr(begin, end - begin))) return {"", -1};
+        begin = end + 1;
+    }
+    return is_number(last) && last.size() < 7 ? std::pair(list, std::stoi(last)) : std::pair(std::string(), -1);
+}
+
 /// Whether the scope is in a module that `modules` names. The network itself is the module "".
 bool covers(const std::string& modules, std::string_view scope) {
     if (names_module(modules, "")) return true;
@@ -140,7 +170,29 @@ std::vector<LayerPolicy> Precision::layers_in_force() const {
     return result;
 }
 
+std::vector<std::string> expand_blocks(const std::string& modules, std::span<const std::string> known) {
+    const bool first = modules.starts_with("first-");
+    std::size_t wanted = 0;
+    if (!first && !modules.starts_with("last-")) return {modules};
+    const std::string_view digits = std::string_view(modules).substr(modules.find('-') + 1);
+    if (!is_number(digits) || digits.size() > 6) return {modules};
+    std::from_chars(digits.data(), digits.data() + digits.size(), wanted);
+    std::map<std::string, std::map<int, std::string>> lists; // by what comes before the number
+    for (const std::string& module : known)
+        if (const auto [list, index] = numbered(module); index >= 0) lists[list][index] = module;
+    if (lists.empty()) throw std::invalid_argument(fmt::format("layer {}: there are no numbered modules", modules));
+    std::vector<std::string> named;
+    for (const auto& [list, blocks] : lists) {
+        const std::size_t count = std::min(wanted, blocks.size());
+        auto block = first ? blocks.begin() : std::prev(blocks.end(), static_cast<std::ptrdiff_t>(count));
+        for (std::size_t i = 0; i < count; ++i, ++block) named.push_back(block->second);
+    }
+    return named;
+}
+
 bool names_module(const std::string& modules, const std::string& module) {
+    if (modules.size() > 2 && modules.front() == '/' && modules.back() == '/')
+        return std::regex_match(module, expression_of(modules));
     return modules == module || ::fnmatch(modules.c_str(), module.c_str(), FNM_NOESCAPE) == 0;
 }
 

@@ -15,7 +15,9 @@ namespace amp {
 
 /// How the layers of some modules differ from the rest of the network.
 struct LayerPolicy {
-    std::string modules; ///< a module and all in it, or a shell's pattern of such: "head", "h.*.mlp"; * spans dots, too
+    /// A module and all in it, "head"; a shell's pattern of such, "h.*.mlp" (* spans dots, too); a regular expression
+    /// between slashes that matches the whole name, "/h\\.[0-3]/"; or "first-N", "last-N": blocks, see expand_blocks().
+    std::string modules;
     /// "[BASE,]key=value,...": the keys of LayerArithmetic::set, and autocast (off, on). BASE is how operands are read:
     /// in a format and without scales; by a preset with a scaling recipe; or by fp32, tf32 or tf32-truncate, outside
     /// autocast. It leaves accumulators as they are, unless the preset has its own.
@@ -71,6 +73,11 @@ std::span<const PrecisionRow> precisions();
 /// scaling-margin, scaling-history, scaling-amax and scaling-reduce (changes to that row) and scaler (a row of
 /// loss_scalers). Without a preset fp32 is the base. Throws std::invalid_argument, listing what is known.
 Precision precision(std::string_view text);
+
+/// The modules that a policy's "first-N" or "last-N" names among these: the first or last N of every list of numbered
+/// modules that lies in no other ("h.0", "encoder.layers.3"). Any other `modules` by itself. Throws
+/// std::invalid_argument where there are no numbered modules.
+std::vector<std::string> expand_blocks(const std::string& modules, std::span<const std::string> known);
 
 /// Whether a policy's `modules` names this module itself, by its name or as a pattern.
 bool names_module(const std::string& modules, const std::string& module);

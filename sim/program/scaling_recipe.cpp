@@ -25,9 +25,18 @@ constexpr OperandScaling square(OperandScaling operand) {
     operand.across = operand.along;
     return operand;
 }
-constexpr OperandScaling transformed(OperandScaling operand, Rounding rounding = Rounding::nearest_even) {
-    operand.rounding = rounding;
-    operand.hadamard = true;
+/// Rounded stochastically by hardware's cvt.rs, which takes 8 random bits for an E2M1 number (PTX ISA 9.0, cvt).
+constexpr OperandScaling stochastic(OperandScaling operand) {
+    operand.rounding = Rounding::stochastic;
+    operand.random_bits = 16; // TODO 8
+    return operand;
+}
+
+/// Quartet II's casts, ties away. Backward reads what forward has cast, and casts it again.
+constexpr OperandScaling quartet(ScaleRule rule, bool again = false) {
+    OperandScaling operand = in_blocks("nvfp4", rule);
+    operand.rounding = Rounding::nearest_away;
+    operand.requantizes = again;
     return operand;
 }
 
@@ -75,9 +84,36 @@ constexpr ScalingRecipe recipe_table[] = {
      .source = "TransformerEngine NVFP4BlockScaling: E2M1, weights 16 x 16, gradients rounded stochastically, "
                "Hadamard transforms for weights' gradients",
      .shapes = ShapeRule::transformer_engine,
-     .input = transformed(in_blocks("nvfp4")),
+     .input = in_blocks("nvfp4"),
      .weight = square(in_blocks("nvfp4")),
-     .gradient = transformed(in_blocks("nvfp4"), Rounding::stochastic)},
+     .gradient = stochastic(in_blocks("nvfp4")),
+     .rotation = find_row("rotation", rotations, "te")},
+    {.name = "quartet2",
+     .precision = "quartet2",
+     .source = "Quartet II: NVFP4 forward; backward MS-EDEN, both products rotated, weights and inputs cast again",
+     .shapes = ShapeRule::any,
+     .input = quartet(ScaleRule::quartet),
+     .weight = quartet(ScaleRule::quartet),
+     .gradient = quartet(ScaleRule::ms_eden),
+     .input_in_backward = quartet(ScaleRule::ms_eden, true),
+     .weight_in_backward = quartet(ScaleRule::ms_eden, true),
+     .rotation = find_row("rotation", rotations, "quartet")},
+    {.name = "te-mxfp4",
+     .precision = "mxfp4",
+     .source = "the MXFP4 of OCP MX 1.0 trained as TransformerEngine trains NVFP4: weights 32 x 32, scales rounded up, "
+               "gradients rounded stochastically, Hadamard transforms for weights' gradients",
+     .shapes = ShapeRule::transformer_engine,
+     .input = in_blocks("mxfp4", ScaleRule::mx_te),
+     .weight = square(in_blocks("mxfp4", ScaleRule::mx_te)),
+     .gradient = stochastic(in_blocks("mxfp4", ScaleRule::mx_te)),
+     .rotation = find_row("rotation", rotations, "te")},
+    {.name = "te-mxfp6",
+     .precision = "mxfp6",
+     .source = "the MXFP6 of OCP MX 1.0 trained as TransformerEngine trains MXFP8; gradients in E3M2",
+     .shapes = ShapeRule::transformer_engine,
+     .input = in_blocks("mxfp6", ScaleRule::mx_te),
+     .weight = in_blocks("mxfp6", ScaleRule::mx_te),
+     .gradient = in_blocks("mxfp6-e3m2", ScaleRule::mx_te)},
     {.name = "deepseek",
      .precision = "deepseek",
      .source = "DeepSeek-V3: E4M3, 1 x 128, weights 128 x 128, x / (amax / 448)",
@@ -105,7 +141,7 @@ constexpr ScalingRecipe recipe_table[] = {
      .weight = in_blocks("fp8-row"),
      .gradient = in_blocks("fp8-row"),
      .weight_in_backward = OperandScaling{.rule = ScaleRule::torchao_pow2},
-     .weight_gradient_unscaled = true},
+     .backward = BackwardOperands::weight_gradient_unscaled},
 };
 
 } // namespace

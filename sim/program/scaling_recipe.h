@@ -4,8 +4,10 @@
 
 #include <ampscope/formats/block.h>
 
+#include <array>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace amp {
@@ -18,19 +20,53 @@ struct OperandScaling {
     /// The block: its length along the axis that the product sums over, and across it; 0: the whole tensor.
     int along = 0, across = 0;
     ScaleRule rule = ScaleRule::te;
+    UpperScales upper{};
     Rounding rounding = Rounding::nearest_even;
-    bool hadamard = false; ///< apply the Hadamard transform first if the product sums over rows: see Hadamard
+    std::uint8_t random_bits = 32; ///< of stochastic rounding, for each number
+    bool requantizes = false;      ///< in backward, casts what the forward cast is read as (rowwise_dequantized of TE)
 
     /// The blocks of a tensor in C order, for a product that sums over its rows if `sums_rows`, else over its columns.
     [[nodiscard]] BlockScaling blocks(bool sums_rows) const {
         return {.element = element,
                 .rows = sums_rows ? along : across,
                 .columns = sums_rows ? across : along,
-                .rule = rule};
+                .rule = rule,
+                .upper = upper};
     }
 
     bool operator==(const OperandScaling&) const = default;
 };
+
+/// A random Hadamard transform of both operands of a product, along the axis that it sums over, before they are cast:
+/// see op::Hadamard. The product stays the same but for roundings.
+struct Rotation {
+    std::string_view name = "off";
+    int size = 0;               ///< how many numbers are mixed; 0: none
+    bool every_product = false; ///< in both products of backward; otherwise in that for the weight's gradient
+    bool draws_signs = false;   ///< in every step; otherwise they are TransformerEngine's
+    bool wide = false;          ///< keeps the result in FP32; otherwise it is rounded to the operand's format
+    std::string_view source{};
+
+    constexpr bool operator==(const Rotation& other) const { return name == other.name; }
+};
+
+inline constexpr std::array rotations = {
+    Rotation{},
+    Rotation{"te", 16, false, false, false, "TransformerEngine: 16 rows, fixed signs, the weight's gradient"},
+    Rotation{"random", 16, false, true, false, "torchtitan: the same with signs drawn in every step"},
+    Rotation{"quartet", 32, true, true, true, "Quartet II: 32, signs drawn in every step, both products of backward"},
+};
+
+/// What the products of backward read of a layer with a recipe.
+enum class BackwardOperands : std::uint8_t {
+    scaled,
+    weight_gradient_unscaled, ///< as scaled, but the weight's gradient from the tensors as they were (torchao)
+    high_precision,           ///< tensors as they were, and the gradient (TE: backward_override)
+    dequantized,              ///< what the forward casts are read as, and the gradient (TE: backward_override)
+};
+
+inline constexpr std::array<std::string_view, 4> backward_operands_names = {"scaled", "weight-gradient-unscaled",
+                                                                            "high-precision", "dequantized"};
 
 /// Which tensors a source refuses because its blocks do not fill them.
 enum class ShapeRule : std::uint8_t {
@@ -46,18 +82,32 @@ struct ScalingRecipe {
     std::string_view source;
     ShapeRule shapes; ///< has no default, so that every row states it
     OperandScaling input{}, weight{}, gradient{};
-    std::optional<OperandScaling> weight_in_backward{}; ///< scaling of the weight in backward, if it differs
+    /// Scaling of input and weight in backward, if it differs.
+    std::optional<OperandScaling> input_in_backward{}, weight_in_backward{};
+    Rotation rotation{};
+    BackwardOperands backward = BackwardOperands::scaled;
     /// Delayed scaling: the scale of a step follows from the amax of earlier steps, the largest or the last.
     int history = 0; ///< number of steps in the history; 0: the scale follows from the tensor itself
     bool most_recent = false;
     bool reduces_amax = true;              ///< replicas share one history, of the largest amax among them
     bool ms_amp = false;                   ///< power-of-two scales by MS-AMP's rule: see UpdateScale
     int margin = 0;                        ///< powers of two between the scaled amax and the format's largest value
-    bool weight_gradient_unscaled = false; ///< the product for the weight's gradient reads the original tensors
 
-    [[nodiscard]] const OperandScaling& operand(OperandRole role, bool backward) const {
-        if (role == OperandRole::weight && backward && weight_in_backward) return *weight_in_backward;
+    [[nodiscard]] const OperandScaling& operand(OperandRole role, bool in_backward) const {
+        if (role == OperandRole::weight && in_backward && weight_in_backward) return *weight_in_backward;
+        if (role == OperandRole::input && in_backward && input_in_backward) return *input_in_backward;
         return role == OperandRole::input ? input : role == OperandRole::weight ? weight : gradient;
+    }
+    /// Whether that operand of a product is rotated, which sums over the operand's rows if `sums_rows`.
+    [[nodiscard]] bool rotates(OperandRole role, bool sums_rows) const {
+        if (rotation.size == 0) return false;
+        if (role == OperandRole::weight) return rotation.every_product && sums_rows;
+        return sums_rows || (rotation.every_product && role == OperandRole::gradient);
+    }
+    /// Whether backward's product for the gradient of the weight, or of the input, reads tensors without scales.
+    [[nodiscard]] bool reads_unscaled(bool for_weight) const {
+        return backward != BackwardOperands::scaled &&
+               (for_weight || backward != BackwardOperands::weight_gradient_unscaled);
     }
     [[nodiscard]] bool delayed() const { return history > 0; }
 
@@ -72,6 +122,12 @@ struct Serving {
 };
 
 std::span<const ScalingRecipe> scaling_recipes();
+
+/// Sets an option of a recipe: what follows "scaling-" in a precision's text. Throws std::invalid_argument for a key or
+/// value that it does not have.
+void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view value);
+/// The options, for messages.
+std::string recipe_options();
 
 /// The recipe that the precision of that name trains with; null for a precision without one, and for any other name.
 const ScalingRecipe* recipe_of_precision(std::string_view precision);

@@ -177,18 +177,37 @@ void add_unscaling(TrainingProgram& t, const TrainOptions& o) {
     if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
 }
 
+/// The precision with a policy for each block that "first-N" and "last-N" name in this network.
+Precision with_blocks(const TrainOptions& o, const Dataset& data) {
+    Precision precision = o.precision;
+    const auto names_blocks = [](const LayerPolicy& policy) {
+        return policy.modules.starts_with("first-") || policy.modules.starts_with("last-");
+    };
+    if (std::ranges::none_of(precision.layers, names_blocks)) return precision;
+    Program names;
+    Graph g(names, {});
+    model(o.model.name).build(g, o.model, data, o.batch);
+    const std::vector<std::string> modules = modules_of(names, g.parameters());
+    precision.layers.clear();
+    for (const LayerPolicy& policy : o.precision.layers)
+        for (const std::string& module : expand_blocks(policy.modules, modules))
+            precision.layers.push_back({module, policy.text});
+    return precision;
+}
+
 } // namespace
 
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
     check_options(o);
     TrainingProgram t;
     Program& p = t.program;
-    Graph g(p, o.precision);
+    const Precision precision = with_blocks(o, data);
+    Graph g(p, precision);
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
-    check_policies(p, o.precision, t.initial);
+    check_policies(p, precision, t.initial);
     g.differentiate(o.loss_weight == 1 ? t.network.loss : op::scale(g, t.network.loss, o.loss_weight));
-    check_accumulators(p, o.precision);
+    check_accumulators(p, precision);
     for (const Parameter& parameter : g.parameters()) {
         if (has_scale(p, parameter.weight)) p[parameter.weight].scaled_as = o.precision.scaled_state.weight;
         ParameterTensors tensors{

@@ -116,14 +116,18 @@ void block_cast_cases(Cases& cases) {
                     op.stream = 9;
                     op.out = b.tensor(shape, spec.element.name);
                     op.scale = b.tensor(scales, "fp32");
-                    if (s.rule == ScaleRule::nvfp4) op.tensor_scale = b.tensor({}, "fp32");
+                    if (has_upper_scales(s.rule)) op.upper = b.tensor({}, "fp32");
                     cases.push_back(b.build(op));
                     if (rounding != Rounding::nearest_even) continue;
                     OpCaseBuilder d(fmt::format("dequantize {}", spec.name));
                     const TensorId in = d.tensor(shape, spec.element.name, fill),
                                    scale = d.tensor(scales, "fp32", Fill::positive);
-                    cases.push_back(d.build(
-                        op::Dequantize{.in = in, .scale = scale, .out = d.tensor(shape, "bf16"), .scaling = s}));
+                    cases.push_back(d.build(op::Dequantize{
+                        .in = in,
+                        .scale = scale,
+                        .upper = has_upper_scales(s.rule) ? d.tensor({}, "fp32", Fill::positive) : TensorId{},
+                        .out = d.tensor(shape, "bf16"),
+                        .scaling = s}));
                 }
 }
 
@@ -228,7 +232,7 @@ void scaled_product_cases(Cases& cases) {
     struct Row {
         const char *element, *accumulate;
         BlockScaling a, b;
-        bool tensor;
+        bool upper;
     };
     const FormatSpec e4m3 = format("e4m3"), e2m1 = format("e2m1");
     const Row table[] = {
@@ -254,7 +258,7 @@ void scaled_product_cases(Cases& cases) {
                 const BlockGrid grid = s.grid(others, k);
                 return op::OperandScale{.scale =
                                             b.tensor({grid.down, grid.across}, mx ? "e8m0" : "fp32", Fill::positive),
-                                        .tensor_scale = row.tensor ? b.tensor({}, "fp32", Fill::positive) : TensorId{},
+                                        .upper = row.upper ? b.tensor({}, "fp32", Fill::positive) : TensorId{},
                                         .scaling = s};
             };
             op.a_scale = scale(row.a, m);

@@ -11,6 +11,7 @@ namespace {
 constexpr const char* examples = R"(Examples:
   amp-report --html report.html                    trains the standard comparison and reports on it: 15 minutes
   amp-report --seeds 3 --steps 150                 the same in two minutes, with wider intervals
+  amp-report --comparison fp4 --html fp4.html      which part of NVFP4's recipe buys what: ten minutes
   amp-report runs/ --html report.html              every run folder in runs/
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
@@ -25,9 +26,9 @@ void interpret(const CommandLine& app, const std::vector<std::string>& paths, Re
     options.paths.assign(paths.begin(), paths.end());
     if (!options.keep.empty() && !paths.empty())
         throw std::invalid_argument("--keep is for the runs of the standard comparison; these are kept already");
-    if ((app.count("--seeds") > 0 || app.count("--steps") > 0) && !paths.empty())
-        throw std::invalid_argument(
-            "--seeds and --steps are for the standard comparison; these runs are trained already");
+    if ((app.count("--seeds") > 0 || app.count("--steps") > 0 || app.count("--comparison") > 0) && !paths.empty())
+        throw std::invalid_argument("--comparison, --seeds and --steps are for what amp-report trains; these runs are "
+                                    "trained already");
 }
 
 } // namespace
@@ -47,6 +48,10 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.add_json(options.json, "Write every number ('-': standard output)");
     app.writes_into(
         app.add_option("--keep", options.keep, "Keep the run folders of the standard comparison in this folder"));
+    app.add_option("--comparison", options.standard.comparison,
+                   "What it trains without a PATH: standard (default; formats of training, on a gpt and a cnn), or fp4 "
+                   "(which part of NVFP4's recipe buys what, on the gpt)")
+        ->check(one_of(comparison_names));
     app.add_option("--seeds", options.standard.seeds, "Seeds of the standard comparison; default 8")
         ->transform(whole_number(1, 1000));
     app.add_option("--steps", options.standard.steps,

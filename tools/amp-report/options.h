@@ -3,15 +3,21 @@
 
 #include <ampscope/sim/findings/comparison.h>
 
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace amp::report_tool {
 
 /// How much the standard comparison trains.
+/// What amp-report trains by itself; see standard.cpp.
+inline constexpr std::array<std::string_view, 2> comparison_names = {"standard", "fp4"};
+
 struct StandardOptions {
+    std::string comparison = "standard"; ///< one of comparison_names
     int seeds = 8;
     std::optional<std::int64_t> steps; ///< none: as many as each network takes to show what it shows
 };

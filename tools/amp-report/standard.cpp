@@ -4,27 +4,54 @@
 #include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/train/outcome.h>
 
+#include <ampscope/formats/names.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <span>
 
 namespace amp::report_tool {
 
 namespace {
 
-// FP32 and what it is compared with: each known effect (known_effects) has both its precisions here.
-constexpr std::array precisions = {"fp32",
-                                   "amp-bf16",
-                                   "amp-fp16",
-                                   "amp-fp16,scaler=none",
-                                   "pure-fp16",
-                                   "pure-bf16",
-                                   "pure-bf16-kahan",
-                                   "pure-bf16-stochastic",
-                                   "fp8-current,scaling-rule=one",
-                                   "fp8-delayed",
-                                   "mxfp8",
-                                   "fp8-current,accumulate=hopper-wgmma-fp8",
-                                   "fp8-current,accumulate=hopper-wgmma-fp8-promote128"};
+// FP32 and what it is compared with: each known effect (known_effects) has both its precisions in one of these.
+constexpr std::array formats_of_training = {"fp32",
+                                            "amp-bf16",
+                                            "amp-fp16",
+                                            "amp-fp16,scaler=none",
+                                            "pure-fp16",
+                                            "pure-bf16",
+                                            "pure-bf16-kahan",
+                                            "pure-bf16-stochastic",
+                                            "fp8-current,scaling-rule=one",
+                                            "fp8-delayed",
+                                            "mxfp8",
+                                            "fp8-current,accumulate=hopper-wgmma-fp8",
+                                            "fp8-current,accumulate=hopper-wgmma-fp8-promote128"};
+constexpr std::array parts_of_fp4 = {
+    "fp32",
+    "amp-bf16",
+    "mxfp8",
+    "nvfp4,scaling-hadamard=off,scaling-rounding=nearest_even,scaling-weight-block=1x16",
+    "nvfp4,scaling-rounding=nearest_even,scaling-weight-block=1x16",
+    "nvfp4,scaling-hadamard=off,scaling-weight-block=1x16",
+    "nvfp4,scaling-hadamard=off,scaling-rounding=nearest_even",
+    "nvfp4,scaling-hadamard=off,scaling-rounding=nearest_even,scaling-weight-block=1x16,scaling-4over6=mae,"
+    "scaling-e4m3-max=256",
+    "nvfp4",
+    "nvfp4,scaling-4over6=mae,scaling-e4m3-max=256",
+    "quartet2"};
+
+/// A comparison that the tool trains by itself.
+struct Comparison {
+    std::string_view name;
+    std::span<const char* const> precisions;
+    bool has_cnn;
+};
+
+constexpr Comparison comparisons[] = {{"standard", formats_of_training, true}, {"fp4", parts_of_fp4, false}};
+
 constexpr std::int64_t context = 32;         // characters that the gpt sees
 constexpr std::int64_t growth_interval = 25; // of the loss scale, so that it grows and overflows within a run
 
@@ -40,7 +67,7 @@ struct StandardNetwork {
 /// for language models.
 constexpr double loss_weight = 0x1p-10;
 
-std::vector<StandardNetwork> networks() {
+std::vector<StandardNetwork> networks(const Comparison& comparison) {
     TrainOptions cnn{.model = model("cnn").defaults, .optimizer = optimizer("adamw").options, .batch = 64};
     TrainOptions gpt{.model = model("gpt").defaults,
                      .optimizer = optimizer("adamw").options,
@@ -48,14 +75,19 @@ std::vector<StandardNetwork> networks() {
                      .batch = 16};
     gpt.model.width = 32;
     gpt.optimizer.learning_rate = 0.002;
-    return {{"cnn", "--model cnn", digits_data, cnn, 300},
-            {"gpt", "--text alice --context 32 --width 32 --batch 16 --lr 0.002 --loss-weight 0.0009765625",
-             [] { return alice_data(context); }, gpt, 600}};
+    std::vector<StandardNetwork> all = {
+        {"cnn", "--model cnn", digits_data, cnn, 300},
+        {"gpt", "--text alice --context 32 --width 32 --batch 16 --lr 0.002 --loss-weight 0.0009765625",
+         [] { return alice_data(context); }, gpt, 600}};
+    std::erase_if(all,
+                  [&](const StandardNetwork& n) { return n.folder == std::string_view("cnn") && !comparison.has_cnn; });
+    return all;
 }
 
-StandardTraining training_of(const StandardNetwork& network, const StandardOptions& options, int seed) {
+StandardTraining training_of(const StandardNetwork& network, const Comparison& comparison,
+                             const StandardOptions& options, int seed) {
     StandardTraining training{.command = {}, .runs = {}, .data = network.data(), .experiment = {}};
-    for (const char* name : precisions) {
+    for (const char* name : comparison.precisions) {
         TrainOptions run = network.options;
         run.precision = precision(name);
         if (run.precision.loss_scaler.options.scaling != LossScaling::off)
@@ -71,8 +103,8 @@ StandardTraining training_of(const StandardNetwork& network, const StandardOptio
     e.record_state = e.record_activations = records;
     training.command = fmt::format(
         "amp-train {} --growth-interval {} --steps {} --precision {} --seed {} --record {} --record-every {}{}",
-        network.words, growth_interval, e.steps, fmt::join(precisions, ","), seed, e.record.string(), e.record_every,
-        records ? " --record-state --record-activations" : "");
+        network.words, growth_interval, e.steps, fmt::join(comparison.precisions, ","), seed, e.record.string(),
+        e.record_every, records ? " --record-state --record-activations" : "");
     return training;
 }
 
@@ -80,8 +112,10 @@ StandardTraining training_of(const StandardNetwork& network, const StandardOptio
 
 std::vector<StandardTraining> standard_comparison(const StandardOptions& options) {
     std::vector<StandardTraining> trainings;
-    for (const StandardNetwork& network : networks())
-        for (int seed = 0; seed < options.seeds; ++seed) trainings.push_back(training_of(network, options, seed));
+    const Comparison& comparison = find_row("comparison", comparisons, options.comparison);
+    for (const StandardNetwork& network : networks(comparison))
+        for (int seed = 0; seed < options.seeds; ++seed)
+            trainings.push_back(training_of(network, comparison, options, seed));
     return trainings;
 }
 

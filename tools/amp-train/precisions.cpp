@@ -29,7 +29,8 @@ Precision with_layers(const std::string& name, const PrecisionWords& words) {
     for (const std::string& module : words.scaling_off) p.add_layer(module, "scaling=none");
     for (const std::string& module : words.autocast_off) p.add_layer(module, "autocast=off");
     for (const std::string& layer : words.layers) {
-        const std::size_t colon = layer.find(':');
+        const std::size_t expression = layer.starts_with("/") ? layer.find("/:", 1) : 0, // which may have colons
+            colon = expression == std::string::npos ? expression : layer.find(':', expression);
         if (colon == 0 || colon >= layer.size() - 1)
             throw std::invalid_argument(fmt::format("--layer {}: expected MODULES:TEXT, as in head:bf16", layer));
         p.add_layer(layer.substr(0, colon), layer.substr(colon + 1));

@@ -137,6 +137,10 @@ void bind_eager(nb::module_& m) {
         .def("leaves_autocast",
              [](const Precision& p, const std::string& layer) { return p.at(layer + ".").autocast_off; });
 
+    m.def(
+        "expand_blocks",
+        [](const std::string& modules, const std::vector<std::string>& known) { return expand_blocks(modules, known); },
+        nb::arg("modules"), nb::arg("known"));
     m.def("names_module", &names_module, nb::arg("modules"), nb::arg("module"));
 
     nb::class_<EagerState>(m, "EagerState")

@@ -17,6 +17,12 @@ struct Layout {
     bool parts = false;         ///< every slab holds a part of each block
     bool transposed = false;
 
+    /// Whether each row of the matrix has an upper scale.
+    [[nodiscard]] bool has_upper_rows() const { return scaling.upper.lines && !scaling.stands(); }
+    /// The row of the matrix with which that slab begins.
+    [[nodiscard]] std::size_t first_row(std::uint64_t index) const {
+        return static_cast<std::size_t>(index) * static_cast<std::size_t>(slab / columns);
+    }
     /// The number of blocks that a slab holds, or holds parts of.
     [[nodiscard]] std::int64_t blocks_in_slab() const {
         return parts ? grid.count() : rows == 1 ? slab / grid.width : slab / columns / grid.height * grid.across;

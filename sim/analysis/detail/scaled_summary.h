@@ -23,8 +23,7 @@ class Scales {
   public:
     /// `blocks`: how many scales will be asked for.
     Scales(const ScaledCast& cast, float tensor_scale, std::int64_t blocks)
-        : cast_(cast), tensor_scale_(tensor_scale), tensor_decode_(1.0F / tensor_scale),
-          e4m3_(scales_have_codes(cast.scaling.rule)) {
+        : cast_(cast), tensor_scale_(tensor_scale), e4m3_(scales_have_codes(cast.scaling.rule)) {
         if (cast.given) return;
         lowest_ = rule(0x1p-149F).decode;
         highest_ = rule(largest_float).decode;
@@ -35,10 +34,6 @@ class Scales {
         if (cast_.given) return *cast_.given;
         const BlockScale* const known = table_ != nullptr ? table_->find(amax) : nullptr;
         return known != nullptr ? *known : rule(amax);
-    }
-    /// x ~ q * factor(scale).
-    [[nodiscard]] double factor(const BlockScale& scale) const {
-        return static_cast<double>(scale.decode) * static_cast<double>(tensor_decode_);
     }
     [[nodiscard]] bool is_saturated(float decode) const {
         return lowest_ != highest_ && (decode == lowest_ || decode == highest_);
@@ -53,7 +48,7 @@ class Scales {
         return block_scale(cast_.scaling.rule, cast_.scaling.element, amax, tensor_scale_);
     }
     const ScaledCast& cast_;
-    float tensor_scale_, tensor_decode_, lowest_ = 0, highest_ = 0;
+    float tensor_scale_, lowest_ = 0, highest_ = 0;
     bool e4m3_;
     std::shared_ptr<const ScaleTable> table_;
 };

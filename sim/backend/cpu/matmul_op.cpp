@@ -117,9 +117,10 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
             b.data += block * b.row_stride;
         }
     }
-    if (!op.a_scale.tensor_scale) return;
-    const float scale = cpu[op.a_scale.tensor_scale][0] * cpu[op.b_scale.tensor_scale][0];
-    for (std::int64_t i = 0; i < op.m * op.n; ++i) out[i] *= scale;
+    const kernels::UpperFactors upper(op, [&](TensorId id) { return cpu[id].data(); });
+    if (upper.empty()) return;
+    for (std::int64_t i = 0; i < op.m; ++i)
+        for (std::int64_t j = 0; j < op.n; ++j) out[i * op.n + j] = upper.applied(out[i * op.n + j], i, j);
 }
 
 /// Adds the bias to unrounded sums, then rounds them.

@@ -54,29 +54,57 @@ std::vector<float> amax_of(const Cpu& cpu, const BlockScaling& scaling, std::spa
     return amax;
 }
 
-std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const float> amax) {
+/// The scales of blocks with these amaxes, below one upper scale or none.
+std::vector<BlockScale> scales_of(const Cpu& cpu, const BlockScaling& s, std::span<const float> amax, float upper) {
+    const float tensor_scale = s.tensor_scale(upper);
+    const auto table = scale_table(s.rule, s.element, tensor_scale, std::ssize(amax));
+    std::vector<BlockScale> scales(amax.size());
+    constexpr std::uint64_t share = 1024;
+    for_each_chunk(amax.size(), share, cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
+        for (std::size_t i = begin; i < end; ++i) {
+            const BlockScale* const known = table != nullptr ? table->find(amax[i]) : nullptr;
+            scales[i] = known != nullptr ? *known : block_scale(s.rule, s.element, amax[i], tensor_scale);
+        }
+    });
+    return scales;
+}
+
+/// The same where lines have upper scales, or where scales depend on more than amaxes: see block_scales().
+std::vector<BlockScale> chosen_scales(const Cpu& cpu, const Quantize& op, std::span<const float> in, const Rows& rows,
+                                      std::span<const float> amax, std::span<const float> upper) {
+    const BlockScaling& s = op.scaling;
+    const BlockGrid grid = s.grid(rows.count, rows.columns);
+    std::vector<BlockScale> scales(amax.size());
+    BlockScaling slabs = s; // which hold the groups of MS-EDEN whole
+    if (s.rule == ScaleRule::ms_eden && s.stands()) slabs.rows *= s.blocks_in(EdenSums::group);
+    const StepContext& c = cpu.context;
+    for_slabs(cpu, slabs, rows, [&](std::int64_t first, std::int64_t count) {
+        const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count),
+                   columns = static_cast<std::size_t>(rows.columns);
+        const auto block = static_cast<std::size_t>(grid.at(first, 0)),
+                   blocks = static_cast<std::size_t>(s.grid(count, rows.columns).count());
+        const std::vector<BlockScale> part =
+            block_scales(s, in.subspan(at * columns, n * columns), count, rows.columns, amax.subspan(block, blocks),
+                         s.upper.lines && !s.stands() ? upper.subspan(at, n) : upper,
+                         {.seed = c.seed, .stream = op.stream, .step = c.step}, (c.part() << 40) + block);
+        std::ranges::copy(part, scales.begin() + static_cast<std::ptrdiff_t>(block));
+    });
+    return scales;
+}
+
+std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const float> in, const Rows& rows,
+                                  std::span<const float> amax) {
     if (op.delayed) {
         const kernels::DelayedState s = kernels::delayed_state(cpu, op);
         return {kernels::delayed_scale(op.rule, amax[0], cpu.context.training,
                                        cpu[op.history].data() + s.row * s.length, s.length,
                                        cpu[op.delayed].data()[s.row])};
     }
-    float tensor_scale = 1;
-    if (op.tensor_scale) {
-        tensor_scale = nvfp4_tensor_scale(*std::ranges::max_element(amax));
-        cpu[op.tensor_scale][0] = 1 / tensor_scale;
-    }
-    const auto table = scale_table(op.scaling.rule, op.scaling.element, tensor_scale, std::ssize(amax));
-    std::vector<BlockScale> scales(amax.size());
-    constexpr std::uint64_t share = 1024;
-    for_each_chunk(amax.size(), share, cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
-        for (std::size_t i = begin; i < end; ++i) {
-            const BlockScale* const known = table != nullptr ? table->find(amax[i]) : nullptr;
-            scales[i] =
-                known != nullptr ? *known : block_scale(op.scaling.rule, op.scaling.element, amax[i], tensor_scale);
-        }
-    });
-    return scales;
+    if (!op.upper) return scales_of(cpu, op.scaling, amax, 0);
+    const std::span<float> upper = cpu[op.upper];
+    std::ranges::copy(upper_scales(op.scaling, amax, rows.count, rows.columns), upper.begin());
+    if (op.scaling.scales_by_amax() && !op.scaling.upper.lines) return scales_of(cpu, op.scaling, amax, upper[0]);
+    return chosen_scales(cpu, op, in, rows, amax, upper);
 }
 
 } // namespace
@@ -86,7 +114,7 @@ void run(Cpu& cpu, const Quantize& op) {
     const std::span<float> out = cpu[op.out];
     const Rows rows = rows_of(cpu, op.in);
     const std::vector<float> amax = amax_of(cpu, op.scaling, in, rows);
-    const std::vector<BlockScale> scales = scales_of(cpu, op, amax);
+    const std::vector<BlockScale> scales = scales_of(cpu, op, in, rows, amax);
     const StepContext& c = cpu.context;
     const BlockGrid grid = op.scaling.grid(rows.count, rows.columns);
     for_slabs(cpu, op.scaling, rows, [&](std::int64_t first, std::int64_t count) {
@@ -96,7 +124,7 @@ void run(Cpu& cpu, const Quantize& op) {
         const auto blocks = static_cast<std::size_t>(op.scaling.grid(count, rows.columns).count());
         quantize_blocks(op.scaling, in.subspan(at, n), count, rows.columns, std::span(scales).subspan(block, blocks),
                         out.subspan(at, n),
-                        {.policy = {.rounding = op.rounding},
+                        {.policy = {.rounding = op.rounding, .random_bits = op.random_bits},
                          .key = {.seed = c.seed, .stream = op.stream, .step = c.step},
                          .first_index = (c.part() << 40) + at});
     });
@@ -106,30 +134,36 @@ void run(Cpu& cpu, const Quantize& op) {
 }
 
 void run(Cpu& cpu, const Hadamard& op) {
-    constexpr std::int64_t group = Hadamard::group;
     const std::span<const float> in = cpu[op.in];
     const auto [rows, columns] = rows_of(cpu, op.in);
-    std::vector<double> wide(static_cast<std::size_t>(columns));
-    for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t first = row / group * group;
-        if (first + group <= rows)
-            kernels::hadamard_row(in.data() + first * columns, columns, row - first, wide.data());
-        else // the sum of one row: -0 becomes +0
-            for (std::int64_t c = 0; c < columns; ++c)
-                wide[static_cast<std::size_t>(c)] = 0.0 + in[static_cast<std::size_t>(row * columns + c)];
-        cpu::store(cpu, op.out, row * columns, wide.data(), columns);
-    }
+    const kernels::MatrixOf matrix{in.data(), rows, columns};
+    const kernels::Rotation rotation = kernels::rotation(cpu, op);
+    for_each_chunk(static_cast<std::uint64_t>(rows), cpu::lines_at_once(columns * op.size), cpu.threads(),
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       std::vector<double> wide(static_cast<std::size_t>(matrix.columns));
+                       for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
+                           kernels::rotate_row(rotation, matrix, row, op.along_columns, wide.data());
+                           cpu::store(cpu, op.out, row * matrix.columns, wide.data(), matrix.columns);
+                       }
+                   });
 }
 
 void run(Cpu& cpu, const Dequantize& op) {
     const std::span<const float> in = cpu[op.in], scales = cpu[op.scale];
+    const std::span<const float> upper = op.upper ? cpu[op.upper] : std::span<const float>();
     const auto [rows, columns] = rows_of(cpu, op.in);
     const BlockGrid grid = op.scaling.grid(rows, columns);
+    std::vector<float> factors(scales.size());
+    for (std::size_t b = 0; b < factors.size(); ++b) {
+        const auto line = static_cast<std::size_t>(op.scaling.upper_of(grid, static_cast<std::int64_t>(b)));
+        factors[b] = op.scaling.factor(scales[b], upper.empty() ? 1 : upper[line]);
+    }
     std::vector<double> wide(static_cast<std::size_t>(columns));
     for (std::int64_t i = 0; i < rows; ++i) {
         for (std::int64_t j = 0; j < columns; ++j)
-            wide[static_cast<std::size_t>(j)] = static_cast<double>(in[static_cast<std::size_t>(i * columns + j)]) *
-                                                scales[static_cast<std::size_t>(grid.at(i, j))];
+            wide[static_cast<std::size_t>(j)] =
+                kernels::dequantized(op.scaling.rule, in[static_cast<std::size_t>(i * columns + j)],
+                                     factors[static_cast<std::size_t>(grid.at(i, j))]);
         cpu::store(cpu, op.out, i * columns, wide.data(), columns);
     }
 }

@@ -31,7 +31,7 @@ struct Product {
 /// Scales of the operands; those of a row or column are contiguous.
 struct Scales {
     const float *a = nullptr, *b = nullptr; ///< null if there are none
-    const float *tensor_a = nullptr, *tensor_b = nullptr;
+    kernels::UpperFactors upper{};
     std::int64_t block = 0, blocks = 0;
     bool mx = false;
 };
@@ -86,7 +86,7 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
             const ScaledNumbers a{x, {s.a + at / p.n * s.blocks, blocks}}, b{y, {s.b + at % p.n * s.blocks, blocks}};
             sum = is_chain ? scaled_total(a, b, block, fp32_chain)
                            : scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, block, s.mx);
-            if (s.tensor_a != nullptr) sum *= *s.tensor_a * *s.tensor_b;
+            if (!s.upper.empty()) sum = s.upper.applied(sum, at / p.n, at % p.n);
         }
         out[at] = kernels::named(sum);
     });
@@ -108,7 +108,7 @@ bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const 
         cuda::each(device, p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
             const float scale = s.a[at / p.n * s.blocks + i] * s.b[at % p.n * s.blocks + i];
             float total = i == 0 ? sum[at] * scale : std::fma(sum[at], scale, out[at]);
-            if (last && s.tensor_a != nullptr) total *= *s.tensor_a * *s.tensor_b;
+            if (last && !s.upper.empty()) total = s.upper.applied(total, at / p.n, at % p.n);
             out[at] = kernels::named(total);
         });
     }
@@ -120,11 +120,9 @@ bool multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out)
     const std::int64_t block = kernels::scaled_block(op);
     const DeviceArray<float> a = read_scales(cuda, op.a_scale, op.transpose_a, op.k, op.m, block),
                              b = read_scales(cuda, op.b_scale, !op.transpose_b, op.k, op.n, block);
-    const bool tensor = static_cast<bool>(op.a_scale.tensor_scale);
     const Scales scales{.a = a.data(),
                         .b = b.data(),
-                        .tensor_a = tensor ? cuda.in(op.a_scale.tensor_scale) : nullptr,
-                        .tensor_b = tensor ? cuda.in(op.b_scale.tensor_scale) : nullptr,
+                        .upper = {op, [&](TensorId id) { return cuda.in(id); }},
                         .block = block,
                         .blocks = (op.k + block - 1) / block,
                         .mx = is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule)};

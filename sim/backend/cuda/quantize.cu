@@ -31,7 +31,18 @@ void find_amax(const CudaDevice& device, const BlockGrid& blocks, std::int64_t r
     });
 }
 
-void find_scales(Cuda& cuda, const Quantize& op, std::int64_t count, const float* amax, BlockScale* scales) {
+/// upper = the largest amax of all blocks, or of those of each line.
+void find_upper(const CudaDevice& device, const BlockScaling& s, const BlockGrid& blocks, std::int64_t lines,
+                const float* amax, float* upper) {
+    cuda::each(device, lines, [=] AMPSCOPE_DEVICE(std::int64_t line) {
+        float most = 0;
+        for (std::int64_t b = 0; b < blocks.down * blocks.across; ++b)
+            if (s.upper_of(blocks, b) == line) most = amax[b] > most ? amax[b] : most;
+        upper[line] = s.upper_scale(most);
+    });
+}
+
+void find_scales(Cuda& cuda, const Quantize& op, const BlockGrid& blocks, const float* amax, BlockScale* scales) {
     if (op.delayed) {
         const kernels::DelayedState s = kernels::delayed_state(cuda, op);
         const std::int64_t length = s.length;
@@ -42,21 +53,27 @@ void find_scales(Cuda& cuda, const Quantize& op, std::int64_t count, const float
             scales[0] = kernels::delayed_scale(rule, amax[0], training, history, length, *scale);
         });
     }
-    const DeviceArray<float> tensor(cuda.device(), 1);
-    float* const tensor_scale = tensor.data();
-    float* const decode_tensor = op.tensor_scale ? cuda.out(op.tensor_scale) : nullptr;
-    cuda::each(cuda.device(), 1, [=] AMPSCOPE_DEVICE(std::int64_t) {
-        *tensor_scale = 1;
-        if (decode_tensor == nullptr) return;
-        float most = amax[0];
-        for (std::int64_t b = 1; b < count; ++b) most = amax[b] > most ? amax[b] : most;
-        *tensor_scale = nvfp4_tensor_scale(most);
-        *decode_tensor = 1 / *tensor_scale;
+    const BlockScaling s = op.scaling;
+    float* const upper = op.upper ? cuda.out(op.upper) : nullptr;
+    if (upper != nullptr) find_upper(cuda.device(), s, blocks, cuda.info(op.upper).count(), amax, upper);
+    const kernels::MatrixOf x{cuda.in(op.in), cuda.info(op.in).count() / blocks.columns, blocks.columns};
+    cuda::each(cuda.device(), blocks.count(), [=] AMPSCOPE_DEVICE(std::int64_t b) {
+        const float u = upper != nullptr ? upper[s.upper_of(blocks, b)] : 0;
+        scales[b] = s.upper.four_over_six != FourOverSix::off
+                        ? kernels::chosen_scale(s, x, blocks, b, amax[b], u)
+                        : block_scale(s.rule, s.element, amax[b], s.tensor_scale(u));
     });
-    const ScaleRule rule = op.scaling.rule;
-    const FormatSpec element = op.scaling.element;
-    cuda::each(cuda.device(), count,
-               [=] AMPSCOPE_DEVICE(std::int64_t b) { scales[b] = block_scale(rule, element, amax[b], *tensor_scale); });
+    if (s.rule != ScaleRule::ms_eden) return;
+    const StepContext& c = cuda.context;
+    const RandomKey key{.seed = c.seed, .stream = op.stream, .step = c.step};
+    const std::uint64_t first = c.part() << 40;
+    const DeviceArray<float> memory(cuda.device(), static_cast<std::size_t>(blocks.count()));
+    float* const corrected = memory.data();
+    cuda::each(cuda.device(), blocks.count(), [=] AMPSCOPE_DEVICE(std::int64_t b) {
+        corrected[b] =
+            kernels::corrected_scale(s, x, blocks, b, scales, key.word(first + static_cast<std::uint64_t>(b)));
+    });
+    cuda::each(cuda.device(), blocks.count(), [=] AMPSCOPE_DEVICE(std::int64_t b) { scales[b].decode = corrected[b]; });
 }
 
 } // namespace
@@ -69,22 +86,22 @@ void run(Cuda& cuda, const Quantize& op) {
     const float* const in = cuda.in(op.in);
     find_amax(cuda.device(), blocks, cuda.info(op.in).count() / blocks.columns, amax_keeps_nan(op.scaling.rule), in,
               reinterpret_cast<std::uint32_t*>(amax.data()));
-    find_scales(cuda, op, blocks.count(), amax.data(), scales);
+    find_scales(cuda, op, blocks, amax.data(), scales);
 
     float *const out = cuda.out(op.out), *const decode_scales = cuda.out(op.scale);
     const StepContext& c = cuda.context;
     const RandomKey key{.seed = c.seed, .stream = op.stream, .step = c.step};
     const std::uint64_t first = c.part() << 40;
     const FormatSpec element = op.scaling.element;
-    const Policy policy{.rounding = op.rounding, .overflow = Overflow::saturate_all};
+    const Policy policy{.rounding = op.rounding, .overflow = Overflow::saturate_all, .random_bits = op.random_bits};
     const bool native = cuda.is_native() && op.rounding == Rounding::nearest_even;
     cuda::each(cuda.device(), cuda.info(op.in).count(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const BlockScale s = scales[blocks.of(i)];
-        const float scaled = s.divides ? in[i] / s.decode : in[i] * s.encode;
-        const bool random = policy.rounding == Rounding::stochastic;
-        out[i] = native
-                     ? cuda::native_saturate(element, scaled)
-                     : quantize(element, scaled, policy, random ? key.word(first + static_cast<std::uint64_t>(i)) : 0);
+        const float scaled = s.scaled(in[i]);
+        const std::uint32_t word = policy.rounding == Rounding::stochastic
+                                       ? key.word(first + static_cast<std::uint64_t>(i), policy.random_bits)
+                                       : 0;
+        out[i] = native ? cuda::native_saturate(element, scaled) : quantize(element, scaled, policy, word);
     });
     cuda::each(cuda.device(), blocks.count(),
                [=] AMPSCOPE_DEVICE(std::int64_t b) { decode_scales[b] = scales[b].decode; });
@@ -93,25 +110,29 @@ void run(Cuda& cuda, const Quantize& op) {
 }
 
 void run(Cuda& cuda, const Hadamard& op) {
-    constexpr std::int64_t group = Hadamard::group;
     const float* const in = cuda.in(op.in);
     const std::int64_t columns = cuda.info(op.in).shape.back(), rows = cuda.info(op.in).count() / columns;
+    const kernels::Rotation rotation = kernels::rotation(cuda, op);
+    const bool along = op.along_columns;
     const cuda::Output to = cuda::output(cuda, op.out);
     cuda::each(cuda.device(), rows * columns, [=] AMPSCOPE_DEVICE(std::int64_t at) {
-        const std::int64_t row = at / columns, column = at % columns, first = row / group * group;
-        double sum = first + group > rows ? in[at] : 0;
-        for (std::int64_t i = 0; first + group <= rows && i < group; ++i)
-            sum += kernels::hadamard_factor(i, row - first) * in[(first + i) * columns + column];
-        to.put(at, sum + 0.0); // rows that are not transformed lose the sign of a zero, as sums do
+        const std::int64_t row = at / columns, column = at % columns;
+        to.put(at, along ? kernels::rotated(rotation, in + row * columns, columns, 1, column)
+                         : kernels::rotated(rotation, in + column, rows, columns, row));
     });
 }
 
 void run(Cuda& cuda, const Dequantize& op) {
     const BlockGrid blocks = blocks_of(cuda, op.in, op.scaling);
-    const float *const in = cuda.in(op.in), *const scales = cuda.in(op.scale);
+    const float *const in = cuda.in(op.in), *const scales = cuda.in(op.scale),
+                       *const upper = op.upper ? cuda.in(op.upper) : nullptr;
+    const BlockScaling s = op.scaling;
     const cuda::Output to = cuda::output(cuda, op.out);
-    cuda::each(cuda.device(), cuda.info(op.in).count(),
-               [=] AMPSCOPE_DEVICE(std::int64_t i) { to.put(i, static_cast<double>(in[i]) * scales[blocks.of(i)]); });
+    cuda::each(cuda.device(), cuda.info(op.in).count(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const std::int64_t block = blocks.of(i);
+        const float factor = s.factor(scales[block], upper != nullptr ? upper[s.upper_of(blocks, block)] : 1);
+        to.put(i, kernels::dequantized(s.rule, in[i], factor));
+    });
 }
 
 void run(Cuda& cuda, const UpdateScale& op) {

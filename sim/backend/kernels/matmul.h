@@ -21,6 +21,31 @@ struct ScaleLines {
     }
 };
 
+/// The upper scales of a product's operands; see op::Matmul.
+struct UpperFactors {
+    const float *a = nullptr, *b = nullptr; ///< of each row of a or column of b if they are of lines, else one; or none
+    bool a_lines = false, b_lines = false;
+    float inverse = 1; ///< of both divisors
+
+    UpperFactors() = default;
+    /// `data(id)`: where a backend keeps the numbers of a tensor.
+    template <class Data>
+    UpperFactors(const op::Matmul& op, const Data& data)
+        : a(op.a_scale.upper ? data(op.a_scale.upper) : nullptr),
+          b(op.b_scale.upper ? data(op.b_scale.upper) : nullptr), a_lines(op.a_scale.scaling.upper.lines),
+          b_lines(op.b_scale.scaling.upper.lines),
+          inverse(1 / (op.a_scale.scaling.upper_divisor() * op.b_scale.scaling.upper_divisor())) {}
+
+    [[nodiscard]] AMPSCOPE_INLINE bool empty() const { return a == nullptr && b == nullptr; }
+    /// Row i, column j of the product.
+    [[nodiscard]] AMPSCOPE_INLINE float applied(float sum, std::int64_t i, std::int64_t j) const {
+        const float x = a == nullptr ? 1 : a[a_lines ? i : 0], y = b == nullptr ? 1 : b[b_lines ? j : 0];
+        if (!a_lines && !b_lines) return named(sum * (x * y * inverse));
+        const float scaled = sum * inverse;
+        return named(a_lines && b_lines ? scaled * x * y : scaled * (x * y));
+    }
+};
+
 /// How many numbers along k share a pair of scales.
 inline std::int64_t scaled_block(const op::Matmul& op) {
     const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };

@@ -57,20 +57,111 @@ AMPSCOPE_INLINE void update_scale(const op::DelayedRule& rule, bool most_recent,
     history[0] = 0;
 }
 
-/// The factor of row i of a group in row j of its random Hadamard transform.
-AMPSCOPE_INLINE double hadamard_factor(std::int64_t i, std::int64_t j) {
-    constexpr std::array<int, op::Hadamard::group> signs = op::Hadamard::signs;
-    const bool negative = (std::popcount(static_cast<std::uint64_t>(i & j)) & 1) != 0;
-    return 0.25 * signs[static_cast<std::size_t>(i)] * (negative ? -1 : 1);
+/// A number q as it is read, before it is rounded to the format of its tensor; see Dequantize.
+AMPSCOPE_INLINE double dequantized(ScaleRule rule, float q, float factor) {
+    return has_upper_scales(rule) ? static_cast<double>(q * factor) : static_cast<double>(q) * factor;
 }
 
-/// Row j of the random Hadamard transform of a group of rows, in double in the order of i.
-AMPSCOPE_INLINE void hadamard_row(const float* group, std::int64_t columns, std::int64_t j, double* out) {
-    for (std::int64_t c = 0; c < columns; ++c) out[c] = 0;
-    for (std::int64_t i = 0; i < op::Hadamard::group; ++i) {
-        const double factor = hadamard_factor(i, j);
-        const float* const from = group + i * columns;
-        for (std::int64_t c = 0; c < columns; ++c) out[c] += factor * from[c];
+/// Rows and columns of a tensor, and its numbers.
+struct MatrixOf {
+    const float* numbers;
+    std::int64_t rows, columns;
+};
+
+/// The scale of a block of MS-EDEN once it is corrected, as block_scales() in formats/block.h has it: for one block, as
+/// a device computes it. `scales`: those of all blocks, not corrected.
+AMPSCOPE_INLINE float corrected_scale(const BlockScaling& scaling, const MatrixOf& x, const BlockGrid& grid,
+                                      std::int64_t block, const BlockScale* scales, std::uint32_t random) {
+    const std::int64_t step = scaling.blocks_in(EdenSums::group), down = scaling.stands() ? step : 1,
+                       across = scaling.stands() ? 1 : step;
+    const std::int64_t top = block / grid.across / down * down, left = block % grid.across / across * across;
+    const auto end = [](std::int64_t blocks, std::int64_t extent, std::int64_t most) {
+        return blocks * extent < most ? blocks * extent : most;
+    };
+    EdenSums sums;
+    for (std::int64_t i = top * grid.height; i < end(top + down, grid.height, x.rows); ++i)
+        for (std::int64_t j = left * grid.width; j < end(left + across, grid.width, x.columns); ++j) {
+            const BlockScale& scale = scales[grid.at(i, j)];
+            const float number = x.numbers[i * x.columns + j];
+            sums.add(scale.scaled(number), quantize_scaled(scaling.element, number, scale, Rounding::nearest_away));
+        }
+    return sums.corrected(scales[block].decode, random);
+}
+
+/// The scale that a block chooses, as block_scales() in formats/block.h has it: for one block, as a device computes it.
+AMPSCOPE_INLINE BlockScale chosen_scale(const BlockScaling& scaling, const MatrixOf& x, const BlockGrid& grid,
+                                        std::int64_t block, float amax, float upper) {
+    constexpr int most_lines = 16;
+    const ScalePair pair = four_over_six_scales(scaling.rule, amax, scaling.tensor_scale(upper));
+    const RoundingError rounding = scaling.rounding_error();
+    const bool stands = scaling.stands();
+    const std::int64_t top = block / grid.across * grid.height, left = block % grid.across * grid.width;
+    const std::int64_t height = grid.height < x.rows - top ? grid.height : x.rows - top,
+                       width = grid.width < x.columns - left ? grid.width : x.columns - left;
+    const auto error = [&](const BlockScale& scale) {
+        float lines[most_lines] = {};
+        for (std::int64_t i = 0; i < height; ++i)
+            for (std::int64_t j = 0; j < width; ++j) {
+                const float number = x.numbers[(top + i) * x.columns + left + j];
+                lines[stands ? j : i] +=
+                    rounding.of(quantize_scaled(scaling.element, number, scale), scale.decode, upper, number);
+            }
+        for (int half = most_lines / 2; half > 0; half /= 2)
+            for (int i = 0; i < half; ++i) lines[i] += lines[i + half];
+        return lines[0];
+    };
+    return error(pair.four) < error(pair.six) ? pair.four : pair.six;
+}
+
+/// A random Hadamard transform; see op::Hadamard.
+struct Rotation {
+    std::int64_t size = 16;
+    double factor = 0.25;
+    std::uint32_t signs = op::Hadamard::te_signs;
+
+    /// What number i of a group has in number j of its transform.
+    [[nodiscard]] AMPSCOPE_INLINE double at(std::int64_t i, std::int64_t j) const {
+        const auto negative = static_cast<unsigned>(std::popcount(static_cast<std::uint64_t>(i & j))) + (signs >> i);
+        return (negative & 1) != 0 ? -factor : factor;
+    }
+    /// The factor of a transform of numbers in that format.
+    static double factor_of(const FormatSpec& format, int size) {
+        return quantize(format, 1 / std::sqrt(static_cast<double>(size)));
+    }
+};
+
+template <class Backend>
+Rotation rotation(const Backend& backend, const op::Hadamard& op) {
+    const auto& c = backend.context;
+    const RandomKey key{.seed = c.seed, .stream = op.stream, .step = c.step};
+    return {.size = op.size,
+            .factor = Rotation::factor_of(backend.info(op.in).format, op.size),
+            .signs = op.draws_signs ? key.word(c.part() << 40) : op::Hadamard::te_signs};
+}
+
+/// Number `at` of `count`, which are so far apart, transformed in groups. What is in no group loses the sign of a zero,
+/// as sums do.
+AMPSCOPE_INLINE double rotated(const Rotation& rotation, const float* numbers, std::int64_t count, std::int64_t stride,
+                               std::int64_t at) {
+    const std::int64_t first = at / rotation.size * rotation.size;
+    if (first + rotation.size > count) return 0.0 + numbers[at * stride];
+    double sum = 0;
+    for (std::int64_t i = 0; i < rotation.size; ++i) sum += rotation.at(i, at - first) * numbers[(first + i) * stride];
+    return sum;
+}
+
+/// The same for a row of a matrix, whose rows or, along columns, numbers are in groups.
+inline void rotate_row(const Rotation& rotation, const MatrixOf& in, std::int64_t row, bool along_columns,
+                       double* out) {
+    const float* const own = in.numbers + row * in.columns;
+    const std::int64_t first = row / rotation.size * rotation.size;
+    const bool grouped = !along_columns && first + rotation.size <= in.rows;
+    for (std::int64_t c = 0; c < in.columns; ++c)
+        out[c] = grouped ? 0 : along_columns ? rotated(rotation, own, in.columns, 1, c) : 0.0 + own[c];
+    for (std::int64_t i = 0; grouped && i < rotation.size; ++i) {
+        const double factor = rotation.at(i, row - first);
+        const float* const from = in.numbers + (first + i) * in.columns;
+        for (std::int64_t c = 0; c < in.columns; ++c) out[c] += factor * from[c];
     }
 }
 

@@ -52,20 +52,27 @@ void append_scaled(Graph& g, TensorId of, Matmul product, const FormatSpec& resu
 void backward_scaled(Graph& g, const Matmul& op, TensorId grad) {
     const Graph::ScaledSource x = g.source_of(op.a), w = g.source_of(op.b);
     const FormatSpec result = g[op.out].format;
+    const ScalingRecipe recipe = *g.arithmetic().scaling;
+    /// A product of the gradient and another operand, with scales or without.
+    const auto operands = [&](Matmul& product, const Graph::ScaledSource& other, bool sums_rows, bool for_weight) {
+        product.a = grad, product.a_scale = {}, product.b_scale = {};
+        if (recipe.reads_unscaled(for_weight)) {
+            product.b = recipe.backward == BackwardOperands::dequantized ? g.restored(other.tensor, other.role, result)
+                                                                         : g.cast(other.tensor, result, "not scaled");
+            return;
+        }
+        const Graph::Scaled a = g.scaled(grad, OperandRole::gradient, sums_rows),
+                            b = g.scaled(other.tensor, other.role, true);
+        product.a = a.tensor, product.a_scale = a.scale, product.b = b.tensor, product.b_scale = b.scale;
+    };
     Matmul to_x = op, to_w = op;
     to_x.n = op.k, to_x.k = op.n, to_x.transpose_b = false; // grad W
     if (g.needs_gradient(x.tensor)) {
-        const Graph::Scaled a = g.scaled(grad, OperandRole::gradient, false), b = g.scaled(w.tensor, w.role, true);
-        to_x.a = a.tensor, to_x.a_scale = a.scale, to_x.b = b.tensor, to_x.b_scale = b.scale;
+        operands(to_x, w, false, false);
         append_scaled(g, x.tensor, to_x, result);
     }
     to_w.m = op.n, to_w.n = op.k, to_w.k = op.m, to_w.transpose_a = true, to_w.transpose_b = false; // grad^T x
-    if (g.arithmetic().scaling->weight_gradient_unscaled) {
-        to_w.a = grad, to_w.b = x.tensor, to_w.a_scale = {}, to_w.b_scale = {};
-    } else {
-        const Graph::Scaled a = g.scaled(grad, OperandRole::gradient, true), b = g.scaled(x.tensor, x.role, true);
-        to_w.a = a.tensor, to_w.a_scale = a.scale, to_w.b = b.tensor, to_w.b_scale = b.scale;
-    }
+    operands(to_w, x, true, true);
     append_scaled(g, w.tensor, to_w, result);
 }
 

@@ -23,7 +23,9 @@ struct MatmulArithmetic {
 /// out.
 /// With scaled operands (both or none; batch is 1), a new sum begins with every block along k. Each sum is multiplied
 /// by the product of its two scales and added to a total by an FP32 fused multiply-add, as in a kernel that promotes
-/// its sums (DeepGEMM). The total is multiplied by the product of the tensor scales, if there are any.
+/// its sums (DeepGEMM). Upper scales multiply the total in FP32, as TE does: by the product of both tensors' and of the
+/// inverse of their divisors; where one has scales of lines, by that inverse at first, then by the product of both, or,
+/// where both have them, by that of the row and that of the column.
 struct Matmul {
     static constexpr std::string_view name = "matmul";
     TensorId a, b, bias, out;
@@ -32,7 +34,7 @@ struct Matmul {
     MatmulArithmetic arithmetic{};
     OperandScale a_scale{}, b_scale{};
     [[nodiscard]] auto inputs() const {
-        return std::array{a, b, bias, a_scale.scale, b_scale.scale, a_scale.tensor_scale, b_scale.tensor_scale};
+        return std::array{a, b, bias, a_scale.scale, b_scale.scale, a_scale.upper, b_scale.upper};
     }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };

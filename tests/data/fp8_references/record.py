@@ -12,15 +12,11 @@ makes the same numbers. Lines of special numbers have the numbers, the scale and
 """
 import ast
 import ctypes
-import dataclasses
-import math
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import types
-import typing
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -30,30 +26,11 @@ import numpy
 import torch
 import triton
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from references import bytes_of, commit, fnv, functions, mixed
+
 TE, DEEPGEMM, DEEPSEEK = (pathlib.Path(a) for a in sys.argv[1:4])
 ELEMENTS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
-
-
-def functions(path, *names, **known):
-    """The functions, classes and constants of a file that have these names, run in a namespace with torch in it."""
-    scope = {"torch": torch, "math": math, "dataclasses": dataclasses, **vars(typing), **known}
-    for node in ast.parse(path.read_text()).body:
-        defined = [t.id for t in node.targets] if isinstance(node, ast.Assign) and hasattr(node.targets[0], "id") else [
-            getattr(node, "name", None)]
-        if set(defined) & set(names):
-            for inner in ast.walk(node):  # decorators of compilation
-                if isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
-                    inner.decorator_list = [d for d in inner.decorator_list if "jit" not in ast.unparse(d)]
-            exec(compile(ast.Module([node], []), str(path), "exec"), scope)
-    return types.SimpleNamespace(**{name: scope[name] for name in names})
-
-
-def mixed(x):
-    """A hash of each 32-bit word."""
-    x = x.astype(numpy.uint32)
-    x = (x ^ (x >> 16)) * numpy.uint32(0x85EBCA6B)
-    x = (x ^ (x >> 13)) * numpy.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)
 
 
 def numbers(rows, columns, height, width, seed):
@@ -71,27 +48,12 @@ def numbers(rows, columns, height, width, seed):
     return torch.from_numpy(bits.astype(numpy.uint32).view(numpy.float32).copy())
 
 
-def fnv(data):
-    h = 0xCBF29CE484222325
-    for byte in data:
-        h = (h ^ byte) * 0x100000001B3 % 2**64
-    return f"{h:016x}"
-
-
-def bytes_of(tensor):
-    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
-
-
 def powers(e8m0):
     return torch.ldexp(torch.ones(e8m0.shape), e8m0.to(torch.int32) - 127)
 
 
 def line(rule, element, shape, block, seed, scales, codes):
     print(rule, element, *shape, *block, seed, fnv(bytes_of(scales.float())), fnv(bytes_of(codes)))
-
-
-def commit(path):
-    return subprocess.run(["git", "-C", path, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 # TransformerEngine: blocks, per-tensor scales, MX, delayed scaling.

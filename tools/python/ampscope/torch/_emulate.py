@@ -124,10 +124,11 @@ def _policies(modules, skip, layers):
         skipped = [skip] if isinstance(skip, str) else list(skip)
     policies = []
     for option, rows in (("skip", dict.fromkeys(skipped, "scaling=none")), ("layers", layers or {})):
-        for pattern, text in rows.items():
-            if not any(_ampscope.names_module(pattern, name) for name in modules):
-                raise ValueError(f"{option}: the model has no module {pattern!r}")
-            policies.append((pattern, text))
+        for written, text in rows.items():
+            for pattern in _ampscope.expand_blocks(written, list(modules)):
+                if not any(_ampscope.names_module(pattern, name) for name in modules):
+                    raise ValueError(f"{option}: the model has no module {pattern!r}")
+                policies.append((pattern, text))
     return policies
 
 

@@ -1,0 +1,161 @@
+// The part of scaling_recipe.h about options: what a text may change in a row.
+#include <ampscope/sim/program/scaling_recipe.h>
+
+#include <ampscope/formats/names.h>
+
+#include <charconv>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdexcept>
+#include <vector>
+
+namespace amp {
+
+namespace {
+
+int whole_number(std::string_view text, int least, int most) {
+    int n = least - 1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
+        throw std::invalid_argument(fmt::format("expected a whole number from {} to {}", least, most));
+    return n;
+}
+
+/// One of two words: whether it is the second.
+bool second_of(std::string_view what, const std::array<std::string_view, 2>& words, std::string_view value) {
+    return parse_name<std::uint8_t>(what, words, value) == 1;
+}
+
+/// "ACROSSxALONG" as in "1x16"; 0 for the whole extent.
+void set_block(OperandScaling& operand, std::string_view value) {
+    const std::size_t x = value.find('x');
+    if (x == std::string_view::npos)
+        throw std::invalid_argument(
+            "expected a block such as 1x16: across and along the axis that a product sums over");
+    operand.across = whole_number(value.substr(0, x), 0, 1 << 20);
+    operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
+}
+
+/// An option of one operand, or of all.
+struct OperandOption {
+    std::string_view name, values;
+    void (*set)(OperandScaling&, std::string_view value);
+};
+
+constexpr OperandOption operand_options[] = {
+    {"format", "a format", [](OperandScaling& o, std::string_view v) { o.element = format(v); }},
+    {"rule", "a rule of scales",
+     [](OperandScaling& o, std::string_view v) { o.rule = parse_name<ScaleRule>("rule", scale_rule_names, v); }},
+    {"block", "such as 1x16", set_block},
+    {"rounding", "a rounding",
+     [](OperandScaling& o, std::string_view v) { o.rounding = parse_name<Rounding>("rounding", rounding_names, v); }},
+    {"random-bits", "1 to 32",
+     [](OperandScaling& o, std::string_view v) { o.random_bits = static_cast<std::uint8_t>(whole_number(v, 1, 32)); }},
+    {"4over6", "off, mae, mse",
+     [](OperandScaling& o, std::string_view v) {
+         o.upper.four_over_six = parse_name<FourOverSix>("4over6", four_over_six_names, v);
+     }},
+    {"e4m3-max", "448, 256",
+     [](OperandScaling& o, std::string_view v) {
+         o.upper.e4m3_max = second_of("e4m3-max", {"448", "256"}, v) ? 256 : 448;
+     }},
+    {"upper", "tensor, line",
+     [](OperandScaling& o, std::string_view v) {
+         o.upper.lines = second_of("upper", {"tensor", "line"}, v);
+     }},
+    {"columnwise", "original, dequantized",
+     [](OperandScaling& o, std::string_view v) {
+         o.requantizes = second_of("columnwise", {"original", "dequantized"}, v);
+     }},
+};
+
+/// An option of the recipe.
+struct RecipeOption {
+    std::string_view name, values;
+    bool of_delayed; ///< only delayed scaling has it
+    void (*set)(ScalingRecipe&, std::string_view value);
+};
+
+constexpr RecipeOption recipe_option_rows[] = {
+    {"forward", "a format", false,
+     [](ScalingRecipe& r, std::string_view v) { r.input.element = r.weight.element = format(v); }},
+    {"backward", "a format", false, [](ScalingRecipe& r, std::string_view v) { r.gradient.element = format(v); }},
+    {"hadamard", "off, te, random, quartet", false,
+     [](ScalingRecipe& r, std::string_view v) { r.rotation = find_row("hadamard", rotations, v); }},
+    {"backward-operands", "scaled, weight-gradient-unscaled, high-precision, dequantized", false,
+     [](ScalingRecipe& r, std::string_view v) {
+         r.backward = parse_name<BackwardOperands>("backward-operands", backward_operands_names, v);
+     }},
+    {"margin", "a number", true, [](ScalingRecipe& r, std::string_view v) { r.margin = whole_number(v, 0, 100); }},
+    {"history", "a number", true,
+     [](ScalingRecipe& r, std::string_view v) { r.history = whole_number(v, 1, 1 << 20); }},
+    {"amax", "max, most-recent", true,
+     [](ScalingRecipe& r, std::string_view v) {
+         r.most_recent = second_of("amax", {"max", "most-recent"}, v);
+     }},
+    {"reduce", "off, on", true,
+     [](ScalingRecipe& r, std::string_view v) {
+         r.reduces_amax = second_of("reduce", {"off", "on"}, v);
+     }},
+};
+
+/// The operands that a key names, whose prefix is removed from it.
+std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view& key) {
+    struct Prefix {
+        std::string_view word;
+        OperandScaling* usual;
+        std::optional<OperandScaling>* in_backward;
+    };
+    std::optional<OperandScaling> none;
+    const Prefix prefixes[] = {{"input-", &recipe.input, &recipe.input_in_backward},
+                               {"weight-", &recipe.weight, &recipe.weight_in_backward},
+                               {"gradient-", &recipe.gradient, &none}};
+    const bool all = std::ranges::none_of(prefixes, [&](const Prefix& p) { return key.starts_with(p.word); });
+    std::vector<OperandScaling*> operands;
+    for (const Prefix& p : prefixes) {
+        if (!all && !key.starts_with(p.word)) continue;
+        operands.push_back(p.usual);
+        if (*p.in_backward) operands.push_back(&**p.in_backward);
+    }
+    if (!all) key.remove_prefix(key.find('-') + 1);
+    return operands;
+}
+
+/// Throws std::invalid_argument for what an operand's options do not go with.
+void check(const OperandScaling& operand) {
+    if (operand.upper == UpperScales{}) return;
+    if (operand.rule != ScaleRule::nvfp4 && operand.rule != ScaleRule::quartet)
+        throw std::invalid_argument("only the rules nvfp4 and quartet have 4over6, e4m3-max and upper scales");
+    constexpr int most = 16; // TE's sums of errors
+    if (operand.upper.four_over_six != FourOverSix::off &&
+        (operand.along == 0 || operand.along > most || (operand.across != 1 && operand.across != operand.along)))
+        throw std::invalid_argument("4over6 takes blocks of 1x16 and 16x16, or smaller ones of these shapes");
+    if (operand.upper.lines && (operand.across != 1 || operand.along == 0))
+        throw std::invalid_argument("upper scales of lines need blocks of one line, such as 1x16");
+}
+
+} // namespace
+
+std::string recipe_options() {
+    std::vector<std::string> names;
+    for (const RecipeOption& row : recipe_option_rows)
+        names.push_back(fmt::format("{} ({}{})", row.name, row.of_delayed ? "delayed scaling: " : "", row.values));
+    for (const OperandOption& row : operand_options) names.push_back(fmt::format("{} ({})", row.name, row.values));
+    return fmt::format("{}; the last {} also for one operand, as in weight-block", fmt::join(names, ", "),
+                       std::size(operand_options));
+}
+
+void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view value) {
+    for (const RecipeOption& row : recipe_option_rows)
+        if (row.name == key && (recipe.delayed() || !row.of_delayed)) return row.set(recipe, value);
+    std::string_view name = key;
+    const std::vector<OperandScaling*> operands = operands_of(recipe, name);
+    const auto row = std::ranges::find(operand_options, name, &OperandOption::name);
+    if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
+    for (OperandScaling* const operand : operands) {
+        row->set(*operand, value);
+        check(*operand);
+    }
+}
+
+} // namespace amp

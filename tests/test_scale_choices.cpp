@@ -1,0 +1,209 @@
+// Scales that depend on more than an amax: 4-over-6, upper scales of lines, MS-EDEN. The ways to compute them agree
+// (whole tensors, slabs of a file, a device's block after block), and what is random has no bias.
+// tests/test_fp4_references.cpp compares them with their sources.
+#include "io_files.h"
+#include "oracle_scaled_cast.h"
+#include "sweep.h"
+
+#include <ampscope/sim/analysis/scaled_cast.h>
+#include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/backend/kernels/quantize.h>
+#include <ampscope/sim/io/write.h>
+#include <ampscope/sim/program/graph.h>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numeric>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+std::vector<BlockScaling> choices() {
+    std::vector<BlockScaling> all;
+    for (const ScaleRule rule : {ScaleRule::nvfp4, ScaleRule::quartet})
+        for (const FourOverSix chooses : {FourOverSix::off, FourOverSix::mae, FourOverSix::mse})
+            for (const bool lines : {false, true})
+                for (const auto& [rows, columns] : {std::pair(1, 16), std::pair(16, 1), std::pair(16, 16)})
+                    if (!lines || rows != columns)
+                        all.push_back({format("e2m1"),
+                                       rows,
+                                       columns,
+                                       rule,
+                                       {.e4m3_max = chooses == FourOverSix::mse ? 256 : 448,
+                                        .lines = lines,
+                                        .four_over_six = chooses}});
+    all.push_back({.element = format("e2m1"), .rows = 1, .columns = 16, .rule = ScaleRule::ms_eden});
+    all.push_back({.element = format("e2m1"), .rows = 16, .columns = 1, .rule = ScaleRule::ms_eden});
+    return all;
+}
+
+std::string name_of(const BlockScaling& s) {
+    return fmt::format("{} {}x{} {} {} {}", name_of(s.rule), s.rows, s.columns, int(s.upper.four_over_six),
+                       s.upper.lines, s.upper.e4m3_max);
+}
+
+/// What quantize_blocks does to a whole tensor, and what it is made of.
+struct Whole {
+    BlockGrid grid;
+    std::vector<float> amax, upper;
+    std::vector<BlockScale> scales;
+
+    Whole(const BlockScaling& s, const Matrix& x, const RandomKey& key = {})
+        : grid(s.grid(static_cast<std::int64_t>(x.values.size()) / x.columns(), x.columns())),
+          amax(block_amax(s, x.values, rows(x), x.columns())), upper(upper_scales(s, amax, rows(x), x.columns())),
+          scales(block_scales(s, x.values, rows(x), x.columns(), amax, upper, key)) {}
+    static std::int64_t rows(const Matrix& x) { return static_cast<std::int64_t>(x.values.size()) / x.columns(); }
+    [[nodiscard]] float upper_of(const BlockScaling& s, std::size_t block) const {
+        return upper[static_cast<std::size_t>(s.upper_of(grid, static_cast<std::int64_t>(block)))];
+    }
+};
+
+} // namespace
+
+TEST_CASE("a file's blocks have the scales and errors of the whole tensor's") {
+    Tally tally;
+    const Scratch scratch;
+    for (const std::vector<std::uint64_t>& shape :
+         {std::vector<std::uint64_t>{64, 96}, {70, 50}, {1500, 33}, {3, 40000}, {300}}) {
+        const Matrix x = matrix_of(shape, 7, false);
+        const std::int64_t rows = Whole::rows(x), columns = x.columns();
+        TensorWriter writer =
+            create_tensor_file(scratch / "x.safetensors", {{.name = "x", .dtype = DType::f32, .shape = x.shape}});
+        writer.append(std::as_bytes(std::span(x.values)));
+        writer.commit();
+        const auto file = open_tensor_file(scratch / "x.safetensors");
+        for (const BlockScaling& s : choices()) {
+            const Whole whole(s, x);
+            std::vector<float> q(x.values.size());
+            quantize_blocks(s, x.values, rows, columns, whole.scales, q);
+            const ScaledResult got = measure_scaled(*file, 0, {.scaling = s}, {.blocks = true, .threads = 2});
+            REQUIRE(got.blocks.size() == whole.scales.size());
+            std::vector<double> noise(got.blocks.size());
+            for (std::size_t i = 0; i < q.size(); ++i) {
+                const auto b = static_cast<std::size_t>(whole.grid.of(static_cast<std::int64_t>(i)));
+                const float factor = s.factor(whole.scales[b].decode, whole.upper_of(s, b));
+                const double error = x.values[i] - static_cast<double>(q[i]) * factor;
+                noise[b] += error * error;
+            }
+            for (std::size_t b = 0; b < noise.size(); ++b) {
+                const auto where = [&] { return fmt::format("{} of {} x {}: {}", name_of(s), rows, columns, b); };
+                tally.expect(std::bit_cast<std::uint32_t>(got.blocks[b].scale),
+                             std::bit_cast<std::uint32_t>(whole.scales[b].decode), where);
+                tally.expect(std::uint32_t{std::fabs(got.blocks[b].noise - noise[b]) <= 1e-12 * noise[b]}, 1U, where);
+            }
+        }
+    }
+    report("blocks of files whose scales depend on more than amaxes", tally);
+}
+
+TEST_CASE("a device's scales, block after block, are the whole tensor's") {
+    Tally tally;
+    const RandomKey key{.seed = 5, .stream = 6, .step = 7};
+    for (const std::vector<std::uint64_t>& shape : {std::vector<std::uint64_t>{64, 96}, {70, 50}, {5, 7}}) {
+        const Matrix x = matrix_of(shape, 8, false);
+        const std::int64_t rows = Whole::rows(x), columns = x.columns();
+        for (const BlockScaling& s : choices()) {
+            const Whole whole(s, x, key);
+            std::vector<BlockScale> first;
+            for (std::size_t b = 0; b < whole.amax.size(); ++b)
+                first.push_back(block_scale(s.rule, s.element, whole.amax[b], s.tensor_scale(whole.upper_of(s, b))));
+            for (std::size_t b = 0; b < whole.amax.size(); ++b) {
+                const auto block = static_cast<std::int64_t>(b);
+                const kernels::MatrixOf matrix{x.values.data(), rows, columns};
+                const float got =
+                    s.rule == ScaleRule::ms_eden
+                        ? kernels::corrected_scale(s, matrix, whole.grid, block, first.data(), key.word(b))
+                    : s.upper.four_over_six == FourOverSix::off
+                        ? first[b].decode
+                        : kernels::chosen_scale(s, matrix, whole.grid, block, whole.amax[b], whole.upper_of(s, b))
+                              .decode;
+                tally.expect(std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(whole.scales[b].decode),
+                             [&] { return fmt::format("{} {} x {}: {}", name_of(s), rows, columns, b); });
+            }
+        }
+    }
+    report("scales of a device's blocks", tally);
+}
+
+TEST_CASE("the op casts as the library does, whatever the threads") {
+    for (const BlockScaling& s : choices()) {
+        CAPTURE(name_of(s));
+        const Matrix x = matrix_of({200, 96}, 9, false);
+        const Whole whole(s, x, {.seed = 3, .stream = 4, .step = 0});
+        for (const int threads : {1, 3}) {
+            Program program;
+            Graph g(program, precision("fp32"));
+            const TensorId in = g.input("x", {200, 96}), out = g.result("q", {200, 96}, s.element),
+                           scale = g.result("d", {whole.grid.down, whole.grid.across}, format("fp32")),
+                           upper =
+                               g.result("u", s.upper.lines ? Shape{s.upper_count(200, 96)} : Shape{}, format("fp32"));
+            op::Quantize cast;
+            cast.in = in, cast.out = out, cast.scale = scale, cast.upper = upper;
+            cast.scaling = s;
+            cast.stream = 4;
+            g.append(cast, "");
+            Cpu cpu(program, threads);
+            cpu.context.seed = 3;
+            std::ranges::copy(x.values, cpu[in].begin());
+            replay(cpu, program.forward);
+            std::vector<float> q(x.values.size());
+            quantize_blocks(s, x.values, 200, 96, whole.scales, q);
+            CHECK(std::ranges::equal(cpu[out], q));
+            CHECK(std::ranges::equal(cpu[upper], whole.upper));
+            CHECK(std::ranges::equal(cpu[scale], whole.scales, {}, {}, &BlockScale::decode));
+        }
+    }
+}
+
+namespace {
+
+/// The mean, over draws, of what 32 numbers are read as once they are rotated, cast and rotated back.
+std::vector<double> mean_of(const std::vector<float>& x, const BlockScaling& s, Rounding rounding, int draws) {
+    std::vector<double> mean(x.size());
+    for (std::uint32_t step = 0; step < static_cast<std::uint32_t>(draws); ++step) {
+        const RandomKey key{.seed = 1, .stream = 2, .step = step};
+        const kernels::Rotation rotation{.size = 32, .factor = std::sqrt(1 / 32.0), .signs = key.word(100)};
+        std::vector<float> y, q(x.size());
+        for (std::int64_t j = 0; j < 32; ++j)
+            y.push_back(static_cast<float>(kernels::rotated(rotation, x.data(), 32, 1, j)));
+        const std::vector<float> amax = block_amax(s, y, 1, 32), upper = upper_scales(s, amax, 1, 32);
+        const std::vector<BlockScale> scales = block_scales(s, y, 1, 32, amax, upper, key);
+        quantize_blocks(s, y, 1, 32, scales, q, {.policy = {.rounding = rounding}, .key = key, .first_index = 200});
+        for (std::int64_t i = 0; i < 32; ++i) // the transposed of the rotation is its inverse
+            for (std::int64_t j = 0; j < 32; ++j)
+                mean[static_cast<std::size_t>(i)] +=
+                    rotation.at(i, j) * q[static_cast<std::size_t>(j)] *
+                    s.factor(scales[static_cast<std::size_t>(j / 16)].decode, upper[0]) / draws;
+    }
+    return mean;
+}
+
+double projection(const std::vector<double>& mean, const std::vector<float>& x) {
+    double product = 0, size = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) product += mean[i] * x[i], size += static_cast<double>(x[i]) * x[i];
+    return product / size;
+}
+
+} // namespace
+
+TEST_CASE("MS-EDEN and stochastic rounding have no bias, rounding to nearest has one") {
+    // Quartet II promises that over rotations and draws the mean of what is read is what was cast.
+    std::vector<float> x;
+    for (int i = 0; i < 32; ++i) x.push_back(std::sin(static_cast<float>(i * i) + 0.3F) * (i % 7 == 0 ? 4.0F : 0.5F));
+    constexpr int draws = 20000;
+    const BlockScaling eden{.element = format("e2m1"), .rows = 1, .columns = 16, .rule = ScaleRule::ms_eden},
+        nvfp4{.element = format("e2m1"), .rows = 1, .columns = 16, .rule = ScaleRule::nvfp4};
+    const std::vector<double> by_eden = mean_of(x, eden, Rounding::nearest_away, draws),
+                              stochastic = mean_of(x, nvfp4, Rounding::stochastic, draws),
+                              nearest = mean_of(x, nvfp4, Rounding::nearest_even, draws);
+    CHECK(std::fabs(projection(by_eden, x) - 1) < 3e-4);
+    CHECK(std::fabs(projection(stochastic, x) - 1) < 3e-4);
+    CHECK(std::fabs(projection(nearest, x) - 1) > 1e-3);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        CHECK(by_eden[i] == doctest::Approx(x[i]).epsilon(0.01).scale(1));
+        CHECK(stochastic[i] == doctest::Approx(x[i]).epsilon(0.01).scale(1));
+    }
+}
