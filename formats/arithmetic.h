@@ -221,7 +221,7 @@ struct Arithmetic {
   private:
     [[nodiscard]] constexpr Unpacked operand(std::uint32_t code) const {
         const Unpacked u = unpack(format, code);
-        return u.subnormal && policy.flushes_input() ? Unpacked{.sign = u.sign} : u;
+        return u.subnormal && policy.flushes_input() ? Unpacked{.sign = u.sign && format.has_negative_zero()} : u;
     }
 
     constexpr Unpacked invalid() {

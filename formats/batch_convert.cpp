@@ -31,7 +31,14 @@ std::uint32_t threshold(Rounding rounding, bool sign) {
 bool is_wide(const FormatSpec& f) { return f.has_zero && f.min_exponent() == -126; }
 /// Whether FP32 has far smaller exponents and more bits: then the sums of the adder loops are exact before they are
 /// rounded.
-bool is_narrow(const FormatSpec& f) { return f.has_zero && f.fraction_bits < 23 && f.min_subnormal_exponent() >= -100; }
+bool is_narrow(const FormatSpec& f) {
+    return f.has_zero && f.fraction_bits < 23 && f.min_subnormal_exponent() >= -100 && f.max_exponent() <= 100;
+}
+/// Whether the loops round so. Of one significant bit their ties are not those of the codes, and they do not know where
+/// a format without sign ends below, nor the rarer variants of stochastic rounding.
+bool has_loop(const FormatSpec& f, const Policy& policy) {
+    return (is_wide(f) || is_narrow(f)) && f.fraction_bits > 0 && f.is_signed && policy.variant == StochasticVariant::a;
+}
 
 RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool encodes) {
     RoundingConstants k;
@@ -58,10 +65,10 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
         return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = std::uint64_t{1} << 63}, policy.nan,
                         unused);
     });
-    if (policy.nan == NanRule::payload && f.has_infinity()) k.payload = 0x7fffff & (0 - (1U << k.drop));
+    if (policy.nan == NanRule::payload && f.has_nan_payload()) k.payload = 0x7fffff & (0 - (1U << k.drop));
     k.payload_shift = encodes ? k.drop : 0;
     k.sign = encodes ? f.sign_mask() : fp32_sign;
-    k.zero_sign = f.has_negative_zero() ? k.sign : 0;
+    k.zero_sign = f.has_negative_zero() && !policy.projects() ? k.sign : 0;
 
     // Whether the short loop gives the same results, and from where on it overflows. A tie above an even max stays at
     // max.
@@ -159,7 +166,7 @@ template <class Out>
 void round_array(const FormatSpec& format, const float* in, Out* out, std::size_t n, const BatchOptions& options,
                  Execution execution) {
     constexpr bool encodes = !std::is_same_v<Out, float>;
-    if (!is_wide(format) && !is_narrow(format)) { // E8M0
+    if (!has_loop(format, options.policy)) {
         plain_loop(out, n, options, [&](std::size_t i, std::uint32_t word) {
             if constexpr (encodes) return amp::encode(format, in[i], options.policy, word);
             else return amp::quantize(format, in[i], options.policy, word);

@@ -135,8 +135,8 @@ class std::numeric_limits<amp::Float<spec>> {
     static constexpr bool is_specialized = true, is_signed = spec.is_signed, is_integer = false, is_exact = false,
                           is_bounded = true, is_modulo = false;
     static constexpr bool has_infinity = spec.has_infinity(), has_quiet_NaN = spec.has_nan();
-    static constexpr bool has_signaling_NaN = spec.has_infinity() && spec.fraction_bits > 1;
-    static constexpr bool is_iec559 = spec.has_infinity();
+    static constexpr bool has_signaling_NaN = spec.has_nan_payload() && spec.fraction_bits > 1;
+    static constexpr bool is_iec559 = spec.has_nan_payload();
     static constexpr std::float_denorm_style has_denorm = std::denorm_present;
     static constexpr bool has_denorm_loss = false, traps = false, tinyness_before = false;
     static constexpr std::float_round_style round_style = std::round_to_nearest;

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -25,11 +26,14 @@ enum class NonFinite : std::uint8_t {
     nan_only,             ///< all ones is NaN, no infinity (OCP OFP8 1.0 for E4M3, OCP MX 1.0 for E8M0)
     nan_is_negative_zero, ///< the code of -0 is the only NaN, no infinity ("FNUZ": Noune et al. 2022, arXiv:2206.02915)
     none,                 ///< every code is a finite value (OCP MX 1.0 for FP6 and FP4)
+    infinity_and_nan_is_negative_zero, ///< the largest magnitude is infinity, the code of -0 the only NaN (IEEE P3109
+                                       ///< v4.0 section 4.7.2, signed and extended)
+    infinity_below_nan, ///< all ones is NaN, the code below it infinity (the same, unsigned and extended)
 };
 
-/// A binary number format of at most 32 bits whose every value is also an FP32 value.
+/// A binary number format of at most 32 bits. Every value of the formats that format() knows is also an FP32 value.
 struct FormatSpec {
-    char name[12];
+    char name[16];
     int exponent_bits;
     int fraction_bits; ///< stored significand bits; precision() counts the implicit bit, too
     NonFinite nonfinite = NonFinite::ieee;
@@ -47,10 +51,21 @@ struct FormatSpec {
     /// Exponent of the spacing of the subnormals, which is also the smallest positive value.
     [[nodiscard]] constexpr int min_subnormal_exponent() const { return min_exponent() - fraction_bits; }
 
-    [[nodiscard]] constexpr bool has_infinity() const { return nonfinite == NonFinite::ieee; }
     [[nodiscard]] constexpr bool has_nan() const { return nonfinite != NonFinite::none; }
-    [[nodiscard]] constexpr bool has_negative_zero() const {
-        return is_signed && nonfinite != NonFinite::nan_is_negative_zero;
+    /// Whether there are many NaNs, with a payload and a quiet bit. Formats with one NaN have a quiet one.
+    [[nodiscard]] constexpr bool has_nan_payload() const { return nonfinite == NonFinite::ieee; }
+    [[nodiscard]] constexpr bool nan_is_negative_zero() const {
+        return nonfinite == NonFinite::nan_is_negative_zero ||
+               nonfinite == NonFinite::infinity_and_nan_is_negative_zero;
+    }
+    [[nodiscard]] constexpr bool has_infinity() const {
+        return nonfinite == NonFinite::ieee || nonfinite == NonFinite::infinity_and_nan_is_negative_zero ||
+               nonfinite == NonFinite::infinity_below_nan;
+    }
+    [[nodiscard]] constexpr bool has_negative_zero() const { return is_signed && !nan_is_negative_zero(); }
+    /// Whether every value is an FP32 value, so that floats can hold them.
+    [[nodiscard]] constexpr bool fits_fp32() const {
+        return precision() <= 24 && min_subnormal_exponent() >= -149 && max_exponent() <= 127;
     }
 
     // Codes, as unsigned integers in the low bits(). A magnitude code is a code without its sign bit.
@@ -64,7 +79,9 @@ struct FormatSpec {
     [[nodiscard]] constexpr std::uint32_t max_code() const {
         switch (nonfinite) {
         case NonFinite::ieee: return magnitude_mask() - fraction_mask() - 1;
-        case NonFinite::nan_only: return magnitude_mask() - 1;
+        case NonFinite::nan_only:
+        case NonFinite::infinity_and_nan_is_negative_zero: return magnitude_mask() - 1;
+        case NonFinite::infinity_below_nan: return magnitude_mask() - 2;
         case NonFinite::nan_is_negative_zero:
         case NonFinite::none: break;
         }
@@ -78,8 +95,8 @@ struct FormatSpec {
     [[nodiscard]] constexpr std::uint32_t infinity_code() const { return max_code() + 1; }
     /// The canonical NaN: positive, quiet, no payload (FP32: 0x7fc00000). Precondition: has_nan().
     [[nodiscard]] constexpr std::uint32_t nan_code() const {
-        if (nonfinite == NonFinite::ieee) return infinity_code() | (std::uint32_t{1} << (fraction_bits - 1));
-        return nonfinite == NonFinite::nan_only ? magnitude_mask() : sign_mask();
+        if (has_nan_payload()) return infinity_code() | (std::uint32_t{1} << (fraction_bits - 1));
+        return nan_is_negative_zero() ? sign_mask() : magnitude_mask();
     }
 
     /// Scale formats (E8M0) can only be converted to and from; they take no part in arithmetic.
@@ -157,31 +174,73 @@ constexpr int take_number(std::string_view& text) {
     return value;
 }
 
-} // namespace detail
+/// The rest of `text` behind `prefix`, in upper or lower case; nothing if it does not begin so.
+constexpr bool take_prefix(std::string_view& text, std::string_view prefix) {
+    if (text.size() < prefix.size() || !equal_ignoring_case(text.substr(0, prefix.size()), prefix)) return false;
+    text.remove_prefix(prefix.size());
+    return true;
+}
 
-/// The format of that name, in upper or lower case: a row of the table, an alias, or an IEEE-like format built from
-/// "eXmY" with 2 <= X <= 8 and 1 <= Y <= 23. Names of the table come first ("e4m3" is OCP's); the IEEE-like format with
-/// the same fields is "e4m3ieee". Throws std::invalid_argument for any other name.
-constexpr FormatSpec format(std::string_view name) {
-    if (const FormatSpec* row = detail::find_format(name)) return *row;
-    const std::string_view own = detail::own_name(name);
-    std::string_view rest = own;
-    if (rest.size() > 4 && equal_ignoring_case(rest.substr(rest.size() - 4), "ieee")) rest.remove_suffix(4);
-    const auto take = [&rest](char letter) {
-        if (rest.empty() || lower_case(rest[0]) != letter) return -1;
-        rest.remove_prefix(1);
-        return detail::take_number(rest);
-    };
-    const int x = take('e');
-    const int y = take('m');
-    if (x < 0 || y < 0 || !rest.empty())
-        throw_unknown("format", name, names_of_rows(formats) + ", or eXmY, such as e6m9");
+constexpr FormatSpec named(FormatSpec spec, std::string_view name) {
+    for (std::size_t i = 0; i < name.size(); ++i) spec.name[i] = lower_case(name[i]);
+    return spec;
+}
+
+/// "eXmY" and "eXmYieee", IEEE-like; nothing for names of another form.
+constexpr std::optional<FormatSpec> ieee_like_format(std::string_view name) {
+    std::string_view rest = name;
+    const int x = take_prefix(rest, "e") ? take_number(rest) : -1;
+    const int y = take_prefix(rest, "m") ? take_number(rest) : -1;
+    if (x < 0 || y < 0 || !(rest.empty() || equal_ignoring_case(rest, "ieee"))) return {};
     if (x < 2 || x > 8 || y < 1 || y > 23)
         throw std::invalid_argument("format '" + std::string(name) +
                                     "' is out of range: eXmY takes 2 <= X <= 8 and 1 <= Y <= 23");
-    FormatSpec spec{"", x, y};
-    for (std::size_t i = 0; i < own.size(); ++i) spec.name[i] = lower_case(own[i]); // at most "e8m23ieee"
-    return spec;
+    return named({"", x, y}, name); // at most "e8m23ieee"
+}
+
+/// Binary{K, P, signedness, domain} of IEEE P3109 v4.0 sections 3.1 and 3.2 by its short name, "binary8p3se" and the
+/// like, or without the two letters, which then are "se"; nothing for names of another form.
+constexpr std::optional<FormatSpec> p3109_format(std::string_view name) {
+    std::string_view rest = name;
+    const int k = take_prefix(rest, "binary") ? take_number(rest) : -1;
+    const int p = take_prefix(rest, "p") ? take_number(rest) : -1;
+    const std::string_view letters = rest.empty() ? "se" : rest;
+    const bool is_signed = lower_case(letters[0]) == 's', extended = lower_case(letters.back()) == 'e';
+    if (k < 0 || p < 0 || letters.size() != 2 || !(is_signed || lower_case(letters[0]) == 'u') ||
+        !(extended || lower_case(letters[1]) == 'f'))
+        return {};
+    if (k < 3 || k > 16 || p < 1 || p > k - int{is_signed})
+        throw std::invalid_argument("format '" + std::string(name) +
+                                    "' is out of range: binaryKpP takes 3 <= K <= 16 " +
+                                    "and 1 <= P < K if it is signed, P <= K if not");
+    const NonFinite last[2][2] = {{NonFinite::nan_only, NonFinite::infinity_below_nan},
+                                  {NonFinite::nan_is_negative_zero, NonFinite::infinity_and_nan_is_negative_zero}};
+    // The bias, 2^(K-P-1) or unsigned 2^(K-P), is one more than that of IEEE 754 for as many bits of exponent.
+    const FormatSpec spec{"", k - p + int{!is_signed}, p - 1, last[int{is_signed}][int{extended}], 1, is_signed};
+    return named(spec, std::string(name) + (rest.empty() ? "se" : ""));
+}
+
+} // namespace detail
+
+/// The format of that name, in upper or lower case: a row of the table, an alias, an IEEE-like format built from
+/// "eXmY" with 2 <= X <= 8 and 1 <= Y <= 23, or one of IEEE P3109 ("binary8p3se"). Names of the table come first
+/// ("e4m3" is OCP's); the IEEE-like format with the same fields is "e4m3ieee". Some formats of P3109 have values
+/// beyond those of floats: unpack() and pack() know them, decode() does not. Throws std::invalid_argument for any other
+/// name.
+constexpr FormatSpec format_of_codes(std::string_view name) {
+    if (const FormatSpec* row = detail::find_format(name)) return *row;
+    if (const auto ieee = detail::ieee_like_format(detail::own_name(name))) return *ieee;
+    if (const auto p3109 = detail::p3109_format(name)) return *p3109;
+    throw_unknown("format", name,
+                  names_of_rows(formats) + ", or eXmY, such as e6m9, or binaryKpP of IEEE P3109, such as binary8p3se");
+}
+
+/// The same, of the formats whose values floats can hold. Throws std::invalid_argument for the others, too.
+constexpr FormatSpec format(std::string_view name) {
+    const FormatSpec spec = format_of_codes(name);
+    if (spec.fits_fp32()) return spec;
+    throw std::invalid_argument("format '" + std::string(name) +
+                                "' has values beyond those of FP32, which hold all numbers here; amp-format prints it");
 }
 
 } // namespace amp

@@ -74,8 +74,63 @@ TEST_CASE("facts of one format") {
     CHECK(e4m3["values"][0x3a]["value"] == "1.25");
     CHECK(json_of("fp16")["first_overflow"] == ">= 65520 (nearest-even)");
     CHECK(json_of("e6m9")["max"]["value"] == std::ldexp(2 - std::ldexp(1, -9), 31));
-    CHECK(run("fp16 --values 2>&1").status == 2);
+    CHECK(run("tf32 --values 2>&1").status == 2);
     CHECK(run("e9m9 2>&1").out.find("2 <= X <= 8") != std::string::npos);
+}
+
+TEST_CASE("formats of IEEE P3109, also those whose values floats cannot hold") {
+    const nlohmann::json narrow = json_of("binary8p3"), wide = json_of("Binary10p1se --values");
+    CHECK(narrow["name"] == "binary8p3se");
+    CHECK(narrow["bias"] == 16);
+    CHECK(narrow["max"]["value"] == 49152.0);
+    CHECK(narrow["first_overflow"] == "> 53248 (nearest-even)");
+    CHECK(narrow["infinity"] == "0x7f 0xff");
+    CHECK(narrow["nan"] == "0x80");
+    CHECK(narrow["zero"] == "0x00");
+    CHECK(json_of("binary8p3ue")["infinity"] == "0xfe");
+    CHECK(wide["max"]["value"] == std::ldexp(1, 254));
+    CHECK(wide["max"]["hexfloat"] == "0x1p+254");
+    CHECK_FALSE(wide.contains("min_subnormal")); // of one significant bit there are none
+    CHECK(wide["values"].size() == 1024);
+    CHECK(wide["values"][1]["value"] == fmt::format("{}", std::ldexp(1, -255)));
+    CHECK(wide["values"][0x1ff]["value"] == "inf");
+    const nlohmann::json widest = json_of("binary16p2ue --values"); // doubles hold none of its ends
+    CHECK(widest["max"]["value"].is_null());
+    CHECK(widest["max"]["hexfloat"] == "0x1p+16383");
+    CHECK(widest["values"][1]["value"] == "0x1p-16384");
+    CHECK(widest["values"][0x8001]["value"] == "1.5");
+    CHECK(code_of("0.1", "binary10p1se") == "0x0fd");
+    CHECK(code_of("-1", "binary16p1se") == "0xc000");
+    CHECK(code_of("1e400", "binary8p3") == "0x7f");
+    CHECK(run("--format binary16p1se 1e400 2>&1").out.find("beyond FP64") != std::string::npos);
+    CHECK(json_of("--format binary8p3sf --profile p3109-sat-none inf")["formats"][0]["code"] == "0x7f");
+    CHECK(json_of("--format binary8p3uf --profile p3109-sat-finite -- -7")["formats"][0]["code"] == "0x00");
+    const Run refused = run("convert in.npy out.npy --to binary10p1se 2>&1");
+    CHECK(refused.status == 2);
+    CHECK(refused.out.find("beyond those of FP32") != std::string::npos);
+}
+
+TEST_CASE("stochastic rounding of a number: its neighbours, how many words round up, and the bias") {
+    const auto choice = [](const std::string& arguments) {
+        return json_of("--rounding stochastic --format e4m3 " + arguments)["formats"];
+    };
+    const nlohmann::json eight = choice("--random-bits 8 0.1")[0]; // 0.8 of the way from 0.09375 to 0.1015625
+    CHECK(eight["down"] == "0.09375");
+    CHECK(eight["up"] == "0.1015625");
+    CHECK(eight["words_up"] == 204);
+    CHECK(eight["probability"] == 204 / 256.0);
+    CHECK(eight["exact_probability"].get<double>() == doctest::Approx(0.8));
+    CHECK(eight["bias_ulp"].get<double>() == doctest::Approx(-0.003125));
+    CHECK(choice("--random-bits 8 --stochastic-variant b 0.1")[0]["words_up"] == 205);
+    CHECK(choice("--random-bits 1 --stochastic-variant b 1.03125")[0]["words_up"] == 1); // a tie, 1/4: up
+    CHECK(choice("--random-bits 1 --stochastic-variant c 1.03125")[0]["words_up"] == 0); // to even
+    CHECK(choice("--random-bits 2 -- -1.03125")[0]["down"] == "-1");
+    CHECK(choice("0.09375").empty()); // a value of the format
+    CHECK(choice("500").empty());     // beyond all of them
+    CHECK(choice("460")[0]["up"] == "nan");
+    CHECK(choice("460")[0]["probability"] == 0.375);
+    CHECK(run("0.1 --random-bits 8 2>&1").status == 2);
+    CHECK(run("0.1 --rounding stochastic --random-bits 33 2>&1").status == 2);
 }
 
 TEST_CASE("numbers round once to each format, however long they are written") {

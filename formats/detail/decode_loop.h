@@ -36,13 +36,13 @@ inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, b
                         .subnormal_scale = static_cast<std::uint32_t>(f.min_subnormal_exponent()) << 23};
     k.infinity = f.has_infinity() ? f.infinity_code() : absent;
     k.nan_from = f.has_infinity() ? f.infinity_code() + 1 : f.nonfinite == NonFinite::nan_only ? f.nan_code() : absent;
-    k.nan_code = f.nonfinite == NonFinite::nan_is_negative_zero ? f.nan_code() : absent;
+    k.nan_code = f.nan_is_negative_zero() ? f.nan_code() : absent;
     if (f.has_nan()) {
         const auto value = [&](std::uint32_t code) { return std::bit_cast<std::uint32_t>(decode(f, code, rule)); };
         k.nan_positive = value(f.nan_code());
         k.nan_negative = value(f.nan_code() | f.sign_mask());
     }
-    if (rule == NanRule::payload && f.has_infinity()) k.payload = 0x7fffff;
+    if (rule == NanRule::payload && f.has_nan_payload()) k.payload = 0x7fffff;
     return k;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace amp {
@@ -35,11 +36,9 @@ using Edges = std::array<Edge, 3>;
 
 /// Whether the largest value's fraction is all ones but the last bit, as in E4M3; in the other formats it is all ones.
 bool ends_below_its_binade(const FormatSpec& format) {
-    constexpr auto covered = [](const FormatSpec& f) {
-        return f.nonfinite != NonFinite::nan_only || f.fraction_bits == 3 || f.is_scale();
-    };
-    static_assert(std::ranges::all_of(formats, covered), "a new nan_only format needs a mantissa class at its tie");
-    return format.nonfinite == NonFinite::nan_only;
+    constexpr auto covered = [](const FormatSpec& f) { return classes_tell(f) || f.is_scale(); };
+    static_assert(std::ranges::all_of(formats, covered), "a new format needs a mantissa class at its tie");
+    return (format.max_code() & format.fraction_mask()) != format.fraction_mask();
 }
 
 /// Edges for rounding to nearest: the ties, which go to the even neighbour. Ties at half the smallest subnormal and at
@@ -89,6 +88,14 @@ int first_true(int low, int high, F holds) {
 }
 
 } // namespace
+
+void check_counted(const FormatSpec& format, std::string_view option) {
+    if (classes_tell(format)) return;
+    const char* const why = format.is_scale()   ? "holds scales, not numbers"
+                            : !format.is_signed ? "has no negative numbers"
+                                                : "ends where no class of mantissas of a histogram does";
+    throw std::invalid_argument(fmt::format("{}: {} {}; amp-format converts to it", option, format.name, why));
+}
 
 ClassCounts& ClassCounts::operator+=(const ClassCounts& other) {
     underflow += other.underflow;
@@ -180,7 +187,7 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
     case Rounding::toward_zero:
     case Rounding::down:
     case Rounding::up: break;
-    case Rounding::to_odd: // never passes an odd value, and only E4M3's largest is even
+    case Rounding::to_odd: // never passes an odd value, and only a largest one like E4M3's is even
         toward[0] = always;
         if (ends_below_its_binade(format)) toward[2] = never;
         else away[2] = never;
@@ -250,12 +257,11 @@ Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& 
 }
 
 std::string way_to_know(bool activations, int highest_safe) {
-    return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast{}; "
-                       "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
-                       activations ? ", and with activations=True" : "",
-                       highest_safe > 0
-                           ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest_safe))
-                           : "");
+    return fmt::format(
+        "To find out, record a few steps of the same training in FP32 (PyTorch: without autocast{}; "
+        "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
+        activations ? ", and with activations=True" : "",
+        highest_safe > 0 ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest_safe)) : "");
 }
 
 std::string way_to_know(const Recommendation& recommendation) {

@@ -24,6 +24,7 @@ constexpr const char* examples = R"(Examples:
   amp-format                          the table of formats
   amp-format e4m3 --values            every fact and all 256 values of a format (e6m9 and the like too)
   amp-format 0.1                      a number in every format: code, value, error, neighbours
+  amp-format 0.1 --rounding stochastic --random-bits 8    its two values, and the bias of so few bits
   amp-format --format fp16,e5m2 -- -inf           negative numbers after --
   amp-format convert grads.npy out.safetensors --to e4m3 --profile cuda-satfinite
   testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd
@@ -41,7 +42,8 @@ constexpr const char* eval_examples = R"(Examples:
 struct Options {
     std::optional<std::string> what;
     std::vector<std::string> formats;
-    std::string profile = "ieee", rounding, overflow;
+    std::string profile = "ieee", rounding, overflow, variant = "a";
+    int random_bits = 32;
     bool flush = false, values = false, json = false;
     EvalOptions eval;
     std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
@@ -49,7 +51,7 @@ struct Options {
     VectorOptions vectors;
 };
 
-/// All but stochastic, which needs a tensor to draw its random words for.
+/// All but stochastic, which needs random words.
 CLI::Validator directed_roundings() { return one_of(std::span(rounding_names).first(rounding_names.size() - 1)); }
 
 void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
@@ -60,6 +62,16 @@ void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
         ->capture_default_str();
     app.add_option("--rounding", options.rounding, "Rounding mode, in place of the profile's")
         ->check(stochastic ? one_of(rounding_names) : directed_roundings());
+    if (stochastic) {
+        app.add_option("--random-bits", options.random_bits, "Bits of the random words of stochastic rounding, 1 to 32")
+            ->transform(whole_number(1, 32))
+            ->capture_default_str();
+        app.add_option("--stochastic-variant", options.variant,
+                       "How stochastic rounding cuts what it discards to these bits: down, to nearest with ties up or "
+                       "with ties to even (IEEE P3109's A, B, C)")
+            ->check(one_of(stochastic_variant_names))
+            ->capture_default_str();
+    }
     app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")
         ->check(one_of(overflow_names));
     app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
@@ -70,7 +82,16 @@ Policy policy_of(const Options& options) {
     if (!options.rounding.empty()) policy.rounding = parse_name<Rounding>("rounding", rounding_names, options.rounding);
     if (!options.overflow.empty()) policy.overflow = parse_name<Overflow>("overflow", overflow_names, options.overflow);
     if (options.flush) policy.subnormals = Subnormals::flush;
+    policy.random_bits = static_cast<std::uint8_t>(options.random_bits);
+    policy.variant = parse_name<StochasticVariant>("variant", stochastic_variant_names, options.variant);
     return policy;
+}
+
+/// Options of stochastic rounding are wrong usage where another is asked for: they would change nothing.
+void check_random_options(const CLI::App& app, const Policy& policy, std::initializer_list<const char*> options) {
+    for (const char* option : options)
+        if (policy.rounding != Rounding::stochastic && app.count(option) > 0)
+            throw std::invalid_argument(std::string(option) + " changes nothing: it is for --rounding stochastic");
 }
 
 bool is_number(const std::string& text) {
@@ -86,7 +107,8 @@ bool is_number(const std::string& text) {
 std::string describe(const CLI::App& app, const Options& options) {
     using Json = nlohmann::ordered_json;
     const auto only_for_numbers = [&] {
-        for (const char* option : {"--format", "--profile", "--rounding", "--overflow", "--flush-subnormals"})
+        for (const char* option : {"--format", "--profile", "--rounding", "--random-bits", "--stochastic-variant",
+                                   "--overflow", "--flush-subnormals"})
             if (app.count(option) > 0) throw std::invalid_argument(std::string(option) + " needs a number to show");
     };
     if (!options.what) {
@@ -100,7 +122,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     const std::string& what = *options.what;
     std::optional<FormatSpec> named;
     try {
-        named = format(what);
+        named = format_of_codes(what);
     } catch (const std::invalid_argument&) {
         const bool letter = !what.empty() && std::isalpha(static_cast<unsigned char>(what.front())) != 0;
         if (letter && !is_number(what)) throw;
@@ -114,9 +136,14 @@ std::string describe(const CLI::App& app, const Options& options) {
     std::vector<FormatSpec> shown;
     for (const std::string& name : options.formats.empty() ? std::vector<std::string>{"all"} : options.formats)
         if (name == "all") shown.insert(shown.end(), formats.begin(), formats.end());
-        else shown.push_back(format(name));
-    const Json facts = number_json(what, store_number(what, shown, policy_of(options)));
-    return options.json ? json_text(facts, 2) : terminal_of(number_document(facts), wants_color(stdout));
+        else shown.push_back(format_of_codes(name));
+    const Policy policy = policy_of(options);
+    check_random_options(app, policy, {"--random-bits", "--stochastic-variant"});
+    const bool random = policy.rounding == Rounding::stochastic;
+    const Json facts = random ? choices_json(what, stochastic_choices(what, shown, policy), policy)
+                              : number_json(what, store_number(what, shown, policy));
+    if (options.json) return json_text(facts, 2);
+    return terminal_of(random ? choices_document(facts) : number_document(facts), wants_color(stdout));
 }
 
 /// What the words for a conversion mean. Throws std::invalid_argument.
@@ -126,8 +153,7 @@ void interpret_conversion(const CLI::App& command, Options& options) {
     c.policy = policy_of(options);
     if (!options.as.empty()) c.open.as = parse_dtype(options.as);
     if (!options.dtype.empty()) c.open.dtype = parse_dtype(options.dtype);
-    if (c.policy.rounding != Rounding::stochastic && command.count("--seed") > 0)
-        throw std::invalid_argument("--seed changes nothing: it is for --rounding stochastic");
+    check_random_options(command, c.policy, {"--seed", "--random-bits", "--stochastic-variant"});
     if (c.out == "-") throw std::invalid_argument("OUT: a tensor file cannot go to standard output");
     if (c.open.as && !may_lack_format(c.in))
         throw std::invalid_argument(
@@ -189,13 +215,14 @@ int run(int argc, char** argv) {
     Options options;
     CommandLine app("amp-format", "Number formats: their facts, single numbers, tensor files and operations.",
                     examples);
-    app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
+    app.add_option("what", options.what,
+                   "A format (e4m3, e6m9, binary8p3se ...) or a number; nothing: the table of formats");
     app.add_option("--format", options.formats, "Formats to show a number in, separated by commas; default all")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
+    app.add_flag("--values", options.values, "List every value of a format of at most 16 bits");
     app.add_flag("--json", options.json, "JSON instead of text");
-    add_policy_options(app, options, false);
+    add_policy_options(app, options, true);
     const CLI::App& convert_app = add_convert(app, options);
     const CLI::App& eval_app = add_eval(app, options);
     CLI::App& vectors_app = add_vectors(app, options.vectors);

@@ -52,8 +52,7 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
             continue;
         }
         out.push_back(format(name));
-        if (out.back().is_scale())
-            throw std::invalid_argument("--format: " + name + " is a format of scales, not of numbers");
+        check_counted(out.back(), "--format");
     }
     std::vector<FormatSpec> unique;
     for (const FormatSpec& f : out)
