@@ -131,9 +131,7 @@ constexpr float power_of_two(int e) {
 }
 
 /// 2^floor(log2 s) as torch computes it; 0, infinity and NaN stay.
-constexpr float torch_power_below(float s) {
-    return s > 0 && is_finite(s) ? power_of_two(floor_of_torch_log2(s)) : s;
-}
+constexpr float torch_power_below(float s) { return s > 0 && is_finite(s) ? power_of_two(floor_of_torch_log2(s)) : s; }
 
 /// The E8M0 scale 2^e, with e clamped to E8M0's range -127 ... 127.
 constexpr BlockScale mx_scale(int e) {

@@ -36,23 +36,23 @@ struct Unpacked {
 // and reads eight, which costs more than all the rest.
 constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
     constexpr std::uint64_t top = std::uint64_t{1} << 63;
-    const std::uint32_t magnitude = code & f.magnitude_mask();
-    const bool sign = (code & f.sign_mask()) != 0;
+    const std::uint32_t magnitude = f.magnitude_of(code);
+    const bool sign = f.is_negative(code);
     if (f.nan_is_negative_zero() && sign && magnitude == 0)
         return {.kind = Kind::nan, .sign = true, .significand = top};
-    if (magnitude > f.max_code()) {
+    if (f.has_nan() && magnitude > f.max_code()) {
         if (f.has_infinity() && magnitude == f.infinity_code()) return {.kind = Kind::infinity, .sign = sign};
         if (!f.has_nan_payload()) return {.kind = Kind::nan, .sign = sign, .significand = top};
         const std::uint64_t fraction = magnitude & f.fraction_mask();
         return {.kind = Kind::nan, .sign = sign, .significand = fraction << (64 - f.fraction_bits)};
     }
-    const bool implicit = magnitude >= f.min_normal_code();
+    const bool implicit = magnitude >= f.first_implicit_code();
     const int field = static_cast<int>(magnitude >> f.fraction_bits);
     const std::uint64_t significand = (magnitude & f.fraction_mask()) | std::uint64_t{implicit} << f.fraction_bits;
     return {.kind = significand == 0 ? Kind::zero : Kind::finite,
             .sign = sign,
-            .subnormal = !implicit && significand != 0,
-            .exponent = (implicit ? field - f.bias() : f.min_exponent()) - f.fraction_bits,
+            .subnormal = !implicit && significand != 0 && !f.is_integer(),
+            .exponent = (implicit ? field - f.bias() : f.first_binade()) - f.fraction_bits,
             .significand = significand};
 }
 
@@ -175,14 +175,9 @@ constexpr std::uint32_t nan_of_overflow(const FormatSpec& f, bool sign, NanRule 
     return f.nan_code() | (sign && rule != NanRule::canonical && f.has_negative_zero() ? f.sign_mask() : 0);
 }
 
-/// The code of a magnitude with a sign.
-constexpr std::uint32_t with_sign(const FormatSpec& f, std::uint32_t magnitude, bool sign) {
-    return magnitude | (sign ? f.sign_mask() : 0);
-}
-
 /// The code of the largest finite value of that sign: the end of the range. Formats without sign end at zero below.
 constexpr std::uint32_t pack_end(const FormatSpec& f, bool sign) {
-    return sign && !f.is_signed ? 0 : with_sign(f, f.max_code(), sign);
+    return sign && !f.is_signed ? 0 : f.with_sign(f.max_code(sign), sign);
 }
 
 /// The code of a zero; -0 only where the format has it. E8M0 has no zero and stores its smallest value, 2^-127, as CUDA
@@ -206,7 +201,7 @@ constexpr std::uint32_t pack_negative(const FormatSpec& f, bool infinite, const 
 constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
     if (!f.is_signed && sign) return pack_negative(f, true, policy, flags);
     if (policy.overflow == Overflow::saturate_all || policy.overflow == Overflow::sat_finite) return pack_end(f, sign);
-    if (f.has_infinity()) return with_sign(f, f.infinity_code(), sign);
+    if (f.has_infinity()) return f.with_sign(f.infinity_code(), sign);
     flags.raise(Flags::invalid);
     return f.has_nan() && !policy.projects() ? nan_of_overflow(f, sign, policy.nan) : pack_end(f, sign);
 }
@@ -216,7 +211,7 @@ constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Poli
     flags.raise(Flags::overflow | Flags::inexact);
     const bool saturates = policy.overflow != Overflow::infinity && policy.overflow != Overflow::sat_none;
     if (saturates || !overflows_to_infinity(f, policy.rounding, sign)) return pack_end(f, sign);
-    if (f.has_infinity()) return with_sign(f, f.infinity_code(), sign);
+    if (f.has_infinity()) return f.with_sign(f.infinity_code(), sign);
     return f.has_nan() && !policy.projects() ? nan_of_overflow(f, sign, policy.nan) : pack_end(f, sign);
 }
 
@@ -236,15 +231,15 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
     const int leading = exponent - shift + 63;
 
     // 2. Find the last place: that of the leading bit's binade or, below the smallest normal, that of the subnormals.
-    const bool below_normal = leading < f.min_exponent();
-    const int binade = below_normal ? f.min_exponent() : leading;
+    const bool below_normal = leading < f.first_binade();
+    const int binade = below_normal ? f.first_binade() : leading;
     const int drop = 63 - f.fraction_bits + (binade - leading);
 
     // 3. Round. `kept` is in units of the last place; a carry to the next binade needs no special case. The code of the
     // result is `base` + `kept`: the fields of consecutive binades are consecutive, and the implicit bit adds one to
     // the field. With one significant bit every significand is odd: there the exponent decides which code is even.
     const std::int64_t implicit = std::int64_t{1} << f.fraction_bits;
-    const std::int64_t base = (binade - f.min_exponent()) * implicit - (f.has_zero ? 0 : implicit);
+    const std::int64_t base = (binade - f.first_binade()) * implicit - (f.has_zero ? 0 : implicit);
     const auto flip = static_cast<std::uint64_t>(base) & 1;
     bool exact = true;
     const std::uint64_t kept = detail::round_significand(significand, drop, sign, policy, random, exact, flip);
@@ -255,14 +250,14 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
 
     // 5. Overflow: the rounded magnitude, as if the exponent were unbounded, exceeds the largest finite value.
     if (below_range && code != 0) return detail::pack_negative(f, false, policy, flags);
-    if (code > static_cast<std::int64_t>(f.max_code())) return detail::pack_overflow(f, sign, policy, flags);
+    if (code > static_cast<std::int64_t>(f.max_code(sign))) return detail::pack_overflow(f, sign, policy, flags);
 
     // 6. Exceptions. Tiny after rounding: below the smallest normal when rounded to full precision, as if the exponent
-    // were unbounded.
+    // were unbounded. Integers are never tiny.
     if (!exact) {
         flags.raise(Flags::inexact);
-        bool tiny = below_normal;
-        if (leading == f.min_exponent() - 1 && policy.tininess == Tininess::after_rounding && f.has_zero) {
+        bool tiny = below_normal && !f.is_integer();
+        if (tiny && leading == f.first_binade() - 1 && policy.tininess == Tininess::after_rounding && f.has_zero) {
             bool unused = true;
             const int full = 63 - f.fraction_bits;
             const auto lower = static_cast<std::uint64_t>(base - implicit) & 1; // flip in the binade below
@@ -276,7 +271,7 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
         code = 0;
     }
     if (code == 0) return detail::pack_zero(f, sign, policy);
-    return detail::with_sign(f, static_cast<std::uint32_t>(code), sign);
+    return f.with_sign(static_cast<std::uint32_t>(code), sign);
 }
 
 /// Rounds an unpacked number to `f`.
@@ -324,21 +319,21 @@ constexpr float quantize(const FormatSpec& f, T x, const Policy& policy = {}, st
 /// The next code in the order of values; -0 and +0 count as one value. Infinity, the largest value and NaN stay.
 constexpr std::uint32_t next_up(const FormatSpec& f, std::uint32_t code) {
     code &= f.code_mask();
-    const std::uint32_t magnitude = code & f.magnitude_mask();
+    const std::uint32_t magnitude = f.magnitude_of(code);
     const std::uint32_t last = f.max_code() + std::uint32_t{f.has_infinity()};
-    const bool negative = (code & f.sign_mask()) != 0;
     if (unpack(f, code).is_nan()) return code;
-    if (negative && magnitude > 0) return magnitude == 1 ? detail::pack_zero(f, true) : code - 1;
+    if (f.is_negative(code) && magnitude > 0)
+        return magnitude == 1 ? detail::pack_zero(f, true) : f.with_sign(magnitude - 1, true);
     return magnitude < last ? magnitude + 1 : code;
 }
 constexpr std::uint32_t next_down(const FormatSpec& f, std::uint32_t code) {
     code &= f.code_mask();
-    const std::uint32_t magnitude = code & f.magnitude_mask();
-    const bool negative = (code & f.sign_mask()) != 0;
+    const std::uint32_t magnitude = f.magnitude_of(code);
+    const std::uint32_t last = f.max_code(true) + std::uint32_t{f.has_infinity()};
     if (unpack(f, code).is_nan()) return code;
     if (!f.is_signed) return magnitude == 0 ? code : code - 1;
-    if (!negative && magnitude > 0) return code - 1;
-    return next_up(f, magnitude) | f.sign_mask(); // the mirror image of next_up
+    if (!f.is_negative(code) && magnitude > 0) return code - 1;
+    return magnitude < last ? f.with_sign(magnitude + 1, true) : code;
 }
 
 } // namespace amp

@@ -28,7 +28,11 @@ struct Facts {
     std::uint32_t first_nan, last_nan; // positive codes that are NaN (FNUZ: the code of -0); first > last: none
     std::uint32_t nan;                 // the canonical NaN
     bool has_zero = true;
+    // Integers have no exponent bits; of those in two's complement, `least` is the least that is stored.
+    bool complement = false;
+    int least = 0;
 
+    bool is_integer() const { return exponent_bits == 0; }
     int bits() const { return sign_bits + exponent_bits + fraction_bits; }
     std::uint32_t sign_bit() const { return sign_bits == 0 ? 0 : std::uint32_t{1} << (exponent_bits + fraction_bits); }
     bool has_nan() const { return first_nan <= last_nan; }
@@ -64,6 +68,14 @@ inline const std::vector<Facts> facts = {
     {"binary8p3ue", 0, 6, 2, 32, 0x1.4p31, 0xfe, 0xff, 0xff, 0xff},
     {"binary6p4uf", 0, 3, 3, 4, 14, 0, 0x3f, 0x3f, 0x3f},
     {"binary16p8se", 1, 8, 7, 128, 0x1.fcp127, 0x7fff, 0x8000, 0x8000, 0x8000},
+    // Integers: OCP MX 1.0 section 5.3.4 for MXINT8 and the unused code; CUDA's __nv_fp4_e0m3. The exponent field is 0,
+    // so a unit is 2^(1 - bias - fraction bits).
+    {"int8", 1, 0, 7, -6, 127, 0, 1, 0, 0, true, true, -128},
+    {"int8sym", 1, 0, 7, -6, 127, 0, 1, 0, 0, true, true, -127},
+    {"int4", 1, 0, 3, -2, 7, 0, 1, 0, 0, true, true, -8},
+    {"int4sym", 1, 0, 3, -2, 7, 0, 1, 0, 0, true, true, -7},
+    {"mxint8", 1, 0, 7, 0, 127.0 / 64, 0, 1, 0, 0, true, true, -128},
+    {"e0m3", 1, 0, 3, -2, 7, 0, 1, 0, 0},
     {"e2m23", 1, 2, 23, 1, 0x1.fffffep1, 0x1800000, 0x1800001, 0x1ffffff, 0x1c00000},
 };
 
@@ -141,8 +153,9 @@ inline Number quiet_nan(bool negative = false) {
 
 /// The number that a code stands for.
 inline Number read(const Facts& f, std::uint32_t code) {
+    if (f.bits() < 32) code %= std::uint32_t{1} << f.bits();
     const bool negative = (code & f.sign_bit()) != 0;
-    const std::uint32_t k = negative ? code - f.sign_bit() : code;
+    const std::uint32_t k = !negative ? code : f.complement ? 2 * f.sign_bit() - code : code - f.sign_bit();
     if (f.is_fnuz() && code == f.nan) return quiet_nan(true);
     if (!f.is_fnuz() && k >= f.first_nan && k <= f.last_nan) {
         if (!f.has_payload()) return quiet_nan(negative);
@@ -153,7 +166,7 @@ inline Number read(const Facts& f, std::uint32_t code) {
     const Dyadic value = magnitude(f, k);
     return {.kind = value.n == 0 ? Class::zero : Class::finite,
             .negative = negative,
-            .subnormal = f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
+            .subnormal = !f.is_integer() && f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
             .numerator = value.n,
             .exponent = value.exponent};
 }
@@ -181,6 +194,11 @@ inline float to_float(const Facts& f, std::uint32_t code) {
     return static_cast<float>(x.negative ? -magnitude : magnitude);
 }
 
+/// Whether a code is read, but never stored: the least integer of symmetric ones.
+inline bool is_unused(const Facts& f, std::uint32_t code) {
+    return f.complement && code == f.sign_bit() && f.least > -static_cast<int>(f.sign_bit());
+}
+
 struct Outcome {
     std::uint32_t code = 0;
     unsigned flags = 0;
@@ -202,6 +220,7 @@ struct Context {
 };
 
 inline std::uint32_t with_sign(const Facts& f, std::uint32_t code, bool negative) {
+    if (f.complement) return negative && code != 0 ? 2 * f.sign_bit() - code : code;
     return negative ? code | f.sign_bit() : code;
 }
 
@@ -217,7 +236,9 @@ inline std::uint32_t store_zero(const Context& to, bool negative) {
 }
 
 inline Outcome store_max(const Facts& f, bool negative, unsigned flags) {
-    return {with_sign(f, static_cast<std::uint32_t>(max_index(f)), negative), flags};
+    const auto end =
+        static_cast<std::uint32_t>(negative && f.complement ? -std::int64_t{f.least} : std::int64_t(max_index(f)));
+    return {with_sign(f, end, negative), flags};
 }
 
 inline Outcome store_nan(const Context& to, const Number& x, unsigned flags) {
@@ -310,6 +331,7 @@ inline bool rounds_up(const Context& to, const Number& x, const Dyadic& low, boo
 /// Whether x is tiny: below the smallest normal; with tininess after rounding, also when rounded to full precision.
 inline bool is_tiny(const Context& to, const Number& x) {
     const Facts& f = to.format;
+    if (f.is_integer()) return false;
     const Dyadic normal = magnitude(f, f.has_zero ? std::uint64_t{1} << f.fraction_bits : 0);
     if (compare(x, normal) >= 0) return false;
     if (to.policy.tininess == Tininess::before_rounding || !f.has_zero) return true;
@@ -335,11 +357,12 @@ inline Outcome store(const Context& to, const Number& x, unsigned flags = 0) {
     const std::uint64_t below = index_below(f, x);
     const std::uint64_t k = below + std::uint64_t{rounds_up(to, x, magnitude(f, below), below % 2 != 0)};
     if (x.negative && f.sign_bits == 0 && k != 0) return store_negative(to, false);
-    if (k > max_index(f)) return store_overflow(to, x.negative);
+    const std::uint64_t last = x.negative && f.complement ? static_cast<std::uint64_t>(-f.least) : max_index(f);
+    if (k > last) return store_overflow(to, x.negative);
     if (compare(x, magnitude(f, below)) != 0)
         flags |= Flags::inexact | (is_tiny(to, x) ? unsigned{Flags::underflow} : 0u);
     if (k == 0 && f.has_zero) return {store_zero(to, x.negative), flags};
-    if (to.flushes_output() && f.has_zero && k >> f.fraction_bits == 0)
+    if (to.flushes_output() && f.has_zero && !f.is_integer() && k >> f.fraction_bits == 0)
         return {store_zero(to, x.negative), flags | Flags::inexact | Flags::underflow};
     return {with_sign(f, static_cast<std::uint32_t>(k), x.negative), flags};
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace oracle::p3109 {
 
@@ -172,5 +173,75 @@ struct Range {
         if (f.is_signed) low = -high;
     }
 };
+
+// Sections 4.10 and 4.11 on closed extended reals, pattern by pattern.
+
+inline int sign(const Real& x) {
+    if (!is_number(x)) return x == plus_infinity ? 1 : -1;
+    return x.x > 0 ? 1 : x.x < 0 ? -1 : 0;
+}
+inline Real number(Rational x) { return {Real::Kind::number, std::move(x)}; }
+inline Real infinite(int sign) { return sign > 0 ? plus_infinity : minus_infinity; }
+inline Real absolute(const Real& x) { return x == nan || sign(x) >= 0 ? x : -x; }
+
+inline Real add(const Real& x, const Real& y) {
+    if (x == nan || y == nan) return nan;
+    if (!is_number(x) && !is_number(y)) return x == y ? x : nan;
+    if (!is_number(x)) return x;
+    return is_number(y) ? number(x.x + y.x) : y;
+}
+
+inline Real multiply(const Real& x, const Real& y) {
+    if (x == nan || y == nan) return nan;
+    if (is_number(x) && is_number(y)) return number(x.x * y.x);
+    return sign(x) * sign(y) == 0 ? nan : infinite(sign(x) * sign(y));
+}
+
+inline Real divide(const Real& x, const Real& y) {
+    if (x == nan || y == nan || (!is_number(x) && !is_number(y)) || sign(y) == 0) return nan;
+    if (!is_number(x)) return infinite(sign(x) * sign(y));
+    return is_number(y) ? number(x.x / y.x) : number(0);
+}
+
+/// The root to 300 bits behind the point; if it is not exact, moved a little upwards from what was cut off.
+inline Real square_root(const Real& x) {
+    if (x == nan || sign(x) < 0) return nan;
+    if (!is_number(x)) return x;
+    const Integer shifted = floor(x.x * power_of_two(600));
+    Integer rest;
+    const Integer root = sqrt(shifted, rest);
+    const bool exact = rest == 0 && Rational(shifted) == x.x * power_of_two(600);
+    return number(Rational(root) * power_of_two(-300) + (exact ? Rational(0) : power_of_two(-310)));
+}
+
+inline bool less(const Real& x, const Real& y) {
+    if (is_number(x) && is_number(y)) return x.x < y.x;
+    return x != y && (x == minus_infinity || y == plus_infinity);
+}
+
+inline Real minimum(const Real& x, const Real& y) { return x == nan || y == nan ? nan : less(x, y) ? x : y; }
+inline Real maximum(const Real& x, const Real& y) { return x == nan || y == nan ? nan : less(x, y) ? y : x; }
+
+inline Real minimum_magnitude(const Real& x, const Real& y) {
+    if (x == nan || y == nan) return nan;
+    if (absolute(x) == absolute(y)) return minimum(x, y);
+    return less(absolute(x), absolute(y)) ? x : y;
+}
+inline Real maximum_magnitude(const Real& x, const Real& y) {
+    if (x == nan || y == nan) return nan;
+    if (absolute(x) == absolute(y)) return maximum(x, y);
+    return less(absolute(x), absolute(y)) ? y : x;
+}
+
+inline Real maximum_finite(const Real& x, const Real& y) {
+    if (x == nan || y == nan) return x == nan ? y : x;
+    if (is_number(x) != is_number(y)) return is_number(x) ? x : y;
+    return maximum(x, y);
+}
+inline Real minimum_finite(const Real& x, const Real& y) {
+    if (x == nan || y == nan) return x == nan ? y : x;
+    if (is_number(x) != is_number(y)) return is_number(x) ? x : y;
+    return minimum(x, y);
+}
 
 } // namespace oracle::p3109

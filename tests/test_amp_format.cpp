@@ -96,7 +96,7 @@ TEST_CASE("formats of IEEE P3109, also those whose values floats cannot hold") {
     CHECK(wide["values"][0x1ff]["value"] == "inf");
     const nlohmann::json widest = json_of("binary16p2ue --values"); // doubles hold none of its ends
     CHECK(widest["max"]["value"].is_null());
-    CHECK(widest["max"]["hexfloat"] == "0x1p+16383");
+    CHECK(widest["max"]["hexfloat"] == "0x1.8p+16382");
     CHECK(widest["values"][1]["value"] == "0x1p-16384");
     CHECK(widest["values"][0x8001]["value"] == "1.5");
     CHECK(code_of("0.1", "binary10p1se") == "0x0fd");
@@ -108,6 +108,41 @@ TEST_CASE("formats of IEEE P3109, also those whose values floats cannot hold") {
     const Run refused = run("convert in.npy out.npy --to binary10p1se 2>&1");
     CHECK(refused.status == 2);
     CHECK(refused.out.find("beyond those of FP32") != std::string::npos);
+}
+
+TEST_CASE("integers: facts, codes in two's complement, and files of I8") {
+    const nlohmann::json int8 = json_of("int8 --values"), symmetric = json_of("int8sym");
+    CHECK(int8["max"]["value"] == 127.0);
+    CHECK(int8["lowest"]["value"] == -128.0);
+    CHECK(int8["lowest"]["code"] == "0x80");
+    CHECK(int8["least"]["value"] == 1.0);
+    CHECK(int8["precision"] == 7);
+    CHECK_FALSE(int8.contains("min_normal"));
+    CHECK_FALSE(int8.contains("min_subnormal"));
+    CHECK(int8["zero"] == "0x00");
+    CHECK(int8["first_overflow"] == ">= 127.5 (nearest-even)");
+    CHECK(int8["values"][0xff]["value"] == "-1");
+    CHECK(int8["values"][0x80]["bits"] == "10000000");
+    CHECK_FALSE(symmetric.contains("lowest"));
+    CHECK(json_of("mxint8")["epsilon"]["value"] == 0.015625);
+    CHECK(json_of("e0m3")["zero"] == "0x0 0x8");
+    CHECK(json_of("e0m3 --values")["values"][0xf]["bits"] == "1 111");
+    CHECK(code_of("-1000", "int8") == "0x80");
+    CHECK(code_of("-1000", "int8sym") == "0x81");
+    CHECK(code_of("-2.5", "int4") == "0xe");
+
+    const Scratch scratch;
+    const std::vector<float> values = {-1000, -128, -127.5, -1.5, -0.25, 0, 0.5, 2.5, 127.4F, 1000};
+    const std::string raw(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    const std::string in = write_file(scratch / "in.bin", raw), out = (scratch / "out.safetensors").string();
+    REQUIRE(
+        run("convert " + in + " " + out + " --dtype f32 --to int8sym").out.find("stored as I8, the codes of int8sym") !=
+        std::string::npos);
+    const auto file = open_tensor_file(out);
+    std::vector<std::int8_t> codes(values.size());
+    file->stream(0)->read(std::as_writable_bytes(std::span(codes)));
+    for (std::size_t i = 0; i < values.size(); ++i)
+        CHECK(codes[i] == static_cast<int>(std::nearbyint(std::min(std::max(values[i], -127.0F), 127.0F))));
 }
 
 TEST_CASE("stochastic rounding of a number: its neighbours, how many words round up, and the bias") {
@@ -222,7 +257,7 @@ TEST_CASE("a number's neighbours and error stand in tables of 80 columns; a comm
 
 TEST_CASE("arguments that would do nothing, and output that cannot be written") {
     for (const char* wrong : {"\"\"", "--format fp16", "--format fp16 e4m3", "--format zz 1", "--values",
-                              "--values 0.1", "0.1 --rounding stochastic"})
+                              "--values 0.1", "0.1 --random-bits 8"})
         CHECK_MESSAGE(run(std::string(wrong) + " 2>&1").status == 2, wrong);
     CHECK(run("-inf 2>&1").out.find("then --") != std::string::npos);
     CHECK(run("--bogus 2>&1").out.find("then --") == std::string::npos);
@@ -345,7 +380,8 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
                 const std::uint32_t code = pack(f, unpack_number(dtype, packed_number(all, i, static_cast<int>(width))),
                                                 profile("ocp-saturate").policy, 0, unused);
                 const std::uint64_t got = packed_number(stored, i, info(entry.dtype).bits);
-                const bool codes = info(entry.dtype).format == f.name;
+                const bool codes = info(entry.dtype).format == f.name ||
+                                   (f.name == std::string_view("int8") && entry.dtype == DType::i8);
                 if (got != (codes ? code : std::bit_cast<std::uint32_t>(decode(f, code)))) ++wrong;
             }
             CHECK_MESSAGE(wrong == 0, info(dtype).name, " to ", f.name);

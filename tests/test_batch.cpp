@@ -48,8 +48,9 @@ std::vector<InstructionSet> instruction_sets() {
 std::vector<FormatSpec> all_formats() {
     std::vector<FormatSpec> all(formats.begin(), formats.end());
     for (const char* name :
-         {"e4m3ieee", "e6m9", "e2m1ieee", "e2m23", "e7m23", "e7m22", "e8m22", "e8m21", "e8m1", "e3m12", "e7m1", "e6m10",
-          "e5m11", "binary8p3se", "binary8p1se", "binary8p3ue", "binary6p4uf", "binary16p8se", "binary12p5sf"})
+         {"e4m3ieee",    "e6m9",        "e2m1ieee",    "e2m23",        "e7m23",        "e7m22",  "e8m22",
+          "e8m21",       "e8m1",        "e3m12",       "e7m1",         "e6m10",        "e5m11",  "binary8p3se",
+          "binary8p1se", "binary8p3ue", "binary6p4uf", "binary16p8se", "binary12p5sf", "int8sym"})
         all.push_back(format(name));
     return all;
 }
@@ -82,7 +83,11 @@ std::vector<float> values_of(const FormatSpec& f, std::size_t random_codes) {
         for (std::size_t i = codes.size(); i-- > 0;) codes.push_back(codes[i] ^ f.sign_mask());
     }
     std::vector<float> values;
-    for (const std::uint32_t code : codes) values.push_back(decode(f, code & f.code_mask(), NanRule::payload));
+    for (const std::uint32_t code : codes) {
+        const bool unused =
+            f.negatives == Negatives::twos_complement_symmetric && (code & f.code_mask()) == f.sign_mask();
+        if (!unused) values.push_back(decode(f, code & f.code_mask(), NanRule::payload));
+    }
     return values;
 }
 

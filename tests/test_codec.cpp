@@ -39,6 +39,7 @@ TEST_CASE("every code decodes to its value and comes back") {
                   tally.expect(value, oracle::to_float(facts, code), where);
                   tally.expect(decode(f, code | ~f.code_mask()), oracle::to_float(facts, code),
                                where); // higher bits are ignored
+                  if (oracle::is_unused(facts, code)) return;
                   const bool is_nan = oracle::read(facts, code).kind == oracle::Class::nan;
                   tally.expect(encode(f, value), is_nan ? facts.nan : code, where);
                   tally.expect(encode(f, double{value}), is_nan ? facts.nan : code, where);
@@ -54,10 +55,12 @@ TEST_CASE("next_up and next_down walk through the values in order") {
         // The values in order, from the oracle; -0 and +0 count once.
         std::vector<float> values;
         for (std::uint32_t code = 0; code < std::uint32_t{1} << facts.bits(); ++code)
-            if (const float v = oracle::to_float(facts, code); !std::isnan(v)) values.push_back(v);
+            if (const float v = oracle::to_float(facts, code); !std::isnan(v) && !oracle::is_unused(facts, code))
+                values.push_back(v);
         std::sort(values.begin(), values.end());
         values.erase(std::unique(values.begin(), values.end()), values.end());
         for (std::uint32_t code = 0; code < std::uint32_t{1} << facts.bits(); ++code) {
+            if (oracle::is_unused(facts, code)) continue;
             const auto where = [&] { return fmt::format("{} code {:#x}", facts.name, code); };
             const float v = oracle::to_float(facts, code);
             const auto here = std::lower_bound(values.begin(), values.end(), v);

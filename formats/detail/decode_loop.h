@@ -32,7 +32,7 @@ inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, b
                         .sign_shift = static_cast<std::uint32_t>(std::countl_zero(f.sign_mask())) % 32,
                         .drop = static_cast<std::uint32_t>(23 - f.fraction_bits),
                         .rebias = static_cast<std::uint32_t>(127 - f.bias()) << 23,
-                        .min_normal = wide ? 0 : f.min_normal_code(),
+                        .min_normal = wide ? 0 : f.first_implicit_code(),
                         .subnormal_scale = static_cast<std::uint32_t>(f.min_subnormal_exponent()) << 23};
     k.infinity = f.has_infinity() ? f.infinity_code() : absent;
     k.nan_from = f.has_infinity() ? f.infinity_code() + 1 : f.nonfinite == NonFinite::nan_only ? f.nan_code() : absent;

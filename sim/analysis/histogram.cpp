@@ -36,7 +36,7 @@ using Edges = std::array<Edge, 3>;
 
 /// Whether the largest value's fraction is all ones but the last bit, as in E4M3; in the other formats it is all ones.
 bool ends_below_its_binade(const FormatSpec& format) {
-    constexpr auto covered = [](const FormatSpec& f) { return classes_tell(f) || f.is_scale(); };
+    constexpr auto covered = [](const FormatSpec& f) { return classes_tell(f) || f.is_scale() || f.is_integer(); };
     static_assert(std::ranges::all_of(formats, covered), "a new format needs a mantissa class at its tie");
     return (format.max_code() & format.fraction_mask()) != format.fraction_mask();
 }
@@ -44,8 +44,9 @@ bool ends_below_its_binade(const FormatSpec& format) {
 /// Edges for rounding to nearest: the ties, which go to the even neighbour. Ties at half the smallest subnormal and at
 /// 464, above E4M3's largest value 448, are rounded down; the other ties, whose lower neighbour is odd, are rounded up.
 Edges nearest_edges(const FormatSpec& format, bool ties_away) {
-    const int up = ties_away ? 0 : 1, t = format.fraction_bits;
-    return {Edge{format.min_subnormal_exponent() - 1, up}, Edge{format.min_exponent() - 1, class_of_ones(t)},
+    const int up = ties_away ? 0 : 1, t = format.precision() - 1;
+    const Edge least{format.min_subnormal_exponent() - 1, up};
+    return {least, format.is_integer() ? least : Edge{format.min_exponent() - 1, class_of_ones(t)},
             Edge{format.max_exponent(), ends_below_its_binade(format) ? 4 + up : class_of_ones(t + 1)}};
 }
 
@@ -53,15 +54,15 @@ Edges nearest_edges(const FormatSpec& format, bool ties_away) {
 /// largest.
 Edges toward_edges(const FormatSpec& format) {
     return {Edge{format.min_subnormal_exponent()}, Edge{format.min_exponent()},
-            ends_below_its_binade(format) ? Edge{format.max_exponent(), class_of_ones(format.fraction_bits)}
+            ends_below_its_binade(format) ? Edge{format.max_exponent(), class_of_ones(format.precision() - 1)}
                                           : Edge{format.max_exponent() + 1}};
 }
 
 /// Edges for rounding magnitudes up: zero, the largest subnormal and the largest value, which the reduced entries of
 /// `away` reach only if the magnitude lies above them.
 Edges away_edges(const FormatSpec& format) {
-    const int t = format.fraction_bits;
-    return {always, Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
+    const int t = format.precision() - 1;
+    return {always, format.is_integer() ? always : Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
             Edge{format.max_exponent(), class_of_ones(ends_below_its_binade(format) ? t - 1 : t)}};
 }
 

@@ -71,10 +71,12 @@ struct MagnitudeHistogram {
 };
 
 /// Whether mantissa classes tell where a cast to the format overflows: the fraction of the largest value is all ones,
-/// or E4M3's. Formats of IEEE P3109 with infinities end elsewhere.
+/// or E4M3's, and both signs end alike. Formats of IEEE P3109 with infinities end elsewhere, and two's complement is
+/// not symmetric.
 constexpr bool classes_tell(const FormatSpec& f) {
     const std::uint32_t last = f.max_code() & f.fraction_mask(), ones = f.fraction_mask();
-    return f.is_signed && f.fraction_bits > 0 && (last == ones || (f.fraction_bits == 3 && last == ones - 1));
+    if (!f.is_signed || f.fraction_bits == 0 || f.max_code(true) != f.max_code()) return false;
+    return last == ones || (f.fraction_bits == 3 && last == ones - 1);
 }
 
 /// Throws std::invalid_argument if a histogram cannot count what a cast to the format does: for formats of scales,

@@ -69,8 +69,8 @@ FormatFacts format_facts(const FormatSpec& f) {
     facts.max = to_double(max);
     facts.min_normal = to_double(unpack(f, f.min_normal_code()));
     facts.min_positive = to_double(least);
-    facts.epsilon = std::ldexp(1.0, -f.fraction_bits);
-    facts.first_overflow = std::ldexp(1.0, f.max_exponent() - f.fraction_bits - 1) + facts.max;
+    facts.epsilon = std::ldexp(1.0, f.is_integer() ? f.min_subnormal_exponent() : -f.fraction_bits);
+    facts.first_overflow = std::ldexp(1.0, f.max_exponent() - f.precision()) + facts.max;
     facts.tie_overflows = (f.max_code() & 1) != 0;
     if (f.has_zero) facts.last_to_zero = std::ldexp(1.0, f.min_subnormal_exponent() - 1);
     facts.nan_codes = nan_codes(f);
@@ -188,7 +188,7 @@ std::vector<StochasticChoice> stochastic_choices(const std::string& text, const 
         away.rounding = x.sign ? Rounding::down : Rounding::up;
         c.up = pack(f, x, away, 0, flags);
         const Unpacked below = unpack(f, c.down);
-        const int binade = std::max(x.exponent + 63 - std::countl_zero(x.significand), f.min_exponent());
+        const int binade = std::max(x.exponent + 63 - std::countl_zero(x.significand), f.first_binade());
         c.fraction = std::ldexp(std::fabs(to_double(x) - to_double(below)), f.fraction_bits - binade);
         all.push_back(c);
     }

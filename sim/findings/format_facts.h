@@ -16,7 +16,7 @@ struct FormatFacts {
     FormatSpec format;
     double max = 0, min_normal = 0;
     double min_positive = 0;              ///< the smallest value above zero
-    double epsilon = 0;                   ///< the distance from 1 to the next value
+    double epsilon = 0;                   ///< the distance from 1 to the next value, of integers from any
     double first_overflow = 0;            ///< halfway from max to the next value that there would be
     bool tie_overflows = false;           ///< whether that magnitude itself overflows; all above it do
     std::optional<double> last_to_zero{}; ///< the largest magnitude that becomes zero; none: there is no zero

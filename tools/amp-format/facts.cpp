@@ -17,10 +17,13 @@ std::string hex_code(const FormatSpec& f, std::uint32_t code) {
 
 /// Sign, exponent and fraction fields, a space between.
 std::string bit_fields(const FormatSpec& f, std::uint32_t code) {
+    if (f.negatives != Negatives::sign_and_magnitude) return fmt::format("{:0{}b}", code, f.bits());
     std::string text;
     if (f.is_signed) text += fmt::format("{:b} ", code >> (f.exponent_bits + f.fraction_bits) & 1);
-    text += fmt::format("{:0{}b}", code >> f.fraction_bits & ((1u << f.exponent_bits) - 1), f.exponent_bits);
-    if (f.fraction_bits > 0) text += fmt::format(" {:0{}b}", code & f.fraction_mask(), f.fraction_bits);
+    if (f.exponent_bits > 0)
+        text += fmt::format("{:0{}b}", code >> f.fraction_bits & ((1u << f.exponent_bits) - 1), f.exponent_bits);
+    if (f.exponent_bits > 0 && f.fraction_bits > 0) text += ' ';
+    if (f.fraction_bits > 0) text += fmt::format("{:0{}b}", code & f.fraction_mask(), f.fraction_bits);
     return text;
 }
 
@@ -45,11 +48,16 @@ std::string_view layout_rule(const FormatSpec& f) {
     case NonFinite::ieee: return "IEEE 754: infinities and NaN in the top binade";
     case NonFinite::nan_only: return "no infinity; all ones is NaN";
     case NonFinite::nan_is_negative_zero: return "no infinity, no -0: its code is the only NaN";
-    case NonFinite::none: return "every code is a finite value";
+    case NonFinite::none: break;
     case NonFinite::infinity_and_nan_is_negative_zero: return "largest code infinity, no -0: its code is the NaN";
     case NonFinite::infinity_below_nan: return "all ones is NaN, the code before it infinity";
     }
-    return "";
+    switch (f.negatives) {
+    case Negatives::sign_and_magnitude: break;
+    case Negatives::twos_complement: return "two's complement; every code is a finite value";
+    case Negatives::twos_complement_symmetric: return "two's complement; the least integer is not used";
+    }
+    return "every code is a finite value";
 }
 
 std::string infinity_codes(const FormatSpec& f) {
@@ -90,11 +98,12 @@ Json facts_json(const FormatSpec& f, bool values) {
                {"sign_bits", int{f.is_signed}},
                {"exponent_bits", f.exponent_bits},
                {"fraction_bits", f.fraction_bits},
-               {"precision", f.precision()},
-               {"bias", f.bias()},
-               {"special_values", layout_rule(f)},
-               {"max", value_entry(f, f.max_code())},
-               {"min_normal", value_entry(f, f.min_normal_code())}};
+               {"precision", f.precision()}};
+    if (!f.is_integer()) facts["bias"] = f.bias();
+    facts["special_values"] = layout_rule(f);
+    facts["max"] = value_entry(f, f.max_code());
+    if (f.max_code(true) != f.max_code()) facts["lowest"] = value_entry(f, f.with_sign(f.max_code(true), true));
+    facts[f.is_integer() ? "least" : "min_normal"] = value_entry(f, f.min_normal_code());
     if (f.min_normal_code() > 1) facts["min_subnormal"] = value_entry(f, 1);
     facts["epsilon"] = {{"value", known.epsilon}, {"hexfloat", fmt::format("{:a}", known.epsilon)}};
     Unpacked tie = unpack(f, f.max_code()); // halfway from the largest value to the next that there would be
@@ -150,10 +159,10 @@ Document format_table() {
         table.rows.push_back({{f.name},
                               {std::to_string(f.bits())},
                               {fmt::format("{}/{}/{}", int{f.is_signed}, f.exponent_bits, f.fraction_bits)},
-                              {std::to_string(f.bias())},
+                              {f.is_integer() ? "-" : std::to_string(f.bias())},
                               {brief(f.max_code())},
                               {brief(f.min_normal_code())},
-                              {f.has_zero ? brief(1) : "-"},
+                              {f.min_normal_code() > 1 ? brief(1) : "-"},
                               {f.has_infinity() ? "yes" : "-"},
                               {f.has_nan() ? "yes" : "-"}});
     }

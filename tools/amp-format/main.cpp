@@ -9,6 +9,7 @@
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
+#include <ampscope/tools/random_options.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -42,8 +43,8 @@ constexpr const char* eval_examples = R"(Examples:
 struct Options {
     std::optional<std::string> what;
     std::vector<std::string> formats;
-    std::string profile = "ieee", rounding, overflow, variant = "a";
-    int random_bits = 32;
+    std::string profile = "ieee", rounding, overflow;
+    RandomOptions random;
     bool flush = false, values = false, json = false;
     EvalOptions eval;
     std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
@@ -62,16 +63,7 @@ void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
         ->capture_default_str();
     app.add_option("--rounding", options.rounding, "Rounding mode, in place of the profile's")
         ->check(stochastic ? one_of(rounding_names) : directed_roundings());
-    if (stochastic) {
-        app.add_option("--random-bits", options.random_bits, "Bits of the random words of stochastic rounding, 1 to 32")
-            ->transform(whole_number(1, 32))
-            ->capture_default_str();
-        app.add_option("--stochastic-variant", options.variant,
-                       "How stochastic rounding cuts what it discards to these bits: down, to nearest with ties up or "
-                       "with ties to even (IEEE P3109's A, B, C)")
-            ->check(one_of(stochastic_variant_names))
-            ->capture_default_str();
-    }
+    if (stochastic) options.random.add_to(app);
     app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")
         ->check(one_of(overflow_names));
     app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
@@ -82,16 +74,7 @@ Policy policy_of(const Options& options) {
     if (!options.rounding.empty()) policy.rounding = parse_name<Rounding>("rounding", rounding_names, options.rounding);
     if (!options.overflow.empty()) policy.overflow = parse_name<Overflow>("overflow", overflow_names, options.overflow);
     if (options.flush) policy.subnormals = Subnormals::flush;
-    policy.random_bits = static_cast<std::uint8_t>(options.random_bits);
-    policy.variant = parse_name<StochasticVariant>("variant", stochastic_variant_names, options.variant);
     return policy;
-}
-
-/// Options of stochastic rounding are wrong usage where another is asked for: they would change nothing.
-void check_random_options(const CLI::App& app, const Policy& policy, std::initializer_list<const char*> options) {
-    for (const char* option : options)
-        if (policy.rounding != Rounding::stochastic && app.count(option) > 0)
-            throw std::invalid_argument(std::string(option) + " changes nothing: it is for --rounding stochastic");
 }
 
 bool is_number(const std::string& text) {
@@ -137,8 +120,8 @@ std::string describe(const CLI::App& app, const Options& options) {
     for (const std::string& name : options.formats.empty() ? std::vector<std::string>{"all"} : options.formats)
         if (name == "all") shown.insert(shown.end(), formats.begin(), formats.end());
         else shown.push_back(format_of_codes(name));
-    const Policy policy = policy_of(options);
-    check_random_options(app, policy, {"--random-bits", "--stochastic-variant"});
+    Policy policy = policy_of(options);
+    options.random.apply_to(policy, app);
     const bool random = policy.rounding == Rounding::stochastic;
     const Json facts = random ? choices_json(what, stochastic_choices(what, shown, policy), policy)
                               : number_json(what, store_number(what, shown, policy));
@@ -153,7 +136,9 @@ void interpret_conversion(const CLI::App& command, Options& options) {
     c.policy = policy_of(options);
     if (!options.as.empty()) c.open.as = parse_dtype(options.as);
     if (!options.dtype.empty()) c.open.dtype = parse_dtype(options.dtype);
-    check_random_options(command, c.policy, {"--seed", "--random-bits", "--stochastic-variant"});
+    options.random.apply_to(c.policy, command);
+    if (c.policy.rounding != Rounding::stochastic && command.count("--seed") > 0)
+        throw std::invalid_argument("--seed changes nothing: it is for --rounding stochastic");
     if (c.out == "-") throw std::invalid_argument("OUT: a tensor file cannot go to standard output");
     if (c.open.as && !may_lack_format(c.in))
         throw std::invalid_argument(

@@ -96,9 +96,7 @@ void bind_format(nb::module_& m) {
         .def_prop_ro(
             "min_subnormal", [](const FormatSpec& f) { return std::ldexp(1.0, f.min_subnormal_exponent()); },
             "Smallest positive value.", InEnvironment())
-        .def_prop_ro(
-            "epsilon", [](const FormatSpec& f) { return std::ldexp(1.0, -f.fraction_bits); },
-            "Distance from 1 to the next value.", InEnvironment())
+        .def_prop_ro("epsilon", fact(&FormatFacts::epsilon), "Distance from 1 to the next value.", InEnvironment())
         .def_prop_ro("first_overflow", fact(&FormatFacts::first_overflow),
                      "Halfway from max to the next value that there would be; what is above overflows.",
                      InEnvironment())

@@ -59,7 +59,15 @@ std::uint64_t index_below(const FormatSpec& f, const Number& x) {
 }
 
 std::uint32_t with_sign(const FormatSpec& f, std::uint64_t k, bool negative) {
-    return static_cast<std::uint32_t>(k) | (negative ? f.sign_mask() : 0);
+    if (f.negatives == Negatives::sign_and_magnitude)
+        return static_cast<std::uint32_t>(k) | (negative ? f.sign_mask() : 0);
+    return static_cast<std::uint32_t>(negative ? 0 - k : k) & f.code_mask();
+}
+
+/// The code of the end of the range.
+std::uint32_t end_of_range(const FormatSpec& f, bool negative) {
+    const bool one_more = negative && f.negatives == Negatives::twos_complement;
+    return with_sign(f, f.max_code() + std::uint64_t{one_more}, negative);
 }
 
 bool has_signed_nan(const FormatSpec& f) { return !f.nan_is_negative_zero(); }
@@ -122,9 +130,9 @@ Result store_infinity(const Target& to, bool negative, unsigned flags) {
     const auto raised = static_cast<std::uint8_t>(flags), invalid = static_cast<std::uint8_t>(flags | Flags::invalid);
     if (negative && !f.is_signed) return store_negative(to, true);
     if (overflow == Overflow::saturate_all || overflow == Overflow::sat_finite)
-        return {with_sign(f, f.max_code(), negative), raised};
+        return {end_of_range(f, negative), raised};
     if (has_infinity(f)) return {with_sign(f, f.infinity_code(), negative), raised};
-    if (f.nonfinite == NonFinite::none || projects(to.policy)) return {with_sign(f, f.max_code(), negative), invalid};
+    if (f.nonfinite == NonFinite::none || projects(to.policy)) return {end_of_range(f, negative), invalid};
     return {nan_for_infinity(to, negative), invalid};
 }
 
@@ -139,7 +147,7 @@ Result store_overflow(const Target& to, bool negative) {
     const bool saturates = to.policy.overflow != Overflow::infinity && to.policy.overflow != Overflow::sat_none;
     if (!saturates && outwards && has_infinity(f)) return {with_sign(f, f.infinity_code(), negative), flags};
     if (saturates || !outwards || f.nonfinite == NonFinite::none || projects(to.policy))
-        return {with_sign(f, f.max_code(), negative), flags};
+        return {end_of_range(f, negative), flags};
     return {nan_for_infinity(to, negative), flags};
 }
 
@@ -162,6 +170,7 @@ bool rounds_up(const Target& to, const Number& x, const Dyadic& low, bool odd) {
 /// Whether x, in the end inexact, is tiny (IEEE 754-2019 section 7.5).
 bool is_tiny(const Target& to, const Number& x) {
     const FormatSpec& f = to.format;
+    if (f.is_integer()) return false;
     const Dyadic normal = magnitude(f, f.has_zero ? std::uint64_t{1} << f.fraction_bits : 0);
     if (compare(x, normal) >= 0) return false;
     if (to.policy.tininess == Tininess::before_rounding || !f.has_zero) return true;
@@ -189,8 +198,10 @@ Number operand(const Policy& policy, const Number& x) {
 } // namespace
 
 Number read(const FormatSpec& f, std::uint32_t code) {
-    const std::uint32_t k = code & f.magnitude_mask();
     const bool negative = (code & f.sign_mask()) != 0;
+    const std::uint32_t complement = (0 - code) & f.code_mask();
+    const std::uint32_t k =
+        negative && f.negatives != Negatives::sign_and_magnitude ? complement : code & (f.code_mask() ^ f.sign_mask());
     if (f.nan_is_negative_zero() && negative && k == 0) return {.kind = Class::nan, .negative = true};
     const bool top = k == f.magnitude_mask(), below_top = k + 1 == f.magnitude_mask();
     if (f.nonfinite == NonFinite::nan_only || f.nonfinite == NonFinite::infinity_below_nan) {
@@ -211,7 +222,7 @@ Number read(const FormatSpec& f, std::uint32_t code) {
     const Dyadic value = magnitude(f, k);
     return {.kind = value.n == 0 ? Class::zero : Class::finite,
             .negative = negative,
-            .subnormal = f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
+            .subnormal = !f.is_integer() && f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
             .numerator = value.n,
             .exponent = value.exponent};
 }
@@ -230,10 +241,11 @@ Result store(const FormatSpec& f, const Policy& policy, const Number& x, unsigne
     // With one significant bit, the exponent says which code is even: the code is the exponent there, too.
     const std::uint64_t k = below + std::uint64_t{rounds_up(to, x, magnitude(f, below), below % 2 != 0)};
     if (x.negative && !f.is_signed && k != 0) return store_negative(to, false);
-    if (k > f.max_code()) return store_overflow(to, x.negative);
+    const bool one_more = x.negative && f.negatives == Negatives::twos_complement;
+    if (k > f.max_code() + std::uint64_t{one_more}) return store_overflow(to, x.negative);
     if (compare(x, magnitude(f, below)) != 0)
         flags |= Flags::inexact | (is_tiny(to, x) ? unsigned{Flags::underflow} : 0U);
-    if (flushes_output(policy) && f.has_zero && k >> f.fraction_bits == 0 && k != 0)
+    if (flushes_output(policy) && f.has_zero && !f.is_integer() && k >> f.fraction_bits == 0 && k != 0)
         return {zero, static_cast<std::uint8_t>(flags | Flags::inexact | Flags::underflow)};
     if (k == 0 && f.has_zero) return {zero, static_cast<std::uint8_t>(flags)};
     return {with_sign(f, k, x.negative), static_cast<std::uint8_t>(flags)};
