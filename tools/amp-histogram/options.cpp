@@ -61,13 +61,15 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
     return unique;
 }
 
-/// The formats of at most 8 bits among those asked for; if there are none, the element formats of the block formats.
+/// The formats of at most 8 bits among those asked for; if there are none, the floating-point formats of the
+/// elements of block formats.
 std::vector<FormatSpec> element_formats(const std::vector<FormatSpec>& asked) {
     std::vector<FormatSpec> elements;
     std::ranges::copy_if(asked, std::back_inserter(elements), [](const FormatSpec& f) { return f.bits() <= 8; });
     if (!elements.empty()) return elements;
     for (const BlockSpec& block : block_formats)
-        if (std::ranges::find(elements, block.element) == elements.end()) elements.push_back(block.element);
+        if (!block.element.is_integer() && std::ranges::find(elements, block.element) == elements.end())
+            elements.push_back(block.element);
     return elements;
 }
 
