@@ -50,8 +50,7 @@ inline constexpr std::array<std::string_view, 16> scale_rule_names = {
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
-/// A block format: the element format, the block that shares a scale (rows x columns; 0: the tensor's own), the usual
-/// rule.
+/// A block format: its elements, the block that shares a scale (rows x columns; 0: the tensor's own), the usual rule.
 struct BlockSpec {
     std::string_view name;
     FormatSpec element;
@@ -76,9 +75,7 @@ inline constexpr std::array block_formats = {
     BlockSpec{"int8-tensor", format("int8sym"), 0, 0, ScaleRule::te, "symmetric: x * (127 / amax) to nearest"},
     BlockSpec{"int8-row", format("int8sym"), 1, 0, ScaleRule::te, "the same by channels, such as rows of weights"},
     BlockSpec{"int8-1x128", format("int8sym"), 1, 128, ScaleRule::te, "the same in groups of 128"},
-    BlockSpec{"int4-row", format("int4sym"), 1, 0, ScaleRule::te, "symmetric: x * (7 / amax) to nearest, by channels"},
-    BlockSpec{"int4-1x128", format("int4sym"), 1, 128, ScaleRule::te, "the same in groups of 128"},
-    BlockSpec{"int4-1x32", format("int4sym"), 1, 32, ScaleRule::te, "the same in groups of 32"},
+    BlockSpec{"int4-1x128", format("int4sym"), 1, 128, ScaleRule::te, "symmetric: x * (7 / amax), groups of 128"},
 };
 
 /// The block format of that name. Throws std::invalid_argument, listing the names, for any other.

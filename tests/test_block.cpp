@@ -206,7 +206,7 @@ TEST_CASE("scales of two kinds in one call are refused") {
 }
 
 TEST_CASE("integers in blocks: products with 127 / amax or 7 / amax, to the nearest integer") {
-    for (const char* name : {"int8-tensor", "int8-row", "int8-1x128", "int4-row", "int4-1x128", "int4-1x32"}) {
+    for (const char* name : {"int8-tensor", "int8-row", "int8-1x128", "int4-1x128"}) {
         const BlockSpec& spec = block_format(name);
         const float most = std::string_view(name).starts_with("int8") ? 127 : 7;
         const std::int64_t rows = 5, columns = 300, width = spec.columns == 0 ? columns : spec.columns;
