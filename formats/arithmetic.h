@@ -74,6 +74,28 @@ constexpr std::uint64_t integer_sqrt(Uint128 x, bool& exact) {
     return root;
 }
 
+/// The quotient of two finite non-zero numbers, of 64 bits with a sticky last one.
+constexpr Unpacked quotient(const Unpacked& a, const Unpacked& b) {
+    const int sa = std::countl_zero(a.significand), sb = std::countl_zero(b.significand);
+    const Uint128 numerator = Uint128{a.significand << sa} << 63;
+    const std::uint64_t denominator = b.significand << sb;
+    const bool exact = numerator % denominator == 0;
+    return {.kind = Kind::finite,
+            .sign = a.sign != b.sign,
+            .exponent = a.exponent - sa - b.exponent + sb - 63,
+            .significand = static_cast<std::uint64_t>(numerator / denominator) | std::uint64_t{!exact}};
+}
+
+/// The square root of a finite number above zero, of 64 bits with a sticky last one.
+constexpr Unpacked square_root(const Unpacked& a) {
+    // An even exponent and a radicand of 127 or 128 bits, so that the root has 64.
+    int shift = std::countl_zero(a.significand) + 64;
+    if (((a.exponent - shift) & 1) != 0) --shift;
+    bool exact = true;
+    const std::uint64_t root = integer_sqrt(Uint128{a.significand} << shift, exact);
+    return {.kind = Kind::finite, .exponent = (a.exponent - shift) / 2, .significand = root | std::uint64_t{!exact}};
+}
+
 } // namespace detail
 
 /// The outcome of a comparison; NaN is unordered with everything, itself included.
@@ -116,15 +138,7 @@ struct Arithmetic {
             Flags unused; // the infinity is exact, whatever the format makes of it
             return pack(format, {.kind = Kind::infinity, .sign = sign}, policy, random, unused);
         }
-        const int sx = std::countl_zero(x.significand), sy = std::countl_zero(y.significand);
-        const Uint128 numerator = Uint128{x.significand << sx} << 63;
-        const std::uint64_t denominator = y.significand << sy;
-        const auto quotient = static_cast<std::uint64_t>(numerator / denominator);
-        const bool exact = numerator % denominator == 0;
-        return finish({.kind = Kind::finite,
-                       .sign = sign,
-                       .exponent = x.exponent - sx - y.exponent + sy - 63,
-                       .significand = quotient | std::uint64_t{!exact}});
+        return finish(detail::quotient(x, y));
     }
 
     constexpr std::uint32_t sqrt(std::uint32_t a) {
@@ -133,13 +147,7 @@ struct Arithmetic {
         if (x.kind == Kind::zero) return finish(x);
         if (x.sign) return finish(invalid());
         if (x.kind == Kind::infinity) return finish(x);
-        // An even exponent and a radicand of 127 or 128 bits, so that the root has 64.
-        int shift = std::countl_zero(x.significand) + 64;
-        if (((x.exponent - shift) & 1) != 0) --shift;
-        bool exact = true;
-        const std::uint64_t root = detail::integer_sqrt(Uint128{x.significand} << shift, exact);
-        return finish(
-            {.kind = Kind::finite, .exponent = (x.exponent - shift) / 2, .significand = root | std::uint64_t{!exact}});
+        return finish(detail::square_root(x));
     }
 
     /// a * b + c with one rounding. 0 * infinity is invalid whatever c is, even NaN, as in SoftFloat.
@@ -221,7 +229,7 @@ struct Arithmetic {
   private:
     [[nodiscard]] constexpr Unpacked operand(std::uint32_t code) const {
         const Unpacked u = unpack(format, code);
-        return u.subnormal && policy.flushes_input() ? Unpacked{.sign = u.sign} : u;
+        return u.subnormal && policy.flushes_input() ? Unpacked{.sign = u.sign && format.has_negative_zero()} : u;
     }
 
     constexpr Unpacked invalid() {
@@ -259,8 +267,7 @@ struct Arithmetic {
     /// The position of a number in the order of values; 0 for both zeros.
     [[nodiscard]] constexpr std::int64_t ordinal(const Unpacked& u, std::uint32_t code) const {
         if (u.kind == Kind::zero) return 0;
-        const auto magnitude =
-            static_cast<std::int64_t>(code & format.magnitude_mask()) + std::int64_t{!format.has_zero};
+        const auto magnitude = static_cast<std::int64_t>(format.magnitude_of(code)) + std::int64_t{!format.has_zero};
         return u.sign ? -magnitude : magnitude;
     }
 

@@ -28,16 +28,23 @@ std::uint32_t threshold(Rounding rounding, bool sign) {
 }
 
 /// Whether the format has FP32's exponents: then shifting a float's bits rounds it.
-bool is_wide(const FormatSpec& f) { return f.has_zero && f.min_exponent() == -126; }
+bool is_wide(const FormatSpec& f) { return f.has_zero && f.first_binade() == -126; }
 /// Whether FP32 has far smaller exponents and more bits: then the sums of the adder loops are exact before they are
 /// rounded.
-bool is_narrow(const FormatSpec& f) { return f.has_zero && f.fraction_bits < 23 && f.min_subnormal_exponent() >= -100; }
+bool is_narrow(const FormatSpec& f) {
+    return f.has_zero && f.fraction_bits < 23 && f.min_subnormal_exponent() >= -100 && f.max_exponent() <= 100;
+}
+/// Whether the loops round so. Of one significant bit their ties are not those of the codes, and they do not know where
+/// a format without sign ends below, nor the rarer variants of stochastic rounding.
+bool has_loop(const FormatSpec& f, const Policy& policy) {
+    return (is_wide(f) || is_narrow(f)) && f.fraction_bits > 0 && f.is_signed && policy.variant == StochasticVariant::a;
+}
 
 RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool encodes) {
     RoundingConstants k;
     k.fraction_bits = static_cast<std::uint32_t>(f.fraction_bits);
     k.drop = 23 - k.fraction_bits;
-    k.first_field = static_cast<std::uint32_t>(f.min_exponent() + 127);
+    k.first_field = static_cast<std::uint32_t>(f.first_binade() + 127);
     k.beyond = static_cast<std::uint32_t>(f.max_exponent() + 128) << 23;
     k.threshold = {threshold(policy.rounding, false), threshold(policy.rounding, true)};
     // A wide format without bits to drop has no ties.
@@ -58,10 +65,10 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
         return pack_nan(f, {.kind = Kind::nan, .sign = sign, .significand = std::uint64_t{1} << 63}, policy.nan,
                         unused);
     });
-    if (policy.nan == NanRule::payload && f.has_infinity()) k.payload = 0x7fffff & (0 - (1U << k.drop));
+    if (policy.nan == NanRule::payload && f.has_nan_payload()) k.payload = 0x7fffff & (0 - (1U << k.drop));
     k.payload_shift = encodes ? k.drop : 0;
     k.sign = encodes ? f.sign_mask() : fp32_sign;
-    k.zero_sign = f.has_negative_zero() ? k.sign : 0;
+    k.zero_sign = f.has_negative_zero() && !policy.projects() ? k.sign : 0;
 
     // Whether the short loop gives the same results, and from where on it overflows. A tie above an even max stays at
     // max.
@@ -72,8 +79,9 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
     const bool is_nan = k.overflow.difference == 0 && k.overflow.positive == k.nan.positive;
     k.simple = policy.rounding == Rounding::nearest_even && policy.subnormals == Subnormals::keep && one_nan &&
                one_overflow && (mirrored || is_nan) && k.zero_sign == k.sign;
+    const std::uint32_t last_place = 1U << (k.drop + std::uint32_t{f.is_integer()}); // of max, in FP32's last places
     k.overflow_from =
-        bits_of(decode(f, f.max_code())) + ((1U << k.drop) >> 1) + std::uint32_t{k.drop == 0 || f.max_code() % 2 == 0};
+        bits_of(decode(f, f.max_code())) + (last_place >> 1) + std::uint32_t{k.drop == 0 || f.max_code() % 2 == 0};
     k.nan_from = is_nan ? std::min(k.overflow_from, fp32_infinity) : fp32_infinity + 1;
     return k;
 }
@@ -155,17 +163,47 @@ void plain_loop(Out* out, std::size_t n, const BatchOptions& options, const Plai
 
 } // namespace
 
+/// Codes in two's complement: the values, rounded to floats, are integers of that format times a power of two.
+template <class Code>
+void encode_integers(const FormatSpec& format, const float* in, Code* out, std::size_t n, const BatchOptions& options,
+                     Execution execution) {
+    alignas(64) float values[block_size];
+    const float unit = std::bit_cast<float>(static_cast<std::uint32_t>(127 - format.min_subnormal_exponent()) << 23);
+    const std::uint32_t mask = format.code_mask();
+    for (std::size_t i = 0; i < n; i += block_size) {
+        const std::size_t count = std::min(block_size, n - i);
+        BatchOptions rest = options;
+        rest.first_index += i;
+        round_array(format, in + i, values, count, rest, {.set = execution.set});
+        for (std::size_t j = 0; j < count; ++j)
+            out[i + j] =
+                static_cast<Code>(static_cast<std::uint32_t>(static_cast<std::int32_t>(values[j] * unit)) & mask);
+    }
+}
+
+/// The values of codes in two's complement.
+template <class Code>
+void decode_integers(const FormatSpec& format, const Code* in, float* out, std::size_t n) {
+    const float unit = std::bit_cast<float>(static_cast<std::uint32_t>(127 + format.min_subnormal_exponent()) << 23);
+    const int rest = 32 - format.bits(); // bits before the code's sign
+    for (std::size_t i = 0; i < n; ++i)
+        out[i] = static_cast<float>(static_cast<std::int32_t>(std::uint32_t{in[i]} << rest) >> rest) * unit;
+}
+
 template <class Out>
 void round_array(const FormatSpec& format, const float* in, Out* out, std::size_t n, const BatchOptions& options,
                  Execution execution) {
     constexpr bool encodes = !std::is_same_v<Out, float>;
-    if (!is_wide(format) && !is_narrow(format)) { // E8M0
+    if (!has_loop(format, options.policy)) {
         plain_loop(out, n, options, [&](std::size_t i, std::uint32_t word) {
             if constexpr (encodes) return amp::encode(format, in[i], options.policy, word);
             else return amp::quantize(format, in[i], options.policy, word);
         });
         return;
     }
+    if constexpr (encodes)
+        if (format.negatives != Negatives::sign_and_magnitude)
+            return encode_integers(format, in, out, n, options, execution);
     const RoundingConstants k = recent_constants(format, options.policy, encodes);
     const Loop loop = choose(format, options.policy.rounding, k);
     const FloatEnvironment environment(host_rounding(options.policy.rounding));
@@ -184,6 +222,7 @@ void round_array(const FormatSpec& format, const float* in, Out* out, std::size_
 template <class Code>
 void decode_array(const FormatSpec& format, const Code* in, float* out, std::size_t n, NanRule nan,
                   Execution execution) {
+    if (format.negatives != Negatives::sign_and_magnitude) return decode_integers(format, in, out, n);
     if (!is_wide(format) && !is_narrow(format)) {
         for (std::size_t i = 0; i < n; ++i) out[i] = amp::decode(format, in[i], nan);
         return;

@@ -18,8 +18,7 @@
 
 namespace amp {
 
-/// A block format: the element format, the block that shares a scale (rows x columns; 0: the tensor's own), the usual
-/// rule.
+/// A block format: its elements, the block that shares a scale (rows x columns; 0: the tensor's own), the usual rule.
 struct BlockSpec {
     std::string_view name;
     FormatSpec element;
@@ -34,11 +33,17 @@ inline constexpr std::array block_formats = {
     BlockSpec{"mxfp6", format("e2m3"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E2M3, E8M0 scales"},
     BlockSpec{"mxfp6-e3m2", format("e3m2"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E3M2, E8M0 scales"},
     BlockSpec{"mxfp4", format("e2m1"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: E2M1, E8M0 scales"},
+    BlockSpec{"mxint8", format("mxint8"), 1, 32, ScaleRule::mx_floor, "OCP MX 1.0: INT8, E8M0 scales"},
+    BlockSpec{"mxint8sym", format("mxint8sym"), 1, 32, ScaleRule::mx_floor, "the same without -2 (arXiv:2510.25602)"},
     BlockSpec{"nvfp4", format("e2m1"), 1, 16, ScaleRule::nvfp4, "TE NVFP4BlockScaling: E2M1, E4M3 and FP32 scales"},
     BlockSpec{"fp8-1x128", format("e4m3"), 1, 128, ScaleRule::te_pow2, "TE Float8BlockScaling of activations"},
     BlockSpec{"fp8-128x128", format("e4m3"), 128, 128, ScaleRule::te_pow2, "TE Float8BlockScaling of weights"},
     BlockSpec{"fp8-row", format("e4m3"), 1, 0, ScaleRule::torchao_pow2, "torchao rowwise"},
     BlockSpec{"fp8-tensor", format("e4m3"), 0, 0, ScaleRule::te, "TE Float8CurrentScaling"},
+    BlockSpec{"int8-tensor", format("int8sym"), 0, 0, ScaleRule::te, "symmetric: x * (127 / amax) to nearest"},
+    BlockSpec{"int8-row", format("int8sym"), 1, 0, ScaleRule::te, "the same by channels, such as rows of weights"},
+    BlockSpec{"int8-1x128", format("int8sym"), 1, 128, ScaleRule::te, "the same in groups of 128"},
+    BlockSpec{"int4-1x128", format("int4sym"), 1, 128, ScaleRule::te, "symmetric: x * (7 / amax), groups of 128"},
 };
 
 /// The block format of that name. Throws std::invalid_argument, listing the names, for any other.

@@ -36,23 +36,23 @@ struct Unpacked {
 // and reads eight, which costs more than all the rest.
 constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
     constexpr std::uint64_t top = std::uint64_t{1} << 63;
-    const std::uint32_t magnitude = code & f.magnitude_mask();
-    const bool sign = (code & f.sign_mask()) != 0;
-    if (f.nonfinite == NonFinite::nan_is_negative_zero && sign && magnitude == 0)
+    const std::uint32_t magnitude = f.magnitude_of(code);
+    const bool sign = f.is_negative(code);
+    if (f.nan_is_negative_zero() && sign && magnitude == 0)
         return {.kind = Kind::nan, .sign = true, .significand = top};
-    if (magnitude > f.max_code()) {
-        if (!f.has_infinity()) return {.kind = Kind::nan, .sign = sign, .significand = top};
-        if (magnitude == f.infinity_code()) return {.kind = Kind::infinity, .sign = sign};
+    if (f.has_nan() && magnitude > f.max_code()) {
+        if (f.has_infinity() && magnitude == f.infinity_code()) return {.kind = Kind::infinity, .sign = sign};
+        if (!f.has_nan_payload()) return {.kind = Kind::nan, .sign = sign, .significand = top};
         const std::uint64_t fraction = magnitude & f.fraction_mask();
         return {.kind = Kind::nan, .sign = sign, .significand = fraction << (64 - f.fraction_bits)};
     }
-    const bool implicit = magnitude >= f.min_normal_code();
+    const bool implicit = magnitude >= f.first_implicit_code();
     const int field = static_cast<int>(magnitude >> f.fraction_bits);
     const std::uint64_t significand = (magnitude & f.fraction_mask()) | std::uint64_t{implicit} << f.fraction_bits;
     return {.kind = significand == 0 ? Kind::zero : Kind::finite,
             .sign = sign,
-            .subnormal = !implicit && significand != 0,
-            .exponent = (implicit ? field - f.bias() : f.min_exponent()) - f.fraction_bits,
+            .subnormal = !implicit && significand != 0 && !f.is_integer(),
+            .exponent = (implicit ? field - f.bias() : f.first_binade()) - f.fraction_bits,
             .significand = significand};
 }
 
@@ -65,8 +65,7 @@ constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x
 /// A float or double taken apart. A double is only a source of data: its format has no row in the table, since not
 /// every double is an FP32 value.
 template <std::floating_point Real>
-    requires(std::numeric_limits<Real>::is_iec559 && sizeof(Real) <= 8)
-constexpr Unpacked unpack(Real x) {
+requires(std::numeric_limits<Real>::is_iec559 && sizeof(Real) <= 8) constexpr Unpacked unpack(Real x) {
     using Bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
     constexpr int fraction_bits = std::numeric_limits<Real>::digits - 1;
     constexpr int bias = std::numeric_limits<Real>::max_exponent - 1, max_field = 2 * bias + 1;
@@ -95,6 +94,19 @@ constexpr std::uint64_t shift_right_sticky(std::uint64_t x, int n) {
 
 namespace detail {
 
+/// The integer f * 2^b of stochastic rounding; `fraction` is f as a 64-bit fixed-point number.
+constexpr std::uint64_t random_bits_of(std::uint64_t fraction, const Policy& policy) {
+    const int b = policy.random_bits;
+    constexpr std::uint64_t half = std::uint64_t{1} << 63;
+    const std::uint64_t down = fraction >> (64 - b), rest = fraction << b;
+    switch (policy.variant) {
+    case StochasticVariant::a: break;
+    case StochasticVariant::b: return down + std::uint64_t{rest >= half};
+    case StochasticVariant::c: return down + std::uint64_t{rest > half || (rest == half && down % 2 != 0)};
+    }
+    return down;
+}
+
 /// Step 3 of round_pack: removes the last `drop` bits (drop >= 1) of `significand` (bit 63 set) and rounds. Sets
 /// `exact`. The result may have one bit more than was kept. `flip` is 1 where the code is odd iff the kept bits are
 /// even, else 0.
@@ -115,16 +127,18 @@ constexpr std::uint64_t round_significand(std::uint64_t significand, int drop, b
     case Rounding::up: up = !exact && !sign; break;
     case Rounding::to_odd: up = !exact && !odd; break;
     case Rounding::stochastic:
-        up = (random & ((std::uint64_t{1} << policy.random_bits) - 1)) < fraction >> (64 - policy.random_bits);
+        up = (random & ((std::uint64_t{1} << policy.random_bits) - 1)) < random_bits_of(fraction, policy);
         break;
     }
     return kept + std::uint64_t{up};
 }
 
-constexpr bool overflows_to_infinity(Rounding rounding, bool sign) {
+/// Whether what exceeds the largest finite value becomes infinity. Rounding to odd stores that of the two whose code is
+/// odd: the largest finite value but in the formats of IEEE P3109 with a sign.
+constexpr bool overflows_to_infinity(const FormatSpec& f, Rounding rounding, bool sign) {
     switch (rounding) {
-    case Rounding::toward_zero:
-    case Rounding::to_odd: return false;
+    case Rounding::toward_zero: return false;
+    case Rounding::to_odd: return f.has_infinity() && f.infinity_code() % 2 != 0;
     case Rounding::down: return sign;
     case Rounding::up: return !sign;
     case Rounding::nearest_even:
@@ -147,18 +161,13 @@ constexpr std::uint32_t pack_nan(const FormatSpec& f, const Unpacked& u, NanRule
     case NanRule::canonical: break;
     case NanRule::keep_sign: return canonical | sign;
     case NanRule::payload:
-        return f.has_infinity() ? canonical | sign | static_cast<std::uint32_t>(u.significand >> (64 - f.fraction_bits))
-                                : canonical | sign;
-    case NanRule::all_ones: return f.has_infinity() ? f.magnitude_mask() : canonical;
-    case NanRule::all_ones_keep_sign: return (f.has_infinity() ? f.magnitude_mask() : canonical) | sign;
+        return f.has_nan_payload()
+                   ? canonical | sign | static_cast<std::uint32_t>(u.significand >> (64 - f.fraction_bits))
+                   : canonical | sign;
+    case NanRule::all_ones: return f.has_nan_payload() ? f.magnitude_mask() : canonical;
+    case NanRule::all_ones_keep_sign: return (f.has_nan_payload() ? f.magnitude_mask() : canonical) | sign;
     }
     return canonical;
-}
-
-/// The code of a number below zero in a format without sign: the canonical NaN.
-constexpr std::uint32_t pack_negative(const FormatSpec& f, Flags& flags) {
-    flags.raise(Flags::invalid);
-    return f.nan_code();
 }
 
 /// The NaN that stands for infinity in a format that has NaN only; its sign shows except under NanRule::canonical.
@@ -166,31 +175,44 @@ constexpr std::uint32_t nan_of_overflow(const FormatSpec& f, bool sign, NanRule 
     return f.nan_code() | (sign && rule != NanRule::canonical && f.has_negative_zero() ? f.sign_mask() : 0);
 }
 
-/// The code of an infinity under the overflow policy. Where the format has none and the policy does not saturate it,
-/// the result is NaN (+-max without NaN) and invalid is raised.
-constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
-    if (!f.is_signed && sign) return pack_negative(f, flags);
-    const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
-    if (policy.overflow == Overflow::saturate_all) return f.max_code() | sign_bit;
-    if (f.has_infinity()) return f.infinity_code() | sign_bit;
-    flags.raise(Flags::invalid);
-    return f.has_nan() ? nan_of_overflow(f, sign, policy.nan) : f.max_code() | sign_bit;
+/// The code of the largest finite value of that sign: the end of the range. Formats without sign end at zero below.
+constexpr std::uint32_t pack_end(const FormatSpec& f, bool sign) {
+    return sign && !f.is_signed ? 0 : f.with_sign(f.max_code(sign), sign);
 }
 
 /// The code of a zero; -0 only where the format has it. E8M0 has no zero and stores its smallest value, 2^-127, as CUDA
 /// does.
-constexpr std::uint32_t pack_zero(const FormatSpec& f, bool sign) {
-    return sign && f.has_negative_zero() ? f.sign_mask() : 0;
+constexpr std::uint32_t pack_zero(const FormatSpec& f, bool sign, const Policy& policy = {}) {
+    return sign && f.has_negative_zero() && !policy.projects() ? f.sign_mask() : 0;
+}
+
+/// The code of a number or of an infinity below the range of a format without sign.
+constexpr std::uint32_t pack_negative(const FormatSpec& f, bool infinite, const Policy& policy, Flags& flags) {
+    const bool to_zero = policy.overflow == Overflow::sat_none
+                             ? !infinite && !overflows_to_infinity(f, policy.rounding, true) &&
+                                   policy.rounding != Rounding::to_odd // section 4.7.5
+                             : policy.projects();
+    flags.raise(to_zero ? Flags::overflow | Flags::inexact : Flags::invalid);
+    return to_zero ? 0 : f.nan_code();
+}
+
+/// The code of an infinity under the overflow policy. Where the format has none and the policy does not saturate it,
+/// the result is NaN (+-max without NaN) and invalid is raised.
+constexpr std::uint32_t pack_infinity(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
+    if (!f.is_signed && sign) return pack_negative(f, true, policy, flags);
+    if (policy.overflow == Overflow::saturate_all || policy.overflow == Overflow::sat_finite) return pack_end(f, sign);
+    if (f.has_infinity()) return f.with_sign(f.infinity_code(), sign);
+    flags.raise(Flags::invalid);
+    return f.has_nan() && !policy.projects() ? nan_of_overflow(f, sign, policy.nan) : pack_end(f, sign);
 }
 
 /// The code that an overflow stores (IEEE 754-2019 section 7.4, extended to formats without infinities).
 constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Policy& policy, Flags& flags) {
     flags.raise(Flags::overflow | Flags::inexact);
-    const std::uint32_t sign_bit = sign ? f.sign_mask() : 0;
-    if (policy.overflow != Overflow::infinity || !overflows_to_infinity(policy.rounding, sign) || !f.has_nan())
-        return f.max_code() | sign_bit;
-    if (f.has_infinity()) return f.infinity_code() | sign_bit;
-    return nan_of_overflow(f, sign, policy.nan);
+    const bool saturates = policy.overflow != Overflow::infinity && policy.overflow != Overflow::sat_none;
+    if (saturates || !overflows_to_infinity(f, policy.rounding, sign)) return pack_end(f, sign);
+    if (f.has_infinity()) return f.with_sign(f.infinity_code(), sign);
+    return f.has_nan() && !policy.projects() ? nan_of_overflow(f, sign, policy.nan) : pack_end(f, sign);
 }
 
 } // namespace detail
@@ -200,42 +222,47 @@ constexpr std::uint32_t pack_overflow(const FormatSpec& f, bool sign, const Poli
 /// have at least precision + random_bits + 2 significant bits. `random` is used by Rounding::stochastic only.
 constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent, std::uint64_t significand,
                                    const Policy& policy, std::uint32_t random, Flags& flags) {
-    if (significand == 0) return detail::pack_zero(f, sign);
-    if (!f.is_signed && sign) return detail::pack_negative(f, flags);
+    if (significand == 0) return detail::pack_zero(f, sign, policy);
+    const bool below_range = sign && !f.is_signed; // unless it rounds to zero, under a policy that asks for it
+    if (below_range && !policy.projects()) return detail::pack_negative(f, false, policy, flags);
     // 1. Normalise: shift the leading bit to position 63; `leading` is its exponent.
     const int shift = std::countl_zero(significand);
     significand <<= shift;
     const int leading = exponent - shift + 63;
 
     // 2. Find the last place: that of the leading bit's binade or, below the smallest normal, that of the subnormals.
-    const bool below_normal = leading < f.min_exponent();
-    const int binade = below_normal ? f.min_exponent() : leading;
+    const bool below_normal = leading < f.first_binade();
+    const int binade = below_normal ? f.first_binade() : leading;
     const int drop = 63 - f.fraction_bits + (binade - leading);
 
-    // 3. Round. `kept` is in units of the last place; a carry to the next binade needs no special case.
-    //       In a format of one significant bit every significand is odd: there the exponent decides which code is even.
+    // 3. Round. `kept` is in units of the last place; a carry to the next binade needs no special case. The code of the
+    // result is `base` + `kept`: the fields of consecutive binades are consecutive, and the implicit bit adds one to
+    // the field. With one significant bit every significand is odd: there the exponent decides which code is even.
+    const std::int64_t implicit = std::int64_t{1} << f.fraction_bits;
+    const std::int64_t base = (binade - f.first_binade()) * implicit - (f.has_zero ? 0 : implicit);
+    const auto flip = static_cast<std::uint64_t>(base) & 1;
     bool exact = true;
-    const std::uint64_t flip = f.fraction_bits == 0 ? static_cast<std::uint64_t>(binade - f.min_exponent() - 1) & 1 : 0;
     const std::uint64_t kept = detail::round_significand(significand, drop, sign, policy, random, exact, flip);
 
-    // 4. Make the code: the fields of consecutive binades are consecutive, and the implicit bit adds one to the field.
-    const std::int64_t first = f.has_zero ? 0 : std::int64_t{1} << f.fraction_bits;
-    std::int64_t code = (static_cast<std::int64_t>(binade - f.min_exponent()) << f.fraction_bits) +
-                        static_cast<std::int64_t>(kept) - first;
+    // 4. Make the code.
+    std::int64_t code = base + static_cast<std::int64_t>(kept);
     if (code < 0) code = 0; // the format has no zero: the smallest value
 
     // 5. Overflow: the rounded magnitude, as if the exponent were unbounded, exceeds the largest finite value.
-    if (code > static_cast<std::int64_t>(f.max_code())) return detail::pack_overflow(f, sign, policy, flags);
+    if (below_range && code != 0) return detail::pack_negative(f, false, policy, flags);
+    if (code > static_cast<std::int64_t>(f.max_code(sign))) return detail::pack_overflow(f, sign, policy, flags);
 
     // 6. Exceptions. Tiny after rounding: below the smallest normal when rounded to full precision, as if the exponent
-    // were unbounded.
+    // were unbounded. Integers are never tiny.
     if (!exact) {
         flags.raise(Flags::inexact);
-        bool tiny = below_normal;
-        if (leading == f.min_exponent() - 1 && policy.tininess == Tininess::after_rounding && f.has_zero) {
+        bool tiny = below_normal && !f.is_integer();
+        if (tiny && leading == f.first_binade() - 1 && policy.tininess == Tininess::after_rounding && f.has_zero) {
             bool unused = true;
             const int full = 63 - f.fraction_bits;
-            tiny = detail::round_significand(significand, full, sign, policy, random, unused) >> f.precision() == 0;
+            const auto lower = static_cast<std::uint64_t>(base - implicit) & 1; // flip in the binade below
+            const auto whole = detail::round_significand(significand, full, sign, policy, random, unused, lower);
+            tiny = whole >> f.precision() == 0;
         }
         if (tiny) flags.raise(Flags::underflow);
     }
@@ -243,7 +270,8 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
         if (code != 0) flags.raise(Flags::inexact | Flags::underflow);
         code = 0;
     }
-    return code == 0 ? detail::pack_zero(f, sign) : static_cast<std::uint32_t>(code) | (sign ? f.sign_mask() : 0);
+    if (code == 0) return detail::pack_zero(f, sign, policy);
+    return f.with_sign(static_cast<std::uint32_t>(code), sign);
 }
 
 /// Rounds an unpacked number to `f`.
@@ -252,10 +280,10 @@ constexpr std::uint32_t pack(const FormatSpec& f, const Unpacked& u, const Polic
     switch (u.kind) {
     case Kind::nan: return detail::pack_nan(f, u, policy.nan, flags);
     case Kind::infinity: return detail::pack_infinity(f, u.sign, policy, flags);
-    case Kind::zero: return detail::pack_zero(f, u.sign);
+    case Kind::zero: return detail::pack_zero(f, u.sign, policy);
     case Kind::finite: break;
     }
-    if (u.subnormal && policy.flushes_input()) return detail::pack_zero(f, u.sign);
+    if (u.subnormal && policy.flushes_input()) return detail::pack_zero(f, u.sign, policy);
     return round_pack(f, u.sign, u.exponent, u.significand, policy, random, flags);
 }
 
@@ -291,21 +319,21 @@ constexpr float quantize(const FormatSpec& f, T x, const Policy& policy = {}, st
 /// The next code in the order of values; -0 and +0 count as one value. Infinity, the largest value and NaN stay.
 constexpr std::uint32_t next_up(const FormatSpec& f, std::uint32_t code) {
     code &= f.code_mask();
-    const std::uint32_t magnitude = code & f.magnitude_mask();
+    const std::uint32_t magnitude = f.magnitude_of(code);
     const std::uint32_t last = f.max_code() + std::uint32_t{f.has_infinity()};
-    const bool negative = (code & f.sign_mask()) != 0;
     if (unpack(f, code).is_nan()) return code;
-    if (negative && magnitude > 0) return magnitude == 1 ? detail::pack_zero(f, true) : code - 1;
+    if (f.is_negative(code) && magnitude > 0)
+        return magnitude == 1 ? detail::pack_zero(f, true) : f.with_sign(magnitude - 1, true);
     return magnitude < last ? magnitude + 1 : code;
 }
 constexpr std::uint32_t next_down(const FormatSpec& f, std::uint32_t code) {
     code &= f.code_mask();
-    const std::uint32_t magnitude = code & f.magnitude_mask();
-    const bool negative = (code & f.sign_mask()) != 0;
+    const std::uint32_t magnitude = f.magnitude_of(code);
+    const std::uint32_t last = f.max_code(true) + std::uint32_t{f.has_infinity()};
     if (unpack(f, code).is_nan()) return code;
     if (!f.is_signed) return magnitude == 0 ? code : code - 1;
-    if (!negative && magnitude > 0) return code - 1;
-    return next_up(f, magnitude) | f.sign_mask(); // the mirror image of next_up
+    if (!f.is_negative(code) && magnitude > 0) return code - 1;
+    return magnitude < last ? f.with_sign(magnitude + 1, true) : code;
 }
 
 } // namespace amp

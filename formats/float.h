@@ -52,8 +52,9 @@ class Float {
     friend constexpr Float operator*(Float a, Float b) { return from_code(unit().mul(a.code_, b.code_)); }
     friend constexpr Float operator/(Float a, Float b) { return from_code(unit().div(a.code_, b.code_)); }
     friend constexpr Float operator+(Float a) { return a; }
-    /// Flips the sign, of NaN too. +0 stays where there is no -0.
+    /// Flips the sign, of NaN too. +0 stays where there is no -0. The least integer becomes the largest one.
     friend constexpr Float operator-(Float a) {
+        if (spec.negatives != Negatives::sign_and_magnitude) return Float{} - a;
         if (!spec.has_negative_zero() && (a.code_ & spec.magnitude_mask()) == 0) return a;
         return from_code(a.code_ ^ spec.sign_mask());
     }
@@ -135,8 +136,8 @@ class std::numeric_limits<amp::Float<spec>> {
     static constexpr bool is_specialized = true, is_signed = spec.is_signed, is_integer = false, is_exact = false,
                           is_bounded = true, is_modulo = false;
     static constexpr bool has_infinity = spec.has_infinity(), has_quiet_NaN = spec.has_nan();
-    static constexpr bool has_signaling_NaN = spec.has_infinity() && spec.fraction_bits > 1;
-    static constexpr bool is_iec559 = spec.has_infinity();
+    static constexpr bool has_signaling_NaN = spec.has_nan_payload() && spec.fraction_bits > 1;
+    static constexpr bool is_iec559 = spec.has_nan_payload();
     static constexpr std::float_denorm_style has_denorm = std::denorm_present;
     static constexpr bool has_denorm_loss = false, traps = false, tinyness_before = false;
     static constexpr std::float_round_style round_style = std::round_to_nearest;
@@ -147,7 +148,7 @@ class std::numeric_limits<amp::Float<spec>> {
 
     static constexpr F min() { return F::from_code(spec.min_normal_code()); }
     static constexpr F max() { return F::from_code(spec.max_code()); }
-    static constexpr F lowest() { return F::from_code(spec.max_code() | spec.sign_mask()); }
+    static constexpr F lowest() { return F::from_code(spec.with_sign(spec.max_code(true), true)); }
     static constexpr F denorm_min() { return F::from_code(1); }
     static constexpr F epsilon() { return F{2.0 / static_cast<double>(std::uint64_t{1} << spec.precision())}; }
     static constexpr F round_error() { return F{0.5}; }

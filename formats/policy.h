@@ -20,27 +20,47 @@ enum class Rounding : std::uint8_t {
     down,         ///< IEEE 754 roundTowardNegative
     up,           ///< IEEE 754 roundTowardPositive
     to_odd,       ///< truncate, then set the code's last bit if anything was lost (Boldo and Melquiond 2008)
-    stochastic,   ///< round the magnitude up iff r < floor(f * 2^b), where f is the discarded fraction and r a uniform
-                  ///< b-bit word
+    stochastic, ///< round the magnitude up iff r < f * 2^b, where f is the discarded fraction, r a uniform b-bit word,
+                ///< and f * 2^b is made an integer first (see StochasticVariant)
 };
 
 /// Names of the enumerators of Rounding, in their order, as command lines, JSON and Python spell them.
 inline constexpr std::array<std::string_view, 7> rounding_names = {
     "nearest_even", "nearest_away", "toward_zero", "down", "up", "to_odd", "stochastic"};
 
+/// How f * 2^b of stochastic rounding becomes an integer. They are the variants of IEEE P3109 v4.0 section 4.7.4, whose
+/// random number is R = 2^b - 1 - r. If f has no more than b bits, all three are exact.
+enum class StochasticVariant : std::uint8_t {
+    a, ///< rounded down: f < 2^-b never rounds up, and the result is too small by less than 2^-b ulp on average
+    b, ///< to the nearest, ties up: wrong by at most 2^-(b+1) ulp on average
+    c, ///< to the nearest, ties to even: the same, without a preference
+};
+
+inline constexpr std::array<std::string_view, 3> stochastic_variant_names = {"a", "b", "c"};
+
 /// What is stored for an infinity, and where the magnitude, rounded as if the exponent were unbounded, exceeds the
-/// largest finite value. An infinity in a format without infinities raises invalid, unless saturate_all asks for the
+/// largest finite value. An infinity in a format without infinities raises invalid, unless the mode asks for the
 /// largest value.
 enum class Overflow : std::uint8_t {
     infinity,     ///< IEEE 754 section 7.4: infinity or, by direction, the largest finite value; NaN without infinities
     saturate,     ///< the largest finite value; an infinite operand stays infinite (NaN where there is no infinity)
     saturate_all, ///< the largest finite value for infinite operands too (OCP saturating mode, satfinite)
+    // The saturation modes of IEEE P3109 v4.0 section 4.7.5. In formats without infinity they store the largest finite
+    // value, never NaN; below the range of a format without sign lies all that does not round to zero, and zero is the
+    // end of that range. There is no -0: where the format has its code, 0 is stored.
+    sat_finite,    ///< the end of the range for all beyond it
+    sat_propagate, ///< the same, but infinities stay where the format has them
+    sat_none,      ///< infinity or, by direction, the end of the range; below that of a format without sign: NaN
 };
 
-inline constexpr std::array<std::string_view, 3> overflow_names = {"infinity", "saturate", "saturate_all"};
+inline constexpr std::array<std::string_view, 6> overflow_names = {"infinity",   "saturate",      "saturate_all",
+                                                                   "sat_finite", "sat_propagate", "sat_none"};
 
 constexpr std::string_view name_of(Rounding rounding) { return rounding_names[static_cast<std::size_t>(rounding)]; }
 constexpr std::string_view name_of(Overflow overflow) { return overflow_names[static_cast<std::size_t>(overflow)]; }
+constexpr std::string_view name_of(StochasticVariant variant) {
+    return stochastic_variant_names[static_cast<std::size_t>(variant)];
+}
 
 /// What happens to subnormal values: they are kept (gradual underflow), or become zeros of the same sign.
 enum class Subnormals : std::uint8_t {
@@ -72,9 +92,13 @@ struct Policy {
     Overflow overflow = Overflow::infinity;
     Subnormals subnormals = Subnormals::keep;
     NanRule nan = NanRule::canonical;
-    Tininess tininess = Tininess::after_rounding; ///< affects the underflow flag only
-    std::uint8_t random_bits = 32;                ///< bits of a word of stochastic rounding: 16 or 32
+    Tininess tininess = Tininess::after_rounding;     ///< affects the underflow flag only
+    std::uint8_t random_bits = 32;                    ///< b, the bits of a word of stochastic rounding: 1 to 32
+    StochasticVariant variant = StochasticVariant::a; ///< of stochastic rounding
 
+    /// Whether results are projected as IEEE P3109 does it: onto numbers without -0, and onto a range that has an end
+    /// below, too.
+    [[nodiscard]] constexpr bool projects() const { return overflow >= Overflow::sat_finite; }
     [[nodiscard]] constexpr bool flushes_input() const {
         return subnormals == Subnormals::flush_input || subnormals == Subnormals::flush;
     }
@@ -118,7 +142,8 @@ inline constexpr std::array profiles = {
         "torch",
         {.overflow = Overflow::saturate_all, .nan = NanRule::all_ones_keep_sign},
         "PyTorch .to(float8_e4m3fn) since pull request 178817 (2026-04), measured in 2.15.0: 448 for infinities too",
-        "e4m3", "torch-2025"},
+        "e4m3",
+        "torch-2025"},
     Profile{
         "torch-2025",
         {.nan = NanRule::all_ones_keep_sign},
@@ -127,6 +152,11 @@ inline constexpr std::array profiles = {
             {.subnormals = Subnormals::flush, .nan = NanRule::payload},
             "x86 AVX512_BF16: nearest-even, DAZ and FTZ"},
     Profile{"vcvtps2ph", {.nan = NanRule::payload}, "x86 F16C: NaN keeps sign and leading payload"},
+    Profile{"p3109-sat-none", {.overflow = Overflow::sat_none}, "IEEE P3109 v4.0: NearestTiesToEven, SatNone"},
+    Profile{"p3109-sat-finite", {.overflow = Overflow::sat_finite}, "IEEE P3109 v4.0: NearestTiesToEven, SatFinite"},
+    Profile{"p3109-sat-propagate",
+            {.overflow = Overflow::sat_propagate},
+            "IEEE P3109 v4.0: NearestTiesToEven, SatPropagate"},
     Profile{"cvt-rna", {.rounding = Rounding::nearest_away}, "PTX cvt.rna.tf32: ties away from zero"},
 };
 

@@ -34,11 +34,13 @@ struct RandomKey {
                           {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
     }
 
-    /// The word of element `index`, with `random_bits` of 32 or 16 significant low bits. 32: word index % 4 of group
-    /// index / 4. 16: half index % 2 (low half first) of word index / 2 % 4 of group index / 8.
+    /// The word of element `index` of `random_bits` bits, 1 to 32. More than 16: the low bits of word index % 4 of
+    /// group index / 4. Up to 16: the low bits of half index % 2 (low half first) of word index / 2 % 4 of group
+    /// index / 8.
     [[nodiscard]] constexpr std::uint32_t word(std::uint64_t index, int random_bits = 32) const {
-        if (random_bits == 32) return words(index / 4)[index % 4];
-        return words(index / 8)[index / 2 % 4] >> (index % 2 * 16) & 0xffff;
+        const std::uint32_t mask = 0xffffffff >> (32 - random_bits);
+        if (random_bits > 16) return words(index / 4)[index % 4] & mask;
+        return words(index / 8)[index / 2 % 4] >> (index % 2 * 16) & mask;
     }
 
     constexpr bool operator==(const RandomKey&) const = default;

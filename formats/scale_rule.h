@@ -158,8 +158,8 @@ constexpr BlockScale ocp_scale(ScaleRule rule, const FormatSpec& element, float 
     }
     // Half a unit in the last place of the element, in bits of FP32's significand.
     if (rule == ScaleRule::mx_even)
-        amax = std::bit_cast<float>(std::bit_cast<std::uint32_t>(amax) +
-                                    (std::uint32_t{1} << (22 - element.fraction_bits)));
+        amax =
+            std::bit_cast<float>(std::bit_cast<std::uint32_t>(amax) + (std::uint32_t{1} << (23 - element.precision())));
     if (amax == 0) return mx_scale(-127);
     const int e = rule == ScaleRule::mx_ceil ? ceil_log2(amax) : is_finite(amax) ? binade_of(amax).exponent : 128;
     return mx_scale(e - element.max_exponent());

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 namespace amp::test {
@@ -21,9 +22,9 @@ inline constexpr auto roundings = [] {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Rounding>(i);
     return all;
 }();
-inline constexpr std::uint64_t policy_count = roundings.size() * 3 * 4 * 2 * 2 * 5;
+inline constexpr std::uint64_t policy_count = roundings.size() * 6 * 4 * 2 * 6 * 5;
 
-/// The i-th combination of rounding (fastest), overflow, subnormals, tininess, random bits and NaN rule.
+/// The i-th combination of rounding (fastest), overflow, subnormals, tininess, random bits and variant, and NaN rule.
 inline Policy policy_at(std::uint64_t i) {
     const auto digit = [&i](std::uint64_t base) {
         const std::uint64_t d = i % base;
@@ -32,17 +33,26 @@ inline Policy policy_at(std::uint64_t i) {
     };
     Policy p;
     p.rounding = roundings[digit(roundings.size())];
-    p.overflow = Overflow{digit(3)};
+    p.overflow = Overflow{digit(6)};
     p.subnormals = Subnormals{digit(4)};
     p.tininess = Tininess{digit(2)};
-    p.random_bits = digit(2) == 0 ? 32 : 16;
+    constexpr std::pair<std::uint8_t, StochasticVariant> random[] = {
+        {32, StochasticVariant::a}, {16, StochasticVariant::a}, {8, StochasticVariant::a},
+        {1, StochasticVariant::b},  {8, StochasticVariant::b},  {11, StochasticVariant::c}};
+    std::tie(p.random_bits, p.variant) = random[digit(6)];
     p.nan = NanRule{digit(5)};
     return p;
 }
 
+/// Whether a policy differs from all before it: random bits matter to stochastic rounding only.
+inline bool is_first_of_its_kind(const Policy& p) {
+    return p.rounding == Rounding::stochastic || (p.random_bits == 32 && p.variant == StochasticVariant::a);
+}
+
 inline std::string describe(const Policy& p, std::uint32_t random) {
-    return fmt::format("rounding {} overflow {} subnormals {} tininess {} nan {} random {:#x}/{}", int(p.rounding),
-                       int(p.overflow), int(p.subnormals), int(p.tininess), int(p.nan), random, p.random_bits);
+    return fmt::format("rounding {} overflow {} subnormals {} tininess {} nan {} random {:#x}/{}{}", int(p.rounding),
+                       int(p.overflow), int(p.subnormals), int(p.tininess), int(p.nan), random, p.random_bits,
+                       name_of(p.variant));
 }
 
 /// Scrambles 64 bits in a fixed way (the finaliser of splitmix64): the tests' source of random inputs.

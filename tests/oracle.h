@@ -28,11 +28,17 @@ struct Facts {
     std::uint32_t first_nan, last_nan; // positive codes that are NaN (FNUZ: the code of -0); first > last: none
     std::uint32_t nan;                 // the canonical NaN
     bool has_zero = true;
+    // Integers have no exponent bits; of those in two's complement, `least` is the least that is stored.
+    bool complement = false;
+    int least = 0;
 
+    bool is_integer() const { return exponent_bits == 0; }
     int bits() const { return sign_bits + exponent_bits + fraction_bits; }
     std::uint32_t sign_bit() const { return sign_bits == 0 ? 0 : std::uint32_t{1} << (exponent_bits + fraction_bits); }
     bool has_nan() const { return first_nan <= last_nan; }
     bool is_fnuz() const { return sign_bits != 0 && first_nan == sign_bit(); }
+    /// Whether infinity and NaN have the exponent field for themselves, as IEEE 754 has it.
+    bool has_payload() const { return infinity != 0 && fraction_bits > 0 && infinity % (1u << fraction_bits) == 0; }
 };
 
 inline const std::vector<Facts> facts = {
@@ -55,6 +61,21 @@ inline const std::vector<Facts> facts = {
     {"e2m1ieee", 1, 2, 1, 1, 3, 0x6, 0x7, 0x7, 0x7},
     {"e6m9", 1, 6, 9, 31, 0x1.ff8p31, 0x7e00, 0x7e01, 0x7fff, 0x7f00},
     {"e8m1", 1, 8, 1, 127, 0x1.8p127, 0x1fe, 0x1ff, 0x1ff, 0x1ff},
+    // IEEE P3109 v4.0 section 4.7.2: with a sign or without, with infinities or without; of one significant bit; with
+    // FP32's number of exponents.
+    {"binary8p3se", 1, 5, 2, 16, 49152, 0x7f, 0x80, 0x80, 0x80},
+    {"binary8p1se", 1, 7, 0, 64, 0x1p62, 0x7f, 0x80, 0x80, 0x80},
+    {"binary8p3ue", 0, 6, 2, 32, 0x1.4p31, 0xfe, 0xff, 0xff, 0xff},
+    {"binary6p4uf", 0, 3, 3, 4, 14, 0, 0x3f, 0x3f, 0x3f},
+    {"binary16p8se", 1, 8, 7, 128, 0x1.fcp127, 0x7fff, 0x8000, 0x8000, 0x8000},
+    // Integers: OCP MX 1.0 section 5.3.4 for MXINT8 and the unused code; CUDA's __nv_fp4_e0m3. The exponent field is 0,
+    // so a unit is 2^(1 - bias - fraction bits).
+    {"int8", 1, 0, 7, -6, 127, 0, 1, 0, 0, true, true, -128},
+    {"int8sym", 1, 0, 7, -6, 127, 0, 1, 0, 0, true, true, -127},
+    {"int4", 1, 0, 3, -2, 7, 0, 1, 0, 0, true, true, -8},
+    {"int4sym", 1, 0, 3, -2, 7, 0, 1, 0, 0, true, true, -7},
+    {"mxint8", 1, 0, 7, 0, 127.0 / 64, 0, 1, 0, 0, true, true, -128},
+    {"e0m3", 1, 0, 3, -2, 7, 0, 1, 0, 0},
     {"e2m23", 1, 2, 23, 1, 0x1.fffffep1, 0x1800000, 0x1800001, 0x1ffffff, 0x1c00000},
 };
 
@@ -132,11 +153,12 @@ inline Number quiet_nan(bool negative = false) {
 
 /// The number that a code stands for.
 inline Number read(const Facts& f, std::uint32_t code) {
+    if (f.bits() < 32) code %= std::uint32_t{1} << f.bits();
     const bool negative = (code & f.sign_bit()) != 0;
-    const std::uint32_t k = negative ? code - f.sign_bit() : code;
+    const std::uint32_t k = !negative ? code : f.complement ? 2 * f.sign_bit() - code : code - f.sign_bit();
     if (f.is_fnuz() && code == f.nan) return quiet_nan(true);
     if (!f.is_fnuz() && k >= f.first_nan && k <= f.last_nan) {
-        if (f.infinity == 0) return quiet_nan(negative);
+        if (!f.has_payload()) return quiet_nan(negative);
         const std::uint64_t payload = std::uint64_t{k} << (64 - f.fraction_bits);
         return {.kind = Class::nan, .negative = negative, .signaling = payload >> 63 == 0, .payload = payload};
     }
@@ -144,7 +166,7 @@ inline Number read(const Facts& f, std::uint32_t code) {
     const Dyadic value = magnitude(f, k);
     return {.kind = value.n == 0 ? Class::zero : Class::finite,
             .negative = negative,
-            .subnormal = f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
+            .subnormal = !f.is_integer() && f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
             .numerator = value.n,
             .exponent = value.exponent};
 }
@@ -172,6 +194,11 @@ inline float to_float(const Facts& f, std::uint32_t code) {
     return static_cast<float>(x.negative ? -magnitude : magnitude);
 }
 
+/// Whether a code is read, but never stored: the least integer of symmetric ones.
+inline bool is_unused(const Facts& f, std::uint32_t code) {
+    return f.complement && code == f.sign_bit() && f.least > -static_cast<int>(f.sign_bit());
+}
+
 struct Outcome {
     std::uint32_t code = 0;
     unsigned flags = 0;
@@ -193,14 +220,25 @@ struct Context {
 };
 
 inline std::uint32_t with_sign(const Facts& f, std::uint32_t code, bool negative) {
+    if (f.complement) return negative && code != 0 ? 2 * f.sign_bit() - code : code;
     return negative ? code | f.sign_bit() : code;
 }
 
+/// Whether the policy is one of IEEE P3109, which knows no -0, and NaN only for what is below a range without sign.
+inline bool projects(const Policy& policy) {
+    return policy.overflow == Overflow::sat_finite || policy.overflow == Overflow::sat_propagate ||
+           policy.overflow == Overflow::sat_none;
+}
+
 /// Zero; a format without one stores its smallest value.
-inline std::uint32_t store_zero(const Facts& f, bool negative) { return with_sign(f, 0, negative && !f.is_fnuz()); }
+inline std::uint32_t store_zero(const Context& to, bool negative) {
+    return with_sign(to.format, 0, negative && !to.format.is_fnuz() && !projects(to.policy));
+}
 
 inline Outcome store_max(const Facts& f, bool negative, unsigned flags) {
-    return {with_sign(f, static_cast<std::uint32_t>(max_index(f)), negative), flags};
+    const auto end =
+        static_cast<std::uint32_t>(negative && f.complement ? -std::int64_t{f.least} : std::int64_t(max_index(f)));
+    return {with_sign(f, end, negative), flags};
 }
 
 inline Outcome store_nan(const Context& to, const Number& x, unsigned flags) {
@@ -215,7 +253,7 @@ inline Outcome store_nan(const Context& to, const Number& x, unsigned flags) {
     case NanRule::all_ones_keep_sign: return {with_sign(f, f.last_nan, negative), flags};
     case NanRule::payload: break;
     }
-    const std::uint32_t kept = f.infinity == 0 ? 0 : static_cast<std::uint32_t>(x.payload >> (64 - f.fraction_bits));
+    const std::uint32_t kept = f.has_payload() ? static_cast<std::uint32_t>(x.payload >> (64 - f.fraction_bits)) : 0;
     return {with_sign(f, f.nan | kept, negative), flags};
 }
 
@@ -224,35 +262,47 @@ inline std::uint32_t nan_for_infinity(const Context& to, bool negative) {
     return with_sign(to.format, to.format.nan, negative && !to.format.is_fnuz() && to.policy.nan != NanRule::canonical);
 }
 
-inline Outcome store_infinity(const Context& to, bool negative, unsigned flags) {
-    const Facts& f = to.format;
-    if (negative && f.sign_bits == 0) return {f.nan, flags | Flags::invalid};
-    if (to.policy.overflow == Overflow::saturate_all) return store_max(f, negative, flags);
-    if (f.infinity != 0) return {with_sign(f, f.infinity, negative), flags};
-    flags |= Flags::invalid;
-    return f.has_nan() ? Outcome{nan_for_infinity(to, negative), flags} : store_max(f, negative, flags);
-}
-
-/// Whether a number beyond the largest finite one rounds away from zero (IEEE 754 section 7.4).
-inline bool overflows_outwards(Rounding rounding, bool negative) {
+/// Whether a number beyond the largest finite one rounds away from zero (IEEE 754 section 7.4). Rounding to odd takes
+/// that of the two whose code is odd.
+inline bool overflows_outwards(const Facts& f, Rounding rounding, bool negative) {
     switch (rounding) {
     case Rounding::nearest_even:
     case Rounding::nearest_away:
     case Rounding::stochastic: return true;
     case Rounding::down: return negative;
     case Rounding::up: return !negative;
-    case Rounding::toward_zero:
-    case Rounding::to_odd: break;
+    case Rounding::to_odd: return f.infinity % 2 != 0;
+    case Rounding::toward_zero: break;
     }
     return false;
+}
+
+/// What is below the range of a format without sign (IEEE P3109 v4.0 section 4.7.5).
+inline Outcome store_negative(const Context& to, bool infinite) {
+    const bool inwards = to.policy.rounding == Rounding::toward_zero || to.policy.rounding == Rounding::up;
+    if (!projects(to.policy) || (to.policy.overflow == Overflow::sat_none && (infinite || !inwards)))
+        return {to.format.nan, Flags::invalid};
+    return {0, Flags::overflow | Flags::inexact};
+}
+
+inline Outcome store_infinity(const Context& to, bool negative, unsigned flags) {
+    const Facts& f = to.format;
+    if (negative && f.sign_bits == 0) return store_negative(to, true);
+    if (to.policy.overflow == Overflow::saturate_all || to.policy.overflow == Overflow::sat_finite)
+        return store_max(f, negative, flags);
+    if (f.infinity != 0) return {with_sign(f, f.infinity, negative), flags};
+    flags |= Flags::invalid;
+    if (!f.has_nan() || projects(to.policy)) return store_max(f, negative, flags);
+    return {nan_for_infinity(to, negative), flags};
 }
 
 inline Outcome store_overflow(const Context& to, bool negative) {
     const Facts& f = to.format;
     const unsigned flags = Flags::overflow | Flags::inexact;
-    if (to.policy.overflow != Overflow::infinity || !overflows_outwards(to.policy.rounding, negative) || !f.has_nan())
-        return store_max(f, negative, flags);
+    const bool saturates = to.policy.overflow != Overflow::infinity && to.policy.overflow != Overflow::sat_none;
+    if (saturates || !overflows_outwards(f, to.policy.rounding, negative)) return store_max(f, negative, flags);
     if (f.infinity != 0) return {with_sign(f, f.infinity, negative), flags};
+    if (!f.has_nan() || projects(to.policy)) return store_max(f, negative, flags);
     return {nan_for_infinity(to, negative), flags};
 }
 
@@ -269,15 +319,19 @@ inline bool rounds_up(const Context& to, const Number& x, const Dyadic& low, boo
     case Rounding::to_odd: return !odd;
     case Rounding::stochastic: break;
     }
-    // r < floor(f * 2^b) is r + 1 <= f * 2^b, and f = x - low in units of the last place.
+    // f * 2^b becomes an integer above r iff it is at least r + 1 (variant a) or that less a half (b); in variant c,
+    // equal to the latter only if r + 1 is even. And f = x - low in units of the last place.
     const int b = to.policy.random_bits;
     const std::uint64_t r = to.random % (std::uint64_t{1} << b);
-    return compare(x, {(low.n << b) + r + 1, low.exponent - b}) >= 0;
+    const std::uint64_t above = 2 * ((low.n << b) + r + 1) - (to.policy.variant == amp::StochasticVariant::a ? 0 : 1);
+    const int against = compare(x, {above, low.exponent - b - 1});
+    return to.policy.variant == amp::StochasticVariant::c && r % 2 == 0 ? against > 0 : against >= 0;
 }
 
 /// Whether x is tiny: below the smallest normal; with tininess after rounding, also when rounded to full precision.
 inline bool is_tiny(const Context& to, const Number& x) {
     const Facts& f = to.format;
+    if (f.is_integer()) return false;
     const Dyadic normal = magnitude(f, f.has_zero ? std::uint64_t{1} << f.fraction_bits : 0);
     if (compare(x, normal) >= 0) return false;
     if (to.policy.tininess == Tininess::before_rounding || !f.has_zero) return true;
@@ -286,7 +340,9 @@ inline bool is_tiny(const Context& to, const Number& x) {
     Dyadic low = magnitude(f, index_below(f, x));
     low = {2 * low.n, low.exponent - 1};
     if (compare(x, {low.n + 1, low.exponent}) >= 0) ++low.n;
-    return low.n + std::uint64_t{rounds_up(to, x, low, low.n % 2 != 0)} < 2 * normal.n;
+    // Of one significant bit, the power of two there would have the code of zero, which is even.
+    const bool odd = f.fraction_bits > 0 && low.n % 2 != 0;
+    return low.n + std::uint64_t{rounds_up(to, x, low, odd)} < 2 * normal.n;
 }
 
 /// Stores any number in the format.
@@ -294,18 +350,20 @@ inline Outcome store(const Context& to, const Number& x, unsigned flags = 0) {
     const Facts& f = to.format;
     if (x.kind == Class::nan) return store_nan(to, x, flags);
     if (x.kind == Class::infinity) return store_infinity(to, x.negative, flags);
-    if (x.kind == Class::zero) return {store_zero(f, x.negative), flags};
-    if (x.negative && f.sign_bits == 0) return {f.nan, flags | Flags::invalid};
+    if (x.kind == Class::zero) return {store_zero(to, x.negative), flags};
+    if (x.negative && f.sign_bits == 0 && !projects(to.policy)) return store_negative(to, false);
     if (!f.has_zero && compare(x, magnitude(f, 0)) < 0) return {0, flags | Flags::inexact | Flags::underflow};
 
     const std::uint64_t below = index_below(f, x);
     const std::uint64_t k = below + std::uint64_t{rounds_up(to, x, magnitude(f, below), below % 2 != 0)};
-    if (k > max_index(f)) return store_overflow(to, x.negative);
+    if (x.negative && f.sign_bits == 0 && k != 0) return store_negative(to, false);
+    const std::uint64_t last = x.negative && f.complement ? static_cast<std::uint64_t>(-f.least) : max_index(f);
+    if (k > last) return store_overflow(to, x.negative);
     if (compare(x, magnitude(f, below)) != 0)
         flags |= Flags::inexact | (is_tiny(to, x) ? unsigned{Flags::underflow} : 0u);
-    if (k == 0 && f.has_zero) return {store_zero(f, x.negative), flags};
-    if (to.flushes_output() && f.has_zero && k >> f.fraction_bits == 0)
-        return {store_zero(f, x.negative), flags | Flags::inexact | Flags::underflow};
+    if (k == 0 && f.has_zero) return {store_zero(to, x.negative), flags};
+    if (to.flushes_output() && f.has_zero && !f.is_integer() && k >> f.fraction_bits == 0)
+        return {store_zero(to, x.negative), flags | Flags::inexact | Flags::underflow};
     return {with_sign(f, static_cast<std::uint32_t>(k), x.negative), flags};
 }
 

@@ -181,7 +181,11 @@ inline Result compute(const Context& c, Op op, const Number& x, Number y, const 
 
 /// op(a, b, c) on codes of the context's format; unary operations ignore b and c, binary ones c.
 inline Outcome apply(const Context& to, Op op, std::uint32_t a, std::uint32_t b = 0, std::uint32_t c = 0) {
-    const auto operand = [&](std::uint32_t code) { return flushed(to, read(to.format, code)); };
+    const auto operand = [&](std::uint32_t code) {
+        Number x = flushed(to, read(to.format, code));
+        if (x.kind == Class::zero && to.format.is_fnuz()) x.negative = false; // the format has no -0
+        return x;
+    };
     const detail::Result r = detail::compute(to, op, operand(a), operand(b), operand(c));
     if (r.flags == Flags::divide_by_zero) return {store(to, r.x).code, Flags::divide_by_zero}; // an exact infinity
     return store(to, r.x, r.flags);

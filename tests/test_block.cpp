@@ -207,6 +207,45 @@ TEST_CASE("scales of two kinds in one call are refused") {
     CHECK_THROWS_AS(quantize_blocks(two, in, 1, 2, scales, out), std::invalid_argument);
 }
 
+TEST_CASE("integers in blocks: products with 127 / amax or 7 / amax, to the nearest integer") {
+    for (const char* name : {"int8-tensor", "int8-row", "int8-1x128", "int4-1x128"}) {
+        const BlockSpec& spec = block_format(name);
+        const float most = std::string_view(name).starts_with("int8") ? 127 : 7;
+        const std::int64_t rows = 5, columns = 300, width = spec.columns == 0 ? columns : spec.columns;
+        std::vector<float> in, out(static_cast<std::size_t>(rows * columns));
+        for (std::size_t i = 0; i < out.size(); ++i)
+            in.push_back(std::sin(static_cast<float>(i * i)) * std::exp(static_cast<float>(i / 97)));
+        const BlockScaling scaling{spec.element, spec.rows, spec.columns, spec.rule};
+        const std::vector<float> scales = quantize_blocks(scaling, in, rows, columns, out);
+        Tally tally;
+        for (std::int64_t i = 0; i < rows * columns; ++i) {
+            const std::int64_t row = i / columns, first = i % columns / width * width;
+            const std::int64_t last_row = spec.rows == 0 ? rows : row + 1, last = std::min(first + width, columns);
+            float amax = 0;
+            for (std::int64_t r = spec.rows == 0 ? 0 : row; r < last_row; ++r)
+                for (std::int64_t c = first; c < last; ++c)
+                    amax = std::max(amax, std::fabs(in[static_cast<std::size_t>(r * columns + c)]));
+            const float scale = most / amax, x = in[static_cast<std::size_t>(i)] * scale;
+            const float q = std::min(std::max(std::nearbyint(x), -most), most);
+            const std::int64_t block = scaling.grid(rows, columns).of(i);
+            const auto where = [&] { return fmt::format("{} element {}", name, i); };
+            tally.expect(out[static_cast<std::size_t>(i)] + 0.0F, q + 0.0F, where); // integers have no -0
+            tally.expect(scales[static_cast<std::size_t>(block)], 1 / scale, where);
+        }
+        report(fmt::format("{} by products and roundings of the processor", name), tally);
+    }
+    // MXINT8: the power of two that brings amax into [1, 2); with it -2 is kept, without it the range is symmetric.
+    const std::vector<float> in = {-1.999F, 0.3F, 1.0F / 128, -0.5F};
+    for (const auto& [name, least] : {std::pair{"mxint8", -2.0F}, std::pair{"mxint8sym", -127.0F / 64}}) {
+        const BlockSpec& spec = block_format(name);
+        std::vector<float> out(4);
+        const std::vector<float> scales =
+            quantize_blocks({spec.element, spec.rows, spec.columns, spec.rule}, in, 1, 4, out);
+        CHECK(scales == std::vector<float>{1});
+        CHECK(out == std::vector<float>{least, 19.0F / 64, 0, -0.5F}); // 1/128 is a tie
+    }
+}
+
 TEST_CASE("names") {
     for (const BlockSpec& b : block_formats) CHECK(block_format(b.name).name == b.name);
     CHECK_THROWS_AS(block_format("mxfp5"), std::invalid_argument);

@@ -39,6 +39,7 @@ TEST_CASE("every code decodes to its value and comes back") {
                   tally.expect(value, oracle::to_float(facts, code), where);
                   tally.expect(decode(f, code | ~f.code_mask()), oracle::to_float(facts, code),
                                where); // higher bits are ignored
+                  if (oracle::is_unused(facts, code)) return;
                   const bool is_nan = oracle::read(facts, code).kind == oracle::Class::nan;
                   tally.expect(encode(f, value), is_nan ? facts.nan : code, where);
                   tally.expect(encode(f, double{value}), is_nan ? facts.nan : code, where);
@@ -54,10 +55,12 @@ TEST_CASE("next_up and next_down walk through the values in order") {
         // The values in order, from the oracle; -0 and +0 count once.
         std::vector<float> values;
         for (std::uint32_t code = 0; code < std::uint32_t{1} << facts.bits(); ++code)
-            if (const float v = oracle::to_float(facts, code); !std::isnan(v)) values.push_back(v);
+            if (const float v = oracle::to_float(facts, code); !std::isnan(v) && !oracle::is_unused(facts, code))
+                values.push_back(v);
         std::sort(values.begin(), values.end());
         values.erase(std::unique(values.begin(), values.end()), values.end());
         for (std::uint32_t code = 0; code < std::uint32_t{1} << facts.bits(); ++code) {
+            if (oracle::is_unused(facts, code)) continue;
             const auto where = [&] { return fmt::format("{} code {:#x}", facts.name, code); };
             const float v = oracle::to_float(facts, code);
             const auto here = std::lower_bound(values.begin(), values.end(), v);
@@ -99,6 +102,7 @@ TEST_CASE("all policies at the ends of every format") {
         constexpr std::uint64_t policies = policy_count / 5; // without the NaN rules
         prove(fmt::format("all policies at the ends of {}", facts.name), values.size() * policies,
               [&](std::uint64_t i, Tally& tally) {
+                  if (!is_first_of_its_kind(policy_at(i % policies))) return;
                   check_encode(f, facts, values[i / policies], policy_at(i % policies), random_word(i), tally);
                   if (const auto y = static_cast<float>(values[i / policies]); double{y} == values[i / policies])
                       check_encode(f, facts, y, policy_at(i % policies), random_word(i), tally);
@@ -111,6 +115,7 @@ TEST_CASE("NaN and infinity into every format under every policy") {
     for (const Facts& facts : oracle::facts) {
         const FormatSpec f = format(facts.name);
         for (std::uint64_t p = 0; p < policy_count; ++p) {
+            if (!is_first_of_its_kind(policy_at(p))) continue;
             for (const std::uint32_t bits : nan_bits) {
                 check_encode(f, facts, std::bit_cast<float>(bits), policy_at(p), 0, tally);
                 // Same sign, quiet bit and leading payload, with a payload that only a double can hold.

@@ -111,6 +111,18 @@ TEST_CASE("the classes equal rounding in exact integers, at every edge of every 
     prove(format("e3m2"), Oracle(3, 2, 3, 0, true), cases, mismatches, random);
     prove(format("e2m3"), Oracle(2, 3, 1, 0, true), cases, mismatches, random);
     prove(format("e2m1"), Oracle(2, 1, 1, 0, true), cases, mismatches, random);
+    prove(format("binary8p4se"), Oracle(4, 3, 8, 1, true), cases, mismatches, random);
+    prove(format("binary8p3sf"), Oracle(5, 2, 16, 0, true), cases, mismatches, random);
+    prove(format("binary6p5sf"), Oracle(1, 4, 1, 0, true), cases, mismatches, random);
+    // Integers are spaced like the numbers of one exponent bit; all but zero are normal.
+    for (const auto& [name, integers] :
+         {std::pair{"e0m3", Oracle(1, 2, -1, 0, true)}, std::pair{"int8sym", Oracle(1, 6, -5, 0, true)}}) {
+        Oracle oracle = integers;
+        oracle.min_normal = oracle.smallest;
+        prove(format(name), oracle, cases, mismatches, random);
+    }
+    for (const char* name : {"e8m0", "int8", "binary8p3se", "binary8p3uf", "binary8p1sf"})
+        CHECK_THROWS_AS(check_counted(format(name)), std::invalid_argument);
     fmt::print("proof: histogram classes against exact integers: {} cases, {} mismatches\n", cases, mismatches);
     CHECK(mismatches == 0);
 }

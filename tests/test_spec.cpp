@@ -23,8 +23,8 @@ struct Limits {
 };
 
 // IEEE 754-2019 table 3.5; NVIDIA A100 whitepaper; Intel 338302-001; OCP OFP8 1.0 table 2; OCP MX 1.0 section 5.3;
-// Noune et al. table 1; ml_dtypes' documentation of float8_e4m3b11fnuz. E8M0: no subnormals, so the smallest value
-// twice.
+// Noune et al. table 1; ml_dtypes' documentation of float8_e4m3b11fnuz; OCP MX 1.0 section 5.3.4 for MXINT8. E8M0 and
+// integers: no subnormals, so the smallest value twice.
 constexpr Limits published[] = {
     {"fp32", 32, 24, 3.4028234663852886e38, 1.1754943508222875e-38, 1.401298464324817e-45, true, true, true},
     {"tf32", 19, 11, 3.4011621342146535e38, 1.1754943508222875e-38, 1.1479437019748901e-41, true, true, true},
@@ -39,6 +39,10 @@ constexpr Limits published[] = {
     {"e2m3", 6, 4, 7.5, 1, 0.125, false, false, true},
     {"e2m1", 4, 2, 6, 1, 0.5, false, false, true},
     {"e8m0", 8, 1, 1.7014118346046923e38, 5.877471754111438e-39, 5.877471754111438e-39, false, true, false},
+    {"int8", 8, 7, 127, 1, 1, false, false, false},
+    {"int4", 4, 3, 7, 1, 1, false, false, false},
+    {"mxint8", 8, 7, 1.984375, 0.015625, 0.015625, false, false, false},
+    {"e0m3", 4, 3, 7, 1, 1, false, false, true},
 };
 
 bool throws(std::string_view name) {
@@ -79,6 +83,37 @@ TEST_CASE("published limits") {
         CHECK(f.has_negative_zero() == want.negative_zero);
         CHECK(f.is_scale() == (f.name == std::string_view("e8m0")));
     }
+}
+
+TEST_CASE("integers: the ends of two's complement, whole and symmetric") {
+    const auto end = [](const char* name, double x) { return double{quantize(format(name), x)}; };
+    CHECK(end("int8", -1000) == -128);
+    CHECK(end("int8sym", -1000) == -127);
+    CHECK(end("int4", -1000) == -8);
+    CHECK(end("int4sym", -1000) == -7);
+    CHECK(end("mxint8", -1000) == -2);
+    CHECK(end("mxint8sym", -1000) == -1.984375);
+    CHECK(end("e0m3", -1000) == -7);
+    CHECK(end("int8", 2.5) == 2);
+    CHECK(end("int8", 3.5) == 4);
+    CHECK(encode(format("int8"), -1.0) == 0xff);
+    CHECK(encode(format("int8"), -128.0) == 0x80);
+    CHECK(encode(format("int8sym"), -128.0) == 0x81);
+    CHECK(decode(format("int8sym"), 0x80) == -128); // read, but never stored
+    CHECK(encode(format("mxint8"), -2.0) == 0x80);
+    CHECK(encode(format("e0m3"), -1.0) == 0x9);
+    CHECK(std::string(format("INT8Sym").name) == "int8sym");
+    for (const char* name : {"int8", "int8sym", "int4", "e0m3"}) {
+        const FormatSpec f = format(name);
+        CHECK(f.is_integer());
+        CHECK(f.min_normal_code() == 1); // no integer is subnormal
+        Flags flags;
+        CHECK(encode(f, 0.25, {.subnormals = Subnormals::flush}, 0, flags) == 0);
+        CHECK(flags.bits == Flags::inexact); // and none underflows
+        CHECK(encode(f, 1.0, {.subnormals = Subnormals::flush}) == 1);
+    }
+    CHECK(throws("e0m3sym"));
+    CHECK(throws("int16"));
 }
 
 TEST_CASE("published codes") {
@@ -178,7 +213,7 @@ TEST_CASE("other names are errors that say why") {
                              "torch.half",
                              "e1m3",
                              "e9m3",
-                             "e0m3",
+                             "e0m4",
                              "e4m0",
                              "e4m24",
                              "e8m0ieee",
@@ -223,7 +258,9 @@ TEST_CASE("enumerators have the names of their lists, in order") {
     CHECK(name_of(Rounding::stochastic) == "stochastic");
     CHECK(name_of(Overflow::saturate_all) == "saturate_all");
     CHECK_THROWS_WITH_AS((void)parse_name<Overflow>("overflow", overflow_names, "wrap"),
-                         "unknown overflow 'wrap'; known: infinity, saturate, saturate_all", std::invalid_argument);
+                         "unknown overflow 'wrap'; known: infinity, saturate, saturate_all, "
+                         "sat_finite, sat_propagate, sat_none",
+                         std::invalid_argument);
 }
 
 TEST_CASE("profiles have names of their own") {

@@ -32,17 +32,17 @@ inline DecodingConstants decoding_constants(const FormatSpec& f, NanRule rule, b
                         .sign_shift = static_cast<std::uint32_t>(std::countl_zero(f.sign_mask())) % 32,
                         .drop = static_cast<std::uint32_t>(23 - f.fraction_bits),
                         .rebias = static_cast<std::uint32_t>(127 - f.bias()) << 23,
-                        .min_normal = wide ? 0 : f.min_normal_code(),
+                        .min_normal = wide ? 0 : f.first_implicit_code(),
                         .subnormal_scale = static_cast<std::uint32_t>(f.min_subnormal_exponent()) << 23};
     k.infinity = f.has_infinity() ? f.infinity_code() : absent;
     k.nan_from = f.has_infinity() ? f.infinity_code() + 1 : f.nonfinite == NonFinite::nan_only ? f.nan_code() : absent;
-    k.nan_code = f.nonfinite == NonFinite::nan_is_negative_zero ? f.nan_code() : absent;
+    k.nan_code = f.nan_is_negative_zero() ? f.nan_code() : absent;
     if (f.has_nan()) {
         const auto value = [&](std::uint32_t code) { return std::bit_cast<std::uint32_t>(decode(f, code, rule)); };
         k.nan_positive = value(f.nan_code());
         k.nan_negative = value(f.nan_code() | f.sign_mask());
     }
-    if (rule == NanRule::payload && f.has_infinity()) k.payload = 0x7fffff;
+    if (rule == NanRule::payload && f.has_nan_payload()) k.payload = 0x7fffff;
     return k;
 }
 

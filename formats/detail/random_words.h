@@ -17,8 +17,8 @@ namespace amp::detail {
 inline constexpr std::size_t block_size = 256;
 
 struct RandomWords {
-    alignas(64) std::uint32_t raw[block_size + 64]; ///< includes room for whole steps of 16 groups
-    alignas(64) std::uint32_t halves[block_size + 16];
+    alignas(64) std::uint32_t raw[block_size + 64];   ///< includes room for whole steps of 16 groups
+    alignas(64) std::uint32_t parts[block_size + 16]; ///< the words, if they are not of 32 bits
 };
 
 /// raw[4 j + w] = word w of group first + j.
@@ -97,7 +97,7 @@ struct PhiloxKernel {
 /// The words of elements first ... first + n - 1 (n <= block_size), as RandomKey::word gives them.
 inline const std::uint32_t* random_words(InstructionSet set, const RandomKey& key, int random_bits, std::uint64_t first,
                                          std::size_t n, RandomWords& words) {
-    const std::size_t per_group = random_bits == 32 ? 4 : 8;
+    const std::size_t per_group = random_bits > 16 ? 4 : 8;
     const std::size_t offset = first % per_group;
     const std::size_t groups = (offset + n + per_group - 1) / per_group;
 #if defined(__x86_64__)
@@ -106,9 +106,13 @@ inline const std::uint32_t* random_words(InstructionSet set, const RandomKey& ke
 #endif
         dispatch<PhiloxKernel>(set, &key, first / per_group, groups, words.raw);
     if (random_bits == 32) return words.raw + offset;
-    for (std::size_t i = 0; i < n; ++i)
-        words.halves[i] = words.raw[(offset + i) / 2] >> ((offset + i) % 2 * 16) & 0xffff;
-    return words.halves;
+    const std::uint32_t mask = 0xffffffff >> (32 - random_bits);
+    if (random_bits > 16)
+        for (std::size_t i = 0; i < n; ++i) words.parts[i] = words.raw[offset + i] & mask;
+    else
+        for (std::size_t i = 0; i < n; ++i)
+            words.parts[i] = words.raw[(offset + i) / 2] >> ((offset + i) % 2 * 16) & mask;
+    return words.parts;
 }
 
 } // namespace amp::detail

@@ -31,7 +31,7 @@ struct AmaxBoundaries {
 std::vector<FormatSpec> element_formats() {
     std::vector<FormatSpec> result;
     for (const FormatSpec& f : formats)
-        if (f.bits() <= 8 && !f.is_scale()) result.push_back(f);
+        if (f.bits() <= 8 && !f.is_scale() && !f.is_integer()) result.push_back(f);
     return result;
 }
 

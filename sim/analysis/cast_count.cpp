@@ -206,7 +206,7 @@ CastClass classify(const Cast& cast, const Unpacked& x, std::uint32_t random) {
     Flags flags;
     const std::uint32_t code = round_pack(cast.format, y.sign, y.exponent, y.significand, cast.policy, random, flags);
     if (flags.test(Flags::overflow)) return CastClass::overflow;
-    const std::uint32_t magnitude = code & cast.format.magnitude_mask();
+    const std::uint32_t magnitude = cast.format.magnitude_of(code);
     if (magnitude == 0) return CastClass::underflow;
     return magnitude < cast.format.min_normal_code() ? CastClass::subnormal : CastClass::normal;
 }

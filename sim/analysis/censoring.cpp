@@ -1,6 +1,6 @@
 #include <ampscope/sim/analysis/censoring.h>
 
-#include <ampscope/formats/spec.h>
+#include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>

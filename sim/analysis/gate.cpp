@@ -1,7 +1,7 @@
 #include <ampscope/sim/analysis/gate.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/formats/spec.h>
+#include <ampscope/sim/analysis/histogram.h>
 
 #include <array>
 #include <charconv>
@@ -33,7 +33,9 @@ class Parser {
         gate.text = text_;
         gate.format = take_until("@.");
         try {
-            if (format(gate.format).is_scale()) fail(begin_, "a number format (this one is for scales)");
+            const FormatSpec named = format(gate.format);
+            if (named.is_scale()) fail(begin_, "a number format (this one is for scales)");
+            if (!classes_tell(named)) fail(begin_, "a format whose casts histograms count");
         } catch (const GateError&) {
             throw;
         } catch (const std::invalid_argument& unknown) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace amp {
@@ -35,18 +36,17 @@ using Edges = std::array<Edge, 3>;
 
 /// Whether the largest value's fraction is all ones but the last bit, as in E4M3; in the other formats it is all ones.
 bool ends_below_its_binade(const FormatSpec& format) {
-    constexpr auto covered = [](const FormatSpec& f) {
-        return f.nonfinite != NonFinite::nan_only || f.fraction_bits == 3 || f.is_scale();
-    };
-    static_assert(std::ranges::all_of(formats, covered), "a new nan_only format needs a mantissa class at its tie");
-    return format.nonfinite == NonFinite::nan_only;
+    constexpr auto covered = [](const FormatSpec& f) { return classes_tell(f) || f.is_scale() || f.is_integer(); };
+    static_assert(std::ranges::all_of(formats, covered), "a new format needs a mantissa class at its tie");
+    return (format.max_code() & format.fraction_mask()) != format.fraction_mask();
 }
 
 /// Edges for rounding to nearest: the ties, which go to the even neighbour. Ties at half the smallest subnormal and at
 /// 464, above E4M3's largest value 448, are rounded down; the other ties, whose lower neighbour is odd, are rounded up.
 Edges nearest_edges(const FormatSpec& format, bool ties_away) {
-    const int up = ties_away ? 0 : 1, t = format.fraction_bits;
-    return {Edge{format.min_subnormal_exponent() - 1, up}, Edge{format.min_exponent() - 1, class_of_ones(t)},
+    const int up = ties_away ? 0 : 1, t = format.precision() - 1;
+    const Edge least{format.min_subnormal_exponent() - 1, up};
+    return {least, format.is_integer() ? least : Edge{format.min_exponent() - 1, class_of_ones(t)},
             Edge{format.max_exponent(), ends_below_its_binade(format) ? 4 + up : class_of_ones(t + 1)}};
 }
 
@@ -54,15 +54,15 @@ Edges nearest_edges(const FormatSpec& format, bool ties_away) {
 /// largest.
 Edges toward_edges(const FormatSpec& format) {
     return {Edge{format.min_subnormal_exponent()}, Edge{format.min_exponent()},
-            ends_below_its_binade(format) ? Edge{format.max_exponent(), class_of_ones(format.fraction_bits)}
+            ends_below_its_binade(format) ? Edge{format.max_exponent(), class_of_ones(format.precision() - 1)}
                                           : Edge{format.max_exponent() + 1}};
 }
 
 /// Edges for rounding magnitudes up: zero, the largest subnormal and the largest value, which the reduced entries of
 /// `away` reach only if the magnitude lies above them.
 Edges away_edges(const FormatSpec& format) {
-    const int t = format.fraction_bits;
-    return {always, Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
+    const int t = format.precision() - 1;
+    return {always, format.is_integer() ? always : Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
             Edge{format.max_exponent(), class_of_ones(ends_below_its_binade(format) ? t - 1 : t)}};
 }
 
@@ -89,6 +89,14 @@ int first_true(int low, int high, F holds) {
 }
 
 } // namespace
+
+void check_counted(const FormatSpec& format, std::string_view option) {
+    if (classes_tell(format)) return;
+    const char* const why = format.is_scale()   ? "holds scales, not numbers"
+                            : !format.is_signed ? "has no negative numbers"
+                                                : "ends where no class of mantissas of a histogram does";
+    throw std::invalid_argument(fmt::format("{}: {} {}; amp-format converts to it", option, format.name, why));
+}
 
 ClassCounts& ClassCounts::operator+=(const ClassCounts& other) {
     underflow += other.underflow;
@@ -180,7 +188,7 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
     case Rounding::toward_zero:
     case Rounding::down:
     case Rounding::up: break;
-    case Rounding::to_odd: // never passes an odd value, and only E4M3's largest is even
+    case Rounding::to_odd: // never passes an odd value, and only a largest one like E4M3's is even
         toward[0] = always;
         if (ends_below_its_binade(format)) toward[2] = never;
         else away[2] = never;
@@ -250,12 +258,11 @@ Recommendation recommend(const MagnitudeHistogram& histogram, const FormatSpec& 
 }
 
 std::string way_to_know(bool activations, int highest_safe) {
-    return fmt::format("To find out, record a few steps of the same training in FP32 (PyTorch: without autocast{}; "
-                       "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
-                       activations ? ", and with activations=True" : "",
-                       highest_safe > 0
-                           ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest_safe))
-                           : "");
+    return fmt::format(
+        "To find out, record a few steps of the same training in FP32 (PyTorch: without autocast{}; "
+        "amp-train: --precision fp32), in BF16, or under a larger loss scale{}, and ask again.",
+        activations ? ", and with activations=True" : "",
+        highest_safe > 0 ? fmt::format(" (nothing recorded overflows up to {})", power_of_two(highest_safe)) : "");
 }
 
 std::string way_to_know(const Recommendation& recommendation) {

@@ -64,11 +64,24 @@ struct MagnitudeHistogram {
     [[nodiscard]] MagnitudeHistogram scaled(int log2_scale) const;
 
     /// Counts what nearest-even rounding to `format` makes of the elements times 2^log2_scale; the product is exact.
-    /// Not for scale formats (E8M0).
+    /// Only for formats that check_counted() lets pass.
     [[nodiscard]] ClassCounts classify(const FormatSpec& format, int log2_scale) const;
 
     bool operator==(const MagnitudeHistogram&) const = default;
 };
+
+/// Whether mantissa classes tell where a cast to the format overflows: the fraction of the largest value is all ones,
+/// or E4M3's, and both signs end alike. Formats of IEEE P3109 with infinities end elsewhere, and two's complement is
+/// not symmetric.
+constexpr bool classes_tell(const FormatSpec& f) {
+    const std::uint32_t last = f.max_code() & f.fraction_mask(), ones = f.fraction_mask();
+    if (!f.is_signed || f.fraction_bits == 0 || f.max_code(true) != f.max_code()) return false;
+    return last == ones || (f.fraction_bits == 3 && last == ones - 1);
+}
+
+/// Throws std::invalid_argument if a histogram cannot count what a cast to the format does: for formats of scales,
+/// without sign, or whose end no mantissa class tells. `option` is what the user asked for it by.
+void check_counted(const FormatSpec& format, std::string_view option = "format");
 
 /// How the elements of a cast are rounded.
 struct CastRule {

@@ -16,7 +16,7 @@ struct FormatFacts {
     FormatSpec format;
     double max = 0, min_normal = 0;
     double min_positive = 0;              ///< the smallest value above zero
-    double epsilon = 0;                   ///< the distance from 1 to the next value
+    double epsilon = 0;                   ///< the distance from 1 to the next value, of integers from any
     double first_overflow = 0;            ///< halfway from max to the next value that there would be
     bool tie_overflows = false;           ///< whether that magnitude itself overflows; all above it do
     std::optional<double> last_to_zero{}; ///< the largest magnitude that becomes zero; none: there is no zero
@@ -27,6 +27,15 @@ struct FormatFacts {
 };
 
 FormatFacts format_facts(const FormatSpec& format);
+
+/// The value of a zero or finite number as a double; not exact beyond the range of doubles.
+double to_double(const Unpacked& x);
+/// A number in hexadecimal floating point, exactly: "0x1.8p-7".
+std::string hexfloat(const Unpacked& x);
+/// The shortest decimal that is the number as a double, or where no double is exactly that, hexadecimal floating point.
+std::string number_text(const Unpacked& x);
+/// Whether a double is exactly the number.
+bool is_double(const Unpacked& x);
 
 /// What a format makes of a number.
 struct NumberInFormat {
@@ -55,5 +64,20 @@ Unpacked parse_number(const std::string& text);
 /// The number, given as text, in each of the formats. Throws as parse_number().
 std::vector<NumberInFormat> store_number(const std::string& text, const std::vector<FormatSpec>& wanted,
                                          const Policy& policy = {});
+
+/// What stochastic rounding makes of a number that lies between two of a format.
+struct StochasticChoice {
+    FormatSpec format;
+    std::uint32_t down = 0, up = 0; ///< the codes; `up` may be what an overflow stores
+    std::uint64_t words_up = 0;     ///< how many of the 2^random_bits words round away from zero
+    double probability = 0;         ///< of that
+    double fraction = 0;            ///< what it would have to be: the discarded part in units of the last place
+    /// By how many units of the last place the magnitude of the result is too large on average.
+    [[nodiscard]] double bias() const { return probability - fraction; }
+};
+
+/// The number, given as text, in those of the formats in which it lies between two values. Throws as parse_number().
+std::vector<StochasticChoice> stochastic_choices(const std::string& text, const std::vector<FormatSpec>& wanted,
+                                                 Policy policy);
 
 } // namespace amp

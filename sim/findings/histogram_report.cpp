@@ -171,6 +171,9 @@ Json tensor_json(const HistogramEntry& entry, const HistogramOptions& options) {
 
 Json counting_json(const HistogramOptions& options) {
     Json json = {{"rounding", name_of(options.policy.rounding)}, {"flush_subnormals", options.policy.flushes_output()}};
+    const Policy usual{};
+    if (options.policy.random_bits != usual.random_bits) json["random_bits"] = options.policy.random_bits;
+    if (options.policy.variant != usual.variant) json["stochastic_variant"] = name_of(options.policy.variant);
     if (options.error) json["overflow"] = name_of(options.policy.overflow);
     if (options.block != 0) json["block"] = options.block;
     if (!options.recipes.empty()) json["worst_blocks"] = options.worst_blocks;

@@ -28,7 +28,7 @@ constexpr OperandScaling square(OperandScaling operand) {
 /// Rounded stochastically by hardware's cvt.rs, which takes 8 random bits for an E2M1 number (PTX ISA 9.0, cvt).
 constexpr OperandScaling stochastic(OperandScaling operand) {
     operand.rounding = Rounding::stochastic;
-    operand.random_bits = 16; // TODO 8
+    operand.random_bits = 8;
     return operand;
 }
 

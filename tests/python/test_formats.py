@@ -126,6 +126,32 @@ def test_a_format_knows_its_facts():
             assert ampscope.format(name).min_normal == float(info.smallest_normal)
 
 
+def test_formats_of_ieee_p3109_and_integers_by_name():
+    f = ampscope.format("Binary8p3")
+    assert (str(f), f.bits, f.max, f.min_subnormal, f.has_infinity) == ("binary8p3se", 8, 49152, 2**-17, True)
+    values = ampscope.decode(np.uint8([0x40, 0x7F, 0x80, 0xFF]), f)
+    assert np.array_equal(values, [1, np.inf, np.nan, -np.inf], equal_nan=True)
+    saturated = ampscope.quantize([-np.inf, -7, 1e9], "binary8p3uf", profile="p3109-sat-finite")
+    assert saturated.tolist() == [0, 0, ampscope.format("binary8p3uf").max]
+    with pytest.raises(ValueError, match="beyond those of FP32"):
+        ampscope.format("binary10p1se")
+    x = np.float32([-1000, -127.6, -2.5, 0.4, 1.5, 1000])
+    assert ampscope.quantize(x, "int8").tolist() == [-128, -128, -2, 0, 2, 127]
+    assert ampscope.encode(x, "int8sym").view(np.int8).tolist() == [-127, -127, -2, 0, 2, 127]
+    assert ampscope.decode(np.int8([-128, -1, 5]).view(np.uint8), "int8").tolist() == [-128, -1, 5]
+    assert ampscope.quantize(x, "e0m3").tolist() == [-7, -7, -2, 0, 2, 7]
+
+
+@pytest.mark.parametrize("variant, ups", [("a", 76), ("b", 77), ("c", 77)])
+def test_stochastic_rounding_with_few_bits(variant, ups):
+    x = np.full(1 << 20, 1 + 0.3 / 8, np.float32)  # 0.3 of the way to the next E4M3 value; 0.3 * 256 = 76.8
+    rounded = ampscope.quantize(x, "e4m3", rounding="stochastic", random_bits=8, stochastic_variant=variant, seed=1)
+    assert abs((rounded > 1).mean() - ups / 256) < 4 * (0.21 / x.size) ** 0.5
+    for bits in (0, 33):
+        with pytest.raises(ValueError, match="random_bits: expected 1 to 32"):
+            ampscope.quantize(x, "e4m3", rounding="stochastic", random_bits=bits)
+
+
 def test_a_number_in_each_format():
     rng = np.random.default_rng(2)
     for x in [*rng.standard_normal(100) * 10.0 ** rng.integers(-12, 12, 100), 0.0, -0.0, np.inf, np.nan]:

@@ -13,10 +13,13 @@ namespace {
 
 constexpr std::size_t chunk_numbers = 1 << 16; // a whole number of bytes for every width
 
-/// The dtype that tensor files have for a format's codes.
+/// The dtype that tensor files have for a format's codes; those of two's complement are integers to files.
 const DTypeInfo* dtype_of(const FormatSpec& format) {
-    const auto* row = std::ranges::find_if(
-        dtypes, [&](const DTypeInfo& d) { return d.kind == NumberKind::format && d.format == format.name; });
+    const bool integers = format.negatives != Negatives::sign_and_magnitude && format.min_subnormal_exponent() == 0;
+    const auto* row = std::ranges::find_if(dtypes, [&](const DTypeInfo& d) {
+        if (d.kind == NumberKind::signed_integer) return integers && d.bits == format.bits();
+        return d.kind == NumberKind::format && d.format == format.name;
+    });
     return row == dtypes.end() ? nullptr : row;
 }
 

@@ -17,23 +17,30 @@ std::string hex_code(const FormatSpec& f, std::uint32_t code) {
 
 /// Sign, exponent and fraction fields, a space between.
 std::string bit_fields(const FormatSpec& f, std::uint32_t code) {
+    if (f.negatives != Negatives::sign_and_magnitude) return fmt::format("{:0{}b}", code, f.bits());
     std::string text;
     if (f.is_signed) text += fmt::format("{:b} ", code >> (f.exponent_bits + f.fraction_bits) & 1);
-    text += fmt::format("{:0{}b}", code >> f.fraction_bits & ((1u << f.exponent_bits) - 1), f.exponent_bits);
-    if (f.fraction_bits > 0) text += fmt::format(" {:0{}b}", code & f.fraction_mask(), f.fraction_bits);
+    if (f.exponent_bits > 0)
+        text += fmt::format("{:0{}b}", code >> f.fraction_bits & ((1u << f.exponent_bits) - 1), f.exponent_bits);
+    if (f.exponent_bits > 0 && f.fraction_bits > 0) text += ' ';
+    if (f.fraction_bits > 0) text += fmt::format("{:0{}b}", code & f.fraction_mask(), f.fraction_bits);
     return text;
 }
 
-/// Every value of a format is a double; its shortest decimal there is short for short formats. The only NaN of an FNUZ
-/// format has no sign, though its code is that of -0.
-std::string decimal(const FormatSpec& f, std::uint32_t code) {
-    const NanRule rule = f.has_negative_zero() ? NanRule::keep_sign : NanRule::canonical;
-    return fmt::format("{}", static_cast<double>(decode(f, code, rule)));
+/// The number of a code. The only NaN of a format without -0 has no sign, though its code may have a sign bit.
+Unpacked number_of(const FormatSpec& f, std::uint32_t code) {
+    Unpacked x = unpack(f, code);
+    x.sign = x.sign && (!x.is_nan() || f.has_negative_zero());
+    return x;
 }
 
+std::string decimal(const FormatSpec& f, std::uint32_t code) { return number_text(number_of(f, code)); }
+
+/// A value; as a JSON number only where a double is exactly that.
 Json value_entry(const FormatSpec& f, std::uint32_t code) {
-    const double value = decode(f, code);
-    return {{"value", value}, {"hexfloat", fmt::format("{:a}", value)}, {"code", hex_code(f, code)}};
+    const Unpacked x = number_of(f, code);
+    return {
+        {"value", is_double(x) ? Json(to_double(x)) : Json()}, {"hexfloat", hexfloat(x)}, {"code", hex_code(f, code)}};
 }
 
 std::string_view layout_rule(const FormatSpec& f) {
@@ -41,9 +48,22 @@ std::string_view layout_rule(const FormatSpec& f) {
     case NonFinite::ieee: return "IEEE 754: infinities and NaN in the top binade";
     case NonFinite::nan_only: return "no infinity; all ones is NaN";
     case NonFinite::nan_is_negative_zero: return "no infinity, no -0: its code is the only NaN";
-    case NonFinite::none: return "every code is a finite value";
+    case NonFinite::none: break;
+    case NonFinite::infinity_and_nan_is_negative_zero: return "largest code infinity, no -0: its code is the NaN";
+    case NonFinite::infinity_below_nan: return "all ones is NaN, the code before it infinity";
     }
-    return "";
+    switch (f.negatives) {
+    case Negatives::sign_and_magnitude: break;
+    case Negatives::twos_complement: return "two's complement; every code is a finite value";
+    case Negatives::twos_complement_symmetric: return "two's complement; the least integer is not used";
+    }
+    return "every code is a finite value";
+}
+
+std::string infinity_codes(const FormatSpec& f) {
+    if (!f.has_infinity()) return "none";
+    const std::string positive = hex_code(f, f.infinity_code());
+    return f.is_signed ? positive + " " + hex_code(f, f.infinity_code() | f.sign_mask()) : positive;
 }
 
 std::string codes_text(const FormatSpec& f, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranges) {
@@ -69,28 +89,30 @@ std::string rounding_words(const Json& row) {
 } // namespace
 
 Json facts_json(const FormatSpec& f, bool values) {
-    if (values && f.bits() > 8)
+    if (values && f.bits() > 16)
         throw std::invalid_argument(
-            fmt::format("--values lists formats of at most 8 bits; {} has {}", f.name, f.bits()));
+            fmt::format("--values lists formats of at most 16 bits; {} has {}", f.name, f.bits()));
     const FormatFacts known = format_facts(f);
     Json facts{{"name", f.name},
                {"bits", f.bits()},
                {"sign_bits", int{f.is_signed}},
                {"exponent_bits", f.exponent_bits},
                {"fraction_bits", f.fraction_bits},
-               {"precision", f.precision()},
-               {"bias", f.bias()},
-               {"special_values", layout_rule(f)},
-               {"max", value_entry(f, f.max_code())},
-               {"min_normal", value_entry(f, f.min_normal_code())}};
-    if (f.has_zero) facts["min_subnormal"] = value_entry(f, 1);
+               {"precision", f.precision()}};
+    if (!f.is_integer()) facts["bias"] = f.bias();
+    facts["special_values"] = layout_rule(f);
+    facts["max"] = value_entry(f, f.max_code());
+    if (f.max_code(true) != f.max_code()) facts["lowest"] = value_entry(f, f.with_sign(f.max_code(true), true));
+    facts[f.is_integer() ? "least" : "min_normal"] = value_entry(f, f.min_normal_code());
+    if (f.min_normal_code() > 1) facts["min_subnormal"] = value_entry(f, 1);
     facts["epsilon"] = {{"value", known.epsilon}, {"hexfloat", fmt::format("{:a}", known.epsilon)}};
-    facts["first_overflow"] =
-        fmt::format("{} {} (nearest-even)", known.tie_overflows ? ">=" : ">", known.first_overflow);
-    if (known.last_to_zero) facts["underflow_to_zero"] = fmt::format("<= {} (nearest-even)", *known.last_to_zero);
-    facts["infinity"] = f.has_infinity()
-                            ? hex_code(f, f.infinity_code()) + " " + hex_code(f, f.infinity_code() | f.sign_mask())
-                            : "none";
+    Unpacked tie = unpack(f, f.max_code()); // halfway from the largest value to the next that there would be
+    tie.significand = 2 * tie.significand + 1;
+    --tie.exponent;
+    const Unpacked half{.kind = Kind::finite, .exponent = f.min_subnormal_exponent() - 1, .significand = 1};
+    facts["first_overflow"] = fmt::format("{} {} (nearest-even)", known.tie_overflows ? ">=" : ">", number_text(tie));
+    if (f.has_zero) facts["underflow_to_zero"] = fmt::format("<= {} (nearest-even)", number_text(half));
+    facts["infinity"] = infinity_codes(f);
     facts["nan"] = codes_text(f, known.nan_codes);
     facts["zero"] =
         !f.has_zero ? "none" : hex_code(f, 0) + (f.has_negative_zero() ? " " + hex_code(f, f.sign_mask()) : "");
@@ -111,7 +133,8 @@ Document facts_document(const Json& facts) {
         if (key == "values") continue;
         std::string shown = fact.is_string() ? fact.get<std::string>() : fact.dump();
         if (fact.is_object()) {
-            shown = fmt::format("{} = {}", fact["value"].get<double>(), fact["hexfloat"].get<std::string>());
+            shown = fact["hexfloat"].get<std::string>();
+            if (!fact["value"].is_null()) shown = fmt::format("{} = {}", fact["value"].get<double>(), shown);
             if (fact.contains("code")) shown += ", code " + fact["code"].get<std::string>();
         }
         std::string label = key;
@@ -136,10 +159,10 @@ Document format_table() {
         table.rows.push_back({{f.name},
                               {std::to_string(f.bits())},
                               {fmt::format("{}/{}/{}", int{f.is_signed}, f.exponent_bits, f.fraction_bits)},
-                              {std::to_string(f.bias())},
+                              {f.is_integer() ? "-" : std::to_string(f.bias())},
                               {brief(f.max_code())},
                               {brief(f.min_normal_code())},
-                              {f.has_zero ? brief(1) : "-"},
+                              {f.min_normal_code() > 1 ? brief(1) : "-"},
                               {f.has_infinity() ? "yes" : "-"},
                               {f.has_nan() ? "yes" : "-"}});
     }
@@ -153,7 +176,7 @@ Json number_json(const std::string& text, const std::vector<NumberInFormat>& sto
                  {"code", hex_code(n.format, n.code)},
                  {"bits", bit_fields(n.format, n.code)},
                  {"value", decimal(n.format, n.code)},
-                 {"hexfloat", fmt::format("{:a}", n.value)},
+                 {"hexfloat", hexfloat(number_of(n.format, n.code))},
                  {"exact", n.is_exact()}};
         if (n.error) row["error"] = *n.error;
         if (n.relative_error) row["relative_error"] = *n.relative_error;
@@ -185,6 +208,34 @@ Document number_document(const Json& facts) {
     Document document{.title = {}, .subtitle = {}, .blocks = {std::move(codes), std::move(errors)}};
     if (!neighbours.rows.empty()) document.add(std::move(neighbours));
     return document;
+}
+
+Json choices_json(const std::string& text, const std::vector<StochasticChoice>& choices, const Policy& policy) {
+    Json rows = Json::array();
+    for (const StochasticChoice& c : choices)
+        rows.push_back({{"format", c.format.name},
+                        {"down", decimal(c.format, c.down)},
+                        {"up", decimal(c.format, c.up)},
+                        {"words_up", c.words_up},
+                        {"probability", c.probability},
+                        {"exact_probability", c.fraction},
+                        {"bias_ulp", c.bias()}});
+    return {{"number", text},
+            {"random_bits", policy.random_bits},
+            {"stochastic_variant", name_of(policy.variant)},
+            {"formats", std::move(rows)}};
+}
+
+Document choices_document(const Json& facts) {
+    TableBlock table{.caption = {}, .header = {"format", "down", "up", "P(up)", "exact", "bias, ulp"}, .rows = {}};
+    for (const Json& row : facts["formats"])
+        table.rows.push_back({{row["format"]},
+                              {row["down"]},
+                              {row["up"]},
+                              number_cell(row["probability"].get<double>(), 6),
+                              number_cell(row["exact_probability"].get<double>(), 6),
+                              number_cell(row["bias_ulp"].get<double>(), 3)});
+    return {.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
 }
 
 } // namespace amp::format_tool

@@ -9,6 +9,7 @@
 #include <ampscope/tools/chart/terminal.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
+#include <ampscope/tools/random_options.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,7 @@ constexpr const char* examples = R"(Examples:
   amp-format                          the table of formats
   amp-format e4m3 --values            every fact and all 256 values of a format (e6m9 and the like too)
   amp-format 0.1                      a number in every format: code, value, error, neighbours
+  amp-format 0.1 --rounding stochastic --random-bits 8    its two values, and the bias of so few bits
   amp-format --format fp16,e5m2 -- -inf           negative numbers after --
   amp-format convert grads.npy out.safetensors --to e4m3 --profile cuda-satfinite
   testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd
@@ -42,6 +44,7 @@ struct Options {
     std::optional<std::string> what;
     std::vector<std::string> formats;
     std::string profile = "ieee", rounding, overflow;
+    RandomOptions random;
     bool flush = false, values = false, json = false;
     EvalOptions eval;
     std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
@@ -49,7 +52,7 @@ struct Options {
     VectorOptions vectors;
 };
 
-/// All but stochastic, which needs a tensor to draw its random words for.
+/// All but stochastic, which needs random words.
 CLI::Validator directed_roundings() { return one_of(std::span(rounding_names).first(rounding_names.size() - 1)); }
 
 void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
@@ -60,6 +63,7 @@ void add_policy_options(CLI::App& app, Options& options, bool stochastic) {
         ->capture_default_str();
     app.add_option("--rounding", options.rounding, "Rounding mode, in place of the profile's")
         ->check(stochastic ? one_of(rounding_names) : directed_roundings());
+    if (stochastic) options.random.add_to(app);
     app.add_option("--overflow", options.overflow, "What an overflow stores, in place of the profile's")
         ->check(one_of(overflow_names));
     app.add_flag("--flush-subnormals", options.flush, "Subnormal operands and results become zero");
@@ -86,7 +90,8 @@ bool is_number(const std::string& text) {
 std::string describe(const CLI::App& app, const Options& options) {
     using Json = nlohmann::ordered_json;
     const auto only_for_numbers = [&] {
-        for (const char* option : {"--format", "--profile", "--rounding", "--overflow", "--flush-subnormals"})
+        for (const char* option : {"--format", "--profile", "--rounding", "--random-bits", "--stochastic-variant",
+                                   "--overflow", "--flush-subnormals"})
             if (app.count(option) > 0) throw std::invalid_argument(std::string(option) + " needs a number to show");
     };
     if (!options.what) {
@@ -100,7 +105,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     const std::string& what = *options.what;
     std::optional<FormatSpec> named;
     try {
-        named = format(what);
+        named = format_of_codes(what);
     } catch (const std::invalid_argument&) {
         const bool letter = !what.empty() && std::isalpha(static_cast<unsigned char>(what.front())) != 0;
         if (letter && !is_number(what)) throw;
@@ -114,9 +119,14 @@ std::string describe(const CLI::App& app, const Options& options) {
     std::vector<FormatSpec> shown;
     for (const std::string& name : options.formats.empty() ? std::vector<std::string>{"all"} : options.formats)
         if (name == "all") shown.insert(shown.end(), formats.begin(), formats.end());
-        else shown.push_back(format(name));
-    const Json facts = number_json(what, store_number(what, shown, policy_of(options)));
-    return options.json ? json_text(facts, 2) : terminal_of(number_document(facts), wants_color(stdout));
+        else shown.push_back(format_of_codes(name));
+    Policy policy = policy_of(options);
+    options.random.apply_to(policy, app);
+    const bool random = policy.rounding == Rounding::stochastic;
+    const Json facts = random ? choices_json(what, stochastic_choices(what, shown, policy), policy)
+                              : number_json(what, store_number(what, shown, policy));
+    if (options.json) return json_text(facts, 2);
+    return terminal_of(random ? choices_document(facts) : number_document(facts), wants_color(stdout));
 }
 
 /// What the words for a conversion mean. Throws std::invalid_argument.
@@ -126,6 +136,7 @@ void interpret_conversion(const CLI::App& command, Options& options) {
     c.policy = policy_of(options);
     if (!options.as.empty()) c.open.as = parse_dtype(options.as);
     if (!options.dtype.empty()) c.open.dtype = parse_dtype(options.dtype);
+    options.random.apply_to(c.policy, command);
     if (c.policy.rounding != Rounding::stochastic && command.count("--seed") > 0)
         throw std::invalid_argument("--seed changes nothing: it is for --rounding stochastic");
     if (c.out == "-") throw std::invalid_argument("OUT: a tensor file cannot go to standard output");
@@ -189,13 +200,14 @@ int run(int argc, char** argv) {
     Options options;
     CommandLine app("amp-format", "Number formats: their facts, single numbers, tensor files and operations.",
                     examples);
-    app.add_option("what", options.what, "A format (e4m3, e6m9 ...) or a number; nothing: the table of formats");
+    app.add_option("what", options.what,
+                   "A format (e4m3, e6m9, binary8p3se ...) or a number; nothing: the table of formats");
     app.add_option("--format", options.formats, "Formats to show a number in, separated by commas; default all")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_flag("--values", options.values, "List every value of a format of at most 8 bits");
+    app.add_flag("--values", options.values, "List every value of a format of at most 16 bits");
     app.add_flag("--json", options.json, "JSON instead of text");
-    add_policy_options(app, options, false);
+    add_policy_options(app, options, true);
     const CLI::App& convert_app = add_convert(app, options);
     const CLI::App& eval_app = add_eval(app, options);
     CLI::App& vectors_app = add_vectors(app, options.vectors);

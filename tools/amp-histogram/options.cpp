@@ -2,6 +2,7 @@
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/amp-histogram/options.h>
 #include <ampscope/tools/command_line.h>
+#include <ampscope/tools/random_options.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -48,12 +49,11 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
         if (name == "all") {
             for (const FormatSpec& f : formats)
-                if (!f.is_scale()) out.push_back(f);
+                if (!f.is_scale() && !f.is_integer()) out.push_back(f);
             continue;
         }
         out.push_back(format(name));
-        if (out.back().is_scale())
-            throw std::invalid_argument("--format: " + name + " is a format of scales, not of numbers");
+        check_counted(out.back(), "--format");
     }
     std::vector<FormatSpec> unique;
     for (const FormatSpec& f : out)
@@ -61,13 +61,15 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
     return unique;
 }
 
-/// The formats of at most 8 bits among those asked for; if there are none, the element formats of the block formats.
+/// The formats of at most 8 bits among those asked for; if there are none, the floating-point formats of the
+/// elements of block formats.
 std::vector<FormatSpec> element_formats(const std::vector<FormatSpec>& asked) {
     std::vector<FormatSpec> elements;
     std::ranges::copy_if(asked, std::back_inserter(elements), [](const FormatSpec& f) { return f.bits() <= 8; });
     if (!elements.empty()) return elements;
     for (const BlockSpec& block : block_formats)
-        if (std::ranges::find(elements, block.element) == elements.end()) elements.push_back(block.element);
+        if (!block.element.is_integer() && std::ranges::find(elements, block.element) == elements.end())
+            elements.push_back(block.element);
     return elements;
 }
 
@@ -142,10 +144,11 @@ struct Words {
     std::vector<std::string> paths, formats, scales, gates, kinds, recipes;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
                                               shape, as;
+    RandomOptions random;
     bool flush_subnormals = false;
 };
 
-void interpret(const Words& words, HistogramToolOptions& options) {
+void interpret(const CLI::App& app, const Words& words, HistogramToolOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
     if (options.paths.empty() && !options.merge) {
         options.sample = true;
@@ -160,6 +163,7 @@ void interpret(const Words& words, HistogramToolOptions& options) {
     if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
     options.policy.rounding = parse_name<Rounding>("rounding", rounding_names, words.rounding);
     options.policy.overflow = parse_name<Overflow>("overflow", overflow_names, words.overflow);
+    words.random.apply_to(options.policy, app);
     if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
     options.by = parse_name<Grouping>("grouping", grouping_names, words.by);
     if (!words.step.empty()) options.steps = parse_steps(words.step);
@@ -217,6 +221,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.add_flag("--error", options.error, "Also measure the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
     app.add_option("--rounding", words.rounding, "How a cast rounds: " + either(rounding_names));
+    words.random.add_to(app);
     app.add_option("--overflow", words.overflow, "What an overflow stores, for --error: " + either(overflow_names));
     app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
     app.add_recommendation(options.recommendation, "recommended");
@@ -239,7 +244,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as", "--blocks"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
     options.command = command_text(argc, argv);
-    return app.read(argc, argv, [&] { interpret(words, options); });
+    return app.read(argc, argv, [&] { interpret(app, words, options); });
 }
 
 } // namespace amp::histogram_tool

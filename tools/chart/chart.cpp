@@ -44,7 +44,7 @@ FormatZones zones_of(const FormatSpec& f, const Policy& policy) {
     const double part = drawn(policy.rounding) == Rounding::toward_zero ? 1 : 0.5;
     const double unit = std::ldexp(1.0, f.min_subnormal_exponent());
     const double max = decode(f, f.max_code());
-    const double last_ulp = std::ldexp(1.0, f.max_exponent() - f.fraction_bits);
+    const double last_ulp = std::ldexp(1.0, f.max_exponent() - f.precision() + 1);
     FormatZones zones{std::log2(unit * part), std::log2(std::ldexp(1.0, f.min_exponent()) - unit * (1 - part)),
                       std::log2(max + last_ulp * part)};
     if (policy.flushes_output()) zones.subnormal = zones.normal;

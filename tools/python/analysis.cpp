@@ -40,8 +40,14 @@ void bind_counting(nb::module_& m, DType dtype) {
         nb::arg("x").noconvert(), InEnvironment());
 }
 
+FormatSpec counted_format(const nb::object& named) {
+    const FormatSpec f = format_of(named);
+    check_counted(f);
+    return f;
+}
+
 nb::dict classes(const MagnitudeHistogram& h, const nb::object& f, int log2_scale) {
-    const ClassCounts c = h.classify(format_of(f), log2_scale);
+    const ClassCounts c = h.classify(counted_format(f), log2_scale);
     nb::dict d;
     d["underflow"] = c.underflow;
     d["subnormal"] = c.subnormal;
@@ -51,7 +57,7 @@ nb::dict classes(const MagnitudeHistogram& h, const nb::object& f, int log2_scal
 }
 
 nb::dict recommended(const MagnitudeHistogram& h, const nb::object& f, int margin, double limit) {
-    return recommendation_dict(recommend(h, format_of(f), {.margin = margin, .limit = limit}));
+    return recommendation_dict(recommend(h, counted_format(f), {.margin = margin, .limit = limit}));
 }
 
 std::map<int, std::uint64_t> exponents_of(const MagnitudeHistogram& h) {

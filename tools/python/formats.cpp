@@ -16,14 +16,15 @@ using namespace format_tool;
 /// How a call rounds, from keywords.
 BatchOptions options_of(const std::string& rounding, const std::string& overflow, const std::string& subnormals,
                         const std::string& profile_name, std::uint64_t seed, std::uint32_t stream, std::uint32_t step,
-                        std::uint64_t first_index, int random_bits) {
+                        std::uint64_t first_index, int random_bits, const std::string& variant) {
     BatchOptions o;
     if (!profile_name.empty()) o.policy = profile(profile_name).policy;
     if (!rounding.empty()) o.policy.rounding = parse_name<Rounding>("rounding", rounding_names, rounding);
     if (!overflow.empty()) o.policy.overflow = parse_name<Overflow>("overflow", overflow_names, overflow);
     if (!subnormals.empty()) o.policy.subnormals = parse_name<Subnormals>("subnormals", subnormals_names, subnormals);
-    if (random_bits != 16 && random_bits != 32) throw std::invalid_argument("random_bits: expected 16 or 32");
+    if (random_bits < 1 || random_bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
     o.policy.random_bits = static_cast<std::uint8_t>(random_bits);
+    o.policy.variant = parse_name<StochasticVariant>("stochastic_variant", stochastic_variant_names, variant);
     o.key = {.seed = seed, .stream = stream, .step = step};
     o.first_index = first_index;
     return o;
@@ -95,9 +96,7 @@ void bind_format(nb::module_& m) {
         .def_prop_ro(
             "min_subnormal", [](const FormatSpec& f) { return std::ldexp(1.0, f.min_subnormal_exponent()); },
             "Smallest positive value.", InEnvironment())
-        .def_prop_ro(
-            "epsilon", [](const FormatSpec& f) { return std::ldexp(1.0, -f.fraction_bits); },
-            "Distance from 1 to the next value.", InEnvironment())
+        .def_prop_ro("epsilon", fact(&FormatFacts::epsilon), "Distance from 1 to the next value.", InEnvironment())
         .def_prop_ro("first_overflow", fact(&FormatFacts::first_overflow),
                      "Halfway from max to the next value that there would be; what is above overflows.",
                      InEnvironment())
@@ -128,7 +127,8 @@ void bind_format(nb::module_& m) {
             "__str__", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
         .def("__repr__", &representation, InEnvironment());
     m.def("format", &format_of, nb::arg("name").none(), // None, too, is refused by format_of()
-          "The format of that name, in upper or lower case: a row of ampscope.formats, eXmY for any IEEE-like one, or "
+          "The format of that name, in upper or lower case: a row of ampscope.formats, eXmY for any IEEE-like one, "
+          "binaryKpP of IEEE P3109 (signed and extended; or binaryKpPuf and the like), or "
           "a dtype of torch, NumPy or ml_dtypes or its name ('bfloat16', 'half'). Raises ValueError, or TypeError for "
           "what names no format.",
           InEnvironment());
@@ -198,7 +198,8 @@ void bind_formats(nb::module_& m) {
         .def(nb::init<BatchOptions>());
     m.def("policy", &options_of, nb::arg("rounding") = "", nb::arg("overflow") = "", nb::arg("subnormals") = "",
           nb::arg("profile") = "", nb::arg("seed") = 0, nb::arg("stream") = 0, nb::arg("step") = 0,
-          nb::arg("first_index") = 0, nb::arg("random_bits") = 32, InEnvironment());
+          nb::arg("first_index") = 0, nb::arg("random_bits") = 32, nb::arg("stochastic_variant") = "a",
+          InEnvironment());
     m.def("quantize", &quantized<float>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
           nb::arg("threads") = 0, InEnvironment());
     m.def("quantize", &quantized<double>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),

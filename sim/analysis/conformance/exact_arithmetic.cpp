@@ -59,10 +59,29 @@ std::uint64_t index_below(const FormatSpec& f, const Number& x) {
 }
 
 std::uint32_t with_sign(const FormatSpec& f, std::uint64_t k, bool negative) {
-    return static_cast<std::uint32_t>(k) | (negative ? f.sign_mask() : 0);
+    if (f.negatives == Negatives::sign_and_magnitude)
+        return static_cast<std::uint32_t>(k) | (negative ? f.sign_mask() : 0);
+    return static_cast<std::uint32_t>(negative ? 0 - k : k) & f.code_mask();
 }
 
-bool has_signed_nan(const FormatSpec& f) { return f.nonfinite != NonFinite::nan_is_negative_zero; }
+/// The code of the end of the range.
+std::uint32_t end_of_range(const FormatSpec& f, bool negative) {
+    const bool one_more = negative && f.negatives == Negatives::twos_complement;
+    return with_sign(f, f.max_code() + std::uint64_t{one_more}, negative);
+}
+
+bool has_signed_nan(const FormatSpec& f) { return !f.nan_is_negative_zero(); }
+
+bool has_infinity(const FormatSpec& f) {
+    return f.nonfinite == NonFinite::ieee || f.nonfinite == NonFinite::infinity_and_nan_is_negative_zero ||
+           f.nonfinite == NonFinite::infinity_below_nan;
+}
+
+/// Whether the policy is one of IEEE P3109, which has no -0 and, but for infinities, knows the ends of the range only.
+bool projects(const Policy& p) {
+    return p.overflow == Overflow::sat_finite || p.overflow == Overflow::sat_propagate ||
+           p.overflow == Overflow::sat_none;
+}
 
 Result store_nan(const Target& to, const Number& x, unsigned flags) {
     const FormatSpec& f = to.format;
@@ -96,13 +115,24 @@ std::uint32_t nan_for_infinity(const Target& to, bool negative) {
     return with_sign(f, f.nan_code(), negative && has_signed_nan(f) && to.policy.nan != NanRule::canonical);
 }
 
+/// What lies below the range of a format without sign, after rounding (IEEE P3109 v4.0 section 4.7.5).
+Result store_negative(const Target& to, bool infinite) {
+    const Rounding rounding = to.policy.rounding;
+    const bool none = to.policy.overflow == Overflow::sat_none;
+    const bool inwards = rounding == Rounding::toward_zero || rounding == Rounding::up;
+    if (!projects(to.policy) || (none && (infinite || !inwards))) return {to.format.nan_code(), Flags::invalid};
+    return {0, Flags::overflow | Flags::inexact};
+}
+
 Result store_infinity(const Target& to, bool negative, unsigned flags) {
     const FormatSpec& f = to.format;
+    const Overflow overflow = to.policy.overflow;
     const auto raised = static_cast<std::uint8_t>(flags), invalid = static_cast<std::uint8_t>(flags | Flags::invalid);
-    if (negative && !f.is_signed) return {f.nan_code(), invalid};
-    if (to.policy.overflow == Overflow::saturate_all) return {with_sign(f, f.max_code(), negative), raised};
-    if (f.nonfinite == NonFinite::ieee) return {with_sign(f, f.infinity_code(), negative), raised};
-    if (f.nonfinite == NonFinite::none) return {with_sign(f, f.max_code(), negative), invalid};
+    if (negative && !f.is_signed) return store_negative(to, true);
+    if (overflow == Overflow::saturate_all || overflow == Overflow::sat_finite)
+        return {end_of_range(f, negative), raised};
+    if (has_infinity(f)) return {with_sign(f, f.infinity_code(), negative), raised};
+    if (f.nonfinite == NonFinite::none || projects(to.policy)) return {end_of_range(f, negative), invalid};
     return {nan_for_infinity(to, negative), invalid};
 }
 
@@ -110,11 +140,14 @@ Result store_overflow(const Target& to, bool negative) {
     const FormatSpec& f = to.format;
     constexpr std::uint8_t flags = Flags::overflow | Flags::inexact;
     const Rounding rounding = to.policy.rounding;
+    const bool even = has_infinity(f) && f.max_code() % 2 == 0; // then rounding to odd goes to infinity
     const bool outwards = rounding == Rounding::nearest_even || rounding == Rounding::nearest_away ||
-                          rounding == (negative ? Rounding::down : Rounding::up); // IEEE 754-2019 section 7.4
-    if (to.policy.overflow != Overflow::infinity || !outwards || f.nonfinite == NonFinite::none)
-        return {with_sign(f, f.max_code(), negative), flags};
-    if (f.nonfinite == NonFinite::ieee) return {with_sign(f, f.infinity_code(), negative), flags};
+                          rounding == (negative ? Rounding::down : Rounding::up) || // IEEE 754-2019 section 7.4
+                          (rounding == Rounding::to_odd && even);
+    const bool saturates = to.policy.overflow != Overflow::infinity && to.policy.overflow != Overflow::sat_none;
+    if (!saturates && outwards && has_infinity(f)) return {with_sign(f, f.infinity_code(), negative), flags};
+    if (saturates || !outwards || f.nonfinite == NonFinite::none || projects(to.policy))
+        return {end_of_range(f, negative), flags};
     return {nan_for_infinity(to, negative), flags};
 }
 
@@ -137,6 +170,7 @@ bool rounds_up(const Target& to, const Number& x, const Dyadic& low, bool odd) {
 /// Whether x, in the end inexact, is tiny (IEEE 754-2019 section 7.5).
 bool is_tiny(const Target& to, const Number& x) {
     const FormatSpec& f = to.format;
+    if (f.is_integer()) return false;
     const Dyadic normal = magnitude(f, f.has_zero ? std::uint64_t{1} << f.fraction_bits : 0);
     if (compare(x, normal) >= 0) return false;
     if (to.policy.tininess == Tininess::before_rounding || !f.has_zero) return true;
@@ -145,7 +179,9 @@ bool is_tiny(const Target& to, const Number& x) {
     Dyadic low = magnitude(f, index_below(f, x));
     low = {2 * low.n, low.exponent - 1};
     if (compare(x, {low.n + 1, low.exponent}) >= 0) ++low.n;
-    return low.n + std::uint64_t{rounds_up(to, x, low, low.n % 2 != 0)} < 2 * normal.n;
+    // Of one significant bit, the power of two there would have the code of zero, which is even.
+    const bool odd = f.fraction_bits > 0 && low.n % 2 != 0;
+    return low.n + std::uint64_t{rounds_up(to, x, low, odd)} < 2 * normal.n;
 }
 
 bool flushes_input(const Policy& p) {
@@ -162,12 +198,18 @@ Number operand(const Policy& policy, const Number& x) {
 } // namespace
 
 Number read(const FormatSpec& f, std::uint32_t code) {
-    const std::uint32_t k = code & f.magnitude_mask();
     const bool negative = (code & f.sign_mask()) != 0;
-    if (f.nonfinite == NonFinite::nan_is_negative_zero && negative && k == 0)
-        return {.kind = Class::nan, .negative = true};
-    if (f.nonfinite == NonFinite::nan_only && k == f.magnitude_mask())
-        return {.kind = Class::nan, .negative = negative};
+    const std::uint32_t complement = (0 - code) & f.code_mask();
+    const std::uint32_t k =
+        negative && f.negatives != Negatives::sign_and_magnitude ? complement : code & (f.code_mask() ^ f.sign_mask());
+    if (f.nan_is_negative_zero() && negative && k == 0) return {.kind = Class::nan, .negative = true};
+    const bool top = k == f.magnitude_mask(), below_top = k + 1 == f.magnitude_mask();
+    if (f.nonfinite == NonFinite::nan_only || f.nonfinite == NonFinite::infinity_below_nan) {
+        if (top) return {.kind = Class::nan, .negative = negative};
+        if (below_top && f.nonfinite == NonFinite::infinity_below_nan) return {.kind = Class::infinity};
+    }
+    if (f.nonfinite == NonFinite::infinity_and_nan_is_negative_zero && top)
+        return {.kind = Class::infinity, .negative = negative};
     const std::uint32_t fraction = k & f.fraction_mask();
     if (f.nonfinite == NonFinite::ieee && k - fraction == f.magnitude_mask() - f.fraction_mask()) {
         if (fraction == 0) return {.kind = Class::infinity, .negative = negative};
@@ -180,28 +222,30 @@ Number read(const FormatSpec& f, std::uint32_t code) {
     const Dyadic value = magnitude(f, k);
     return {.kind = value.n == 0 ? Class::zero : Class::finite,
             .negative = negative,
-            .subnormal = f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
+            .subnormal = !f.is_integer() && f.has_zero && value.n != 0 && value.n >> f.fraction_bits == 0,
             .numerator = value.n,
             .exponent = value.exponent};
 }
 
 Result store(const FormatSpec& f, const Policy& policy, const Number& x, unsigned flags) {
     const Target to{f, policy};
-    const std::uint32_t zero = f.has_negative_zero() && x.negative ? f.sign_mask() : 0;
+    const std::uint32_t zero = f.has_negative_zero() && x.negative && !projects(policy) ? f.sign_mask() : 0;
     if (x.kind == Class::nan) return store_nan(to, x, flags);
     if (x.kind == Class::infinity) return store_infinity(to, x.negative, flags);
     if (x.kind == Class::zero) return {zero, static_cast<std::uint8_t>(flags)};
-    if (x.negative && !f.is_signed) return {f.nan_code(), static_cast<std::uint8_t>(flags | Flags::invalid)};
+    if (x.negative && !f.is_signed && !projects(policy)) return store_negative(to, false);
     if (!f.has_zero && compare(x, magnitude(f, 0)) < 0) // the smallest value stands for zero
         return {0, static_cast<std::uint8_t>(flags | Flags::inexact | Flags::underflow)};
 
     const std::uint64_t below = index_below(f, x);
     // With one significant bit, the exponent says which code is even: the code is the exponent there, too.
     const std::uint64_t k = below + std::uint64_t{rounds_up(to, x, magnitude(f, below), below % 2 != 0)};
-    if (k > f.max_code()) return store_overflow(to, x.negative);
+    if (x.negative && !f.is_signed && k != 0) return store_negative(to, false);
+    const bool one_more = x.negative && f.negatives == Negatives::twos_complement;
+    if (k > f.max_code() + std::uint64_t{one_more}) return store_overflow(to, x.negative);
     if (compare(x, magnitude(f, below)) != 0)
         flags |= Flags::inexact | (is_tiny(to, x) ? unsigned{Flags::underflow} : 0U);
-    if (flushes_output(policy) && f.has_zero && k >> f.fraction_bits == 0 && k != 0)
+    if (flushes_output(policy) && f.has_zero && !f.is_integer() && k >> f.fraction_bits == 0 && k != 0)
         return {zero, static_cast<std::uint8_t>(flags | Flags::inexact | Flags::underflow)};
     if (k == 0 && f.has_zero) return {zero, static_cast<std::uint8_t>(flags)};
     return {with_sign(f, k, x.negative), static_cast<std::uint8_t>(flags)};

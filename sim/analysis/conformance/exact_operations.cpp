@@ -188,7 +188,7 @@ Result apply(const FormatSpec& f, const Policy& policy, Op operation, const Oper
     const auto operand = [&](std::uint32_t code) {
         const Number x = read(f, code);
         const bool flushes = policy.subnormals == Subnormals::flush || policy.subnormals == Subnormals::flush_input;
-        return x.subnormal && flushes ? Number{.negative = x.negative} : x;
+        return x.subnormal && flushes ? Number{.negative = x.negative && f.has_negative_zero()} : x;
     };
     const Number x = operand(codes[0]), y = operand(codes[1]), z = operand(codes[2]);
     if (conformance::operations[static_cast<std::size_t>(operation)].to_bool) return comparison(operation, x, y);

@@ -15,10 +15,11 @@ _KEYWORDS = f"""
     overflow ({', '.join(_ampscope.overflows)}), subnormals ({', '.join(_ampscope.subnormals)}),
     profile (a row of ampscope.profiles that sets them all), or policy: the row by which that library casts to this
     very format ("torch": 465 gives 448 in E4M3, as in torch 2.15, where OCP's rule, the default, gives NaN); and of
-    stochastic rounding seed, stream, step, first_index and random_bits (16 or 32). The result does not depend on
-    threads (0: all cores). Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for
+    stochastic rounding seed, stream, step, first_index, random_bits (1 to 32) and stochastic_variant ("a", "b" or "c"
+    of IEEE P3109: how what is discarded is cut to these bits). The result does not depend on threads (0: all cores).
+    Tensors of torch give tensors of torch, other arrays those of NumPy. Raises ValueError for
     names that are none, TypeError for arguments of another kind."""
-_POLICY = {**dict.fromkeys(("rounding", "overflow", "subnormals", "profile"), str),
+_POLICY = {**dict.fromkeys(("rounding", "overflow", "subnormals", "profile", "stochastic_variant"), str),
            **dict.fromkeys(("seed", "stream", "step", "first_index", "random_bits"), int)}
 
 

@@ -1,0 +1,237 @@
+// The operations of IEEE P3109 (interim report v4.0, sections 4.9 to 4.11 and 5) on numbers of any formats: operands
+// are taken exactly, the result is projected once. The report's Add<fx, fy, fr, (NearestTiesToEven, SatNone)>(x, y) is
+//
+//     amp::p3109::Projection to{amp::format("binary8p4se")};
+//     std::uint32_t r = to(add(decode({fx, x}), decode({fy, y})));
+//
+// Formats are those that format() gives, external ones (FP32, FP16, BF16) among them: there is no -0, and NaN is NaN.
+#pragma once
+
+#include <ampscope/formats/arithmetic.h>
+
+#include <array>
+#include <span>
+
+namespace amp::p3109 {
+
+/// A floating-point value in the report's sense: a code of a format.
+struct Value {
+    FormatSpec format;
+    std::uint32_t code;
+};
+
+inline constexpr Unpacked nan{.kind = Kind::nan, .significand = std::uint64_t{1} << 63};
+inline constexpr Unpacked zero{};
+constexpr Unpacked infinity(bool sign) { return {.kind = Kind::infinity, .sign = sign}; }
+
+/// Section 4.7.2: the datum, a closed extended real.
+constexpr Unpacked decode(const Value& x) {
+    const Unpacked u = unpack(x.format, x.code);
+    if (u.is_nan()) return nan;
+    return u.kind == Kind::zero ? zero : u;
+}
+
+/// Section 4.7.3. Data are exact, or sums, quotients and roots of 64 bits with a sticky last one.
+struct Projection {
+    FormatSpec format;
+    Policy policy{.overflow = Overflow::sat_none};
+    std::uint32_t random = 0; ///< the word of stochastic rounding, 2^N - 1 - R in the report's terms
+
+    constexpr std::uint32_t operator()(const Unpacked& x) const {
+        Flags unused;
+        return pack(format, x, policy, random, unused);
+    }
+};
+
+// Section 4.10 on closed extended reals. Where the report lists patterns, the first that fits decides.
+
+constexpr Unpacked abs(Unpacked x) {
+    x.sign = false;
+    return x;
+}
+constexpr Unpacked negate(Unpacked x) {
+    if (x.kind == Kind::finite || x.kind == Kind::infinity) x.sign = !x.sign;
+    return x;
+}
+constexpr Unpacked copy_sign(Unpacked x, const Unpacked& y) {
+    if (x.is_nan() || y.is_nan()) return nan;
+    return y.sign ? negate(abs(x)) : abs(x);
+}
+
+constexpr Unpacked add(const Unpacked& x, const Unpacked& y) {
+    if (x.is_nan() || y.is_nan()) return nan;
+    if (x.kind == Kind::infinity) return y.kind == Kind::infinity && x.sign != y.sign ? nan : x;
+    if (y.kind == Kind::infinity || x.kind == Kind::zero) return y;
+    return y.kind == Kind::zero ? x : detail::exact_sum(x, y, Rounding::nearest_even);
+}
+
+constexpr Unpacked multiply(const Unpacked& x, const Unpacked& y) {
+    if (x.is_nan() || y.is_nan()) return nan;
+    const bool sign = x.sign != y.sign, none = x.kind == Kind::zero || y.kind == Kind::zero;
+    if (x.kind == Kind::infinity || y.kind == Kind::infinity) return none ? nan : infinity(sign);
+    return none ? zero : detail::exact_product(x, y);
+}
+
+/// x / 0 is NaN, whatever x is (section 4.10.5, note 2).
+constexpr Unpacked divide(const Unpacked& x, const Unpacked& y) {
+    if (x.is_nan() || y.is_nan() || y.kind == Kind::zero) return nan;
+    if (x.kind == Kind::infinity) return y.kind == Kind::infinity ? nan : infinity(x.sign != y.sign);
+    if (x.kind == Kind::zero || y.kind == Kind::infinity) return zero;
+    return detail::quotient(x, y);
+}
+
+constexpr Unpacked recip(const Unpacked& x) { return divide({.kind = Kind::finite, .significand = 1}, x); }
+constexpr Unpacked fma(const Unpacked& x, const Unpacked& y, const Unpacked& z) { return add(multiply(x, y), z); }
+
+constexpr Unpacked sqrt(const Unpacked& x) {
+    if (x.is_nan() || (x.sign && x.kind != Kind::zero)) return nan;
+    return x.kind == Kind::finite ? detail::square_root(x) : x;
+}
+
+/// The order of two that are no NaN: less than, equal to or above 0.
+constexpr int compare(const Unpacked& x, const Unpacked& y) {
+    const auto side = [](const Unpacked& u) { return u.kind == Kind::zero ? 0 : u.sign ? -1 : 1; };
+    if (side(x) != side(y) || x.kind == Kind::zero) return side(x) - side(y);
+    if (x.kind == Kind::infinity || y.kind == Kind::infinity)
+        return side(x) * ((x.kind == Kind::infinity ? 1 : 0) - (y.kind == Kind::infinity ? 1 : 0));
+    const int a = std::countl_zero(x.significand), b = std::countl_zero(y.significand);
+    if (x.exponent - a != y.exponent - b) return x.exponent - a < y.exponent - b ? -side(x) : side(x);
+    const std::uint64_t p = x.significand << a, q = y.significand << b;
+    return p == q ? 0 : p < q ? -side(x) : side(x);
+}
+
+/// Which operand the extrema of section 4.11 prefer; without a preference, NaN gives NaN.
+enum class Prefer : std::uint8_t { none, number, finite };
+
+/// Minimum, MinimumNumber and MinimumFinite; Maximum ... if `largest`.
+constexpr Unpacked extremum(const Unpacked& x, const Unpacked& y, bool largest, Prefer prefer) {
+    if (x.is_nan() || y.is_nan()) return prefer == Prefer::none ? nan : x.is_nan() ? y : x;
+    const bool x_infinite = x.kind == Kind::infinity, y_infinite = y.kind == Kind::infinity;
+    if (prefer == Prefer::finite && x_infinite != y_infinite) return x_infinite ? y : x;
+    return (compare(x, y) < 0) == largest ? y : x;
+}
+
+/// MinimumMagnitude and MinimumMagnitudeNumber; Maximum ... if `largest`. Of equal magnitudes, the extremum of both.
+constexpr Unpacked extremum_magnitude(const Unpacked& x, const Unpacked& y, bool largest, Prefer prefer) {
+    if (x.is_nan() || y.is_nan()) return extremum(x, y, largest, prefer);
+    const int order = compare(abs(x), abs(y));
+    if (order == 0) return extremum(x, y, largest, prefer);
+    return (order < 0) == largest ? y : x;
+}
+
+/// The exact sum of any number of data: a fixed-point number wide enough for products of four numbers of FP32's range.
+class ExactSum {
+  public:
+    constexpr void add(const Unpacked& x) { add(x.kind, x.sign, x.exponent, x.significand); }
+
+    /// Adds (-1)^sign significand 2^exponent. Precondition of finite ones: -lowest <= exponent < lowest.
+    constexpr void add(Kind kind, bool sign, int exponent, Uint128 significand) {
+        is_nan_ = is_nan_ || kind == Kind::nan;
+        if (kind == Kind::infinity) (sign ? below_ : above_) = true;
+        if (kind != Kind::finite) return;
+        const auto place = static_cast<unsigned>(exponent + lowest);
+        std::size_t word = place / 32;
+        Uint128 low = significand << place % 32, carry = 0; // the significand has at most 96 bits
+        for (; word < words_.size() && (low != 0 || carry != 0); ++word, low >>= 32) {
+            const Uint128 part = low & 0xffffffff;
+            const Uint128 next = sign ? Uint128{words_[word]} - part - carry : Uint128{words_[word]} + part + carry;
+            words_[word] = static_cast<std::uint32_t>(next);
+            carry = sign ? next >> 127 : next >> 32;
+        }
+    }
+
+    /// The sum, of 64 bits with a sticky last one; zero has no sign.
+    [[nodiscard]] constexpr Unpacked total() const {
+        if (is_nan_ || (above_ && below_)) return nan;
+        if (above_ || below_) return infinity(below_);
+        std::array<std::uint32_t, count> magnitude = words_;
+        const bool sign = magnitude.back() >> 31 != 0;
+        if (sign) {
+            std::uint64_t carry = 1;
+            for (std::uint32_t& word : magnitude) {
+                carry += static_cast<std::uint32_t>(~word);
+                word = static_cast<std::uint32_t>(carry);
+                carry >>= 32;
+            }
+        }
+        std::size_t top = count;
+        while (top > 0 && magnitude[top - 1] == 0) --top;
+        if (top == 0) return zero;
+        Uint128 head = 0; // the first three words
+        bool rest = false;
+        for (std::size_t i = 0; i < top; ++i)
+            if (i + 3 >= top) head |= Uint128{magnitude[i]} << (32 * (i + 3 - top));
+            else rest = rest || magnitude[i] != 0;
+        Unpacked sum = to_unpacked(sign, (static_cast<int>(top) - 3) * 32 - lowest, head);
+        sum.significand |= std::uint64_t{rest};
+        return sum;
+    }
+
+  private:
+    static constexpr int lowest = 640;       ///< 4 * 149, rounded up to whole words
+    static constexpr std::size_t count = 44; ///< up to 2^768: 2^32 products below 2^512, and a sign
+
+    std::array<std::uint32_t, count> words_{}; ///< two's complement, lowest word first
+    bool is_nan_ = false, above_ = false, below_ = false;
+};
+
+/// Fused add-add (section 4.10.7).
+constexpr Unpacked faa(const Unpacked& x, const Unpacked& y, const Unpacked& z) {
+    ExactSum sum;
+    for (const Unpacked* term : {&x, &y, &z}) sum.add(*term);
+    return sum.total();
+}
+
+// Section 5: blocks.
+
+/// A block: a scale factor and elements of one format.
+struct Block {
+    Value scale;
+    FormatSpec format;
+    std::span<const std::uint32_t> elements;
+};
+
+/// Section 5.1.1: the datum of an element.
+constexpr Unpacked decode(const Block& x, std::size_t i) {
+    return multiply(decode(x.scale), decode({x.format, x.elements[i]}));
+}
+
+/// Section 5.1.2: an element of a block with that scale.
+constexpr std::uint32_t project(const Value& scale, const Unpacked& x, const Projection& to) {
+    const Unpacked s = decode(scale);
+    if (s.is_nan() || x.is_nan()) return to(nan);
+    if (s.kind == Kind::zero || x.kind == Kind::zero) return to(zero);
+    if (s.kind == Kind::infinity) return to({.kind = Kind::finite, .sign = x.sign != s.sign, .significand = 1});
+    return to(divide(x, s));
+}
+
+/// Section 5.2.3, ConvertToBlockMaxAbsFinite: returns the scale; `out` gets the elements.
+constexpr std::uint32_t convert_to_block(const FormatSpec& from, std::span<const std::uint32_t> in,
+                                         const Projection& scale, const Projection& element,
+                                         std::span<std::uint32_t> out) {
+    Unpacked largest = nan;
+    for (const std::uint32_t x : in) largest = extremum(largest, abs(decode({from, x})), true, Prefer::finite);
+    const std::uint32_t s = scale(largest);
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = project({scale.format, s}, decode({from, in[i]}), element);
+    return s;
+}
+
+/// Section 5.3.1, BlockReduceAdd: the exact sum, to be projected once.
+constexpr Unpacked reduce_add(const Block& x) {
+    ExactSum sum;
+    for (std::size_t i = 0; i < x.elements.size(); ++i) sum.add(decode(x, i));
+    return sum.total();
+}
+
+/// Section 5.3.2, BlockDotProduct: the same of products. The blocks are of the same size.
+constexpr Unpacked dot_product(const Block& x, const Block& y) {
+    ExactSum sum;
+    for (std::size_t i = 0; i < x.elements.size(); ++i) {
+        const Unpacked a = decode(x, i), b = decode(y, i);
+        const Unpacked product = multiply(a, b); // of kind and sign; its significand may need 96 bits
+        sum.add(product.kind, product.sign, a.exponent + b.exponent, Uint128{a.significand} * b.significand);
+    }
+    return sum.total();
+}
+
+} // namespace amp::p3109

@@ -1,0 +1,244 @@
+// formats/p3109.h against the report's operations on exact rationals: operands and results of different formats, one
+// projection, in every rounding and saturation mode.
+#include "cases.h"
+#include "oracle_p3109.h"
+
+#include <ampscope/formats/p3109.h>
+
+#include <doctest/doctest.h>
+
+using namespace amp;
+using namespace amp::test;
+namespace report_of = oracle::p3109;
+namespace ours = amp::p3109;
+
+namespace {
+
+using report_of::Real;
+
+/// A format under both descriptions.
+struct Both {
+    report_of::Format theirs;
+    FormatSpec own = format(theirs.name());
+    report_of::Range range{theirs};
+
+    Both(int k, int p, bool is_signed, bool extended) : theirs{k, p, is_signed, extended} {}
+    Unpacked decode(std::uint32_t code) const { return ours::decode({own, code}); }
+    Real real(std::uint32_t code) const { return report_of::decode(theirs, code); }
+    std::uint32_t code(std::uint64_t random) const { return static_cast<std::uint32_t>(random % theirs.codes()); }
+};
+
+const std::vector<Both>& some_formats() {
+    static const std::vector<Both> some = {{8, 4, true, true},   {8, 3, true, true},   {4, 2, true, false},
+                                           {8, 1, false, false}, {6, 1, true, true},   {5, 3, false, true},
+                                           {12, 7, true, false}, {16, 11, true, true}, {8, 7, true, true}};
+    return some;
+}
+
+struct Mode {
+    report_of::Mode rounding;
+    report_of::Saturation saturation;
+    Policy policy;
+    std::uint32_t word = 0;
+};
+
+Mode mode_at(std::uint64_t i) {
+    constexpr Rounding own[] = {Rounding::nearest_even, Rounding::nearest_away, Rounding::up,
+                                Rounding::down,         Rounding::toward_zero,  Rounding::to_odd};
+    const auto name = static_cast<int>(i % 9), saturation = static_cast<int>(i / 9 % 3);
+    Mode m{{static_cast<report_of::Mode::Name>(name)},
+           static_cast<report_of::Saturation>(saturation),
+           {.overflow = static_cast<Overflow>(static_cast<int>(Overflow::sat_finite) + saturation)}};
+    if (name < 6) m.policy.rounding = own[name];
+    else {
+        const auto bits = static_cast<std::uint8_t>(1 + i / 27 % 11);
+        const std::uint32_t last = (1U << bits) - 1, random = static_cast<std::uint32_t>(mix(i)) & last;
+        m.policy.rounding = Rounding::stochastic;
+        m.policy.variant = static_cast<StochasticVariant>(name - 6);
+        m.policy.random_bits = bits;
+        m.rounding.bits = bits;
+        m.rounding.random = random;
+        m.word = last - random;
+    }
+    return m;
+}
+
+std::uint32_t project(const Both& f, const Mode& m, const Real& x) {
+    return report_of::encode(f.theirs, report_of::saturate(f.theirs, m.saturation, m.rounding.name,
+                                                           report_of::round_to_precision(f.theirs, m.rounding, x),
+                                                           f.range.low, f.range.high));
+}
+ours::Projection projection(const Both& f, const Mode& m) { return {f.own, m.policy, m.word}; }
+
+struct Operation {
+    const char* name;
+    Unpacked (*own)(const Unpacked&, const Unpacked&, const Unpacked&);
+    Real (*theirs)(const Real&, const Real&, const Real&);
+};
+
+using U = const Unpacked&;
+using R = const Real&;
+constexpr auto number = ours::Prefer::number, finite = ours::Prefer::finite, propagate = ours::Prefer::none;
+
+const Real one = report_of::number(1);
+
+Real either(R x, R y, Real (*choose)(R, R)) { // the variants for numbers: section 4.11
+    return x == report_of::nan ? y : y == report_of::nan ? x : choose(x, y);
+}
+
+const Operation operations[] = {
+    {"Convert", [](U x, U, U) { return x; }, [](R x, R, R) { return x; }},
+    {"Abs", [](U x, U, U) { return ours::abs(x); }, [](R x, R, R) { return report_of::absolute(x); }},
+    {"Negate", [](U x, U, U) { return ours::negate(x); }, [](R x, R, R) { return x == report_of::nan ? x : -x; }},
+    {"CopySign", [](U x, U y, U) { return ours::copy_sign(x, y); },
+     [](R x, R y, R) {
+         if (x == report_of::nan || y == report_of::nan) return report_of::nan;
+         return report_of::sign(y) < 0 ? -report_of::absolute(x) : report_of::absolute(x);
+     }},
+    {"Add", [](U x, U y, U) { return ours::add(x, y); }, [](R x, R y, R) { return report_of::add(x, y); }},
+    {"Subtract", [](U x, U y, U) { return ours::add(x, ours::negate(y)); },
+     [](R x, R y, R) { return y == report_of::nan ? y : report_of::add(x, -y); }},
+    {"Multiply", [](U x, U y, U) { return ours::multiply(x, y); },
+     [](R x, R y, R) { return report_of::multiply(x, y); }},
+    {"Divide", [](U x, U y, U) { return ours::divide(x, y); }, [](R x, R y, R) { return report_of::divide(x, y); }},
+    {"Recip", [](U x, U, U) { return ours::recip(x); }, [](R x, R, R) { return report_of::divide(one, x); }},
+    {"Sqrt", [](U x, U, U) { return ours::sqrt(x); }, [](R x, R, R) { return report_of::square_root(x); }},
+    {"FMA", [](U x, U y, U z) { return ours::fma(x, y, z); },
+     [](R x, R y, R z) { return report_of::add(report_of::multiply(x, y), z); }},
+    {"FAA", [](U x, U y, U z) { return ours::faa(x, y, z); },
+     [](R x, R y, R z) { return report_of::add(report_of::add(x, y), z); }},
+    {"Minimum", [](U x, U y, U) { return ours::extremum(x, y, false, propagate); },
+     [](R x, R y, R) { return report_of::minimum(x, y); }},
+    {"Maximum", [](U x, U y, U) { return ours::extremum(x, y, true, propagate); },
+     [](R x, R y, R) { return report_of::maximum(x, y); }},
+    {"MinimumNumber", [](U x, U y, U) { return ours::extremum(x, y, false, number); },
+     [](R x, R y, R) { return either(x, y, report_of::minimum); }},
+    {"MaximumNumber", [](U x, U y, U) { return ours::extremum(x, y, true, number); },
+     [](R x, R y, R) { return either(x, y, report_of::maximum); }},
+    {"MinimumFinite", [](U x, U y, U) { return ours::extremum(x, y, false, finite); },
+     [](R x, R y, R) { return report_of::minimum_finite(x, y); }},
+    {"MaximumFinite", [](U x, U y, U) { return ours::extremum(x, y, true, finite); },
+     [](R x, R y, R) { return report_of::maximum_finite(x, y); }},
+    {"MinimumMagnitude", [](U x, U y, U) { return ours::extremum_magnitude(x, y, false, propagate); },
+     [](R x, R y, R) { return report_of::minimum_magnitude(x, y); }},
+    {"MaximumMagnitude", [](U x, U y, U) { return ours::extremum_magnitude(x, y, true, propagate); },
+     [](R x, R y, R) { return report_of::maximum_magnitude(x, y); }},
+    {"MinimumMagnitudeNumber", [](U x, U y, U) { return ours::extremum_magnitude(x, y, false, number); },
+     [](R x, R y, R) { return either(x, y, report_of::minimum_magnitude); }},
+    {"MaximumMagnitudeNumber", [](U x, U y, U) { return ours::extremum_magnitude(x, y, true, number); },
+     [](R x, R y, R) { return either(x, y, report_of::maximum_magnitude); }}};
+
+/// Codes of a block; NaN and infinities, which decide everything, only in every fourth block.
+std::vector<std::uint32_t> elements(const Both& f, std::size_t size, std::uint64_t seed) {
+    std::vector<std::uint32_t> codes;
+    for (std::uint64_t i = 0; codes.size() < size; ++i) {
+        const std::uint32_t code = f.code(mix(seed + i));
+        if (seed % 4 == 0 || report_of::is_number(f.real(code))) codes.push_back(code);
+    }
+    return codes;
+}
+
+} // namespace
+
+TEST_CASE("P3109 operations: all pairs of the formats that a conforming implementation has") {
+    std::vector<Both> all = some_formats();
+    all.erase(all.begin() + 3, all.end()); // Binary8p4se, Binary8p3se, Binary4p2sf: section 4.5
+    constexpr std::uint64_t pairs = 65536;
+    prove("P3109 operations, all pairs", all.size() * all.size() * pairs, [&](std::uint64_t i, Tally& tally) {
+        const Both &x = all[i / pairs % 3], &y = all[i / pairs / 3];
+        const auto a = static_cast<std::uint32_t>(i % 256), b = static_cast<std::uint32_t>(i / 256 % 256);
+        if (a >= x.theirs.codes() || b >= y.theirs.codes()) return;
+        const Operation& op = operations[mix(i) % std::size(operations)];
+        const Both& to = all[mix(i + 1) % 3];
+        const Mode m = mix(i) / 64 % 4 == 0
+                           ? Mode{{}, report_of::Saturation::sat_none, {.overflow = Overflow::sat_none}}
+                           : mode_at(mix(i) / 256);
+        const std::uint32_t c = to.code(mix(i + 2));
+        tally.expect(projection(to, m)(op.own(x.decode(a), y.decode(b), to.decode(c))),
+                     project(to, m, op.theirs(x.real(a), y.real(b), to.real(c))), [&] {
+                         return fmt::format("{} of {} {:#x}, {} {:#x}, {} {:#x}", op.name, x.own.name, a, y.own.name, b,
+                                            to.own.name, c);
+                     });
+    });
+}
+
+TEST_CASE("P3109 operations: random operands of formats of every kind") {
+    const std::vector<Both>& all = some_formats();
+    constexpr std::uint64_t each = 12'000;
+    prove("P3109 operations, sampled", std::size(operations) * each, [&](std::uint64_t i, Tally& tally) {
+        const Operation& op = operations[i / each];
+        const std::uint64_t h = mix(i);
+        const Both &x = all[h % all.size()], &y = all[h / 16 % all.size()], &z = all[h / 256 % all.size()],
+                   &to = all[h / 4096 % all.size()];
+        const std::uint32_t a = x.code(mix(h)), b = y.code(mix(h + 1)), c = z.code(mix(h + 2));
+        const Mode m = mode_at(mix(h + 3));
+        tally.expect(projection(to, m)(op.own(x.decode(a), y.decode(b), z.decode(c))),
+                     project(to, m, op.theirs(x.real(a), y.real(b), z.real(c))), [&] {
+                         return fmt::format("{} of {} {:#x}, {} {:#x}, {} {:#x} to {}, mode {} saturation {}", op.name,
+                                            x.own.name, a, y.own.name, b, z.own.name, c, to.own.name,
+                                            int(m.rounding.name), int(m.saturation));
+                     });
+    });
+}
+
+TEST_CASE("P3109 blocks: conversion with the largest finite magnitude as scale, sums and dot products") {
+    const std::vector<Both>& all = some_formats();
+    prove("P3109 block operations", 6'000, [&](std::uint64_t i, Tally& tally) {
+        const std::uint64_t h = mix(i);
+        const Both &x = all[h % all.size()], &y = all[h / 16 % all.size()], &s = all[h / 256 % all.size()],
+                   &to = all[h / 4096 % all.size()];
+        const std::size_t size = 1 + h / 65536 % 40;
+        const Mode scale_mode = mode_at(mix(h + 1)), mode = mode_at(mix(h + 2));
+        const auto where = [&] {
+            return fmt::format("block {} of {} x {}: {}, {} to {}", i, size, x.own.name, y.own.name, s.own.name,
+                               to.own.name);
+        };
+        // 1. ConvertToBlockMaxAbsFinite.
+        const std::vector<std::uint32_t> in = elements(x, size, h), other = elements(y, size, h / 2);
+        std::vector<std::uint32_t> out(size);
+        const std::uint32_t scale =
+            ours::convert_to_block(x.own, in, projection(s, scale_mode), projection(to, mode), out);
+        Real largest = report_of::nan;
+        for (const std::uint32_t code : in)
+            largest = report_of::maximum_finite(largest, report_of::absolute(x.real(code)));
+        const std::uint32_t their_scale = project(s, scale_mode, largest);
+        tally.expect(scale, their_scale, where);
+        const Real divisor = s.real(their_scale);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Real value = x.real(in[j]);
+            Real z = report_of::divide(value, divisor);
+            if (value == report_of::nan || divisor == report_of::nan) z = report_of::nan;
+            else if (report_of::sign(divisor) == 0) z = report_of::number(0);
+            else if (!report_of::is_number(divisor))
+                z = report_of::number(report_of::sign(value) * report_of::sign(divisor));
+            tally.expect(out[j], project(to, mode, z), where);
+        }
+        // 2. BlockReduceAdd and BlockDotProduct, with scales of any kind.
+        const std::uint32_t sx = s.code(mix(h + 3)), sy = to.code(mix(h + 4));
+        const ours::Block bx{{s.own, sx}, x.own, in}, by{{to.own, sy}, y.own, other};
+        Real sum = report_of::number(0), dot = sum;
+        for (std::size_t j = 0; j < size; ++j) {
+            const Real a = report_of::multiply(s.real(sx), x.real(in[j]));
+            sum = report_of::add(sum, a);
+            dot = report_of::add(dot, report_of::multiply(a, report_of::multiply(to.real(sy), y.real(other[j]))));
+        }
+        tally.expect(projection(to, mode)(ours::reduce_add(bx)), project(to, mode, sum), where);
+        tally.expect(projection(to, mode)(ours::dot_product(bx, by)), project(to, mode, dot), where);
+    });
+}
+
+TEST_CASE("P3109 exact sums: cancellation over the whole of FP32's range") {
+    const FormatSpec fp32 = format("fp32");
+    Tally tally;
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+        ours::ExactSum sum;
+        std::vector<std::uint32_t> codes;
+        for (std::uint64_t j = 0; j < 9; ++j) codes.push_back(static_cast<std::uint32_t>(mix(16 * i + j)) % 0x7f800000);
+        for (const std::uint32_t code : codes) sum.add(ours::decode({fp32, code}));
+        for (std::size_t j = codes.size() - 1; j > 0; --j) sum.add(ours::decode({fp32, codes[j] | 0x80000000}));
+        tally.expect(ours::Projection{fp32}(sum.total()), codes[0], [&] { return fmt::format("{}", i); });
+        sum.add(ours::decode({fp32, codes[0] | 0x80000000}));
+        tally.expect(ours::Projection{fp32}(sum.total()), 0U, [&] { return fmt::format("{}", i); });
+    }
+    report("P3109 exact sums that cancel", tally);
+}
