@@ -186,7 +186,8 @@ constexpr BlockScale nvfp4_scale(float wanted, float tensor_scale) {
 
 /// Quartet II's scale of a block with that amax, divided by what the amax is taken to.
 constexpr BlockScale quartet_scale(float wanted, float upper) {
-    const float rounded = quantize(format("e4m3"), fp32_div(wanted, upper), {.overflow = Overflow::saturate_all}),
+    constexpr FormatSpec e4m3 = format("e4m3");
+    const float rounded = quantize(e4m3, fp32_div(wanted, upper), {.overflow = Overflow::saturate_all}),
                 d = rounded == 0 ? 1 : rounded, step = fp32_mul(d, upper);
     return {.encode = fp32_div(1, step), .decode = d, .divisor = step};
 }
@@ -255,9 +256,10 @@ struct EdenSums {
     }
     /// `random` is a word of 32 bits.
     [[nodiscard]] constexpr float corrected(float d, std::uint32_t random) const {
+        constexpr FormatSpec e4m3 = format("e4m3");
         const float factor = products == 0 ? 1 : squares / products;
-        return quantize(format("e4m3"), d * factor,
-                        {.rounding = Rounding::stochastic, .overflow = Overflow::saturate_all}, random);
+        return quantize(e4m3, d * factor, {.rounding = Rounding::stochastic, .overflow = Overflow::saturate_all},
+                        random);
     }
 };
 

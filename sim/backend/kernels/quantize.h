@@ -150,19 +150,32 @@ AMPSCOPE_INLINE double rotated(const Rotation& rotation, const float* numbers, s
     return sum;
 }
 
+/// The same for consecutive numbers; `out` is zeros. A number of a group is added to all of its transform at once.
+inline void rotate_within(const Rotation& rotation, const float* numbers, std::int64_t count, double* out) {
+    constexpr int most = 32;
+    double factors[most][most];
+    for (std::int64_t i = 0; i < rotation.size; ++i)
+        for (std::int64_t j = 0; j < rotation.size; ++j) factors[i][j] = rotation.at(i, j);
+    const std::int64_t whole = count / rotation.size * rotation.size;
+    for (std::int64_t first = 0; first < whole; first += rotation.size)
+        for (std::int64_t i = 0; i < rotation.size; ++i)
+            for (std::int64_t j = 0; j < rotation.size; ++j) out[first + j] += factors[i][j] * numbers[first + i];
+    for (std::int64_t c = whole; c < count; ++c) out[c] += numbers[c];
+}
+
 /// The same for a row of a matrix, whose rows or, along columns, numbers are in groups.
 inline void rotate_row(const Rotation& rotation, const MatrixOf& in, std::int64_t row, bool along_columns,
                        double* out) {
     const float* const own = in.numbers + row * in.columns;
     const std::int64_t first = row / rotation.size * rotation.size;
-    const bool grouped = !along_columns && first + rotation.size <= in.rows;
-    for (std::int64_t c = 0; c < in.columns; ++c)
-        out[c] = grouped ? 0 : along_columns ? rotated(rotation, own, in.columns, 1, c) : 0.0 + own[c];
-    for (std::int64_t i = 0; grouped && i < rotation.size; ++i) {
+    const bool grouped = first + rotation.size <= in.rows;
+    for (std::int64_t c = 0; c < in.columns; ++c) out[c] = along_columns || grouped ? 0 : 0.0 + own[c];
+    for (std::int64_t i = 0; !along_columns && grouped && i < rotation.size; ++i) {
         const double factor = rotation.at(i, row - first);
         const float* const from = in.numbers + (first + i) * in.columns;
         for (std::int64_t c = 0; c < in.columns; ++c) out[c] += factor * from[c];
     }
+    if (along_columns) rotate_within(rotation, own, in.columns, out);
 }
 
 } // namespace amp::kernels
