@@ -18,6 +18,7 @@ struct Matrix {
     std::string result; // fp32, 22 (an FP32 register that keeps 13 fraction bits) or fp16
     int zero_exponent;  // 1: zeros have no exponent
     bool is_mma_fp8 = false;
+    int group = 0; // products that are added exactly before their scales apply; 0: none
 };
 
 inline const Facts kept_13 = {"e8m13", 1, 8, 13, 127, 0x1.fff8p127, 0x1fe000, 0x1fe001, 0x1fffff, 0x1ff000};
@@ -58,6 +59,7 @@ inline std::vector<Matrix> matrices() {
         all.push_back({"blackwell-fp8", a, "e4m3", 32, 25, "fp32", -133});
         all.push_back({"blackwell-fp8-acc16", "e5m2", a, 32, 25, "fp16", -21});
     }
+    all.push_back({"blackwell-mxf4nvf4", "e2m1", "e2m1", 64, 35, "fp32", -126, false, 16});
     return all;
 }
 
@@ -98,11 +100,10 @@ inline std::uint32_t finish(const Matrix& m, const Integer& sum, int unit) {
     return std::bit_cast<std::uint32_t>(to_float(f, store({f, policy}, x).code));
 }
 
-/// One step: the FP32 bits of c + the sum of products.
-inline std::uint32_t step(const Matrix& m, const std::vector<Aligned>& a, const std::vector<Aligned>& b, float c) {
+/// One step: the FP32 bits of c + the sum of terms.
+inline std::uint32_t step(const Matrix& m, std::vector<Aligned> terms, float c) {
     const Facts& container = find(m.result == "fp16" ? "fp16" : "fp32");
-    std::vector<Aligned> terms = {enter(container, read(c))};
-    for (std::size_t i = 0; i < a.size(); ++i) terms.push_back(multiply(a[i], b[i]));
+    terms.push_back(enter(container, read(c)));
     bool positive = false, negative = false, any = false;
     int largest = 0;
     for (const Aligned& t : terms) {
@@ -132,27 +133,65 @@ inline std::uint32_t add(const std::string& format, float x, float y) {
     return std::bit_cast<std::uint32_t>(to_float(find("fp16"), convert({find("fp16")}, read(sum)).code));
 }
 
-/// The FP32 bits of a . b + c on that hardware; a and b are read in the formats m.a and m.b. If there are scales, the
-/// products of step i are multiplied by 2^scales[i].
+/// The product of the two scales of each block of numbers, as an instruction reads them; a zero one has MMA-Sim's
+/// exponent of zeros.
+struct Scales {
+    std::vector<Aligned> products;
+    std::size_t block = 1;
+
+    static Aligned read_scale(const std::string& format, float x) {
+        if (format == "e8m0") return {Class::finite, false, 1, std::ilogb(x), std::ilogb(x)};
+        Aligned t = enter(find(format), read(std::fabs(x)));
+        if (t.kind == Class::zero) t.exponent = -126;
+        return t;
+    }
+    void add(const std::string& format, float a, float b) {
+        const Aligned x = read_scale(format, a), y = read_scale(format, b);
+        products.push_back({Class::finite, false, x.n * y.n, x.unit + y.unit, x.exponent + y.exponent});
+    }
+    void apply(Aligned& t, std::size_t k) const {
+        if (products.empty()) return;
+        const Aligned& s = products[k / block];
+        t.n *= s.n;
+        t.unit += s.unit;
+        t.exponent += s.exponent;
+    }
+};
+
+/// The exact sum of products as one term: its exponent is 0, whatever the sum is.
+inline Aligned exact_group(const std::vector<Aligned>& products) {
+    constexpr int unit = -100; // below any product of FP4 numbers, as read() gives them
+    Integer sum = 0;
+    for (const Aligned& p : products)
+        if (p.kind != Class::zero)
+            sum += p.negative ? Integer(-(p.n << (p.unit - unit))) : Integer(p.n << (p.unit - unit));
+    return {Class::finite, sum < 0, abs(sum), unit, 0};
+}
+
+/// The FP32 bits of a . b + c on that hardware; a and b are read in the formats m.a and m.b.
 inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c,
-                         const std::vector<int>& scales = {}) {
+                         const Scales& scales = {}) {
     const auto operand = [&](const std::string& format, float x) {
         // TF32 operands are FP32 words whose last 13 bits are ignored.
         if (format == "tf32") x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffffe000);
         return enter(find(m.is_mma_fp8 ? "fp16" : format), read(x)); // mma.sync first converts FP8
     };
     const auto take = [&](const std::vector<std::size_t>& which, float sum) {
-        std::vector<Aligned> x, y;
+        std::vector<Aligned> terms, group;
         for (const std::size_t k : which) {
-            x.push_back(operand(m.a, k < a.size() ? a[k] : 0));
-            if (!scales.empty()) {
-                const int scale = scales[k / static_cast<std::size_t>(m.products)];
-                x.back().unit += scale;
-                x.back().exponent += scale;
+            const bool inside = k < a.size();
+            group.push_back(multiply(operand(m.a, inside ? a[k] : 0), operand(m.b, inside ? b[k] : 0)));
+            if (m.group == 0) {
+                if (inside) scales.apply(group.back(), k);
+                terms.push_back(group.back());
+            } else if ((k + 1) % static_cast<std::size_t>(m.group) == 0) {
+                const std::size_t first = k + 1 - static_cast<std::size_t>(m.group);
+                terms.push_back(first < a.size() ? exact_group(group) : Aligned{});
+                if (first < a.size()) scales.apply(terms.back(), first);
+                group.clear();
             }
-            y.push_back(operand(m.b, k < b.size() ? b[k] : 0));
         }
-        return std::bit_cast<float>(step(m, x, y, sum));
+        return std::bit_cast<float>(step(m, terms, sum));
     };
     const auto n = static_cast<std::size_t>(m.products);
     for (std::size_t begin = 0; begin < a.size(); begin += m.is_mma_fp8 ? 32 : n) {

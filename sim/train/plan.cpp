@@ -112,7 +112,9 @@ std::int64_t longest_sum(const TrainingProgram& t) {
     for (const Tape* tape : {&t.program.forward, &t.program.backward})
         for (const Instruction& i : *tape)
             if (const auto* m = std::get_if<op::Matmul>(&i.op)) {
-                const std::int64_t products = m->a_scale.scale ? std::min(m->k, kernels::scaled_block(*m)) : m->k;
+                const std::int64_t block = m->a_scale.scale ? kernels::scaled_block(*m) : m->k;
+                const bool within = applies_scales(m->arithmetic.accumulate, kernels::scales_of_product(*m), block);
+                const std::int64_t products = within ? m->k : std::min(m->k, block);
                 any = std::max(any, products);
                 if (m->arithmetic.accumulate != Accumulator{}) chosen = std::max(chosen, products);
             }
