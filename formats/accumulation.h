@@ -29,6 +29,16 @@ enum class Accumulation : std::uint8_t {
               ///< product
     fused,    ///< steps of `products` products: aligned, cut off, added exactly to the sum so far, then rounded to
               ///< `sum`
+    // Steps of AMD's CDNA3: products are aligned and cut off at `fraction_bits`. Their sum is floored 31 bits below the
+    // largest exponent of it and of the sum so far, and the latter at `fraction_bits`; then rounded to nearest-even.
+    floored,        ///< all products of a step together
+    floored_halves, ///< even and odd products apart, whose sums are floored at `fraction_bits` and added; a sum so far
+                    ///< more than 25 binades below them counts as zero
+    // Steps of FP32 operations, each rounded to nearest-even; subnormal operands and results become zeros.
+    flushed_tree,   ///< products, added as a tree of neighbours, then to the sum so far
+    flushed_pairs,  ///< fused multiply-adds to the sum so far, in each pair of products the second first
+    flushed_chains, ///< one chain of fused multiply-adds of the even products and one of the odd ones, each from zero;
+                    ///< their sum is added to the sum so far
 };
 
 /// How the parameters of a row are known.
@@ -94,7 +104,7 @@ struct Accumulator {
     Accumulation method = Accumulation::chain;
     FormatSpec sum = format("fp32"); ///< format that sums are rounded to; with 14 significant bits they are kept in
                                      ///< FP32 registers
-    // Of fused sums only:
+    // Of the sums of hardware only:
     std::string_view operands{};                ///< names of the formats it multiplies, with spaces between; empty: any
     int products = 0;                           ///< number of products that one step adds
     int fraction_bits = 0;                      ///< bits kept below the units place of the largest exponent
@@ -124,6 +134,11 @@ struct Accumulator {
         Accumulator part = *this;
         part.parts = 1;
         return part;
+    }
+    /// Whether subnormal operands and sums become zeros.
+    [[nodiscard]] constexpr bool flushes() const {
+        return method == Accumulation::flushed_tree || method == Accumulation::flushed_pairs ||
+               method == Accumulation::flushed_chains;
     }
     /// The format of the register that holds a sum; what is added to a sum has it, too.
     [[nodiscard]] constexpr FormatSpec result() const {

@@ -31,7 +31,7 @@ inline constexpr std::array plain_sums = {
     PlainSum{"kahan", Accumulation::kahan, "FP32 products, added with Kahan's correction"},
 };
 
-/// A row of the table of matrix hardware. Its name consists of the generation of GPUs, the instruction where a
+/// A row of the table of matrix hardware. Its name consists of the generation of hardware, the instruction where a
 /// generation has several that add differently, and the operands: "hopper-wgmma-fp8".
 struct HardwareRow {
     std::string_view name, operands;
@@ -42,11 +42,13 @@ struct HardwareRow {
     bool interleaved = false;
     std::string_view note = "";
     ProductScales scales{};
+    Accumulation method = Accumulation::fused;
 
     /// First part of the name: "hopper".
     [[nodiscard]] constexpr std::string_view generation() const { return name.substr(0, name.find('-')); }
     /// The name without the operands: "hopper-wgmma".
     [[nodiscard]] constexpr std::string_view instruction() const { return name.substr(0, name.rfind('-')); }
+    [[nodiscard]] constexpr bool flushes() const { return Accumulator{.method = method}.flushes(); }
     /// Whether that format is one of the operands.
     [[nodiscard]] constexpr bool multiplies(const FormatSpec& operand) const {
         for (std::string_view rest = operands; !rest.empty();)
@@ -61,6 +63,21 @@ inline constexpr std::string_view fp8_note =
 // Rows of Blackwell were compared with what north-numerical-computing/MATLAB-tensor-core (commit b12b5a7) recorded on a
 // B200: 5,000 products of each format and accumulator, through wmma and, in FP8, mma.sync.
 inline constexpr std::string_view b200_note = "outputs of a B200 that MATLAB-tensor-core published";
+
+/// A row of hardware whose steps are not fused.
+constexpr HardwareRow in_steps(std::string_view name, std::string_view operands, int products, int fraction_bits,
+                               Evidence evidence, Accumulation method, std::string_view note) {
+    return {.name = name,
+            .operands = operands,
+            .products = products,
+            .fraction_bits = fraction_bits,
+            .evidence = evidence,
+            .note = note,
+            .method = method};
+}
+
+inline constexpr std::string_view cdna2_note = "subnormal inputs and sums become zeros; MMA-Sim, amd.py";
+inline constexpr std::string_view cdna3_note = "MMA-Sim, amd.py";
 
 inline constexpr std::array hardware_rows = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
@@ -112,18 +129,44 @@ inline constexpr std::array hardware_rows = {
                 false,
                 "MMA-Sim (commit c785138): sums of 16 are exact, scales in E4M3 or E8M0 for 16 or 32 are part of them",
                 {.group = 16, .e4m3 = true, .sums_groups = true}},
+    // AMD's matrix cores, as MMA-Sim (commit c785138, amd.py) computes them; no recordings are public. It gives a zero
+    // factor the exponent -126, so that zero times a large factor would cut off other terms; here zeros have none.
+    // CDNA1 is left out, since sources disagree about it.
+    in_steps("cdna2-fp16", "fp16", 4, 0, Evidence::stated, Accumulation::flushed_tree, cdna2_note),
+    in_steps("cdna2-bf16", "bf16", 2, 0, Evidence::stated, Accumulation::flushed_tree, cdna2_note),
+    in_steps("cdna2-1k-bf16", "bf16", 4, 0, Evidence::stated, Accumulation::flushed_tree, cdna2_note),
+    in_steps("cdna3-fp16", "fp16", 8, 24, Evidence::stated, Accumulation::floored, cdna3_note),
+    in_steps("cdna3-bf16", "bf16", 8, 24, Evidence::stated, Accumulation::floored, cdna3_note),
+    in_steps("cdna3-xf32", "tf32", 4, 24, Evidence::stated, Accumulation::floored, cdna3_note),
+    in_steps("cdna3-fp8", "e4m3fnuz e5m2fnuz", 16, 24, Evidence::stated, Accumulation::floored_halves, cdna3_note),
+    // Instructions of x86, compared with the processor's own (tests/test_x86_products.cpp).
+    in_steps("avx512-bf16", "bf16", 2, 0, Evidence::recorded, Accumulation::flushed_pairs, "VDPBF16PS, in one lane"),
+    in_steps("amx-bf16", "bf16", 32, 0, Evidence::recorded, Accumulation::flushed_chains,
+             "TDPBF16PS, tiles of 16 pairs"),
 };
 
-/// Whether an instruction of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format
+/// Whether a tensor core of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format
 /// b. Any two formats of at most 8 bits may be mixed: PTX names a format for each operand (PTX ISA 9.0, section
 /// 9.7.14).
 constexpr bool multiplies(std::string_view generation, const FormatSpec& a, const FormatSpec& b) {
     const auto has = [&](const FormatSpec& operand) {
         return std::ranges::any_of(hardware_rows, [&](const HardwareRow& row) {
-            return row.generation() == generation && row.multiplies(operand);
+            return row.method == Accumulation::fused && row.generation() == generation && row.multiplies(operand);
         });
     };
     return has(a) && has(b) && (a == b || (a.bits() <= 8 && b.bits() <= 8));
+}
+
+/// Whether that generation of hardware (say "cdna2") takes subnormal operands for zero. Throws std::invalid_argument,
+/// listing the names, for any other.
+inline bool flushes_subnormals(std::string_view generation) {
+    std::string known;
+    for (const HardwareRow& row : hardware_rows) {
+        if (row.generation() == generation) return row.flushes();
+        const std::string name = std::string(known.empty() ? "" : ", ") + std::string(row.generation());
+        if (!known.ends_with(name.substr(known.empty() ? 0 : 2))) known += name;
+    }
+    throw_unknown("hardware", generation, known);
 }
 
 namespace detail {
@@ -135,12 +178,13 @@ constexpr void set_name(Accumulator& a, std::string_view name) {
 }
 
 constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
-    Accumulator a{.method = Accumulation::fused,
+    const bool fused = row.method == Accumulation::fused;
+    Accumulator a{.method = row.method,
                   .sum = acc16 ? format("fp16") : format(row.sum),
                   .operands = row.operands,
                   .products = row.products,
                   .fraction_bits = row.fraction_bits,
-                  .rounding = acc16 ? Rounding::nearest_even : Rounding::toward_zero,
+                  .rounding = acc16 || !fused ? Rounding::nearest_even : Rounding::toward_zero,
                   .scales = row.scales,
                   .interleaved = row.interleaved,
                   .evidence = !acc16                    ? row.evidence
@@ -150,7 +194,7 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
     // Khattak and Mikaitis found these exponents for 23, 24 and 25 bits. MMA-Sim (arXiv:2511.10909, as of 2026) states
     // the same for FP32 sums and one less for FP16 sums; only ties broken by bits below 2^-44 would show the
     // difference. For 13 bits see fp8_note.
-    if (row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
+    if (fused && row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
     // Where groups are summed, MMA-Sim gives a zero the least exponent of FP32; a group that adds up to zero has its
     // scales' exponent.
     if (row.scales.sums_groups) a.zero_exponent = -126;

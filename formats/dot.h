@@ -6,6 +6,7 @@
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/fused_dot.h>
+#include <ampscope/formats/step_dot.h>
 
 #include <algorithm>
 #include <array>
@@ -162,6 +163,11 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
     case Accumulation::exact: return exact_dot(a, b, c);
     case Accumulation::pairwise: return pairwise_dot(a, b, c);
     case Accumulation::kahan: return kahan_dot(a, b, c);
+    case Accumulation::floored:
+    case Accumulation::floored_halves: return floored_dot(acc, fa, fb, a, b, c);
+    case Accumulation::flushed_tree:
+    case Accumulation::flushed_pairs:
+    case Accumulation::flushed_chains: return flushed_dot(acc, fa, fb, a, b, c);
     case Accumulation::fused: break;
     }
     return instructions_dot(acc, fa, fb, a, b, c, scale_of);

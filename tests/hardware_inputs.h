@@ -23,22 +23,28 @@ inline std::uint32_t word(std::uint32_t seed, std::uint32_t line, std::uint32_t 
 class Codes {
   public:
     explicit Codes(const FormatSpec& f)
-        : f_(f), ieee_(f.nonfinite == NonFinite::ieee), ones_(f.nonfinite == NonFinite::nan_only),
-          top_((1U << f.exponent_bits) - 1), fraction_((1U << f.fraction_bits) - 1),
-          sign_(1U << (f.exponent_bits + f.fraction_bits)) {}
+        : f_(f), zero_(f.nonfinite == NonFinite::nan_is_negative_zero), ieee_(f.nonfinite == NonFinite::ieee),
+          ones_(f.nonfinite == NonFinite::nan_only), top_((1U << f.exponent_bits) - 1),
+          fraction_((1U << f.fraction_bits) - 1), sign_(1U << (f.exponent_bits + f.fraction_bits)) {}
 
     /// The code of position i; of a pair that cancels, the first one's word is `word` for both.
     [[nodiscard]] std::uint32_t code(const std::string& kind, std::uint32_t word, bool odd) const {
+        const std::uint32_t code = any_code(kind, word, odd);
+        return zero_ && kind != "specials" && code == sign_ ? 0 : code;
+    }
+
+  private:
+    [[nodiscard]] std::uint32_t any_code(const std::string& kind, std::uint32_t word, bool odd) const {
         if (kind == "any") return finite(word);
         if (kind == "cancelling") return odd ? middle(word) ^ sign_ : middle(word);
         if (kind == "subnormal") return sign(word) | (word >> 23 & 1) << f_.fraction_bits | (word & fraction_);
         if (kind == "zeros") return (word >> 22 & 1) != 0 ? sign(word) : finite(word);
+        if (kind == "specials" && (word >> 18) % 16 == 0 && zero_) return sign_;
         if (kind == "specials" && (word >> 18) % 16 == 0)
             return ieee_ ? any(word) | top_ << f_.fraction_bits : ones_ ? any(word) | (sign_ - 1) : any(word);
         return middle(word);
     }
 
-  private:
     [[nodiscard]] std::uint32_t sign(std::uint32_t word) const { return word >> 31 != 0 ? sign_ : 0; }
     [[nodiscard]] std::uint32_t any(std::uint32_t word) const { return mixed(word + 1) & (2 * sign_ - 1); }
     [[nodiscard]] std::uint32_t finite(std::uint32_t word) const {
@@ -50,7 +56,8 @@ class Codes {
     /// An ordinary number: one of eight binades around 1.
     [[nodiscard]] std::uint32_t middle(std::uint32_t word) const {
         const std::int32_t exponent =
-            std::clamp(f_.bias() + static_cast<std::int32_t>(word >> 23 & 7) - 3, 0, static_cast<std::int32_t>(top_));
+            std::clamp((1 << (f_.exponent_bits - 1)) - 4 + static_cast<std::int32_t>(word >> 23 & 7), 0,
+                       static_cast<std::int32_t>(top_));
         std::uint32_t code = sign(word) | static_cast<std::uint32_t>(exponent) << f_.fraction_bits | (word & fraction_);
         if (ieee_ && (code >> f_.fraction_bits & top_) == top_) code ^= 1U << f_.fraction_bits;
         if (ones_ && (code | sign_) == 2 * sign_ - 1) code ^= 1;
@@ -58,7 +65,7 @@ class Codes {
     }
 
     FormatSpec f_;
-    bool ieee_, ones_;
+    bool zero_, ieee_, ones_;
     std::uint32_t top_, fraction_, sign_;
 };
 

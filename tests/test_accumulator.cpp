@@ -133,6 +133,32 @@ TEST_CASE("every row of matrix hardware against exact integers") {
           });
 }
 
+TEST_CASE("what AMD's steps floor, and what counts as infinite") {
+    std::vector<oracle::Matrix> rows;
+    for (const oracle::Matrix& m : oracle::matrices())
+        if (m.steps == "floored" || m.steps == "halves") rows.push_back(m);
+    prove("sums so far from 40 binades above to 40 below the products", 42000, [&](std::uint64_t index, Tally& tally) {
+        const oracle::Matrix& m = rows[index % rows.size()];
+        std::mt19937 random(static_cast<std::uint32_t>(index));
+        const bool wide = m.a == "bf16" || m.a == "tf32"; // whose products reach 2^128
+        const int up = wide && random() % 2 == 0 ? 62 : 0;
+        const auto k = static_cast<std::size_t>(m.products);
+        std::vector<float> a = Operands(m.a, random()).make(Inputs::uniform, k),
+                           b = Operands(m.b, random()).make(Inputs::normal, k);
+        for (std::vector<float>* x : {&a, &b})
+            for (float& v : *x) v = std::ldexp(v, up);
+        float c = Operands("fp32", random()).make(Inputs::normal, 1)[0];
+        c = std::ldexp(c, static_cast<int>(random() % 81) - 40 + (random() % 2 == 0 ? 2 * up : 0));
+        tally.expect(bits(dot(accumulator(m.name), format(m.a), format(m.b), a, b, c)), oracle::dot(m, a, b, c),
+                     [&] { return fmt::format("{} {} x {}, c {:a}, case {}", m.name, m.a, m.b, c, index); });
+    });
+    // A product of 2^128 is an infinity, but less so than an infinite sum so far.
+    const float x[] = {0x1p64F, 1}, y[] = {0x1p64F, 1}, inf = std::numeric_limits<float>::infinity();
+    const auto sum = [&](float c) { return dot(accumulator("cdna3-bf16"), format("bf16"), format("bf16"), x, y, c); };
+    CHECK(sum(-0x1p127F) == inf);
+    CHECK(sum(-inf) == -inf);
+}
+
 TEST_CASE("all pairs of FP8 numbers, with sums that show what is kept") {
     const FormatSpec e4m3 = format("e4m3"), e5m2 = format("e5m2");
     for (const oracle::Matrix& m : oracle::matrices()) {

@@ -23,7 +23,8 @@ std::string accumulator_of(const Op& op) {
         const Accumulator& acc = m->arithmetic.accumulate;
         if (acc.method == Accumulation::chain)
             return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
-        return fmt::format("{} ({})", acc.name, name_of(acc.evidence));
+        return fmt::format("{} ({}){}", acc.name, name_of(acc.evidence),
+                           acc.flushes() ? "; subnormal operands and sums become zero" : "");
     }
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
     if (const auto* r = std::get_if<op::AllReduce>(&op))

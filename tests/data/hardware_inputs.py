@@ -2,11 +2,11 @@
 import numpy
 import torch
 
-# Exponent bits, fraction bits, whether the largest exponent means infinity and NaN, whether all ones is NaN.
-FORMATS = {"fp32": (8, 23, True, False), "fp16": (5, 10, True, False), "bf16": (8, 7, True, False),
-           "e5m2": (5, 2, True, False), "e4m3": (4, 3, False, True), "e2m1": (2, 1, False, False)}
+# Exponent bits, fraction bits; which codes are not finite: those of IEEE 754, all ones, or negative zero.
+FORMATS = {"fp32": (8, 23, "ieee"), "fp16": (5, 10, "ieee"), "bf16": (8, 7, "ieee"), "e5m2": (5, 2, "ieee"),
+           "e4m3": (4, 3, "ones"), "e4m3fnuz": (4, 3, "zero"), "e5m2fnuz": (5, 2, "zero"), "e2m1": (2, 1, "none")}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "e5m2": torch.float8_e5m2,
-          "e4m3": torch.float8_e4m3fn}
+          "e4m3": torch.float8_e4m3fn, "e4m3fnuz": torch.float8_e4m3fnuz, "e5m2fnuz": torch.float8_e5m2fnuz}
 FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 KINDS = ["ordinary", "any", "cancelling", "subnormal", "zeros", "specials"]
 
@@ -25,8 +25,15 @@ def words(seed, line, n):
 
 
 def codes(name, kind, word):
-    """Codes of the format from random words."""
-    exponent_bits, fraction_bits, ieee, ones = FORMATS[name]
+    """Codes of the format from random words; NaN and infinities only if the kind is "specials"."""
+    code, negative_zero = any_codes(name, kind, word), 1 << (FORMATS[name][0] + FORMATS[name][1])
+    finite = FORMATS[name][2] != "zero" or kind == "specials"
+    return code if finite else numpy.where(code == negative_zero, numpy.uint32(0), code)
+
+
+def any_codes(name, kind, word):
+    exponent_bits, fraction_bits, nonfinite = FORMATS[name]
+    ieee, ones = nonfinite == "ieee", nonfinite == "ones"
     bits, bias = 1 + exponent_bits + fraction_bits, 2 ** (exponent_bits - 1) - 1
     top = numpy.uint32(2**exponent_bits - 1)
     sign, fraction = (word >> 31) << (bits - 1), word & numpy.uint32(2**fraction_bits - 1)
@@ -54,6 +61,8 @@ def codes(name, kind, word):
         return numpy.where((word >> 22) & 1, sign, finite)
     if kind == "specials":
         special = anything | (top << fraction_bits) if ieee else anything | (1 << (bits - 1)) - 1 if ones else anything
+        if nonfinite == "zero":
+            special = numpy.full(len(word), 1 << (bits - 1), numpy.uint32)
         return numpy.where((word >> 18) % 16 == 0, special, middle)
     return middle
 

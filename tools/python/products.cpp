@@ -85,8 +85,11 @@ Result<float> out_of_blocks(const std::string& name, const Array<float>& values,
 std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> accumulators() {
     std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> all;
     for (const HardwareRow& row : hardware_rows) {
-        std::string meaning = std::to_string(row.products) + " products a step, " + std::to_string(row.fraction_bits) +
-                              " bits below the largest exponent, sums in " + std::string(row.sum);
+        std::string meaning = std::to_string(row.products) + " products a step, ";
+        if (row.fraction_bits == 0) meaning += "FP32 operations that flush subnormals";
+        else
+            meaning +=
+                std::to_string(row.fraction_bits) + " bits below the largest exponent, sums in " + std::string(row.sum);
         if (!row.acc16.empty()) meaning += "; -acc16 for FP16 sums";
         if (row.scales.group != 0)
             meaning += std::string("; scales in E8M0") + (row.scales.e4m3 ? " or E4M3" : "") + " within the sums";

@@ -1,6 +1,6 @@
 // Sums of products with exact numbers. The parameters of an accumulator are those of its row; what they mean is written
 // here once more, from the papers that formats/accumulator.h names.
-#include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
+#include <ampscope/sim/analysis/conformance/exact_steps.h>
 
 #include <algorithm>
 
@@ -10,16 +10,7 @@ namespace {
 
 using Codes = std::span<const std::uint32_t>;
 
-constexpr FormatSpec fp32 = format("fp32");
 constexpr Policy nearest{}, hardware_nearest{.nan = NanRule::all_ones};
-
-/// A term of a fused sum: (-1)^negative * n * 2^unit, aligned by `exponent`.
-struct Term {
-    Class kind = Class::zero;
-    bool negative = false;
-    Natural n{};
-    int unit = 0, exponent = 0;
-};
 
 /// A number as hardware reads it in the format f: 1 <= significand < 2, or less at the format's least exponent. FP32
 /// words lose the bits that TF32 does not have.
@@ -39,14 +30,6 @@ Term product(const Term& a, const Term& b) {
     else if (either(Class::infinity)) t.kind = Class::infinity;
     else if (either(Class::zero)) t = {Class::zero, t.negative};
     return t;
-}
-
-/// x - y as sign and magnitude; of equal numbers the positive zero.
-Number difference(Natural x, Natural y, int unit) {
-    const bool negative = x < y;
-    if (negative) std::swap(x, y);
-    x -= y;
-    return {.kind = x.is_zero() ? Class::zero : Class::finite, .negative = negative, .numerator = x, .exponent = unit};
 }
 
 /// The sum of a step in the row's register. Too large a sum is infinite in every rounding mode.
@@ -129,6 +112,33 @@ std::uint32_t hardware_sum(const Accumulator& acc, const Formats& of, Codes a, C
     return c;
 }
 
+std::uint32_t floored_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    const FormatSpec fa = acc.reads(of.a), fb = acc.reads(of.b);
+    const auto size = static_cast<std::size_t>(acc.products);
+    for (std::size_t begin = 0; begin < a.size(); begin += size) {
+        std::vector<Term> products(size);
+        for (std::size_t i = 0; i < size && begin + i < a.size(); ++i)
+            products[i] = product(term(of.a, fa, a[begin + i]), term(of.b, fb, b[begin + i]));
+        c = floored_step(acc, products, term(fp32, fp32, c), c);
+    }
+    return c;
+}
+
+std::uint32_t flushed_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    const FormatSpec fa = acc.reads(of.a), fb = acc.reads(of.b);
+    const auto size = static_cast<std::size_t>(acc.products);
+    if (a.empty()) return flushed_operand(fp32, fp32, c);
+    for (std::size_t begin = 0; begin < a.size(); begin += size) {
+        std::vector<std::uint32_t> x(size), y(size);
+        for (std::size_t i = 0; i < size && begin + i < a.size(); ++i) {
+            x[i] = flushed_operand(of.a, fa, a[begin + i]);
+            y[i] = flushed_operand(of.b, fb, b[begin + i]);
+        }
+        c = flushed_step(acc, x, y, c);
+    }
+    return c;
+}
+
 std::uint32_t exact_sum(const Formats& of, Codes a, Codes b, std::uint32_t c) {
     bool infinite[2] = {false, false};
     std::vector<Term> terms = {term(fp32, fp32, c)};
@@ -179,6 +189,11 @@ std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b
     std::vector<std::uint32_t> products;
     switch (acc.method) {
     case Accumulation::fused: return hardware_sum(acc, of, a, b, c);
+    case Accumulation::floored:
+    case Accumulation::floored_halves: return floored_sum(acc, of, a, b, c);
+    case Accumulation::flushed_tree:
+    case Accumulation::flushed_pairs:
+    case Accumulation::flushed_chains: return flushed_sum(acc, of, a, b, c);
     case Accumulation::exact: return exact_sum(of, a, b, c);
     case Accumulation::chain:
         for (std::size_t i = 0; i < a.size(); ++i)

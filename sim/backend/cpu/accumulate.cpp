@@ -4,6 +4,7 @@
 #include <ampscope/formats/split_k.h>
 #include <ampscope/sim/backend/cpu/detail/column_sums.h>
 #include <ampscope/sim/backend/cpu/detail/product_task.h>
+#include <ampscope/sim/backend/cpu/detail/step_sums.h>
 
 #include <algorithm>
 #include <cmath>
@@ -62,6 +63,13 @@ void sum(const Product& p) {
     case Accumulation::pairwise: return by_columns(p, PairwiseSums());
     case Accumulation::kahan: return by_columns(p, KahanSums());
     case Accumulation::fused: return sum_fused(p);
+    case Accumulation::floored:
+    case Accumulation::floored_halves:
+        return by_columns(p, StepSums<FlooredKernel>(acc, acc.reads(p.a_format), acc.reads(p.b_format)));
+    case Accumulation::flushed_tree:
+    case Accumulation::flushed_pairs:
+    case Accumulation::flushed_chains:
+        return by_columns(p, StepSums<FlushedKernel>(acc, acc.reads(p.a_format), acc.reads(p.b_format)));
     }
 }
 
