@@ -7,8 +7,7 @@
 // arXiv:2512.07004. dot.h computes with a row.
 #pragma once
 
-#include <ampscope/formats/policy.h>
-#include <ampscope/formats/spec.h>
+#include <ampscope/formats/accumulation.h>
 
 #include <algorithm>
 #include <array>
@@ -18,91 +17,6 @@
 #include <string_view>
 
 namespace amp {
-
-/// The order of a sum and where it rounds.
-enum class Accumulation : std::uint8_t {
-    chain,    ///< s = fma(a, b, s) in the order of k; each step is rounded to `sum`, to nearest-even
-    exact,    ///< the whole sum is rounded once, to `sum`, to nearest-even
-    pairwise, ///< products, then a tree of additions, each rounded to `sum`; the left part of n terms is the largest
-              ///< power of two below n
-    kahan,    ///< compensated summation: all is rounded to `sum`, and what an addition lost is subtracted from the next
-              ///< product
-    fused,    ///< steps of `products` products: aligned, cut off, added exactly to the sum so far, then rounded to
-              ///< `sum`
-};
-
-/// How the parameters of a row are known.
-enum class Evidence : std::uint8_t {
-    definition, ///< the row is defined arithmetic; there is no hardware to compare it with
-    recorded,   ///< its results equal outputs recorded on that hardware
-    stated,     ///< a publication states it; it was not compared with recordings here
-    inferred,   ///< it follows from recordings of related hardware
-};
-
-inline constexpr std::array<std::string_view, 4> evidence_names = {"definition", "recorded on hardware",
-                                                                   "stated by a source", "inferred"};
-
-constexpr std::string_view name_of(Evidence evidence) { return evidence_names[static_cast<std::size_t>(evidence)]; }
-
-struct Accumulator {
-    /// The value of zero_exponent where zero terms do not take part in the alignment.
-    static constexpr int no_zero_exponent = -16384;
-
-    char name[48] = "fp32";
-    Accumulation method = Accumulation::chain;
-    FormatSpec sum = format("fp32"); ///< format that sums are rounded to; with 14 significant bits they are kept in
-                                     ///< FP32 registers
-    // Of fused sums only:
-    std::string_view operands{};                ///< names of the formats it multiplies, with spaces between; empty: any
-    int products = 0;                           ///< number of products that one step adds
-    int fraction_bits = 0;                      ///< bits kept below the units place of the largest exponent
-    Rounding rounding = Rounding::nearest_even; ///< rounding of the sum of a step
-    int zero_exponent = no_zero_exponent;       ///< exponent of zero products and of a zero sum in the alignment
-    bool keeps_negative_zero = false;           ///< whether a sum of nothing but negative zeros is -0
-    /// Each `products` products have E8M0 scales, whose exponents are added to those of the products.
-    bool scales_products = false;
-    /// The 32 products of an instruction are added in two steps that begin at +0: first those with k mod 4 in {0, 1},
-    /// then {2, 3}. Their sum is added to the sum so far, to nearest-even.
-    bool interleaved = false;
-    /// Number of products after which the sum is added to a total, to nearest-even, and begins anew; 0: never.
-    int promote_every = 0;
-    Evidence evidence = Evidence::definition;
-    std::string_view note{};
-
-    /// The name of the row of the table: without "-promoteN".
-    [[nodiscard]] constexpr std::string_view row() const {
-        const std::string_view whole = name;
-        return whole.substr(0, whole.find("-promote"));
-    }
-    /// The format of the register that holds a sum; what is added to a sum has it, too.
-    [[nodiscard]] constexpr FormatSpec result() const {
-        return method == Accumulation::fused && sum.exponent_bits == 8 ? format("fp32") : sum;
-    }
-    /// The format of the total: FP32 where sums are promoted.
-    [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
-    /// Whether it is a chain of fused multiply-adds in FP32.
-    [[nodiscard]] constexpr bool is_fp32_chain() const {
-        return method == Accumulation::chain && sum == format("fp32") && promote_every == 0;
-    }
-    /// Number of products after which only the result is carried on. A last, shorter period is filled up with zeros.
-    [[nodiscard]] constexpr int period() const {
-        return promote_every != 0 ? promote_every : interleaved ? 32 : std::max(products, 1);
-    }
-    /// The format in which a fused sum reads an operand of the given format. It matters because subnormals are aligned
-    /// by the exponent of the format they are read in. It is one of `operands`, and holds every value of the operand's
-    /// format; but TF32 hardware reads FP32, too, and drops its last 13 bits. Precondition: takes(operand).
-    [[nodiscard]] constexpr FormatSpec reads(const FormatSpec& operand) const { return find_operand(operand).format; }
-    [[nodiscard]] constexpr bool takes(const FormatSpec& operand) const { return find_operand(operand).found; }
-
-    constexpr bool operator==(const Accumulator& other) const { return std::string_view(name) == other.name; }
-
-  private:
-    struct Operand {
-        bool found;
-        FormatSpec format;
-    };
-    [[nodiscard]] constexpr Operand find_operand(const FormatSpec& operand) const;
-};
 
 /// A sum that no hardware has, of operands of any format.
 struct PlainSum {
@@ -117,14 +31,7 @@ inline constexpr std::array plain_sums = {
     PlainSum{"kahan", Accumulation::kahan, "FP32 products, added with Kahan's correction"},
 };
 
-/// Removes the first word from a text of words with single spaces between them, and returns it.
-constexpr std::string_view take_word(std::string_view& words) {
-    const std::string_view first = words.substr(0, words.find(' '));
-    words.remove_prefix(std::min(first.size() + 1, words.size()));
-    return first;
-}
-
-/// A row of the table of matrix hardware. Its name consists of the generation of GPUs, the instruction where a
+/// A row of the table of matrix hardware. Its name consists of the generation of hardware, the instruction where a
 /// generation has several that add differently, and the operands: "hopper-wgmma-fp8".
 struct HardwareRow {
     std::string_view name, operands;
@@ -134,12 +41,14 @@ struct HardwareRow {
     std::string_view sum = "fp32";
     bool interleaved = false;
     std::string_view note = "";
-    bool scales_products = false;
+    ProductScales scales{};
+    Accumulation method = Accumulation::fused;
 
     /// First part of the name: "hopper".
     [[nodiscard]] constexpr std::string_view generation() const { return name.substr(0, name.find('-')); }
     /// The name without the operands: "hopper-wgmma".
     [[nodiscard]] constexpr std::string_view instruction() const { return name.substr(0, name.rfind('-')); }
+    [[nodiscard]] constexpr bool flushes() const { return Accumulator{.method = method}.flushes(); }
     /// Whether that format is one of the operands.
     [[nodiscard]] constexpr bool multiplies(const FormatSpec& operand) const {
         for (std::string_view rest = operands; !rest.empty();)
@@ -154,6 +63,21 @@ inline constexpr std::string_view fp8_note =
 // Rows of Blackwell were compared with what north-numerical-computing/MATLAB-tensor-core (commit b12b5a7) recorded on a
 // B200: 5,000 products of each format and accumulator, through wmma and, in FP8, mma.sync.
 inline constexpr std::string_view b200_note = "outputs of a B200 that MATLAB-tensor-core published";
+
+/// A row of hardware whose steps are not fused.
+constexpr HardwareRow in_steps(std::string_view name, std::string_view operands, int products, int fraction_bits,
+                               Evidence evidence, Accumulation method, std::string_view note) {
+    return {.name = name,
+            .operands = operands,
+            .products = products,
+            .fraction_bits = fraction_bits,
+            .evidence = evidence,
+            .note = note,
+            .method = method};
+}
+
+inline constexpr std::string_view cdna2_note = "subnormal inputs and sums become zeros; MMA-Sim, amd.py";
+inline constexpr std::string_view cdna3_note = "MMA-Sim, amd.py";
 
 inline constexpr std::array hardware_rows = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
@@ -185,20 +109,64 @@ inline constexpr std::array hardware_rows = {
                 "stated"},
     HardwareRow{"blackwell-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::recorded, "recorded", "fp32", true,
                 "mma.sync as on Hopper: outputs of a B200 that MATLAB-tensor-core published"},
-    HardwareRow{"blackwell-fp8", "e4m3 e5m2 e3m2 e2m3 e2m1", 32, 25, Evidence::stated, "stated", "fp32", false,
-                "tcgen05, and its mxf8f6f4 with scales; a B200's mma.sync is blackwell-mma-fp8", true},
+    HardwareRow{"blackwell-fp8",
+                "e4m3 e5m2 e3m2 e2m3 e2m1",
+                32,
+                25,
+                Evidence::stated,
+                "stated",
+                "fp32",
+                false,
+                "tcgen05, and its mxf8f6f4 with scales; a B200's mma.sync is blackwell-mma-fp8",
+                {.group = 32}},
+    HardwareRow{"blackwell-mxf4nvf4",
+                "e2m1",
+                64,
+                35,
+                Evidence::stated,
+                "",
+                "fp32",
+                false,
+                "MMA-Sim (commit c785138): sums of 16 are exact, scales in E4M3 or E8M0 for 16 or 32 are part of them",
+                {.group = 16, .e4m3 = true, .sums_groups = true}},
+    // AMD's matrix cores, as MMA-Sim (commit c785138, amd.py) computes them; no recordings are public. It gives a zero
+    // factor the exponent -126, so that zero times a large factor would cut off other terms; here zeros have none.
+    // CDNA1 is left out, since sources disagree about it.
+    in_steps("cdna2-fp16", "fp16", 4, 0, Evidence::stated, Accumulation::flushed_tree, cdna2_note),
+    in_steps("cdna2-bf16", "bf16", 2, 0, Evidence::stated, Accumulation::flushed_tree, cdna2_note),
+    in_steps("cdna2-1k-bf16", "bf16", 4, 0, Evidence::stated, Accumulation::flushed_tree, cdna2_note),
+    in_steps("cdna3-fp16", "fp16", 8, 24, Evidence::stated, Accumulation::floored, cdna3_note),
+    in_steps("cdna3-bf16", "bf16", 8, 24, Evidence::stated, Accumulation::floored, cdna3_note),
+    in_steps("cdna3-xf32", "tf32", 4, 24, Evidence::stated, Accumulation::floored, cdna3_note),
+    in_steps("cdna3-fp8", "e4m3fnuz e5m2fnuz", 16, 24, Evidence::stated, Accumulation::floored_halves, cdna3_note),
+    // Instructions of x86, compared with the processor's own (tests/test_x86_products.cpp).
+    in_steps("avx512-bf16", "bf16", 2, 0, Evidence::recorded, Accumulation::flushed_pairs, "VDPBF16PS, in one lane"),
+    in_steps("amx-bf16", "bf16", 32, 0, Evidence::recorded, Accumulation::flushed_chains,
+             "TDPBF16PS, tiles of 16 pairs"),
 };
 
-/// Whether an instruction of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format
+/// Whether a tensor core of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format
 /// b. Any two formats of at most 8 bits may be mixed: PTX names a format for each operand (PTX ISA 9.0, section
 /// 9.7.14).
 constexpr bool multiplies(std::string_view generation, const FormatSpec& a, const FormatSpec& b) {
     const auto has = [&](const FormatSpec& operand) {
         return std::ranges::any_of(hardware_rows, [&](const HardwareRow& row) {
-            return row.generation() == generation && row.multiplies(operand);
+            return row.method == Accumulation::fused && row.generation() == generation && row.multiplies(operand);
         });
     };
     return has(a) && has(b) && (a == b || (a.bits() <= 8 && b.bits() <= 8));
+}
+
+/// Whether that generation of hardware (say "cdna2") takes subnormal operands for zero. Throws std::invalid_argument,
+/// listing the names, for any other.
+inline bool flushes_subnormals(std::string_view generation) {
+    std::string known;
+    for (const HardwareRow& row : hardware_rows) {
+        if (row.generation() == generation) return row.flushes();
+        const std::string name = std::string(known.empty() ? "" : ", ") + std::string(row.generation());
+        if (!known.ends_with(name.substr(known.empty() ? 0 : 2))) known += name;
+    }
+    throw_unknown("hardware", generation, known);
 }
 
 namespace detail {
@@ -210,13 +178,14 @@ constexpr void set_name(Accumulator& a, std::string_view name) {
 }
 
 constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
-    Accumulator a{.method = Accumulation::fused,
+    const bool fused = row.method == Accumulation::fused;
+    Accumulator a{.method = row.method,
                   .sum = acc16 ? format("fp16") : format(row.sum),
                   .operands = row.operands,
                   .products = row.products,
                   .fraction_bits = row.fraction_bits,
-                  .rounding = acc16 ? Rounding::nearest_even : Rounding::toward_zero,
-                  .scales_products = row.scales_products,
+                  .rounding = acc16 || !fused ? Rounding::nearest_even : Rounding::toward_zero,
+                  .scales = row.scales,
                   .interleaved = row.interleaved,
                   .evidence = !acc16                    ? row.evidence
                               : row.acc16 == "recorded" ? Evidence::recorded
@@ -225,7 +194,10 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
     // Khattak and Mikaitis found these exponents for 23, 24 and 25 bits. MMA-Sim (arXiv:2511.10909, as of 2026) states
     // the same for FP32 sums and one less for FP16 sums; only ties broken by bits below 2^-44 would show the
     // difference. For 13 bits see fp8_note.
-    if (row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
+    if (fused && row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
+    // Where groups are summed, MMA-Sim gives a zero the least exponent of FP32; a group that adds up to zero has its
+    // scales' exponent.
+    if (row.scales.sums_groups) a.zero_exponent = -126;
     return a;
 }
 
@@ -236,9 +208,9 @@ constexpr bool take_suffix(std::string_view& text, std::string_view suffix) {
     return found;
 }
 
-/// Reads "-promoteN" at the end of a name and removes it; 0 if there is none, -1 unless 1 <= N <= 999999.
-constexpr int take_promotion(std::string_view& text) {
-    constexpr std::string_view word = "-promote";
+/// Removes a word and the number behind it, say "-promote128", from the end of a name. Returns the number; 0 if the
+/// word is not there, -1 unless 1 <= N <= 999999.
+constexpr int take_number(std::string_view& text, std::string_view word) {
     const std::size_t at = text.rfind(word);
     if (at == std::string_view::npos) return 0;
     int n = 0;
@@ -249,6 +221,24 @@ constexpr int take_promotion(std::string_view& text) {
     }
     text.remove_suffix(text.size() - at);
     return n > 0 ? n : -1;
+}
+
+/// Reads "-splitN", with the suffix of a row of split_rows behind it, at the end of a name and removes it.
+constexpr void take_split(std::string_view& text, std::string_view full, Accumulator& to) {
+    constexpr std::string_view word = "-split";
+    const std::size_t at = text.rfind(word);
+    if (at == std::string_view::npos) return;
+    const std::size_t end = std::min(text.find_first_not_of("0123456789", at + word.size()), text.size());
+    const std::string_view suffix = text.substr(end);
+    text = text.substr(0, end);
+    to.parts = take_number(text, word);
+    const auto* const row = std::ranges::find(split_rows, suffix, &SplitRow::suffix);
+    if (row == split_rows.end() || to.parts < 2 || to.parts > 1024)
+        throw std::invalid_argument(
+            "accumulator '" + std::string(full) +
+            "': expected -splitN, -splitNcyclic or -splitNpairs at the end, with 2 to 1024 parts");
+    to.split = row->order;
+    to.tile = row->tile;
 }
 
 constexpr Accumulator base_accumulator(std::string_view name, std::string_view full) {
@@ -266,20 +256,25 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
                   names_of_rows(hardware_rows) + ", " + names_of_rows(plain_sums) +
                       ", or a format (fp32, bf16, e6m9 ...) for a chain of fused "
                       "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
-                      "add sums of N products in FP32");
+                      "add sums of N products in FP32, -splitN for split-K in N parts");
 }
 
 } // namespace detail
 
 /// The accumulator of that name. The name is a row of matrix hardware, "exact", "pairwise", "kahan", or the name of a
 /// format for a chain of fused multiply-adds in it. It may end in "-acc16" for hardware that has an FP16 accumulator,
-/// and then in "-promoteN" for sums that are added to an FP32 total after every N products, as CUTLASS and DeepSeek-V3
-/// do with N = 128.
+/// then in "-promoteN" for sums that are added to an FP32 total after every N products, as CUTLASS and DeepSeek-V3 do
+/// with N = 128, and then in "-splitN" for split-K in N parts (split_rows). In a part, promotion begins anew.
 /// Throws std::invalid_argument for any other name.
 constexpr Accumulator accumulator(std::string_view name) {
     std::string_view rest = name;
-    const int promotion = detail::take_promotion(rest);
+    Accumulator split;
+    detail::take_split(rest, name, split);
+    const int promotion = detail::take_number(rest, "-promote");
     Accumulator a = detail::base_accumulator(rest, name);
+    a.parts = split.parts;
+    a.split = split.split;
+    a.tile = split.tile;
     if (promotion != 0) {
         if (promotion < 0 || promotion % a.period() != 0)
             throw std::invalid_argument("accumulator '" + std::string(name) +
@@ -289,21 +284,6 @@ constexpr Accumulator accumulator(std::string_view name) {
     }
     detail::set_name(a, name);
     return a;
-}
-
-constexpr Accumulator::Operand Accumulator::find_operand(const FormatSpec& operand) const {
-    if (operands.empty()) return {true, operand};
-    Operand result{false, operand};
-    for (std::string_view rest = operands; !rest.empty();) {
-        const std::string_view item = take_word(rest);
-        const FormatSpec f = format(item);
-        const bool holds = operand.fraction_bits <= f.fraction_bits && operand.max_exponent() <= f.max_exponent() &&
-                           operand.min_subnormal_exponent() >= f.min_subnormal_exponent();
-        const bool cuts = item == "tf32" && operand.exponent_bits == 8;
-        if (operand == f || (!result.found && (holds || cuts))) result = {true, f};
-    }
-    if (interleaved) result.format = format("fp16"); // converted first
-    return result;
 }
 
 } // namespace amp

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ampscope/formats/batch.h>
-#include <ampscope/formats/dot.h>
 #include <ampscope/formats/scale_rule.h>
 
 #include <algorithm>
@@ -48,56 +47,6 @@ inline constexpr std::array block_formats = {
 
 /// The block format of that name. Throws std::invalid_argument, listing the names, for any other.
 constexpr const BlockSpec& block_format(std::string_view name) { return find_row("block format", block_formats, name); }
-
-/// One operand of a scaled dot product: numbers, and one scale for every `block` of them.
-struct ScaledNumbers {
-    std::span<const float> values, scales;
-};
-
-/// Whether the accumulator itself applies the scales of MX blocks of that size, as Blackwell's mxf8f6f4 does.
-constexpr bool adds_mx_scales(const Accumulator& acc, std::int64_t block) {
-    return acc.scales_products && acc.promote_every == 0 && block == acc.products;
-}
-
-/// The sums of blocks, each times its two scales, in an FP32 total: sum(x, y) is the dot product of a block's numbers.
-template <class Sum>
-constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const Sum& sum) {
-    Arithmetic math{fp32_format};
-    std::uint32_t total = 0;
-    const std::size_t k = a.values.size();
-    for (std::size_t i = 0; i * block < k; ++i) {
-        const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
-        const auto part = std::bit_cast<std::uint32_t>(sum(a.values.subspan(begin, n), b.values.subspan(begin, n))),
-                   scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
-        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
-    }
-    return std::bit_cast<float>(total);
-}
-
-/// scaled_dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives.
-constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
-                                   const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
-    if (mx && adds_mx_scales(acc, static_cast<std::int64_t>(block))) {
-        for (std::size_t i = 0; i * block < a.values.size(); ++i)
-            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
-        return detail::fused_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t i) {
-            return binade_of(a.scales[i]).exponent + binade_of(b.scales[i]).exponent;
-        });
-    }
-    return scaled_total(a, b, block, [&](std::span<const float> x, std::span<const float> y) {
-        return dot_as_read(acc, fa, fb, x, y, 0);
-    });
-}
-
-/// The dot product of two scaled operands, x ~ q * scale. If `mx` is set (all scales are E8M0) and the accumulator
-/// applies scales, they are added to the exponents of the products; a NaN scale gives NaN. Otherwise every block is
-/// summed by itself, and its sum times the product of its two scales is added to a total by an FP32 fused multiply-add,
-/// as DeepGEMM promotes it. cuBLAS, as TE's reference of it computes, multiplies the sum by one scale and adds its
-/// product with the other: the same bits where scales are powers of two, an FP32 rounding elsewhere where they are not.
-constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
-                           const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, bool mx) {
-    return scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, mx);
-}
 
 /// How a tensor in C order is divided into blocks: its number of columns, height and width of a block, and the number
 /// of blocks below and beside each other.

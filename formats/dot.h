@@ -5,6 +5,8 @@
 #include <ampscope/formats/accumulator.h>
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/codec.h>
+#include <ampscope/formats/fused_dot.h>
+#include <ampscope/formats/step_dot.h>
 
 #include <algorithm>
 #include <array>
@@ -15,123 +17,7 @@
 
 namespace amp {
 
-/// x without the bits below the last place of the format's normal numbers, as hardware reads FP32 as TF32.
-constexpr float truncated(const FormatSpec& f, float x) {
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> (23 - f.fraction_bits) << (23 - f.fraction_bits));
-}
-
-/// Which of the products comes l-th when an instruction's 32 are interleaved.
-constexpr std::size_t interleaved_order(std::size_t l) { return l / 32 * 32 + l % 16 / 2 * 4 + l % 2 + l / 16 % 2 * 2; }
-
 namespace detail {
-
-/// A term of a fused sum: (-1)^sign * significand * 2^(exponent - point), not normalised. A subnormal has its format's
-/// least exponent and a significand below one.
-struct Term {
-    Kind kind;
-    bool sign;
-    int exponent, point;
-    std::uint64_t significand;
-};
-
-/// x as a term, read in the format f.
-constexpr Term term(const FormatSpec& f, float x) {
-    const Unpacked u = unpack(truncated(f, x));
-    Term t{.kind = u.kind, .sign = u.sign, .exponent = 0, .point = f.fraction_bits, .significand = 0};
-    if (u.kind != Kind::finite) return t;
-    const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
-    t.exponent = std::max(leading, f.min_exponent());
-    const int shift = u.exponent - (t.exponent - f.fraction_bits); // from FP32's last place to the format's
-    t.significand = shift >= 0 ? u.significand << shift : shift > -64 ? u.significand >> -shift : 0;
-    if (t.significand == 0) t.kind = Kind::zero;
-    return t;
-}
-
-/// The exact product times 2^scale; 0 * infinity is NaN.
-constexpr Term product(const Term& a, const Term& b, int scale) {
-    Term t{.kind = Kind::zero,
-           .sign = a.sign != b.sign,
-           .exponent = a.exponent + b.exponent + scale,
-           .point = a.point + b.point,
-           .significand = 0};
-    const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
-    const bool infinite = a.kind == Kind::infinity || b.kind == Kind::infinity;
-    if (a.kind == Kind::nan || b.kind == Kind::nan || (zero && infinite)) t.kind = Kind::nan;
-    else if (infinite) t.kind = Kind::infinity;
-    else if (!zero) {
-        t.kind = Kind::finite;
-        t.significand = a.significand * b.significand;
-    }
-    return t;
-}
-
-/// The NaN of matrix hardware: positive, every fraction bit set; for FP16 sums, too.
-constexpr float hardware_nan() { return std::bit_cast<float>(0x7fffffff); }
-
-/// units * 2^last, rounded as the row rounds the sum of a step; too large a sum becomes infinite in every rounding.
-constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, bool negative_zero) {
-    const bool sign = units < 0 || (units == 0 && negative_zero);
-    const std::uint64_t magnitude =
-        units < 0 ? 0 - static_cast<std::uint64_t>(units) : static_cast<std::uint64_t>(units);
-    const int leading = last + static_cast<int>(std::bit_width(magnitude)) - 1;
-    Flags flags;
-    const std::uint32_t code = magnitude != 0 && leading > acc.sum.max_exponent()
-                                   ? acc.sum.infinity_code() | (sign ? acc.sum.sign_mask() : 0)
-                                   : round_pack(acc.sum, sign, last, magnitude, {.rounding = acc.rounding}, 0, flags);
-    return decode(acc.sum, code);
-}
-
-/// One step of a fused sum: c plus as many products as the row adds at once.
-constexpr float fused_step(const Accumulator& acc, std::span<const Term> products, float c) {
-    // 1. Special values decide, whatever the other terms are.
-    const Term addend = term(acc.result(), c);
-    bool nan = addend.kind == Kind::nan, negative_zero = acc.keeps_negative_zero && addend.sign;
-    bool infinite[2] = {addend.kind == Kind::infinity && !addend.sign, addend.kind == Kind::infinity && addend.sign};
-    // 2. The largest exponent among all terms.
-    int largest = addend.kind == Kind::zero ? acc.zero_exponent : addend.exponent;
-    for (const Term& p : products) {
-        nan |= p.kind == Kind::nan;
-        infinite[p.sign ? 1 : 0] |= p.kind == Kind::infinity;
-        negative_zero &= p.sign;
-        largest = std::max(largest, p.kind == Kind::zero ? acc.zero_exponent : p.exponent);
-    }
-    if (nan || (infinite[0] && infinite[1])) return hardware_nan();
-    if (infinite[0] || infinite[1])
-        return decode(acc.result(), acc.result().infinity_code() | (infinite[1] ? acc.result().sign_mask() : 0));
-    // 3. Magnitudes in units of the last place kept, what lies below it cut off; their sum is exact.
-    const int last = largest - acc.fraction_bits;
-    std::int64_t sum = 0;
-    const auto add = [&](const Term& t) {
-        if (t.kind == Kind::zero) return;
-        const int shift = t.exponent - t.point - last;
-        const std::uint64_t units = shift >= 0 ? t.significand << shift : shift > -64 ? t.significand >> -shift : 0;
-        sum += t.sign ? -static_cast<std::int64_t>(units) : static_cast<std::int64_t>(units);
-    };
-    add(addend);
-    for (const Term& p : products) add(p);
-    // 4. Normalised and rounded once.
-    return round_sum(acc, sum, last, negative_zero);
-}
-
-/// A fused sum over all of a and b, step by step; the last step is filled up with zeros. The products of a step are
-/// multiplied by 2^scale_of(step). Operands are read in the formats fa and fb.
-template <class Scale>
-constexpr float fused_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
-                          std::span<const float> b, float c, const Scale& scale_of) {
-    std::array<Term, 64> products; // as many as a step of any row has, or more
-    const auto step = static_cast<std::size_t>(acc.products);
-    const std::size_t period = acc.interleaved ? 32 : step, end = (a.size() + period - 1) / period * period;
-    for (std::size_t begin = 0; begin < end; begin += step) {
-        const int scale = scale_of(begin / step);
-        for (std::size_t i = 0; i < step; ++i) {
-            const std::size_t l = acc.interleaved ? interleaved_order(begin + i) : begin + i;
-            const bool inside = l < a.size();
-            products[i] = product(term(fa, inside ? a[l] : 0.0F), term(fb, inside ? b[l] : 0.0F), scale);
-        }
-        c = fused_step(acc, std::span(products).first(step), c);
-    }
-    return c;
-}
 
 /// An exact sum of floats and products of floats: a two's complement integer in units of 2^-300.
 class ExactSum {
@@ -202,7 +88,7 @@ class ExactSum {
 
 /// A tree of sums: the left part is the largest power of two below the count. A finished part waits until one of its
 /// size is finished.
-constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a, std::span<const float> b) {
+constexpr std::uint32_t pairwise_sum(Arithmetic& math, const Numbers& a, const Numbers& b) {
     std::array<std::uint32_t, 64> parts{};
     std::size_t count = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -215,13 +101,13 @@ constexpr std::uint32_t pairwise_sum(Arithmetic& math, std::span<const float> a,
     return sum;
 }
 
-constexpr float pairwise_dot(std::span<const float> a, std::span<const float> b, float c) {
+constexpr float pairwise_dot(const Numbers& a, const Numbers& b, float c) {
     Arithmetic math{fp32_format};
-    if (a.empty()) return c;
+    if (a.size() == 0) return c;
     return std::bit_cast<float>(math.add(std::bit_cast<std::uint32_t>(c), pairwise_sum(math, a, b)));
 }
 
-constexpr float kahan_dot(std::span<const float> a, std::span<const float> b, float c) {
+constexpr float kahan_dot(const Numbers& a, const Numbers& b, float c) {
     Arithmetic math{fp32_format};
     std::uint32_t sum = std::bit_cast<std::uint32_t>(c), lost = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -233,14 +119,14 @@ constexpr float kahan_dot(std::span<const float> a, std::span<const float> b, fl
     return std::bit_cast<float>(sum);
 }
 
-constexpr float chain_dot(const FormatSpec& sum, std::span<const float> a, std::span<const float> b, float c) {
+constexpr float chain_dot(const FormatSpec& sum, const Numbers& a, const Numbers& b, float c) {
     Arithmetic math{sum};
     std::uint32_t s = encode(sum, c);
     for (std::size_t i = 0; i < a.size(); ++i) s = math.fma(unpack(a[i]), unpack(b[i]), unpack(sum, s));
     return decode(sum, s);
 }
 
-constexpr float exact_dot(std::span<const float> a, std::span<const float> b, float c) {
+constexpr float exact_dot(const Numbers& a, const Numbers& b, float c) {
     ExactSum sum;
     for (std::size_t i = 0; i < a.size(); ++i) sum.add(unpack(a[i]), unpack(b[i]));
     sum.add(unpack(c), unpack(1.0F));
@@ -255,29 +141,64 @@ constexpr float add_sums(const Accumulator& acc, const FormatSpec& f, float x, f
 }
 
 /// A fused sum without promotion: all of it at once or, if interleaved, one instruction of 32 products after another.
-constexpr float instructions_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
-                                 std::span<const float> a, std::span<const float> b, float c) {
+template <class Scale>
+constexpr float instructions_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, const Numbers& a,
+                                 const Numbers& b, float c, const Scale& scale_of) {
     const std::size_t instruction = acc.interleaved ? 32 : a.size();
     for (std::size_t begin = 0; begin < a.size(); begin += instruction) {
         const std::size_t n = std::min(instruction, a.size() - begin);
-        const float sum = fused_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), acc.interleaved ? 0 : c,
-                                    [](std::size_t) { return 0; });
+        const float sum =
+            fused_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), acc.interleaved ? 0 : c, scale_of);
         c = acc.interleaved ? add_sums(acc, acc.result(), c, sum) : sum;
     }
     return c;
 }
 
 /// A sum without promotion.
-constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
-                          std::span<const float> b, float c) {
+template <class Scale>
+constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, const Numbers& a,
+                          const Numbers& b, float c, const Scale& scale_of) {
     switch (acc.method) {
     case Accumulation::chain: return chain_dot(acc.sum, a, b, c);
     case Accumulation::exact: return exact_dot(a, b, c);
     case Accumulation::pairwise: return pairwise_dot(a, b, c);
     case Accumulation::kahan: return kahan_dot(a, b, c);
+    case Accumulation::floored:
+    case Accumulation::floored_halves: return floored_dot(acc, fa, fb, a, b, c);
+    case Accumulation::flushed_tree:
+    case Accumulation::flushed_pairs:
+    case Accumulation::flushed_chains: return flushed_dot(acc, fa, fb, a, b, c);
     case Accumulation::fused: break;
     }
-    return instructions_dot(acc, fa, fb, a, b, c);
+    return instructions_dot(acc, fa, fb, a, b, c, scale_of);
+}
+
+/// A sum without split-K.
+template <class Scale>
+constexpr float promoted_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, const Numbers& a,
+                             const Numbers& b, float c, const Scale& scale_of) {
+    if (acc.promote_every == 0) return plain_dot(acc, fa, fb, a, b, c, scale_of);
+    const auto every = static_cast<std::size_t>(acc.promote_every);
+    for (std::size_t begin = 0; begin < a.size(); begin += every) {
+        const std::size_t n = std::min(every, a.size() - begin);
+        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0, scale_of);
+        c = add_sums(acc, acc.total(), c, sum);
+    }
+    return c;
+}
+
+/// The whole sum; the product at place k has the scales scale_of(k), which a row with scales applies.
+template <class Scale>
+constexpr float whole_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
+                          std::span<const float> b, float c, const Scale& scale_of) {
+    if (acc.parts == 1) return promoted_dot(acc, fa, fb, Numbers(a), Numbers(b), c, scale_of);
+    return sum_of_parts(
+        acc, c,
+        [&](std::size_t i) {
+            const PartOfSum part = part_of_sum(acc, i, a.size());
+            return promoted_dot(acc, fa, fb, Numbers(a, part), Numbers(b, part), 0, scale_of);
+        },
+        [&](float x, float y) { return add_sums(acc, acc.total(), x, y); });
 }
 
 } // namespace detail
@@ -285,15 +206,7 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
 /// dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives.
 constexpr float dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                             std::span<const float> a, std::span<const float> b, float c) {
-    const bool promotes = acc.promote_every != 0;
-    const std::size_t every =
-        promotes ? static_cast<std::size_t>(acc.promote_every) : std::max<std::size_t>(a.size(), 1);
-    for (std::size_t begin = 0; begin < a.size() || (begin == 0 && !promotes); begin += every) {
-        const std::size_t n = std::min(every, a.size() - begin);
-        const float sum = detail::plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), promotes ? 0 : c);
-        c = promotes ? detail::add_sums(acc, acc.total(), c, sum) : sum;
-    }
-    return c;
+    return detail::whole_dot(acc, fa, fb, a, b, c, detail::Unscaled());
 }
 
 /// a . b + c as the accumulator adds up. The spans have the same length; their numbers are values of a_format and

@@ -1,11 +1,12 @@
 // Operands that show how a sum is computed: ordinary numbers, and numbers for which models of matrix hardware differ.
 #pragma once
 
-#include "oracle.h"
+#include "oracle_accumulator.h"
 
 #include <array>
 #include <cmath>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -54,6 +55,36 @@ class Operands {
     std::mt19937 random_;
     std::normal_distribution<double> normal_;
     std::uniform_real_distribution<double> uniform_{0, 1};
+};
+
+/// Scales for operands in blocks: of moderate size, or any that the format has.
+struct RandomScales {
+    std::string format;
+    std::vector<float> a{}, b{};
+    oracle::Scales products{};
+
+    RandomScales(std::string of, std::size_t block, std::size_t blocks, std::mt19937& random) : format(std::move(of)) {
+        products.block = block;
+        const bool any = random() % 3 == 0;
+        for (std::size_t i = 0; i < blocks; ++i) {
+            a.push_back(one(any, random));
+            b.push_back(one(any, random));
+            products.add(format, a.back(), b.back());
+        }
+    }
+
+  private:
+    [[nodiscard]] float one(bool any, std::mt19937& random) const {
+        const unsigned spread = any ? 127 : 12;
+        if (format == "e8m0") {
+            const auto exponent = static_cast<int>(random() % (2 * spread + 1)) - static_cast<int>(spread);
+            return std::ldexp(1.0F, exponent);
+        }
+        for (;;) { // every E4M3 number, zeros and negative ones among them, or ordinary ones
+            const float x = oracle::to_float(oracle::find(format), random() % 256);
+            if (!std::isnan(x) && (any || std::fabs(x) > 0x1p-4F)) return x;
+        }
+    }
 };
 
 } // namespace amp::test

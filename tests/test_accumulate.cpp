@@ -2,7 +2,7 @@
 #include "accumulator_inputs.h"
 #include "sweep.h"
 
-#include <ampscope/formats/block.h>
+#include <ampscope/formats/scaled_dot.h>
 #include <ampscope/sim/backend/cpu/detail/accumulate.h>
 
 #include <doctest/doctest.h>
@@ -25,7 +25,8 @@ std::vector<Case> all_cases() {
         const std::string name(row.name), first(row.operands.substr(0, row.operands.find(' ')));
         cases.push_back({name, first, first});
         if (!row.acc16.empty()) cases.push_back({name + "-acc16", first, first});
-        if (first != row.operands) {
+        cases.push_back({name + "-split2", first, first});
+        if (first != row.operands && !row.acc16.empty()) {
             cases.push_back({name, "e4m3", "e5m2"});
             cases.push_back({name + "-acc16", "e5m2", "e5m2"});
             cases.push_back({name + "-promote64", "e5m2", "e4m3"});
@@ -34,16 +35,19 @@ std::vector<Case> all_cases() {
     cases.push_back({"hopper-fp16", "e4m3", "fp16"});
     cases.push_back({"ampere-tf32", "fp32", "fp32"});
     cases.push_back({"ampere-fp16-promote24", "fp16", "fp16"});
-    for (const char* name : {"exact", "pairwise", "kahan", "fp32", "bf16", "fp32-promote16", "exact-promote8"})
+    for (const char* name : {"exact", "pairwise", "kahan", "fp32", "bf16", "fp32-promote16", "exact-promote8",
+                             "fp32-split2", "kahan-split2cyclic", "exact-promote8-split3pairs", "bf16-split2cyclic"})
         cases.push_back({name, "fp32", "fp32"});
     cases.push_back({"exact", "e4m3", "e5m2"});
+    cases.push_back({"ada-e4m3-promote128-split2cyclic", "e4m3", "e4m3"});
+    cases.push_back({"blackwell-mxf4nvf4-promote64-split3pairs", "e2m1", "e2m1"});
     return cases;
 }
 
 struct Shape {
     std::int64_t m, n, k;
 };
-constexpr Shape shapes[] = {{1, 1, 1}, {3, 33, 7}, {2, 5, 70}, {5, 40, 33}, {1, 300, 16}, {4, 3, 129}};
+constexpr Shape shapes[] = {{1, 1, 1}, {3, 33, 7}, {2, 5, 70}, {5, 40, 33}, {1, 300, 16}, {4, 3, 129}, {2, 3, 300}};
 
 /// Checks a product in every layout and on every instruction set.
 void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& tally) {
@@ -109,30 +113,45 @@ TEST_CASE("sums of a step that do not fit in 32 bits with the sum so far") {
 
 namespace {
 
-struct MxCase {
+struct ScaledCase {
     Shape shape;
     Accumulator accumulator;
-    FormatSpec a_format, b_format;
-    std::size_t k = 0, blocks = 0;
+    FormatSpec a_format, b_format, scales;
+    std::size_t block, k = 0, blocks = 0;
     std::vector<float> a{}, b{}, a_scales{}, b_scales{};
 };
 
-MxCase mx_case(std::uint64_t index) {
-    constexpr Shape with_blocks[] = {{1, 1, 1}, {3, 33, 64}, {2, 40, 100}, {5, 3, 33}};
-    MxCase c{.shape = with_blocks[index % std::size(with_blocks)],
-             .accumulator = accumulator(index % 2 == 0 ? "blackwell-fp8" : "blackwell-fp8-acc16"),
-             .a_format = format("e4m3"),
-             .b_format = format(index % 3 == 0 ? "e2m1" : "e5m2")};
+ScaledCase scaled_case(std::uint64_t index) {
+    constexpr Shape with_blocks[] = {{1, 1, 1}, {3, 33, 64}, {2, 40, 100}, {5, 3, 33}, {2, 34, 400}};
+    const char* const rows[] = {"blackwell-fp8",
+                                "blackwell-fp8-acc16",
+                                "blackwell-mxf4nvf4",
+                                "blackwell-mxf4nvf4",
+                                "blackwell-mxf4nvf4-promote64",
+                                "blackwell-mxf4nvf4-split2cyclic",
+                                "blackwell-fp8-promote64-split2"};
+    const std::string row = rows[index / std::size(with_blocks) % std::size(rows)];
+    const bool fp4 = row.starts_with("blackwell-mxf4nvf4"), e4m3 = fp4 && index % 3 == 0;
+    ScaledCase c{.shape = with_blocks[index % std::size(with_blocks)],
+                 .accumulator = accumulator(row),
+                 .a_format = format(fp4 ? "e2m1" : "e4m3"),
+                 .b_format = format(fp4 || index % 3 == 0 ? "e2m1" : "e5m2"),
+                 .scales = format(e4m3 ? "e4m3" : "e8m0"),
+                 .block = fp4 && index % 2 == 0 ? 16U : 32U};
     c.k = static_cast<std::size_t>(c.shape.k);
-    c.blocks = (c.k + 31) / 32;
+    c.blocks = (c.k + c.block - 1) / c.block;
     std::mt19937 random(static_cast<std::uint_fast32_t>(index));
-    const auto kind = static_cast<Inputs>(index / std::size(with_blocks) % inputs_names.size());
+    const auto kind = static_cast<Inputs>(random() % inputs_names.size());
     const auto m = static_cast<std::size_t>(c.shape.m), n = static_cast<std::size_t>(c.shape.n);
     c.a = Operands(c.a_format.name, random()).make(kind, m * c.k);
     c.b = Operands(c.b_format.name, random()).make(kind, n * c.k);
     const auto scales_of = [&](std::size_t lines) {
+        const bool any = random() % 2 == 0;
         std::vector<float> scales(lines * c.blocks);
-        for (float& x : scales) x = std::ldexp(1.0F, static_cast<int>(random() % 255) - 127);
+        for (float& x : scales) {
+            const auto power = static_cast<int>(random() % (any ? 255 : 25)) - (any ? 127 : 12);
+            x = e4m3 ? decode(c.scales, static_cast<std::uint32_t>(random() % 256)) : std::ldexp(1.0F, power);
+        }
         if (random() % 4 == 0) scales[0] = std::numeric_limits<float>::quiet_NaN();
         return scales;
     };
@@ -143,25 +162,26 @@ MxCase mx_case(std::uint64_t index) {
 
 } // namespace
 
-TEST_CASE("MX scales within the sums") {
-    prove("matrix products of MX blocks", 1000, [&](std::uint64_t index, Tally& tally) {
-        const MxCase c = mx_case(index);
+TEST_CASE("scales within the sums") {
+    prove("matrix products of blocks with scales", 2100, [&](std::uint64_t index, Tally& tally) {
+        const ScaledCase c = scaled_case(index);
         const Shape s = c.shape;
         for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
             std::vector<float> out(static_cast<std::size_t>(s.m * s.n), 42.0F);
-            cpu::accumulate_mx(c.accumulator, c.a_format, c.b_format, {c.a.data(), s.k, 1}, {c.b.data(), 1, s.k},
-                               c.a_scales.data(), c.b_scales.data(), out.data(), s.m, s.n, s.k, 1,
-                               static_cast<InstructionSet>(set));
+            cpu::accumulate_scaled(c.accumulator, c.a_format, c.b_format, {c.a.data(), s.k, 1}, {c.b.data(), 1, s.k},
+                                   {c.a_scales.data(), c.b_scales.data(), c.scales, static_cast<std::int64_t>(c.block)},
+                                   out.data(), s.m, s.n, s.k, 1, static_cast<InstructionSet>(set));
             for (std::size_t i = 0; i < out.size(); ++i) {
                 const std::size_t row = i / static_cast<std::size_t>(s.n), column = i % static_cast<std::size_t>(s.n);
                 const auto line = [](const std::vector<float>& of, std::size_t n, std::size_t which) {
                     return std::span(of).subspan(which * n, n);
                 };
-                const float d = scaled_dot(c.accumulator, c.a_format, c.b_format,
-                                           {line(c.a, c.k, row), line(c.a_scales, c.blocks, row)},
-                                           {line(c.b, c.k, column), line(c.b_scales, c.blocks, column)}, 32, true);
-                tally.expect(out[i], std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d,
-                             [&] { return fmt::format("case {}, set {}, element {}", index, set, i); });
+                const float d = scaled_dot(
+                    c.accumulator, c.a_format, c.b_format, {line(c.a, c.k, row), line(c.a_scales, c.blocks, row)},
+                    {line(c.b, c.k, column), line(c.b_scales, c.blocks, column)}, c.block, c.scales);
+                tally.expect(out[i], std::isnan(d) ? std::bit_cast<float>(0x7fc00000) : d, [&] {
+                    return fmt::format("{}, case {}, set {}, element {}", c.accumulator.name, index, set, i);
+                });
             }
         }
     });

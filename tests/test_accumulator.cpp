@@ -4,7 +4,7 @@
 #include "oracle_accumulator.h"
 #include "sweep.h"
 
-#include <ampscope/formats/block.h>
+#include <ampscope/formats/dot.h>
 
 #include <doctest/doctest.h>
 
@@ -133,49 +133,30 @@ TEST_CASE("every row of matrix hardware against exact integers") {
           });
 }
 
-TEST_CASE("MX scales are part of Blackwell's sums") {
-    const std::vector<oracle::Matrix> matrices = oracle::matrices();
-    prove("dot products of MX blocks", 20000, [&](std::uint64_t index, Tally& tally) {
+TEST_CASE("what AMD's steps floor, and what counts as infinite") {
+    std::vector<oracle::Matrix> rows;
+    for (const oracle::Matrix& m : oracle::matrices())
+        if (m.steps == "floored" || m.steps == "halves") rows.push_back(m);
+    prove("sums so far from 40 binades above to 40 below the products", 42000, [&](std::uint64_t index, Tally& tally) {
+        const oracle::Matrix& m = rows[index % rows.size()];
         std::mt19937 random(static_cast<std::uint32_t>(index));
-        const oracle::Matrix* m = nullptr;
-        while (m == nullptr || !m->name.starts_with("blackwell-fp8")) m = &matrices[random() % matrices.size()];
-        const auto kind = static_cast<Inputs>(index % inputs_names.size());
-        const std::size_t k = 1 + random() % 100, blocks = (k + 31) / 32;
-        const std::vector<float> a = Operands(m->a, random()).make(kind, k), b = Operands(m->b, random()).make(kind, k);
-        // Scales of moderate size, or any that E8M0 has.
-        const int spread = index % 3 == 0 ? 127 : 12;
-        std::vector<float> a_scales, b_scales;
-        std::vector<int> sums;
-        for (std::size_t i = 0; i < blocks; ++i) {
-            const int x = static_cast<int>(random() % static_cast<unsigned>(2 * spread + 1)) - spread,
-                      y = static_cast<int>(random() % static_cast<unsigned>(2 * spread + 1)) - spread;
-            a_scales.push_back(std::ldexp(1.0F, x));
-            b_scales.push_back(std::ldexp(1.0F, y));
-            sums.push_back(x + y);
-        }
-        const Accumulator acc = accumulator(m->name);
-        tally.expect(bits(scaled_dot(acc, format(m->a), format(m->b), {a, a_scales}, {b, b_scales}, 32, true)),
-                     oracle::dot(*m, a, b, 0, sums),
-                     [&] { return fmt::format("{}, k {}, case {}", m->name, k, index); });
-        a_scales.back() = std::numeric_limits<float>::quiet_NaN();
-        tally.expect(bits(scaled_dot(acc, format(m->a), format(m->b), {a, a_scales}, {b, b_scales}, 32, true)),
-                     oracle::nan_bits, [] { return "a NaN scale"; });
+        const bool wide = m.a == "bf16" || m.a == "tf32"; // whose products reach 2^128
+        const int up = wide && random() % 2 == 0 ? 62 : 0;
+        const auto k = static_cast<std::size_t>(m.products);
+        std::vector<float> a = Operands(m.a, random()).make(Inputs::uniform, k),
+                           b = Operands(m.b, random()).make(Inputs::normal, k);
+        for (std::vector<float>* x : {&a, &b})
+            for (float& v : *x) v = std::ldexp(v, up);
+        float c = Operands("fp32", random()).make(Inputs::normal, 1)[0];
+        c = std::ldexp(c, static_cast<int>(random() % 81) - 40 + (random() % 2 == 0 ? 2 * up : 0));
+        tally.expect(bits(dot(accumulator(m.name), format(m.a), format(m.b), a, b, c)), oracle::dot(m, a, b, c),
+                     [&] { return fmt::format("{} {} x {}, c {:a}, case {}", m.name, m.a, m.b, c, index); });
     });
-}
-
-TEST_CASE("other scales multiply the sums of blocks, which are added by fused multiply-adds") {
-    const std::vector<float> a = Operands("e4m3", 1).make(Inputs::normal, 300),
-                             b = Operands("e4m3", 2).make(Inputs::normal, 300);
-    const float a_scales[] = {0.3F, 7, 0x1p-20F}, b_scales[] = {1.1F, 0.01F, 0x1p10F};
-    const Accumulator acc = accumulator("hopper-wgmma-fp8");
-    float want = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-        const std::size_t n = i < 2 ? 128 : 44;
-        const float sum = dot(acc, format("e4m3"), format("e4m3"), std::span(a).subspan(128 * i, n),
-                              std::span(b).subspan(128 * i, n));
-        want = std::fma(sum, a_scales[i] * b_scales[i], want);
-    }
-    CHECK(scaled_dot(acc, format("e4m3"), format("e4m3"), {a, a_scales}, {b, b_scales}, 128, false) == want);
+    // A product of 2^128 is an infinity, but less so than an infinite sum so far.
+    const float x[] = {0x1p64F, 1}, y[] = {0x1p64F, 1}, inf = std::numeric_limits<float>::infinity();
+    const auto sum = [&](float c) { return dot(accumulator("cdna3-bf16"), format("bf16"), format("bf16"), x, y, c); };
+    CHECK(sum(-0x1p127F) == inf);
+    CHECK(sum(-inf) == -inf);
 }
 
 TEST_CASE("all pairs of FP8 numbers, with sums that show what is kept") {
@@ -308,12 +289,33 @@ TEST_CASE("names") {
     CHECK(accumulator("hopper-mma-fp8-acc16").evidence == Evidence::recorded);
     CHECK(accumulator("blackwell-mma-fp8").evidence == Evidence::recorded);
     CHECK(accumulator("blackwell-fp8").evidence == Evidence::stated);
+    CHECK(accumulator("blackwell-mxf4nvf4").evidence == Evidence::stated);
+    CHECK(accumulator("hopper-wgmma-fp8-promote128-split4").row() == "hopper-wgmma-fp8");
+    CHECK(accumulator("hopper-wgmma-fp8-split4pairs").row() == "hopper-wgmma-fp8");
+    CHECK_FALSE(accumulator("fp32-split2").is_fp32_chain());
     CHECK(accumulator("bf16").evidence == Evidence::definition);
     CHECK(accumulator("e6m9").sum == format("e6m9"));
-    for (const char* wrong :
-         {"", "hopper", "hopper-fp8", "bf16-acc16", "e8m0", "hopper-wgmma-fp8-promote", "hopper-wgmma-fp8-promote100",
-          "hopper-mma-fp8-promote16", "fp32-promote0", "fp32-promote-8", "fp32-promote99999999999", "e99m1",
-          "exact-acc16", "a-name-that-is-far-too-long-to-be-the-name-of-anything-at-all"})
+    for (const char* wrong : {"",
+                              "hopper",
+                              "hopper-fp8",
+                              "bf16-acc16",
+                              "e8m0",
+                              "hopper-wgmma-fp8-promote",
+                              "hopper-wgmma-fp8-promote100",
+                              "hopper-mma-fp8-promote16",
+                              "fp32-promote0",
+                              "fp32-promote-8",
+                              "fp32-promote99999999999",
+                              "e99m1",
+                              "exact-acc16",
+                              "fp32-split",
+                              "fp32-split1",
+                              "fp32-split0",
+                              "fp32-split1025",
+                              "fp32-split4rows",
+                              "fp32-split4-promote16",
+                              "fp32-split99999999999",
+                              "a-name-that-is-far-too-long-to-be-the-name-of-anything-at-all"})
         CHECK_THROWS_AS(accumulator(wrong), std::invalid_argument);
 }
 
@@ -340,6 +342,8 @@ TEST_CASE("operands that a row reads") {
     CHECK(accumulator("hopper-mma-fp8").reads(format("e4m3")) == format("fp16"));
     CHECK(accumulator("hopper-wgmma-fp8").reads(format("e5m2")) == format("e5m2"));
     CHECK(accumulator("blackwell-fp8").reads(format("e2m1")) == format("e2m1"));
+    CHECK(accumulator("blackwell-mxf4nvf4").takes(format("e2m1")));
+    CHECK_FALSE(accumulator("blackwell-mxf4nvf4").takes(format("e4m3")));
     CHECK(accumulator("exact").takes(format("fp32")));
     const float x[] = {std::bit_cast<float>(0x3f801fff)}, one[] = {1.0F};
     CHECK(dot(accumulator("ampere-tf32"), format("fp32"), format("fp32"), x, one) == 1.0F);

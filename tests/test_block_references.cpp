@@ -2,7 +2,7 @@
 // tests/data/fp8_references/record.py: blocks, whole tensors, MX, delayed scaling, and the order of a scaled product.
 #include "sweep.h"
 
-#include <ampscope/formats/block.h>
+#include <ampscope/formats/scaled_dot.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
 
 #include <doctest/doctest.h>
@@ -234,7 +234,7 @@ TEST_CASE("the order of a scaled product: cuBLAS' is ours where scales are power
         for (std::int64_t i = 0; i < m; ++i)
             for (std::int64_t j = 0; j < n; ++j) {
                 const ScaledNumbers x = a.row(i, i), w = b.row(j, r.width == 1 ? j : 0);
-                ours.push_back(scaled_dot({}, format("e4m3"), format("e4m3"), x, w, 128, false));
+                ours.push_back(scaled_dot({}, format("e4m3"), format("e4m3"), x, w, 128, format("fp32")));
                 cublas.push_back(cublas_dot(x, w));
             }
         tally.expect(std::uint32_t{hash_of(cublas) == r.scales}, 1U, [&] { return r.line; });

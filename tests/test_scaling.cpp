@@ -1,7 +1,7 @@
 // Scaled layers: torchao's Float8Linear, published traces of delayed scaling, and the formats of every product.
 #include "sweep.h"
 
-#include <ampscope/formats/block.h>
+#include <ampscope/formats/scaled_dot.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
 #include <ampscope/sim/program/graph.h>
@@ -89,7 +89,7 @@ void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) 
     const auto or_all = [&](std::int64_t extent) { return extent == 0 ? m.k : extent; };
     const std::int64_t block =
         std::min(or_all(m.transpose_a ? sa.rows : sa.columns), or_all(m.transpose_b ? sb.columns : sb.rows));
-    const bool mx = is_mx(sa.rule);
+    const FormatSpec scale = scale_format(sa.rule);
     /// Element l of line `line` of an operand whose k runs over rows, or columns; and its scale.
     const auto element = [&](TensorId id, const op::OperandScale& of, bool k_is_rows, std::int64_t lines,
                              std::int64_t line, std::int64_t l) {
@@ -112,7 +112,7 @@ void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) 
                 if (l % block == 0) a_scales.push_back(x_scale), b_scales.push_back(y_scale);
             }
             float want = scaled_dot(m.arithmetic.accumulate, cpu.info(m.a).format, cpu.info(m.b).format, {a, a_scales},
-                                    {b, b_scales}, static_cast<std::size_t>(block), mx);
+                                    {b, b_scales}, static_cast<std::size_t>(block), scale);
             if (m.a_scale.upper && sa.rule == ScaleRule::nvfp4)
                 // as TE's compute_nvfp4_per_tensor_scale_kernel: alpha = amax_A * amax_B * factor_inv
                 want *= cpu[m.a_scale.upper][0] * cpu[m.b_scale.upper][0] * (1.0F / (6.0F * 6 * 448 * 448));
@@ -317,7 +317,8 @@ TEST_CASE("the first cast of MS-AMP sets the scale itself") {
 TEST_CASE("a scaled product is scaled_dot of its rows and columns") {
     Tally tally;
     for (const ScalingRecipe& recipe : scaling_recipes())
-        for (const char* name : {"fp32", "exact", "hopper-wgmma-fp8", "blackwell-fp8"}) {
+        for (const char* name : {"fp32", "exact", "hopper-wgmma-fp8", "blackwell-fp8", "blackwell-mxf4nvf4",
+                                 "blackwell-mxf4nvf4-promote64-split2"}) {
             const Accumulator acc = accumulator(name);
             if (!acc.takes(recipe.input.element)) continue;
             const Layer layer(fmt::format("fp32,scaling={},accumulate={}", recipe.name, name));

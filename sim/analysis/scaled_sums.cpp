@@ -9,14 +9,14 @@ namespace amp::detail {
 
 namespace {
 
-constexpr std::size_t lanes = 8;
+constexpr std::size_t lanes_of_sums = 8;
 constexpr std::uint32_t infinite_bits = 0x7f800000;
 
 // Compilers keep arrays of lanes in memory; vectors they keep in registers.
 using Doubles [[gnu::vector_size(4 * sizeof(double))]] = double;
-using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
-using Words [[gnu::vector_size(lanes * sizeof(std::int32_t))]] = std::int32_t;
-using Bits [[gnu::vector_size(lanes * sizeof(std::uint32_t))]] = std::uint32_t;
+using Floats [[gnu::vector_size(lanes_of_sums * sizeof(float))]] = float;
+using Words [[gnu::vector_size(lanes_of_sums * sizeof(std::int32_t))]] = std::int32_t;
+using Bits [[gnu::vector_size(lanes_of_sums * sizeof(std::uint32_t))]] = std::uint32_t;
 
 /// Widens four numbers. (g++ 12 makes one instruction of this, and of a conversion of vectors several.)
 [[gnu::always_inline]] inline void widen(const float* x, Doubles& wide) {
@@ -101,16 +101,16 @@ struct SumRuns {
     template <bool clips>
     AMPSCOPE_KERNEL void sum(const float* x, const float* q, std::size_t n, const CastBlock& block, float limit,
                              ScaledBlock& out) {
-        const std::size_t whole = n / lanes * lanes;
+        const std::size_t whole = n / lanes_of_sums * lanes_of_sums;
         RunLanes run;
-        for (std::size_t i = 0; i < whole; i += lanes) run.add<clips>(x + i, q + i, block, limit);
+        for (std::size_t i = 0; i < whole; i += lanes_of_sums) run.add<clips>(x + i, q + i, block, limit);
         if (whole < n) { // the rest, filled up with zeros
-            float rest[lanes]{}, stored[lanes]{};
+            float rest[lanes_of_sums]{}, stored[lanes_of_sums]{};
             std::memcpy(rest, x + whole, (n - whole) * sizeof(float));
             std::memcpy(stored, q + whole, (n - whole) * sizeof(float));
             run.add<clips>(rest, stored, block, limit);
         }
-        const std::size_t filled = whole < n ? lanes - (n - whole) : 0;
+        const std::size_t filled = whole < n ? lanes_of_sums - (n - whole) : 0;
         const std::uint32_t counts = total_of(-reinterpret_cast<Bits>(run.zeros + (run.vanished << 16)));
         const bool zero = block.factor == 0; // then all numbers become zero, and none the largest
         const std::uint64_t nonzero = n + filled - (counts & 0xffff);
@@ -144,7 +144,7 @@ float largest_unsaturated(const FormatSpec& element) {
 
 ScaledBlock sum_numbers(std::span<const float> x, std::span<const float> q, const CastBlock& block, float limit) {
     ScaledBlock sum{.scale = block.scale.decode, .elements = x.size()};
-    double signal[lanes]{}, noise[lanes]{};
+    double signal[lanes_of_sums]{}, noise[lanes_of_sums]{};
     for (std::size_t i = 0; i < x.size(); ++i) {
         if (!is_finite(x[i])) {
             ++sum.nonfinite;
@@ -164,10 +164,10 @@ ScaledBlock sum_numbers(std::span<const float> x, std::span<const float> q, cons
         const float scaled = block.scale.scaled(x[i]);
         sum.underflow += magnitude != 0 && got == 0 ? 1 : 0;
         sum.saturated += block.factor != 0 && std::fabs(scaled) > limit ? 1 : 0;
-        signal[i % lanes] += wide * wide;
-        noise[i % lanes] += error * error;
+        signal[i % lanes_of_sums] += wide * wide;
+        noise[i % lanes_of_sums] += error * error;
     }
-    const auto total = [](const double(&of)[lanes]) {
+    const auto total = [](const double(&of)[lanes_of_sums]) {
         return ((of[0] + of[4]) + (of[2] + of[6])) + ((of[1] + of[5]) + (of[3] + of[7]));
     };
     sum.signal = total(signal);

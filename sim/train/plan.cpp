@@ -23,7 +23,8 @@ std::string accumulator_of(const Op& op) {
         const Accumulator& acc = m->arithmetic.accumulate;
         if (acc.method == Accumulation::chain)
             return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
-        return fmt::format("{} ({})", acc.name, name_of(acc.evidence));
+        return fmt::format("{} ({}){}", acc.name, name_of(acc.evidence),
+                           acc.flushes() ? "; subnormal operands and sums become zero" : "");
     }
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
     if (const auto* r = std::get_if<op::AllReduce>(&op))
@@ -112,7 +113,9 @@ std::int64_t longest_sum(const TrainingProgram& t) {
     for (const Tape* tape : {&t.program.forward, &t.program.backward})
         for (const Instruction& i : *tape)
             if (const auto* m = std::get_if<op::Matmul>(&i.op)) {
-                const std::int64_t products = m->a_scale.scale ? std::min(m->k, kernels::scaled_block(*m)) : m->k;
+                const std::int64_t block = m->a_scale.scale ? kernels::scaled_block(*m) : m->k;
+                const bool within = applies_scales(m->arithmetic.accumulate, kernels::scales_of_product(*m), block);
+                const std::int64_t products = within ? m->k : std::min(m->k, block);
                 any = std::max(any, products);
                 if (m->arithmetic.accumulate != Accumulator{}) chosen = std::max(chosen, products);
             }

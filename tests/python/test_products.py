@@ -26,6 +26,33 @@ def test_each_element_is_the_dot_product_of_a_row_and_a_column(row):
     assert np.array_equal(bits(ampscope.matmul(a, b, row, **formats)), bits(expected))
 
 
+def test_an_epilogue_scales_adds_and_rounds():
+    a, b, bias = normal("e4m3", 5, 70), normal("e4m3", 70, 9), normal("fp32", 9)
+    sums, alpha = ampscope.matmul(a, b, "hopper-wgmma-fp8", a_format="e4m3"), np.float32(0.3)
+    ours = ampscope.matmul(a, b, "hopper-wgmma-fp8", a_format="e4m3", alpha=alpha, bias=bias, out_format="bf16")
+    assert np.array_equal(ours, ampscope.quantize(sums * alpha + bias, "bf16"))
+    exact = np.float64(sums) * np.float64(alpha) + bias  # 48 bits and 24: rounded once, in FP64
+    once = ampscope.matmul(a, b, "hopper-wgmma-fp8", a_format="e4m3", alpha=alpha, bias=bias, out_format="e5m2",
+                           epilogue="once", saturates=True)
+    assert np.array_equal(once, ampscope.quantize(exact, "e5m2", overflow="saturate_all"))
+    with pytest.raises(ValueError, match="unknown epilogue 'twice'; known: each, fused, once"):
+        ampscope.matmul(a, b, epilogue="twice", a_format="e4m3")
+    with pytest.raises(ValueError, match="bias: expected a number for each column"):
+        ampscope.matmul(a, b, bias=bias[:3], a_format="e4m3")
+
+
+@pytest.mark.parametrize("fast, row", [(True, "hopper-wgmma-fp8"), (False, "hopper-wgmma-fp8-promote128")])
+def test_scaled_mm_is_the_product_scaled_by_both_scales_and_rounded_twice(fast, row):
+    a, b = normal("e4m3", 4, 300), normal("e4m3", 300, 6)
+    sums = ampscope.matmul(a, b, row + "-split2", a_format="e4m3")
+    ours = ampscope.scaled_mm(a, b, 0.7, 1.3, use_fast_accum=fast, split="split2", out_format="fp16")
+    assert np.array_equal(ours, ampscope.quantize(sums * (np.float32(0.7) * np.float32(1.3)), "fp16"))
+    with pytest.raises(ValueError, match="unknown library call 'torch-scaled-mm-volta'"):
+        ampscope.scaled_mm(a, b, hardware="volta")
+    with pytest.raises(ValueError, match="torch-scaled-mm-ada: no accumulator for e4m3 times e5m2"):
+        ampscope.scaled_mm(a, b, hardware="ada", b_format="e5m2")
+
+
 @pytest.mark.parametrize("a, b", [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 5)),
                                   ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)),
                                   ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((0, 3, 4), (0, 4, 5)), ((2, 3, 0), (0, 5)),

@@ -1,3 +1,4 @@
+#include <ampscope/formats/accumulator.h>
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/amp-histogram/options.h>
@@ -143,7 +144,7 @@ fs::path sample_folder() {
 struct Words {
     std::vector<std::string> paths, formats, scales, gates, kinds, recipes;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
-                                              shape, as;
+                                              shape, as, hardware;
     RandomOptions random;
     bool flush_subnormals = false;
 };
@@ -164,7 +165,8 @@ void interpret(const CLI::App& app, const Words& words, HistogramToolOptions& op
     options.policy.rounding = parse_name<Rounding>("rounding", rounding_names, words.rounding);
     options.policy.overflow = parse_name<Overflow>("overflow", overflow_names, words.overflow);
     words.random.apply_to(options.policy, app);
-    if (words.flush_subnormals) options.policy.subnormals = Subnormals::flush_output;
+    const bool hardware_flushes = !words.hardware.empty() && flushes_subnormals(words.hardware);
+    if (words.flush_subnormals || hardware_flushes) options.policy.subnormals = Subnormals::flush_output;
     options.by = parse_name<Grouping>("grouping", grouping_names, words.by);
     if (!words.step.empty()) options.steps = parse_steps(words.step);
     if (!words.kinds.empty()) options.kinds = parse_kinds(words.kinds);
@@ -224,6 +226,10 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     words.random.add_to(app);
     app.add_option("--overflow", words.overflow, "What an overflow stores, for --error: " + either(overflow_names));
     app.add_flag("--flush-subnormals", words.flush_subnormals, "Subnormal results become zero, and count as underflow");
+    app.add_option(
+        "--hardware", words.hardware,
+        "Matrix hardware that will read the numbers (volta ... cdna2, amx): where it takes subnormal operands "
+        "for zero, the same as --flush-subnormals");
     app.add_recommendation(options.recommendation, "recommended");
     app.add_json(options.json);
     app.writes(

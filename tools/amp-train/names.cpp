@@ -16,9 +16,12 @@ std::string list_of_accumulators() {
         text += "\n";
     }
     for (const PlainSum& row : plain_sums) text += fmt::format("  {:<22}any; {}\n", row.name, row.meaning);
-    return text + "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
-                  "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
-                  "operands.\n";
+    text += "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
+            "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
+            "operands.\n";
+    for (const SplitRow& row : split_rows)
+        text += fmt::format("NAME-splitN{}: split-K, {}.\n", row.suffix, row.meaning);
+    return text;
 }
 
 } // namespace

@@ -29,19 +29,30 @@ float dot_of(const Array<float>& a, const Array<float>& b, const FormatSpec& a_f
     return dot(acc, a_format, b_format, span_of(a), span_of(b), c);
 }
 
-/// a (batch x m x k) times b (batch x k x n).
+/// a (batch x m x k) times b (batch x k x n), then the epilogue; FP8 outputs saturate if `saturates`.
 Result<float> product_of(const Array<float>& a, const Array<float>& b, const FormatSpec& a_format,
-                         const FormatSpec& b_format, const std::string& name, int threads) {
+                         const FormatSpec& b_format, const std::string& name, float alpha, const Array<float>& bias,
+                         const FormatSpec& out_format, const std::string& rounding, bool saturates, int threads) {
     if (a.ndim() != 3 || b.ndim() != 3 || a.shape(0) != b.shape(0) || a.shape(2) != b.shape(1))
         throw std::invalid_argument("matmul: shapes do not match");
     const Accumulator acc = accumulator_for(name, a_format, b_format);
+    if (bias.size() != 0 && bias.size() != b.shape(2))
+        throw std::invalid_argument("matmul: bias: expected a number for each column");
+    const Epilogue epilogue{.alpha = alpha,
+                            .out = out_format,
+                            .rounding = parse_name<EpilogueRounding>("epilogue", epilogue_rounding_names, rounding),
+                            .overflow =
+                                saturates && out_format.bits() <= 8 ? Overflow::saturate_all : Overflow::infinity};
+    const bool stored_as_summed = alpha == 1 && bias.size() == 0 && out_format == format("fp32");
     const std::vector<std::size_t> shape = {a.shape(0), a.shape(1), b.shape(2)};
     const cpu::ProductShape sizes{.batch = static_cast<std::int64_t>(shape[0]),
                                   .m = static_cast<std::int64_t>(shape[1]),
                                   .n = static_cast<std::int64_t>(shape[2]),
                                   .k = static_cast<std::int64_t>(a.shape(2))};
     return filled<float>(shape, [&](std::span<float> out) {
-        cpu::product(acc, a_format, b_format, span_of(a), span_of(b), out, sizes, threads);
+        if (stored_as_summed) cpu::product(acc, a_format, b_format, span_of(a), span_of(b), out, sizes, threads);
+        else
+            cpu::product(acc, a_format, b_format, span_of(a), span_of(b), out, sizes, epilogue, span_of(bias), threads);
     });
 }
 
@@ -74,9 +85,14 @@ Result<float> out_of_blocks(const std::string& name, const Array<float>& values,
 std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> accumulators() {
     std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> all;
     for (const HardwareRow& row : hardware_rows) {
-        std::string meaning = std::to_string(row.products) + " products a step, " + std::to_string(row.fraction_bits) +
-                              " bits below the largest exponent, sums in " + std::string(row.sum);
+        std::string meaning = std::to_string(row.products) + " products a step, ";
+        if (row.fraction_bits == 0) meaning += "FP32 operations that flush subnormals";
+        else
+            meaning +=
+                std::to_string(row.fraction_bits) + " bits below the largest exponent, sums in " + std::string(row.sum);
         if (!row.acc16.empty()) meaning += "; -acc16 for FP16 sums";
+        if (row.scales.group != 0)
+            meaning += std::string("; scales in E8M0") + (row.scales.e4m3 ? " or E4M3" : "") + " within the sums";
         if (!row.note.empty()) meaning += "; " + std::string(row.note);
         all.emplace_back(row.name, row.operands, name_of(row.evidence), std::move(meaning));
     }
@@ -87,6 +103,14 @@ std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std
             all.emplace_back(f.name, "any", definition,
                              "a chain of fused multiply-adds, each rounded to " + std::string(f.name));
     return all;
+}
+
+/// The accumulator of a call of a library, and where its epilogue rounds.
+std::pair<std::string, std::string_view> library_call(const std::string& name, const FormatSpec& a, const FormatSpec& b,
+                                                      bool fast, const std::string& split) {
+    const LibraryCall& call = find_row("library call", library_calls, name);
+    return {accumulator_of(call, a, b, fast, split).name,
+            epilogue_rounding_names[static_cast<std::size_t>(call.rounding)]};
 }
 
 std::string words_of(const OperandScaling& operand) {
@@ -112,7 +136,10 @@ void bind_products(nb::module_& m) {
     m.def("dot", &dot_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"), nb::arg("b_format"),
           nb::arg("accumulator"), nb::arg("c"), InEnvironment());
     m.def("matmul", &product_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"),
-          nb::arg("b_format"), nb::arg("accumulator"), nb::arg("threads"), InEnvironment());
+          nb::arg("b_format"), nb::arg("accumulator"), nb::arg("alpha"), nb::arg("bias").noconvert(),
+          nb::arg("out_format"), nb::arg("rounding"), nb::arg("saturates"), nb::arg("threads"), InEnvironment());
+    m.def("library_call", &library_call, nb::arg("name"), nb::arg("a"), nb::arg("b"), nb::arg("fast"), nb::arg("split"),
+          InEnvironment());
     m.def("block_quantize", &in_blocks, nb::arg("scaling"), nb::arg("x").noconvert(), nb::arg("seed"), InEnvironment());
     m.def("block_dequantize", &out_of_blocks, nb::arg("scaling"), nb::arg("values").noconvert(),
           nb::arg("scales").noconvert(), InEnvironment());

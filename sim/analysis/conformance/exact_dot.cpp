@@ -1,6 +1,6 @@
 // Sums of products with exact numbers. The parameters of an accumulator are those of its row; what they mean is written
 // here once more, from the papers that formats/accumulator.h names.
-#include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
+#include <ampscope/sim/analysis/conformance/exact_steps.h>
 
 #include <algorithm>
 
@@ -10,16 +10,7 @@ namespace {
 
 using Codes = std::span<const std::uint32_t>;
 
-constexpr FormatSpec fp32 = format("fp32");
 constexpr Policy nearest{}, hardware_nearest{.nan = NanRule::all_ones};
-
-/// A term of a fused sum: (-1)^negative * n * 2^unit, aligned by `exponent`.
-struct Term {
-    Class kind = Class::zero;
-    bool negative = false;
-    Natural n{};
-    int unit = 0, exponent = 0;
-};
 
 /// A number as hardware reads it in the format f: 1 <= significand < 2, or less at the format's least exponent. FP32
 /// words lose the bits that TF32 does not have.
@@ -39,14 +30,6 @@ Term product(const Term& a, const Term& b) {
     else if (either(Class::infinity)) t.kind = Class::infinity;
     else if (either(Class::zero)) t = {Class::zero, t.negative};
     return t;
-}
-
-/// x - y as sign and magnitude; of equal numbers the positive zero.
-Number difference(Natural x, Natural y, int unit) {
-    const bool negative = x < y;
-    if (negative) std::swap(x, y);
-    x -= y;
-    return {.kind = x.is_zero() ? Class::zero : Class::finite, .negative = negative, .numerator = x, .exponent = unit};
 }
 
 /// The sum of a step in the row's register. Too large a sum is infinite in every rounding mode.
@@ -80,12 +63,27 @@ std::uint32_t step(const Accumulator& acc, const std::vector<Term>& products, st
     return in_register(acc, sum);
 }
 
+/// The exact sum of a group without scales as one term, aligned by the exponent 0 even if it is zero.
+Term sum_of_group(std::span<const Term> products) {
+    constexpr int unit = -300;
+    Natural sums[2];
+    for (const Term& t : products)
+        if (t.kind == Class::finite) sums[t.negative ? 1 : 0] += t.n.shifted(t.unit - unit);
+    const Number sum = difference(sums[0], sums[1], unit);
+    return {Class::finite, sum.negative, sum.numerator, unit, 0};
+}
+
 /// Steps of a fused sum over part of a dot product, filled up with zeros.
 std::uint32_t steps(const Accumulator& acc, const std::vector<Term>& products, std::uint32_t c) {
-    const auto size = static_cast<std::size_t>(acc.products);
+    const auto size = static_cast<std::size_t>(acc.products),
+               group = acc.scales.sums_groups ? static_cast<std::size_t>(acc.scales.group) : 1;
     for (std::size_t begin = 0; begin < products.size(); begin += size) {
-        std::vector<Term> some(size);
-        for (std::size_t i = 0; i < size && begin + i < products.size(); ++i) some[i] = products[begin + i];
+        std::vector<Term> some;
+        for (std::size_t i = begin; i < begin + size; i += group) {
+            const std::size_t n = i < products.size() ? std::min(group, products.size() - i) : 0;
+            if (n == 0) some.emplace_back();
+            else some.push_back(group == 1 ? products[i] : sum_of_group(std::span(products).subspan(i, n)));
+        }
         c = step(acc, some, c);
     }
     return c;
@@ -110,6 +108,33 @@ std::uint32_t hardware_sum(const Accumulator& acc, const Formats& of, Codes a, C
         for (std::size_t k = 0; k < 32; ++k)
             halves[k % 4 / 2].push_back(begin + k < products.size() ? products[begin + k] : Term{});
         c = add(acc, acc.result(), c, steps(acc, halves[1], steps(acc, halves[0], 0)));
+    }
+    return c;
+}
+
+std::uint32_t floored_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    const FormatSpec fa = acc.reads(of.a), fb = acc.reads(of.b);
+    const auto size = static_cast<std::size_t>(acc.products);
+    for (std::size_t begin = 0; begin < a.size(); begin += size) {
+        std::vector<Term> products(size);
+        for (std::size_t i = 0; i < size && begin + i < a.size(); ++i)
+            products[i] = product(term(of.a, fa, a[begin + i]), term(of.b, fb, b[begin + i]));
+        c = floored_step(acc, products, term(fp32, fp32, c), c);
+    }
+    return c;
+}
+
+std::uint32_t flushed_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    const FormatSpec fa = acc.reads(of.a), fb = acc.reads(of.b);
+    const auto size = static_cast<std::size_t>(acc.products);
+    if (a.empty()) return flushed_operand(fp32, fp32, c);
+    for (std::size_t begin = 0; begin < a.size(); begin += size) {
+        std::vector<std::uint32_t> x(size), y(size);
+        for (std::size_t i = 0; i < size && begin + i < a.size(); ++i) {
+            x[i] = flushed_operand(of.a, fa, a[begin + i]);
+            y[i] = flushed_operand(of.b, fb, b[begin + i]);
+        }
+        c = flushed_step(acc, x, y, c);
     }
     return c;
 }
@@ -164,6 +189,11 @@ std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b
     std::vector<std::uint32_t> products;
     switch (acc.method) {
     case Accumulation::fused: return hardware_sum(acc, of, a, b, c);
+    case Accumulation::floored:
+    case Accumulation::floored_halves: return floored_sum(acc, of, a, b, c);
+    case Accumulation::flushed_tree:
+    case Accumulation::flushed_pairs:
+    case Accumulation::flushed_chains: return flushed_sum(acc, of, a, b, c);
     case Accumulation::exact: return exact_sum(of, a, b, c);
     case Accumulation::chain:
         for (std::size_t i = 0; i < a.size(); ++i)
@@ -177,11 +207,8 @@ std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b
     return products.empty() ? c : apply(fp32, nearest, Op::add, {c, tree(products, 0, products.size()), 0}).code;
 }
 
-} // namespace
-
-std::uint32_t dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format, Codes a, Codes b,
-                  std::uint32_t c) {
-    const Formats of{a_format, b_format};
+/// A sum that is not split: promoted or not.
+std::uint32_t promoted(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
     if (acc.promote_every == 0) return sum_of(acc, of, a, b, c);
     const auto every = static_cast<std::size_t>(acc.promote_every);
     const FormatSpec result = acc.result();
@@ -192,6 +219,34 @@ std::uint32_t dot(const Accumulator& acc, const FormatSpec& a_format, const Form
             part = store(fp32, acc.method == Accumulation::fused ? hardware_nearest : nearest, x).code;
         c = add(acc, fp32, c, part);
     }
+    return c;
+}
+
+} // namespace
+
+std::uint32_t dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format, Codes a, Codes b,
+                  std::uint32_t c) {
+    const Formats of{a_format, b_format};
+    if (acc.parts == 1) return promoted(acc, of, a, b, c);
+    // Every tile goes to its part; then the parts are added in their order.
+    const auto tile = static_cast<std::size_t>(acc.tile), n = static_cast<std::size_t>(acc.parts),
+               tiles = (a.size() + tile - 1) / tile, in_a_row = (tiles + n - 1) / n;
+    std::vector<std::vector<std::uint32_t>> x(n), y(n);
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        const std::size_t part = acc.split == SplitOrder::runs ? k / tile / in_a_row : k / tile % n;
+        x[part].push_back(a[k]);
+        y[part].push_back(b[k]);
+    }
+    std::vector<std::uint32_t> sums;
+    for (std::size_t i = 0; i < n; ++i) sums.push_back(promoted(acc, of, x[i], y[i], 0));
+    if (acc.split == SplitOrder::cyclic_pairs) { // the last one, then pairs
+        std::vector<std::uint32_t> pairs = {sums.back()};
+        sums.pop_back();
+        for (std::size_t i = 0, half = (n + 1) / 2; i < half; ++i)
+            pairs.push_back(i + half < n - 1 ? add(acc, acc.total(), sums[i], sums[i + half]) : sums[i]);
+        sums = pairs;
+    }
+    for (const std::uint32_t sum : sums) c = add(acc, acc.total(), c, sum);
     return c;
 }
 

@@ -91,18 +91,18 @@ std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k
     return scales;
 }
 
-/// A product of scaled operands, as scaled_dot in formats/block.h defines it.
+/// A product of scaled operands, as formats/scaled_dot.h defines it.
 void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out, int threads) {
     const std::int64_t block = kernels::scaled_block(op);
     const Accumulator& acc = op.arithmetic.accumulate;
     const FormatSpec fa = cpu.info(op.a).format, fb = cpu.info(op.b).format;
-    if (is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule) && adds_mx_scales(acc, block)) {
+    const FormatSpec scales = kernels::scales_of_product(op);
+    constexpr std::int64_t small = 512; // of larger blocks, a pass over the sums costs little
+    if (applies_scales(acc, scales, block)) {
         const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
-        return cpu::accumulate_mx(acc, fa, fb, a, b, x.data(), y.data(), out, op.m, op.n, op.k, threads);
-    }
-    constexpr std::int64_t small = 512; // of larger blocks, a pass over the sums costs little
-    if (acc.is_fp32_chain() && block <= small) {
+        cpu::accumulate_scaled(acc, fa, fb, a, b, {x.data(), y.data(), scales, block}, out, op.m, op.n, op.k, threads);
+    } else if (acc.is_fp32_chain() && block <= small) {
         const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
                                  y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
         const std::int64_t blocks = (op.k + block - 1) / block;

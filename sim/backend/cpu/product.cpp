@@ -19,4 +19,15 @@ void product(const Accumulator& accumulator, const FormatSpec& a_format, const F
     else multiply(0, static_cast<std::uint64_t>(batch));
 }
 
+void product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+             std::span<const float> a, std::span<const float> b, std::span<float> out, const ProductShape& shape,
+             const Epilogue& epilogue, std::span<const float> bias, int threads) {
+    product(accumulator, a_format, b_format, a, b, out, shape, threads);
+    const auto n = static_cast<std::uint64_t>(shape.n), rows = static_cast<std::uint64_t>(shape.batch * shape.m);
+    for_each_chunk(rows, 16, threads, [&](std::uint64_t begin, std::uint64_t end) {
+        for (std::uint64_t at = begin * n; at < end * n; ++at)
+            out[at] = finish(epilogue, out[at], bias.empty() ? 0.0F : bias[at % n]);
+    });
+}
+
 } // namespace amp::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
+#include <ampscope/formats/epilogue.h>
 
 #include <cstdint>
 #include <span>
@@ -19,5 +20,10 @@ struct ProductShape {
 void product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
              std::span<const float> a, std::span<const float> b, std::span<float> out, const ProductShape& shape,
              int threads = 0);
+
+/// The same with an epilogue: out = finish(epilogue, sum, bias[j]). The bias has a number for each column, or none.
+void product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+             std::span<const float> a, std::span<const float> b, std::span<float> out, const ProductShape& shape,
+             const Epilogue& epilogue, std::span<const float> bias, int threads = 0);
 
 } // namespace amp::cpu

@@ -1,6 +1,6 @@
 // The op Matmul: operands are read in the product's format, contiguous along k; then scales, bias and the single
 // rounding.
-#include <ampscope/formats/block.h>
+#include <ampscope/formats/scaled_dot.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/matmul.h>
@@ -33,7 +33,7 @@ struct Scales {
     const float *a = nullptr, *b = nullptr; ///< null if there are none
     kernels::UpperFactors upper{};
     std::int64_t block = 0, blocks = 0;
-    bool mx = false;
+    FormatSpec format{}; ///< of the scales
 };
 
 /// The operand in the format in which the product reads it: `others` lines along k, for each of op.batch matrices.
@@ -72,10 +72,10 @@ AMPSCOPE_DEVICE float fp32_chain(std::span<const float> x, std::span<const float
     return sum;
 }
 
-/// Computes sums by the definitions in formats/dot.h and block.h, one thread for each; chains in FP32 by instructions.
+/// Computes sums by the definitions in formats/dot.h and scaled_dot.h, one thread for each; chains in FP32 by
+/// instructions.
 void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
-    const bool is_chain = p.accumulate.method == Accumulation::chain && p.accumulate.promote_every == 0 &&
-                          p.accumulate.sum == format("fp32");
+    const bool is_chain = p.accumulate.is_fp32_chain();
     cuda::each(device, p.batch * p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
         const std::span<const float> x = p.row(at), y = p.column(at);
         float sum = 0;
@@ -85,7 +85,7 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
             const auto blocks = static_cast<std::size_t>(s.blocks), block = static_cast<std::size_t>(s.block);
             const ScaledNumbers a{x, {s.a + at / p.n * s.blocks, blocks}}, b{y, {s.b + at % p.n * s.blocks, blocks}};
             sum = is_chain ? scaled_total(a, b, block, fp32_chain)
-                           : scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, block, s.mx);
+                           : scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, block, s.format);
             if (!s.upper.empty()) sum = s.upper.applied(sum, at / p.n, at % p.n);
         }
         out[at] = kernels::named(sum);
@@ -95,7 +95,7 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
 /// The same on tensor cores: one product for every block along k, added to the total with its scales. False if the
 /// device has no instruction with these sums.
 bool multiply_scaled_natively(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
-    if (s.mx && adds_mx_scales(p.accumulate, s.block)) return false;
+    if (applies_scales(p.accumulate, s.format, s.block)) return false;
     const DeviceArray<float> memory(device, static_cast<std::size_t>(p.m * p.n));
     const float* const sum = memory.data();
     for (std::int64_t i = 0; i < s.blocks; ++i) {
@@ -125,7 +125,7 @@ bool multiply_scaled(Cuda& cuda, const Matmul& op, const Product& p, float* out)
                         .upper = {op, [&](TensorId id) { return cuda.in(id); }},
                         .block = block,
                         .blocks = (op.k + block - 1) / block,
-                        .mx = is_mx(op.a_scale.scaling.rule) && is_mx(op.b_scale.scaling.rule)};
+                        .format = kernels::scales_of_product(op)};
     if (cuda.is_native() && multiply_scaled_natively(cuda.device(), p, scales, out)) return true;
     multiply(cuda.device(), p, scales, out);
     return false;

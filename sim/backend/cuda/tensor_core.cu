@@ -67,7 +67,7 @@ std::vector<TensorCoreInstruction> tensor_core_instructions(const CudaDevice& de
 
 bool multiply_on_tensor_cores(const CudaDevice& device, const Accumulator& accumulator, const FormatSpec& a_format,
                               const FormatSpec& b_format, const TensorCoreProduct& product) {
-    if (accumulator.method != Accumulation::fused) return false;
+    if (accumulator.method != Accumulation::fused || accumulator.parts > 1) return false;
     const auto reads = [&](const FormatSpec& f) { return accumulator.interleaved ? f : accumulator.reads(f); };
     for (const TensorCoreInstruction& i : tensor_core_instructions(device)) {
         if (i.accumulator != accumulator.row() || !(i.a == reads(a_format)) || !(i.b == reads(b_format))) continue;

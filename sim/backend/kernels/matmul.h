@@ -1,6 +1,7 @@
 // Finds the scales of a matrix product's operands.
 #pragma once
 
+#include <ampscope/formats/scaled_dot.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/matmul.h>
 
@@ -51,6 +52,12 @@ inline std::int64_t scaled_block(const op::Matmul& op) {
     const auto along = [&](std::int64_t extent) { return extent == 0 ? op.k : extent; };
     const BlockScaling &a = op.a_scale.scaling, &b = op.b_scale.scaling;
     return std::min(along(op.transpose_a ? a.rows : a.columns), along(op.transpose_b ? b.columns : b.rows));
+}
+
+/// The format of the scales, if those of both operands have the same, or else FP32.
+inline FormatSpec scales_of_product(const op::Matmul& op) {
+    const FormatSpec a = scale_format(op.a_scale.scaling.rule), b = scale_format(op.b_scale.scaling.rule);
+    return a == b ? a : fp32_format;
 }
 
 /// The format in which the product reads an operand that is stored in format `stored`.

@@ -35,19 +35,28 @@ def dot(a: Any, b: Any, accumulator: str = "fp32", *, a_format: FormatLike = "fp
 
 @overload
 def matmul(a: Tensor, b: Any, accumulator: str = ..., *, a_format: FormatLike = ..., b_format: FormatLike | None = ...,
-           threads: int = ...) -> Tensor: ...
+           alpha: float = ..., bias: Any = ..., out_format: FormatLike = ..., epilogue: str = ...,
+           saturates: bool = ..., threads: int = ...) -> Tensor: ...
 
 
 @overload
 def matmul(a: npt.ArrayLike, b: npt.ArrayLike, accumulator: str = ..., *, a_format: FormatLike = ...,
-           b_format: FormatLike | None = ..., threads: int = ...) -> npt.NDArray[np.float32]: ...
+           b_format: FormatLike | None = ..., alpha: float = ..., bias: Any = ..., out_format: FormatLike = ...,
+           epilogue: str = ..., saturates: bool = ..., threads: int = ...) -> npt.NDArray[np.float32]: ...
 
 
-def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, threads=0):
+def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, alpha=1.0, bias=None, out_format="fp32",
+           epilogue="each", saturates=False, threads=0):
     """The matrix product, batched as numpy.matmul: each element is dot() of a row of a and a column of b, bit for bit,
     but a NaN is canonical. Tensors of torch give a tensor of torch. Its gradients are those of torch's product of the
     same values in FP32: what the accumulator rounds counts as the identity, and they are not rounded to any format. The
-    result does not depend on threads (0: all cores). Raises ValueError as dot() does, and for shapes that do not
+    result does not depend on threads (0: all cores). What a library's kernel does to the sums before it stores them:
+
+    alpha, bias         the result is alpha * sum + bias, which has a number for each column (without one, +0 is added)
+    out_format          the format of the result; FP8 saturates if `saturates`
+    epilogue            where it is rounded: "each", the product and the sum to FP32, then to out_format; "fused", one
+                        fused multiply-add in FP32, then to out_format; "once", to out_format alone
+    Raises ValueError as dot() does, and for shapes that do not
     match."""
     x, y, a_format, b_format = _operands(a, b, accumulator, a_format, b_format)
     if x.ndim == 0 or y.ndim == 0:
@@ -65,10 +74,29 @@ def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, threads=
         x, y = x.reshape(1, math.prod(x.shape[:-1]), x.shape[-1]), y[None]
     else:
         x, y = (np.broadcast_to(z, batch + z.shape[-2:]).reshape(math.prod(batch), *z.shape[-2:]) for z in (x, y))
+    without_gradient(alpha=alpha, bias=bias)
     out = _ampscope.matmul(np.ascontiguousarray(x), np.ascontiguousarray(y), a_format, b_format, accumulator,
-                           integer("threads", threads)).reshape(shape)
+                           float(alpha), np.float32([]) if bias is None else as_singles(bias).ravel(),
+                           as_format(out_format), epilogue, bool(saturates), integer("threads", threads)).reshape(shape)
     out = out if columns else out[..., 0]
-    return differentiable(out if rows else out[..., 0, :] if columns else out[..., 0], lambda a, b: a @ b, a, b)
+    return differentiable(out if rows else out[..., 0, :] if columns else out[..., 0],
+                          lambda a, b: (a @ b) * float(alpha), a, b)
+
+
+def scaled_mm(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, *, a_format: FormatLike = "e4m3",
+              b_format: FormatLike | None = None, out_format: FormatLike = "bf16", use_fast_accum: bool = False,
+              hardware: str = "hopper", split: str = "", threads: int = 0) -> Any:
+    """torch._scaled_mm with a scale a tensor as an H100 ("hopper") or an RTX 4060 ("ada") computes it: matmul() with
+    the sums and the epilogue of that call, as mmaemu 0.1.0 states them (PyTorch 2.7.1, cuBLASLt 12.8.3.14). How many
+    parts the library adds K in is its own decision, by shape: `split` is the end of an accumulator's name ("split4",
+    "split4cyclic", "split4pairs"). A bias is not offered, since no source says where it is rounded."""
+    a_format = as_format(a_format)
+    b_format = a_format if b_format is None else as_format(b_format)
+    accumulator, epilogue = _ampscope.library_call(f"torch-scaled-mm-{hardware}", a_format, b_format,
+                                                   bool(use_fast_accum), split)
+    alpha = np.float32(scale_a) * np.float32(scale_b)
+    return matmul(a, b, accumulator, a_format=a_format, b_format=b_format, alpha=float(alpha), out_format=out_format,
+                  epilogue=epilogue, saturates=True, threads=threads)
 
 
 class Blocks(NamedTuple):

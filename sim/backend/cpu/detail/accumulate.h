@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/formats/accumulator.h>
+#include <ampscope/formats/spec.h>
 #include <ampscope/sim/backend/cpu/detail/matmul.h>
 
 #include <cstdint>
@@ -15,10 +16,20 @@ void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, cons
                 MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
                 InstructionSet set = best_instruction_set());
 
-/// The same for MX blocks whose scales the accumulator applies itself (adds_mx_scales): scaled_dot of every row and
-/// column. Scales are powers of two or NaN; those of a row of a, and of a column of b, are contiguous.
-void accumulate_mx(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
-                   MatrixView b, const float* a_scales, const float* b_scales, float* out, std::int64_t m,
-                   std::int64_t n, std::int64_t k, int threads = 0, InstructionSet set = best_instruction_set());
+/// Scales of a product that the accumulator applies (applies_scales), one for `block` numbers along k; those of a row
+/// of a, and of a column of b, are contiguous. They are numbers of the format, or NaN.
+struct ProductScalesView {
+    const float *a = nullptr, *b = nullptr;
+    FormatSpec format{};
+    std::int64_t block = 0;
+};
+
+/// The same with scales: scaled_dot of every row and column.
+void accumulate_scaled(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+                       MatrixView a, MatrixView b, const ProductScalesView& scales, float* out, std::int64_t m,
+                       std::int64_t n, std::int64_t k, int threads = 0, InstructionSet set = best_instruction_set());
+
+/// to[i] += sums[i], rounded to the format.
+void add_sums(const FormatSpec& f, float* to, const float* sums, std::int64_t n);
 
 } // namespace amp::cpu

@@ -17,6 +17,7 @@
 
 #include <ampscope/formats/accumulator.h>
 #include <ampscope/formats/instruction_set.h>
+#include <ampscope/formats/scaled_dot.h>
 
 #include <algorithm>
 #include <bit>
@@ -48,15 +49,34 @@ struct FusedConstants {
     int zero_exponent = 0;
     int least_exponent = 0; ///< least exponent of the register that holds the sum
     bool fp16 = false;
+    int scale_group = 0;    ///< products that share a pair of scales
+    int group_point = 0;    ///< binary places of a group's exact sum with its scales
     std::uint32_t kept = 0; ///< mask of the bits kept of an FP32 result
 };
 
-/// The constants for operands with so many fraction bits.
-constexpr FusedConstants fused_constants(const Accumulator& acc, int a_bits, int b_bits) {
+/// A scale, or the product of two: significand * 2^(exponent - point).
+struct ScaleTerm {
+    static constexpr int point = 3; ///< of one scale
+    std::int16_t exponent = 0, significand = 1 << point;
+};
+
+/// A scale of that format; as zero an exponent so low that a zero scale with any other is smaller than all products.
+inline ScaleTerm scale_term(const FormatSpec& format, float scale) {
+    if (scale == 0 || scale != scale) return {.exponent = -300, .significand = 0};
+    const detail::TermScale t = detail::term_scale(format, scale, 1);
+    const auto significand = static_cast<int>(t.significand << (2 * ScaleTerm::point - t.point)) >> ScaleTerm::point;
+    return {.exponent = static_cast<std::int16_t>(t.exponent), .significand = static_cast<std::int16_t>(significand)};
+}
+
+/// The constants for operands of those formats.
+constexpr FusedConstants fused_constants(const Accumulator& acc, const FormatSpec& a, const FormatSpec& b) {
     // Significands are at most 2 - 2^-bits; the sum so far is below 2^(fraction_bits + 1) units.
-    const auto significand = [](int bits) { return 2 - 1 / static_cast<double>(std::int64_t{1} << bits); };
+    const FormatSpec a_read = acc.reads(a), b_read = acc.reads(b);
+    const auto significand = [](const FormatSpec& f, const FormatSpec& read) {
+        return 2 - 1 / static_cast<double>(std::int64_t{1} << std::min(f.fraction_bits, read.fraction_bits));
+    };
     const double unit = static_cast<double>(std::int64_t{1} << acc.fraction_bits),
-                 product = significand(a_bits) * significand(b_bits) * unit;
+                 product = significand(a, a_read) * significand(b, b_read) * unit;
     return {.products = acc.products,
             .group = std::min(acc.products, static_cast<int>(0x1p31 / product)),
             .one_sum = acc.products * product + 2 * unit < 0x1p31,
@@ -64,6 +84,8 @@ constexpr FusedConstants fused_constants(const Accumulator& acc, int a_bits, int
             .zero_exponent = acc.zero_exponent,
             .least_exponent = acc.result().min_exponent(),
             .fp16 = acc.sum.exponent_bits != 8,
+            .scale_group = acc.scales.group,
+            .group_point = 2 * ScaleTerm::point - a_read.min_subnormal_exponent() - b_read.min_subnormal_exponent(),
             .kept = ~std::uint32_t{0} << (23 - acc.sum.fraction_bits)};
 }
 
@@ -80,6 +102,13 @@ template <class T>
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - std::uint32_t{beyond}) & kept);
 }
 
+/// The same of a double.
+[[gnu::always_inline]] inline float cut_off(double value, std::uint32_t kept) {
+    const double magnitude = __builtin_fabs(value);
+    const auto nearest = static_cast<float>(value);
+    return truncated(nearest, static_cast<double>(__builtin_fabsf(nearest)) > magnitude && magnitude < 0x1p128, kept);
+}
+
 /// Rounds to nearest-even in FP16, by adding the power of two whose last place is that of the result.
 [[gnu::always_inline]] inline float round_fp16(double value) {
     const double magnitude = __builtin_fabs(value);
@@ -93,15 +122,15 @@ template <class T>
 
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j] for l < steps * k.products, in steps of
 /// k.products. `Real` holds a product: float for near operands, else double. There may be scales if operands are not
-/// near: the products of step s are multiplied by 2^(a_scales[s] + b_scales[s * columns + j]).
+/// near: the products of step s are multiplied by those of a_scales[s] and b_scales[s * columns + j], powers of two.
 template <class Real, class Exponent>
 struct FusedKernel {
     static constexpr int columns = fused_columns;
 
     AMPSCOPE_KERNEL void run(const FusedConstants* constants, const Real* __restrict a,
                              const Exponent* __restrict a_exponents, const Real* __restrict b,
-                             const Exponent* __restrict b_exponents, const std::int16_t* __restrict a_scales,
-                             const std::int16_t* __restrict b_scales, std::int64_t steps, float* __restrict c) {
+                             const Exponent* __restrict b_exponents, const ScaleTerm* __restrict a_scales,
+                             const ScaleTerm* __restrict b_scales, std::int64_t steps, float* __restrict c) {
         const FusedConstants k = *constants;
         for (std::int64_t step = 0; step < steps; ++step) {
             // 1. The largest exponent of the products.
@@ -116,7 +145,8 @@ struct FusedKernel {
             std::int32_t addend[columns];
             if constexpr (std::is_same_v<Real, double>)
                 if (a_scales != nullptr)
-                    for (int j = 0; j < columns; ++j) shift[j] = a_scales[step] + b_scales[step * columns + j];
+                    for (int j = 0; j < columns; ++j)
+                        shift[j] = a_scales[step].exponent + b_scales[step * columns + j].exponent;
             for (int j = 0; j < columns; ++j) {
                 exponent[j] = exponent_of_all(k, c[j], std::max(largest[j] + shift[j], k.zero_exponent));
                 const int unit = k.fraction_bits - std::max(exponent[j], least);
@@ -202,10 +232,7 @@ struct FusedKernel {
         if (k.fp16 || std::is_same_v<Real, double>) {
             for (int j = 0; j < columns; ++j) {
                 const double value = total[j] * power<double>(exponent[j] - k.fraction_bits);
-                const double magnitude = __builtin_fabs(value);
-                const auto nearest = static_cast<float>(value);
-                const bool beyond = static_cast<double>(__builtin_fabsf(nearest)) > magnitude && magnitude < 0x1p128;
-                const float rounded = k.fp16 ? round_fp16(value) : truncated(nearest, beyond, k.kept);
+                const float rounded = k.fp16 ? round_fp16(value) : cut_off(value, k.kept);
                 c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? rounded : c[j];
             }
             return;

@@ -1,0 +1,53 @@
+// A matrix product as the files of this folder that add it up hand it on.
+#pragma once
+
+#include <ampscope/formats/scaled_dot.h>
+#include <ampscope/sim/backend/cpu/detail/accumulate.h>
+#include <ampscope/sim/base/parallel.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace amp::cpu {
+
+inline constexpr float canonical_nan = std::bit_cast<float>(0x7fc00000);
+
+/// Least number of products for a thread; fewer are not worth waking one.
+inline constexpr std::int64_t products_at_once = 1 << 18;
+
+struct Product {
+    const Accumulator& accumulator;
+    FormatSpec a_format, b_format;
+    MatrixView a, b;
+    float* out;
+    std::int64_t m, n, k;
+    int threads;
+    InstructionSet set;
+    ProductScalesView scales{}; ///< of operands whose scales the accumulator applies
+    [[nodiscard]] std::int64_t blocks() const { return (k + scales.block - 1) / scales.block; }
+};
+
+inline float at(const MatrixView& x, std::int64_t i, std::int64_t j) {
+    return x.data[i * x.row_stride + j * x.column_stride];
+}
+
+/// Calls body(begin, end) for parts of [0, count), each element of which costs `cost` products.
+template <class Body>
+void over_threads(const Product& p, std::int64_t count, std::int64_t cost, const Body& body) {
+    const std::int64_t share = std::max<std::int64_t>(1, products_at_once / std::max<std::int64_t>(cost, 1));
+    for_each_chunk(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(share), p.threads,
+                   [&](std::uint64_t begin, std::uint64_t end) {
+                       body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+                   });
+}
+
+/// One element, computed by the definition.
+float plain(const Product& p, std::int64_t i, std::int64_t j);
+
+/// The product with a fused sum that is not split.
+void sum_fused(const Product& p);
+
+} // namespace amp::cpu
