@@ -75,7 +75,7 @@ float stored(ScaleRule rule, const char* element, float x, float amax) {
 TEST_CASE("scales of every rule, over all magnitudes") {
     for (std::size_t r = 0; r < scale_rule_names.size(); ++r) {
         const auto rule = static_cast<ScaleRule>(r);
-        if (rule == ScaleRule::nvfp4) continue; // tested below
+        if (has_upper_scales(rule)) continue; // tested below
         for (const char* element : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
             const oracle::Facts& f = oracle::find(element);
             const auto max = static_cast<float>(f.max);

@@ -202,7 +202,7 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
           {one + " --state fp99", "unknown format 'fp99'"}}},
         {"amp-report",
          {{one + " --keep x", "--keep is for the runs of the standard comparison"},
-          {one + " --seeds 3", "--seeds and --steps are for the standard comparison"},
+          {one + " --seeds 3", "--comparison, --seeds and --steps are for what amp-report trains"},
           {one + " --alpha 0", "--alpha: expected a number from 1e-06 to 0.5"},
           {one + " --loss-margin nan", "--loss-margin: expected a number from 0"},
           {one + " --limit nan", "--limit: expected"},

@@ -61,7 +61,7 @@ TEST_CASE("weights after 50 steps, whatever computed them") {
                       "fp8-current,accumulate=hopper-wgmma-fp8+ampere-bf16 2b2b292be83a24d1\n"
                       "fp8-block 40fc620dd9a0b6ad\n"
                       "mxfp8,accumulate=blackwell-fp8 98707e21a77edca5\n"
-                      "nvfp4 829bfb764d968976\n"
+                      "nvfp4 72c67344d9d3c1ec\n"
                       "deepseek 1d8b4c8708d53eb8\n"
                       "fp32,scaling=ms-amp 0727f0b6d2d67306\n"
                       "amp-fp16,accumulate=volta-fp16-acc16 dec2ce68fb437662\n"

@@ -131,7 +131,7 @@ def test_formats_of_ieee_p3109_and_integers_by_name():
     assert (str(f), f.bits, f.max, f.min_subnormal, f.has_infinity) == ("binary8p3se", 8, 49152, 2**-17, True)
     values = ampscope.decode(np.uint8([0x40, 0x7F, 0x80, 0xFF]), f)
     assert np.array_equal(values, [1, np.inf, np.nan, -np.inf], equal_nan=True)
-    saturated = ampscope.quantize([-np.inf, -7, 1e9], "binary8p3uf", profile="p3109-sat-finite")
+    saturated = ampscope.quantize([-np.inf, -7, 1e10], "binary8p3uf", profile="p3109-sat-finite")
     assert saturated.tolist() == [0, 0, ampscope.format("binary8p3uf").max]
     with pytest.raises(ValueError, match="beyond those of FP32"):
         ampscope.format("binary10p1se")

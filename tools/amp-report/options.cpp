@@ -11,7 +11,7 @@ namespace {
 constexpr const char* examples = R"(Examples:
   amp-report --html report.html                    trains the standard comparison and reports on it: 15 minutes
   amp-report --seeds 3 --steps 150                 the same in two minutes, with wider intervals
-  amp-report --comparison fp4 --html fp4.html      which part of NVFP4's recipe buys what: ten minutes
+  amp-report --comparison fp4 --html fp4.html      which part of NVFP4's recipe buys what: 20 minutes
   amp-report runs/ --html report.html              every run folder in runs/
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs

@@ -1,6 +1,7 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/formats/block.h>
+#include <ampscope/formats/dot.h>
 #include <ampscope/sim/backend/cpu/product.h>
 #include <ampscope/sim/findings/histogram_recipe.h>
 

@@ -27,6 +27,7 @@ class Scales {
         if (cast.given) return;
         lowest_ = rule(0x1p-149F).decode;
         highest_ = rule(largest_float).decode;
+        if (cast.scaling.rule == ScaleRule::quartet && highest_ > 1) lowest_ = 0x1p-9F; // instead of 0 it has 1
         table_ = scale_table(cast.scaling.rule, cast.scaling.element, tensor_scale, blocks);
     }
 
