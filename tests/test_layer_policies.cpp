@@ -215,6 +215,62 @@ TEST_CASE("run folders of earlier versions are read, and are as one that is writ
         CHECK(difference(Json::parse(odd), Json::parse(odd)).empty());
 }
 
+TEST_CASE("regular expressions and the first or last blocks name modules") {
+    const std::vector<std::string> known = {"embed",     "h",           "h.0",  "h.0.mlp",     "h.1",          "h.2",
+                                            "enc.layer", "enc.layer.0", "head", "h.0.experts", "h.0.experts.7"};
+    using Names = std::vector<std::string>;
+    CHECK(expand_blocks("first-2", known) == Names{"enc.layer.0", "h.0", "h.1"});
+    CHECK(expand_blocks("last-1", known) == Names{"enc.layer.0", "h.2"});
+    CHECK(expand_blocks("last-9", known) == Names{"enc.layer.0", "h.0", "h.1", "h.2"}); // experts are in a block
+    CHECK(expand_blocks("first-0", known).empty());
+    CHECK(expand_blocks("h.*", known) == Names{"h.*"});
+    CHECK(expand_blocks("first-class", known) == Names{"first-class"}); // a module may be called so
+    CHECK_THROWS_WITH(expand_blocks("last-1", Names{"embed", "head"}), "layer last-1: there are no numbered modules");
+    CHECK(names_module("/h\\.[0-1]/", "h.1"));
+    CHECK_FALSE(names_module("/h\\.[0-1]/", "h.12"));
+    CHECK_FALSE(names_module("/h\\.[0-1]/", "h.2"));
+    CHECK_THROWS_WITH(names_module("/h[/", "h.1"), "layer /h[/: not a regular expression");
+    const Precision p = with_layers("fp8-current", {{"/h\\.(0|2)\\.mlp/", "bf16"}});
+    CHECK(p.at("h.2.mlp.up.").keeps_wide);
+    CHECK_FALSE(p.at("h.2.attn.").keeps_wide);
+
+    const auto weights = [](const std::string& layers) {
+        return train
+            .json("--model mlp --width 16 --depth 3 --batch 8 --steps 2 --precision fp8-current " +
+                  layers)["runs"][0]["fingerprint"]
+            .get<std::string>();
+    };
+    CHECK(weights("--layer first-2:bf16") == weights("--layer h.0:bf16 --layer h.1:bf16"));
+    CHECK(weights("--layer last-1:bf16") == weights("--layer h.2:bf16"));
+    CHECK(weights("--layer '/h\\.(?:0|2)/:bf16'") == weights("--layer h.0:bf16 --layer h.2:bf16"));
+    CHECK(weights("--layer first-2:bf16") != weights("--layer last-2:bf16"));
+}
+
+TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
+    const auto recipe = [](const std::string& options) { return *precision("nvfp4," + options).scaling; };
+    CHECK(recipe("scaling-hadamard=off").rotation.size == 0);
+    CHECK(recipe("scaling-hadamard=quartet").rotation.every_product);
+    CHECK(recipe("scaling-backward-operands=dequantized").backward == BackwardOperands::dequantized);
+    const ScalingRecipe all = recipe("scaling-weight-block=1x16,scaling-upper=line,scaling-4over6=mse");
+    for (const OperandScaling& operand : {all.input, all.weight, all.gradient}) {
+        CHECK(operand.upper == UpperScales{.e4m3_max = 448, .lines = true, .four_over_six = FourOverSix::mse});
+        CHECK((operand.across == 1 && operand.along == 16));
+    }
+    const ScalingRecipe one = recipe("scaling-gradient-random-bits=3,scaling-input-columnwise=dequantized");
+    CHECK(one.gradient.random_bits == 3);
+    CHECK((one.input.requantizes && !one.weight.requantizes));
+    CHECK(precision("quartet2,scaling-weight-rule=nvfp4").scaling->weight_in_backward->rule == ScaleRule::nvfp4);
+    for (const auto& [options, error] : std::vector<std::pair<std::string, std::string>>{
+             {"scaling-upper=line", "upper scales of lines need blocks of one line, such as 1x16"},
+             {"scaling-4over6=best", "unknown 4over6 'best'; known: off, mae, mse"},
+             {"scaling-block=16", "expected a block such as 1x16"},
+             {"scaling-weight-block=1x32,scaling-4over6=mae", "4over6 takes blocks of 1x16 and 16x16"},
+             {"scaling-random-bits=33", "expected a whole number from 1 to 32"},
+             {"scaling-history=3", "unknown option of a recipe 'history'"},
+             {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"}})
+        CHECK_THROWS_WITH_AS(recipe(options), doctest::Contains(error.c_str()), std::invalid_argument);
+}
+
 TEST_CASE("amp-train's options are rows of the table") {
     const auto run = [](const std::string& options) {
         const auto json = train.json("--model mlp --width 8 --batch 8 --steps 2 " + options)["runs"][0];

@@ -235,8 +235,21 @@ def test_skip_names_modules_or_patterns():
     assert operands(skip=[]) == [scaled, scaled]
     assert operands(skip="model.body") == [low, scaled]
     assert operands(skip=["model.*"]) == [low, low]
+    assert operands(skip=[r"/.*\.(body|tail)/"]) == [low, scaled]
     with pytest.raises(ValueError, match="no module 'lm_haed'"):
         operands(skip=["lm_haed"])
+    with pytest.raises(ValueError, match="not a regular expression"):
+        operands(skip=["/[/"])
+
+
+def test_first_and_last_blocks_have_a_recipe_of_their_own():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 4))
+    with ampscope.torch.emulate(model, FP8, skip=[], layers={"first-1": "bf16", "last-1": "mxfp8"}) as machine:
+        model(batch(0)[0])
+    rows = {row["module"]: row["operands"] for row in machine.coverage()}
+    assert rows == {"0": "bf16 x bf16", "1": "e4m3 x e4m3", "2": "e4m3 x e4m3"}
+    with pytest.raises(ValueError, match="there are no numbered modules"):
+        ampscope.torch.emulate(nn.Linear(4, 4), FP8, layers={"last-1": "bf16"}).close()
 
 
 def test_operands_of_other_types_are_as_in_pytorch():
