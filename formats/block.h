@@ -75,7 +75,11 @@ struct BlockScaling {
     std::int64_t rows = 0, columns = 0;
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
+    FormatSpec scale = fp32_format; ///< that of scales by the rule amax; others have their own: scale_format()
 
+    [[nodiscard]] constexpr FormatSpec scale_format() const {
+        return rule == ScaleRule::amax ? scale : amp::scale_format(rule);
+    }
     [[nodiscard]] constexpr BlockGrid grid(std::int64_t of_rows, std::int64_t of_columns) const {
         const std::int64_t height = rows == 0 ? std::max<std::int64_t>(of_rows, 1) : rows,
                            width = columns == 0 ? std::max<std::int64_t>(of_columns, 1) : columns;
@@ -89,16 +93,18 @@ struct BlockScaling {
     [[nodiscard]] constexpr bool stands() const { return rows > columns; }
     /// The number of upper scales, and which of them a block has. Blocks in lines are one element across.
     [[nodiscard]] constexpr std::int64_t upper_count(std::int64_t of_rows, std::int64_t of_columns) const {
-        return !upper.lines ? 1 : stands() ? of_columns : of_rows;
+        return !upper.lines() ? 1 : stands() ? of_columns : of_rows;
     }
     [[nodiscard]] constexpr std::int64_t upper_of(const BlockGrid& grid, std::int64_t block) const {
-        return !upper.lines ? 0 : stands() ? block % grid.across : block / grid.across;
+        return !upper.lines() ? 0 : stands() ? block % grid.across : block / grid.across;
     }
     [[nodiscard]] constexpr float upper_divisor() const {
         return rule == ScaleRule::nvfp4 ? static_cast<float>(6 * upper.e4m3_max) : 1;
     }
     /// The upper scale of a tensor or line with that amax.
     [[nodiscard]] constexpr float upper_scale(float amax) const {
+        if (rule == ScaleRule::amax)
+            return upper.level == UpperLevel::none ? 1 : AmaxScales{element, scale}.upper(amax);
         const bool quartet = rule == ScaleRule::quartet || rule == ScaleRule::ms_eden;
         return quartet ? quartet_upper_scale(rule, amax, upper.e4m3_max) : amax;
     }
@@ -125,6 +131,12 @@ struct BlockScaling {
     }
     bool operator==(const BlockScaling&) const = default;
 };
+
+/// The scale of a block of that amax below a tensor_scale(), before the block chooses or corrects it.
+constexpr BlockScale block_scale(const BlockScaling& scaling, float amax, float tensor_scale = 1) {
+    if (scaling.rule == ScaleRule::amax) return AmaxScales{scaling.element, scaling.scale}.of(amax, tensor_scale);
+    return block_scale(scaling.rule, scaling.element, amax, tensor_scale);
+}
 
 /// The largest magnitude of each block of the grid.
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,

@@ -47,8 +47,8 @@ std::vector<float> errors_of(const BlockScaling& scaling, std::span<const float>
         float* const line = lines.data() + (scaling.stands() ? 0 : static_cast<std::size_t>(in_block) * across);
         dispatch<ErrorKernel>(best_instruction_set(), in.data() + first, q.data() + first, width,
                               static_cast<std::size_t>(grid.width), decode.data() + block,
-                              upper.data() + (scaling.upper.lines && !scaling.stands() ? row : 0),
-                              std::size_t{scaling.upper.lines}, error, line);
+                              upper.data() + (scaling.upper.lines() && !scaling.stands() ? row : 0),
+                              std::size_t{scaling.upper.lines()}, error, line);
         if (in_block + 1 != grid.height && row + 1 != rows) continue;
         std::vector<float> of_block(lines.size() / across);
         for (std::size_t b = 0; b < across; ++b) {
@@ -111,7 +111,7 @@ std::vector<BlockScale> block_scales(const BlockScaling& scaling, std::span<cons
             scales[b] = pair.six;
             four[b] = pair.four;
         } else {
-            scales[b] = block_scale(scaling.rule, scaling.element, amax[b], scaling.tensor_scale(u));
+            scales[b] = block_scale(scaling, amax[b], scaling.tensor_scale(u));
         }
     }
     if (chooses) {

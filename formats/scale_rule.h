@@ -35,14 +35,15 @@ enum class ScaleRule : std::uint8_t {
     nvfp4,         ///< TE: d is an E4M3 number, below FP32 scales: see UpperScales
     quartet,       ///< Quartet II: d is E4M3's (amax / 6) / u, 1 if that is 0, below an FP32 u; q = x / (d * u)
     ms_eden,       ///< Quartet II's MS-EDEN: the same with other bounds, and d corrected so that no bias is left
+    amax,          ///< any scale format below any element: see AmaxScales
     ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)) as torch; 1 where amax is 0 or not finite; may be infinite
     one,           ///< s = 1: numbers are cast as they are
 };
 
-inline constexpr std::array<std::string_view, 18> scale_rule_names = {
+inline constexpr std::array<std::string_view, 19> scale_rule_names = {
     "te",       "te-pow2",       "torchao",  "torchao-pow2", "deepseek", "deepseek-pow2",
     "deepgemm", "deepgemm-pow2", "mx-floor", "mx-even",      "mx-ceil",  "mx-rceil",
-    "mx-te",    "nvfp4",         "quartet",  "ms-eden",      "ms-amp",   "one"};
+    "mx-te",    "nvfp4",         "quartet",  "ms-eden",      "amax",     "ms-amp",       "one"};
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
@@ -58,11 +59,18 @@ enum class FourOverSix : std::uint8_t {
 
 inline constexpr std::array<std::string_view, 3> four_over_six_names = {"off", "mae", "mse"};
 
+/// What shares an upper scale: the tensor, or each line along the blocks (TE: row_scaled_activation). The rule amax may
+/// do without, and then has 1.
+enum class UpperLevel : std::uint8_t { tensor, line, none };
+inline constexpr std::array<std::string_view, 3> upper_level_names = {"tensor", "line", "none"};
+
 /// The FP32 scales above those of blocks, which NVFP4 has, and what its recipes differ in.
 struct UpperScales {
     int e4m3_max = 448; ///< scale of the block with the largest amax: 448, or 256, of which E4M3 has 1.5 times, too
-    bool lines = false; ///< one for each line along the blocks (TE: row_scaled_activation), not one for the tensor
+    UpperLevel level = UpperLevel::tensor;
     FourOverSix four_over_six = FourOverSix::off;
+
+    [[nodiscard]] constexpr bool lines() const { return level == UpperLevel::line; }
 
     constexpr bool operator==(const UpperScales&) const = default;
 };
@@ -242,6 +250,28 @@ constexpr float quartet_upper_scale(ScaleRule rule, float amax, int e4m3_max) {
     return amax == 0 ? 1 : detail::fp32_div(detail::fp32_div(amax, largest), quartet_largest(rule));
 }
 
+/// The rule of no library but of the definition, for any pair of formats: d is FP32(FP32(amax / max) / u) rounded to
+/// nearest-even in the scale format, saturating; its least positive number where that is 0, and of 1 where amax is 0
+/// or infinite. q = x / FP32(d * u). The upper scale u takes the tensor's or line's largest block to the largest scale, or
+/// to 1 if scales have FP32's range; it is at least 2^-100, so that no d * u is 0, and 1 without upper scales.
+struct AmaxScales {
+    FormatSpec element, scale;
+
+    [[nodiscard]] constexpr float upper(float amax) const {
+        if (amax == 0 || !is_finite(amax)) return 1;
+        const float most = detail::max_of(scale), largest = most < 0x1p64F ? most : 1;
+        const float u = detail::fp32_div(detail::fp32_div(amax, detail::max_of(element)), largest);
+        return u < 0x1p-100F ? 0x1p-100F : u;
+    }
+    [[nodiscard]] constexpr BlockScale of(float amax, float u) const {
+        const bool counts = amax != 0 && is_finite(amax);
+        const float wanted = counts ? detail::fp32_div(detail::fp32_div(amax, detail::max_of(element)), u) : 1,
+                    rounded = quantize(scale, wanted, {.overflow = Overflow::saturate_all}),
+                    d = rounded == 0 ? decode(scale, 1) : rounded, step = detail::fp32_mul(d, u);
+        return {.encode = detail::fp32_div(1, step), .decode = d, .divisor = step};
+    }
+};
+
 /// MS-EDEN (Quartet II, arXiv:2601.22813, schemes/quartet_2.py): the scales of a group of numbers that were mixed by a
 /// Hadamard transform are multiplied by a factor, which makes the projection of what is stored on the numbers equal to
 /// them, and rounded stochastically to E4M3. The factor is the ratio of two sums, over scaled numbers x and what they
@@ -267,7 +297,7 @@ struct EdenSums {
 /// saturate.
 constexpr float ms_amp_encode(float max, float amax) { return detail::torch_power_below(detail::fp32_div(max, amax)); }
 
-/// The format in which the scales of blocks are stored.
+/// The format in which the scales of blocks are stored; FP32 where it is chosen freely.
 constexpr FormatSpec scale_format(ScaleRule rule) {
     constexpr FormatSpec e8m0 = format("e8m0"), e4m3 = format("e4m3"); // a device cannot look up names
     switch (rule) {
@@ -287,6 +317,7 @@ constexpr FormatSpec scale_format(ScaleRule rule) {
     case ScaleRule::deepseek_pow2:
     case ScaleRule::deepgemm:
     case ScaleRule::deepgemm_pow2:
+    case ScaleRule::amax:
     case ScaleRule::ms_amp:
     case ScaleRule::one: break;
     }
@@ -298,7 +329,8 @@ constexpr bool is_mx(ScaleRule rule) { return scale_format(rule).is_scale(); }
 
 /// Whether there are upper scales.
 constexpr bool has_upper_scales(ScaleRule rule) {
-    return rule == ScaleRule::nvfp4 || rule == ScaleRule::quartet || rule == ScaleRule::ms_eden;
+    return rule == ScaleRule::nvfp4 || rule == ScaleRule::quartet || rule == ScaleRule::ms_eden ||
+           rule == ScaleRule::amax;
 }
 
 /// Whether the amax of a block with a NaN is NaN (as torch.amax has it) or the amax of its other numbers (as fmaxf).
@@ -320,6 +352,7 @@ constexpr bool amax_keeps_nan(ScaleRule rule) {
     case ScaleRule::nvfp4:
     case ScaleRule::quartet:
     case ScaleRule::ms_eden:
+    case ScaleRule::amax:
     case ScaleRule::ms_amp:
     case ScaleRule::one: break;
     }
@@ -327,7 +360,7 @@ constexpr bool amax_keeps_nan(ScaleRule rule) {
 }
 
 /// The scale of a block. `tensor_scale` is used by rules with upper scales only: NVFP4's nvfp4_tensor_scale() of the
-/// tensor or line; of Quartet II quartet_upper_scale(), and MS-EDEN's d is not corrected.
+/// tensor or line; of Quartet II quartet_upper_scale(), and MS-EDEN's d is not corrected; of amax AmaxScales::upper().
 constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, float amax, float tensor_scale = 1) {
     const float max = detail::max_of(element);
     switch (rule) {
@@ -354,6 +387,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     }
     case ScaleRule::quartet:
     case ScaleRule::ms_eden: return detail::quartet_scale(detail::fp32_div(amax, quartet_largest(rule)), tensor_scale);
+    case ScaleRule::amax: return AmaxScales{element, fp32_format}.of(amax, tensor_scale);
     case ScaleRule::ms_amp:
         return amax == 0 || !is_finite(amax) ? BlockScale{} : detail::scale_by(ms_amp_encode(max, amax));
     case ScaleRule::one: break;

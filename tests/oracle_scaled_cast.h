@@ -96,6 +96,10 @@ struct OracleCast {
             tensor_scale = tensor_amax == 0 || s == 0 || std::isnan(s) ? 1 : std::isinf(s) ? 0x1.fffffep127F : s;
         }
         if (rule == ScaleRule::quartet) tensor_scale = upper = tensor_amax == 0 ? 1 : tensor_amax / 448 / 6;
+        if (rule == ScaleRule::amax) { // with scales in FP32
+            const float u = tensor_amax / static_cast<float>(element.max);
+            tensor_scale = upper = tensor_amax == 0 || std::isinf(tensor_amax) ? 1 : std::max(u, 0x1p-100F);
+        }
         for (auto& [at, block] : all)
             block.cast = given ? *given : block_scale(rule, format(element.name), block.rule_amax, tensor_scale);
         for (std::size_t i = 0; i < matrix.size(); ++i) add(block_at(i), matrix[i], upper);
@@ -122,7 +126,7 @@ struct OracleCast {
         if (std::isnan(nearest) && !element.has_nan()) nearest = element.max; // what has no NaN stores its largest
         const double stored = std::min(std::max(nearest, -element.max), element.max);
         volatile float factor = scale.decode; // and FP32(FP32(d * amax) * FP32(1 / 2688)), as TE dequantizes
-        if (rule == ScaleRule::nvfp4 || rule == ScaleRule::quartet) factor = factor * upper;
+        if (has_upper_scales(rule)) factor = factor * upper;
         if (rule == ScaleRule::nvfp4) factor = factor * (1.0F / 2688);
         const long double back = std::isnan(nearest) ? std::nanl("") : static_cast<long double>(stored) * factor;
         if (!std::isfinite(back)) {

@@ -61,7 +61,8 @@ float reference_scale(ScaleRule rule, float max, int emax, int fraction_bits, fl
     case ScaleRule::one: return 1;
     case ScaleRule::nvfp4:
     case ScaleRule::quartet:
-    case ScaleRule::ms_eden: break; // test_fp4_references
+    case ScaleRule::ms_eden:     // test_fp4_references
+    case ScaleRule::amax: break; // below
     }
     return 0;
 }
@@ -137,6 +138,44 @@ TEST_CASE("published examples") {
         }
         CHECK(worst == doctest::Approx(rule == ScaleRule::mx_floor ? 0.1233 : 0.0588).epsilon(0.02));
     }
+}
+
+TEST_CASE("scales of any format below elements of any format, over all magnitudes") {
+    for (const char* element : {"e2m1", "e4m3", "e3m2", "int8sym", "fp16"})
+        for (const char* name : {"e8m0", "e4m3", "e5m2", "binary8p3ue", "binary6p4uf", "fp16", "bf16", "fp32"}) {
+            const FormatSpec e = format(element), s = format(name);
+            const oracle::Facts& f = oracle::find(name);
+            const float max = decode(e, e.max_code()), largest = decode(s, s.max_code());
+            for (const UpperLevel level : {UpperLevel::none, UpperLevel::tensor}) {
+                const BlockScaling scaling{.element = e,
+                                           .rows = 1,
+                                           .columns = 16,
+                                           .rule = ScaleRule::amax,
+                                           .upper = {.level = level},
+                                           .scale = s};
+                const float tensor = 3.7e5F, u = scaling.tensor_scale(scaling.upper_scale(tensor));
+                CHECK(u == (level == UpperLevel::none ? 1 : tensor / max / (largest < 0x1p64F ? largest : 1)));
+                constexpr std::uint64_t stride = 40009; // a prime
+                prove(
+                    fmt::format("scales in {} of {}{}", name, element, level == UpperLevel::none ? "" : ", below one"),
+                    0x7f800000 / stride + 1, [&](std::uint64_t i, Tally& tally) {
+                        const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
+                        const auto where = [&] { return fmt::format("amax {:a}", amax); };
+                        const BlockScale got = block_scale(scaling, amax, u);
+                        const float wanted = amax == 0 ? 1 : amax / max / u;
+                        const oracle::Context nearest{.format = f, .policy = {.overflow = Overflow::saturate_all}};
+                        float d = oracle::to_float(f, oracle::convert(nearest, oracle::read(wanted)).code);
+                        if (d == 0) d = oracle::to_float(f, 1);
+                        tally.expect(got.decode, d, where);
+                        tally.expect(got.divisor, got.decode * u, where);
+                    });
+            }
+        }
+    const BlockScaling tiny{.rule = ScaleRule::amax, .upper = {.level = UpperLevel::tensor}, .scale = format("fp16")};
+    CHECK(tiny.upper_scale(0x1p-149F) == 0x1p-100F);
+    CHECK(tiny.upper_scale(0) == 1);
+    CHECK(tiny.upper_scale(std::numeric_limits<float>::infinity()) == 1);
+    CHECK(block_scale(tiny, std::numeric_limits<float>::infinity()).divisor == 1);
 }
 
 TEST_CASE("infinities, NaN and zeros in a block") {

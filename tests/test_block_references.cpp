@@ -1,5 +1,6 @@
 // Scales and casts against what TransformerEngine's and DeepSeek's own Python computes, recorded by
 // tests/data/fp8_references/record.py: blocks, whole tensors, MX, delayed scaling, and the order of a scaled product.
+#include "hash.h"
 #include "sweep.h"
 
 #include <ampscope/formats/scaled_dot.h>
@@ -44,12 +45,6 @@ std::vector<Recording> recordings() {
     return result;
 }
 
-std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x85ebca6bU;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-    return x ^ (x >> 16);
-}
-
 /// The number that record.py makes at that place.
 float number(const Recording& r, std::int64_t row, std::int64_t column) {
     const auto i = static_cast<std::uint32_t>(row), j = static_cast<std::uint32_t>(column);
@@ -70,17 +65,6 @@ std::vector<float> numbers(const Recording& r) {
     if (r.rule.ends_with(":jax")) // XLA takes subnormals for zeros
         for (float& x : values) x = std::fabs(x) < 0x1p-100F ? 1 : x;
     return values;
-}
-
-/// FNV-1a of bytes, or of the bytes of floats.
-template <class T>
-std::string hash_of(const std::vector<T>& values) {
-    std::uint64_t h = 0xcbf29ce484222325;
-    for (const T value : values) {
-        const auto bytes = std::bit_cast<std::array<std::uint8_t, sizeof(T)>>(value);
-        for (const std::uint8_t byte : bytes) h = (h ^ byte) * 0x100000001b3;
-    }
-    return fmt::format("{:016x}", h);
 }
 
 /// A tensor, cast by a rule: the decode scales of its blocks, and its codes.

@@ -1,5 +1,6 @@
 // FP4 scales and casts against what TransformerEngine's, Four Over Six's and Quartet II's own Python computes, recorded
 // by tests/data/fp4_references/record.py: a million numbers a rule.
+#include "hash.h"
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
@@ -38,12 +39,6 @@ std::vector<Recording> recordings() {
     return result;
 }
 
-std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x85ebca6bU;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-    return x ^ (x >> 16);
-}
-
 /// The numbers that record.py makes.
 std::vector<float> numbers(const Recording& r) {
     std::vector<float> x;
@@ -62,17 +57,6 @@ std::vector<float> numbers(const Recording& r) {
     return x;
 }
 
-/// FNV-1a of the bytes of values.
-template <class T>
-std::string hash_of(const std::vector<T>& values) {
-    std::uint64_t h = 0xcbf29ce484222325;
-    for (const T value : values) {
-        const auto bytes = std::bit_cast<std::array<std::uint8_t, sizeof(T)>>(value);
-        for (const std::uint8_t byte : bytes) h = (h ^ byte) * 0x100000001b3;
-    }
-    return fmt::format("{:016x}", h);
-}
-
 bool has(const std::string& rule, const std::string& word) {
     return (":" + rule + ":").find(":" + word + ":") != std::string::npos;
 }
@@ -89,7 +73,7 @@ BlockScaling scaling_of(const Recording& r) {
             .columns = r.width,
             .rule = rule,
             .upper = {.e4m3_max = has(r.rule, "256") || four_over_six ? 256 : 448,
-                      .lines = has(r.rule, "lines"),
+                      .level = has(r.rule, "lines") ? UpperLevel::line : UpperLevel::tensor,
                       .four_over_six = chooses}};
 }
 

@@ -33,16 +33,25 @@ std::vector<BlockScaling> choices() {
                                        columns,
                                        rule,
                                        {.e4m3_max = chooses == FourOverSix::mse ? 256 : 448,
-                                        .lines = lines,
+                                        .level = lines ? UpperLevel::line : UpperLevel::tensor,
                                         .four_over_six = chooses}});
     all.push_back({.element = format("e2m1"), .rows = 1, .columns = 16, .rule = ScaleRule::ms_eden});
     all.push_back({.element = format("e2m1"), .rows = 16, .columns = 1, .rule = ScaleRule::ms_eden});
+    for (const auto& [scale, level] : {std::pair("e8m0", UpperLevel::none), std::pair("e4m3", UpperLevel::tensor),
+                                       std::pair("e5m2", UpperLevel::line), std::pair("fp16", UpperLevel::tensor)})
+        for (const auto& [rows, columns] : {std::pair(1, 16), std::pair(32, 1)})
+            all.push_back({.element = format("e2m1"),
+                           .rows = rows,
+                           .columns = columns,
+                           .rule = ScaleRule::amax,
+                           .upper = {.level = level},
+                           .scale = format(scale)});
     return all;
 }
 
 std::string name_of(const BlockScaling& s) {
-    return fmt::format("{} {}x{} {} {} {}", name_of(s.rule), s.rows, s.columns, int(s.upper.four_over_six),
-                       s.upper.lines, s.upper.e4m3_max);
+    return fmt::format("{} {}x{} {} {} {} {}", name_of(s.rule), s.rows, s.columns, int(s.upper.four_over_six),
+                       s.upper.lines(), s.upper.e4m3_max, s.scale_format().name);
 }
 
 /// What quantize_blocks does to a whole tensor, and what it is made of.
@@ -109,7 +118,7 @@ TEST_CASE("a device's scales, block after block, are the whole tensor's") {
             const Whole whole(s, x, key);
             std::vector<BlockScale> first;
             for (std::size_t b = 0; b < whole.amax.size(); ++b)
-                first.push_back(block_scale(s.rule, s.element, whole.amax[b], s.tensor_scale(whole.upper_of(s, b))));
+                first.push_back(block_scale(s, whole.amax[b], s.tensor_scale(whole.upper_of(s, b))));
             for (std::size_t b = 0; b < whole.amax.size(); ++b) {
                 const auto block = static_cast<std::int64_t>(b);
                 const kernels::MatrixOf matrix{x.values.data(), rows, columns};
@@ -139,7 +148,7 @@ TEST_CASE("the op casts as the library does, whatever the threads") {
             const TensorId in = g.input("x", {200, 96}), out = g.result("q", {200, 96}, s.element),
                            scale = g.result("d", {whole.grid.down, whole.grid.across}, format("fp32")),
                            upper =
-                               g.result("u", s.upper.lines ? Shape{s.upper_count(200, 96)} : Shape{}, format("fp32"));
+                               g.result("u", s.upper.lines() ? Shape{s.upper_count(200, 96)} : Shape{}, format("fp32"));
             op::Quantize cast;
             cast.in = in, cast.out = out, cast.scale = scale, cast.upper = upper;
             cast.scaling = s;

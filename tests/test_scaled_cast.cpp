@@ -133,7 +133,7 @@ void compare(const Matrix& matrix, const ScaledCast& cast, const ScaledResult& g
         sum.saturated_scales += !cast.given && low < high && (b.scale == low || b.scale == high) ? 1 : 0;
         if (b.scale == 0) ++sum.zero_scales;
         else if (!std::isfinite(b.scale)) ++sum.nonfinite_scales;
-        else ++sum.scales[scale_format(cast.scaling.rule) == format("e4m3") ? e4m3_code(b.scale) : std::ilogb(b.scale)];
+        else ++sum.scales[cast.scaling.scale_format() == format("e4m3") ? e4m3_code(b.scale) : std::ilogb(b.scale)];
         if (b.scale > 0 && std::isfinite(b.scale)) {
             sum.least_scale = sum.least_scale == 0 ? b.scale : std::min(sum.least_scale, b.scale);
             sum.largest_scale = std::max(sum.largest_scale, b.scale);

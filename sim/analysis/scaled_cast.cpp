@@ -46,7 +46,7 @@ std::vector<float> largest_magnitudes(const TensorFile& file, std::size_t tensor
         std::vector<float> most;
     };
     BlockScaling scaling = layout.scaling;
-    const bool in_rows = !layout.parts && layout.has_upper_rows(), in_columns = scaling.upper.lines && !in_rows;
+    const bool in_rows = !layout.parts && layout.has_upper_rows(), in_columns = scaling.upper.lines() && !in_rows;
     if (!layout.parts) {
         scaling.rows = in_rows ? 1 : 0;
         scaling.columns = in_columns ? 1 : 0;
@@ -84,7 +84,7 @@ struct SlabCaster {
         const BlockGrid grid = scaling.grid(slab.rows, slab.columns);
         scales.resize(amax.size());
         casts.resize(amax.size());
-        const bool plain = cast.given || (scaling.scales_by_amax() && !scaling.upper.lines);
+        const bool plain = cast.given || (scaling.scales_by_amax() && !scaling.upper.lines());
         std::vector<BlockScale> chosen;
         if (!plain) chosen = block_scales(scaling, slab.x, slab.rows, slab.columns, amax, upper, {}, first_block);
         for (std::size_t i = 0; i < amax.size(); ++i) {
@@ -323,11 +323,11 @@ bool is_worse(const ScaledBlock& a, const ScaledBlock& b) {
 double ScaledBlock::sqnr() const { return decibels(signal, noise); }
 double ScaledStatistics::sqnr() const { return decibels(signal, noise); }
 
-std::map<int, std::uint64_t> exponents_of_scales(const ScaledStatistics& statistics, ScaleRule rule) {
-    if (!scales_have_codes(rule)) return statistics.scales;
+std::map<int, std::uint64_t> exponents_of_scales(const ScaledStatistics& statistics, const FormatSpec& scale) {
+    if (!scales_have_codes(scale)) return statistics.scales;
     std::map<int, std::uint64_t> exponents;
     for (const auto& [code, n] : statistics.scales)
-        exponents[std::ilogb(decode(scale_format(rule), static_cast<std::uint32_t>(code)))] += n;
+        exponents[std::ilogb(decode(scale, static_cast<std::uint32_t>(code)))] += n;
     return exponents;
 }
 

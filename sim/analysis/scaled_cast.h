@@ -90,10 +90,10 @@ struct ScaledStatistics {
 };
 
 /// Whether the keys of ScaledStatistics::scales are codes of E4M3.
-constexpr bool scales_have_codes(ScaleRule rule) { return scale_format(rule) == format("e4m3"); }
+constexpr bool scales_have_codes(const FormatSpec& scale) { return scale == format("e4m3"); }
 
-/// The scales of a cast by that rule by floor(log2 scale), those of E4M3 too.
-std::map<int, std::uint64_t> exponents_of_scales(const ScaledStatistics& statistics, ScaleRule rule);
+/// The scales of a cast with scales of that format by floor(log2 scale), those of E4M3 too.
+std::map<int, std::uint64_t> exponents_of_scales(const ScaledStatistics& statistics, const FormatSpec& scale);
 
 /// A tensor's blocks and what became of them.
 struct ScaledResult {

@@ -60,7 +60,7 @@ Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
     const bool single = layout.grid.count() == 1;
     const bool consecutive = layout.rows == 1 || (height == 1 && layout.columns % width == 0);
     const bool in_lines =
-        layout.scaling.upper.lines || layout.scaling.rule == ScaleRule::ms_eden; // which end with rows
+        layout.scaling.upper.lines() || layout.scaling.rule == ScaleRule::ms_eden; // which end with rows
     if (!cast.transform.apply && !in_lines && (single || consecutive)) { // blocks of consecutive numbers: one row
         layout.columns *= layout.rows;
         layout.rows = 1;

@@ -79,6 +79,7 @@ struct KnownEffect {
     std::string_view claim;           ///< a sentence
     std::string_view loses, recovers; ///< precisions
     Shows shows = in_gradients;
+    bool is_settled = true; ///< whether it is known; else papers report it, and a comparison asks whether it is so
 };
 std::span<const KnownEffect> known_effects();
 /// Its name in Python: "losses", "gradients" or "sums".

@@ -370,7 +370,8 @@ std::vector<std::string> detail::effect_sentences(const std::vector<ComparisonGr
                 parts.push_back(text + gradients_text(e));
             }
         if (parts.empty()) continue;
-        sentences.push_back(fmt::format("It is known that {}. Final loss of {} above that of {}: {}.", effect.claim,
+        sentences.push_back(fmt::format("{} {}. Final loss of {} above that of {}: {}.",
+                                        effect.is_settled ? "It is known that" : "It is reported that", effect.claim,
                                         effect.loses, effect.recovers, fmt::join(parts, "; ")));
         if (effect.shows == KnownEffect::in_sums && !appears)
             sentences.back() += " Sums of 16,384 products show it: the manual of amp-train has such a step, under "

@@ -64,7 +64,7 @@ std::string number_text(const Unpacked& x) {
 }
 
 FormatFacts format_facts(const FormatSpec& f) {
-    FormatFacts facts{.format = f};
+    FormatFacts facts{.format = f, .kind = f.is_scale() ? "scale" : f.is_integer() ? "integer" : "float"};
     const Unpacked max = unpack(f, f.max_code()), least = unpack(f, f.has_zero ? 1 : 0);
     facts.max = to_double(max);
     facts.min_normal = to_double(unpack(f, f.min_normal_code()));

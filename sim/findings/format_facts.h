@@ -14,6 +14,7 @@ namespace amp {
 /// Facts that follow from a format's row; FormatSpec has the others. Thresholds are for rounding to nearest even.
 struct FormatFacts {
     FormatSpec format;
+    std::string_view kind; ///< "float", "integer", or "scale": without 0, for conversion alone
     double max = 0, min_normal = 0;
     double min_positive = 0;              ///< the smallest value above zero
     double epsilon = 0;                   ///< the distance from 1 to the next value, of integers from any

@@ -85,6 +85,7 @@ std::string note_on_nonfinite(ScaleRule rule) {
                "as numbers are read with the amax as a factor, none stays finite.";
     case ScaleRule::quartet:
     case ScaleRule::ms_eden:
+    case ScaleRule::amax:
     case ScaleRule::ms_amp:
     case ScaleRule::one: break;
     }

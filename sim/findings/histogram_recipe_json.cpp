@@ -134,7 +134,7 @@ Json detail::effect_json(const RecipeEffect& effect, const RecipeChoice& choice)
     json["signal"] = s.signal;
     json["noise"] = s.noise;
     write_counts(json, s, block_counts);
-    Json scales = {{"format", scale_format(choice.recipe.gradient.rule).name}};
+    Json scales = {{"format", choice.recipe.gradient.scale_format().name}};
     write_counts(scales, s, scale_counts);
     scales["least"] = s.least_scale;
     scales["largest"] = s.largest_scale;

@@ -168,7 +168,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
                     .rounding = operand.rounding,
                     .random_bits = operand.random_bits};
     if (has_upper_scales(blocks.rule)) {
-        const Shape lines = blocks.upper.lines ? Shape{blocks.upper_count(from.count() / columns, columns)} : Shape{};
+        const Shape lines = blocks.upper.lines() ? Shape{blocks.upper_count(from.count() / columns, columns)} : Shape{};
         op.upper = tensor(".upper_scale", lines, fp32_format, kind);
     }
     if (op.rounding == Rounding::stochastic || blocks.rule == ScaleRule::ms_eden) op.stream = stream_of(role, blocks);

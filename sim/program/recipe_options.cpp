@@ -36,6 +36,14 @@ void set_block(OperandScaling& operand, std::string_view value) {
     operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
 }
 
+void set_scale(OperandScaling& operand, std::string_view value) {
+    if (operand.rule != ScaleRule::amax)
+        throw std::invalid_argument("only the rule amax has scales of any format: give rule=amax before it");
+    operand.scale = format(value);
+    if (operand.scale.is_integer())
+        throw std::invalid_argument(fmt::format("scales are floating-point numbers, {} has integers", value));
+}
+
 /// An option of one operand, or of all.
 struct OperandOption {
     std::string_view name, values;
@@ -45,7 +53,13 @@ struct OperandOption {
 constexpr OperandOption operand_options[] = {
     {"format", "a format", [](OperandScaling& o, std::string_view v) { o.element = format(v); }},
     {"rule", "a rule of scales",
-     [](OperandScaling& o, std::string_view v) { o.rule = parse_name<ScaleRule>("rule", scale_rule_names, v); }},
+     [](OperandScaling& o, std::string_view v) {
+         o.rule = parse_name<ScaleRule>("rule", scale_rule_names, v);
+         if (o.rule == ScaleRule::amax) return;
+         o.scale = fp32_format;
+         if (o.upper.level == UpperLevel::none) o.upper.level = UpperLevel::tensor;
+     }},
+    {"scale", "by the rule amax, a format", set_scale},
     {"block", "such as 1x16", set_block},
     {"rounding", "a rounding",
      [](OperandScaling& o, std::string_view v) { o.rounding = parse_name<Rounding>("rounding", rounding_names, v); }},
@@ -59,9 +73,9 @@ constexpr OperandOption operand_options[] = {
      [](OperandScaling& o, std::string_view v) {
          o.upper.e4m3_max = second_of("e4m3-max", {"448", "256"}, v) ? 256 : 448;
      }},
-    {"upper", "tensor, line",
+    {"upper", "tensor, line; by the rule amax none, too",
      [](OperandScaling& o, std::string_view v) {
-         o.upper.lines = second_of("upper", {"tensor", "line"}, v);
+         o.upper.level = parse_name<UpperLevel>("upper", upper_level_names, v);
      }},
     {"columnwise", "original, dequantized",
      [](OperandScaling& o, std::string_view v) {
@@ -124,13 +138,18 @@ std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view
 /// Throws std::invalid_argument for what an operand's options do not go with.
 void check(const OperandScaling& operand) {
     if (operand.upper == UpperScales{}) return;
-    if (operand.rule != ScaleRule::nvfp4 && operand.rule != ScaleRule::quartet)
-        throw std::invalid_argument("only the rules nvfp4 and quartet have 4over6, e4m3-max and upper scales");
+    const bool has_upper = operand.rule == ScaleRule::nvfp4 || operand.rule == ScaleRule::quartet,
+               only_level = operand.upper == UpperScales{.level = operand.upper.level};
+    if (!has_upper && (operand.rule != ScaleRule::amax || !only_level))
+        throw std::invalid_argument(
+            "only the rules nvfp4 and quartet have 4over6 and e4m3-max, and they and amax upper scales");
+    if (has_upper && operand.upper.level == UpperLevel::none)
+        throw std::invalid_argument("only the rule amax does without upper scales");
     constexpr int most = 16; // TE's sums of errors
     if (operand.upper.four_over_six != FourOverSix::off &&
         (operand.along == 0 || operand.along > most || (operand.across != 1 && operand.across != operand.along)))
         throw std::invalid_argument("4over6 takes blocks of 1x16 and 16x16, or smaller ones of these shapes");
-    if (operand.upper.lines && (operand.across != 1 || operand.along == 0))
+    if (operand.upper.lines() && (operand.across != 1 || operand.along == 0))
         throw std::invalid_argument("upper scales of lines need blocks of one line, such as 1x16");
 }
 

@@ -25,11 +25,15 @@ constexpr OperandScaling square(OperandScaling operand) {
     operand.across = operand.along;
     return operand;
 }
-/// Rounded stochastically by hardware's cvt.rs, which takes 8 random bits for an E2M1 number (PTX ISA 9.0, cvt).
-constexpr OperandScaling stochastic(OperandScaling operand) {
-    operand.rounding = Rounding::stochastic;
+/// Where it is rounded stochastically, then by hardware's cvt.rs, which takes 8 random bits for an E2M1 number (PTX ISA
+/// 9.0, cvt).
+constexpr OperandScaling of_cvt_rs(OperandScaling operand) {
     operand.random_bits = 8;
     return operand;
+}
+constexpr OperandScaling stochastic(OperandScaling operand) {
+    operand.rounding = Rounding::stochastic;
+    return of_cvt_rs(operand);
 }
 
 /// Quartet II's casts, ties away. Backward reads what forward has cast, and casts it again.
@@ -37,6 +41,14 @@ constexpr OperandScaling quartet(ScaleRule rule, bool again = false) {
     OperandScaling operand = in_blocks("nvfp4", rule);
     operand.rounding = Rounding::nearest_away;
     operand.requantizes = again;
+    return operand;
+}
+
+/// What options make of it is any block format.
+constexpr OperandScaling general() {
+    OperandScaling operand = in_blocks("mxfp8", ScaleRule::amax);
+    operand.scale = format("e8m0");
+    operand.upper.level = UpperLevel::none;
     return operand;
 }
 
@@ -88,6 +100,22 @@ constexpr ScalingRecipe recipe_table[] = {
      .weight = square(in_blocks("nvfp4")),
      .gradient = stochastic(in_blocks("nvfp4")),
      .rotation = find_row("rotation", rotations, "te")},
+    {.name = "nvfp4-plain",
+     .precision = "nvfp4-plain",
+     .source = "NVFP4 without what recipes add: 1 x 16 blocks, rounded to the nearest, nothing rotated",
+     .shapes = ShapeRule::transformer_engine,
+     .input = in_blocks("nvfp4"),
+     .weight = in_blocks("nvfp4"),
+     .gradient = of_cvt_rs(in_blocks("nvfp4"))},
+    {.name = "general",
+     .precision = "general",
+     .source =
+         "none: any format of elements and of scales, block and upper scale (options format, scale, block, upper); "
+         "as it stands E4M3 in blocks of 32 with E8M0 scales, rounded to nearest",
+     .shapes = ShapeRule::any,
+     .input = general(),
+     .weight = general(),
+     .gradient = general()},
     {.name = "quartet2",
      .precision = "quartet2",
      .source = "Quartet II: NVFP4 forward; backward MS-EDEN, both products rotated, weights and inputs cast again",

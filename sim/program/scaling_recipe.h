@@ -23,6 +23,7 @@ struct OperandScaling {
     UpperScales upper{};
     Rounding rounding = Rounding::nearest_even;
     std::uint8_t random_bits = 32; ///< of stochastic rounding, for each number
+    FormatSpec scale = format("fp32"); ///< that of scales, by the rule amax
     bool requantizes = false;      ///< in backward, casts what the forward cast is read as (rowwise_dequantized of TE)
 
     /// The blocks of a tensor in C order, for a product that sums over its rows if `sums_rows`, else over its columns.
@@ -31,8 +32,11 @@ struct OperandScaling {
                 .rows = sums_rows ? along : across,
                 .columns = sums_rows ? across : along,
                 .rule = rule,
-                .upper = upper};
+                .upper = upper,
+                .scale = scale};
     }
+
+    [[nodiscard]] FormatSpec scale_format() const { return blocks(false).scale_format(); }
 
     bool operator==(const OperandScaling&) const = default;
 };

@@ -101,6 +101,11 @@ def test_dot():
     (lambda: ampscope.block_quantize([1.0], "mxfp8", axis=1), ValueError, "axis: 1 is none of an array of 1"),
     (lambda: ampscope.block_quantize([1.0], "mxfp8", axis="x"), TypeError, "axis: expected an integer, got 'x'"),
     (lambda: ampscope.block_quantize([1.0], 8), TypeError, r"expected a name of ampscope.recipes\(\), got 8"),
+    (lambda: ampscope.block("e2m1", scale="int8"), ValueError, "scales are floating-point numbers, int8 has integers"),
+    (lambda: ampscope.block("e2m2x"), ValueError, "unknown format 'e2m2x'"),
+    (lambda: ampscope.block("e2m1", upper="fp32"), ValueError, "unknown upper 'fp32'; known: tensor, line, none"),
+    (lambda: ampscope.block("e2m1", shape=(2, 16), upper="line"), ValueError, "need blocks of one line"),
+    (lambda: ampscope.block("e2m1", shape=(1, -1)), ValueError, "expected a whole number from 0"),
     (lambda: ampscope.block_dequantize([1.0], [1.0, 2.0], "mxfp8"), ValueError, "scales: expected one for each block"),
 ])
 def test_what_is_wrong_is_said_in_one_line(call, error, said):
@@ -129,6 +134,29 @@ def test_mx_blocks_against_a_plain_twin():
                 assert np.array_equal(scales[..., block, None], np.ldexp(np.float32(1), exponent))
                 clipped = np.clip(np.ldexp(part, -exponent), -most, most)
                 assert np.array_equal(values[..., 32 * block:32 * block + 32], clipped.astype(dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize("upper", (None, "tensor", "line"))
+@pytest.mark.parametrize("scale, scale_type", (("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2),
+                                               ("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)))
+@pytest.mark.parametrize("element, cast", (("e2m1", lambda x: x.astype(ml_dtypes.float4_e2m1fn).astype(np.float32)),
+                                           ("int8sym", np.rint)))
+def test_blocks_of_ones_own_against_a_plain_twin(element, cast, scale, scale_type, upper):
+    """The definition of the rule amax in NumPy and ml_dtypes' casts."""
+    f32 = np.float32
+    x = f32(rng.standard_normal((50, 96)) * 2.0 ** rng.integers(-9, 9, (50, 1)))
+    x[3] = x[4, 16:32] = 0
+    most, largest = f32({"e2m1": 6, "int8sym": 127}[element]), f32(ampscope.format(scale).max)
+    amax = np.abs(x).reshape(50, 6, 16).max(-1)
+    whole = {None: None, "tensor": amax.max(keepdims=True), "line": amax.max(1, keepdims=True)}[upper]
+    u = f32([[1]]) if whole is None else np.where(whole == 0, 1, whole / most / (largest if largest < 2**64 else 1))
+    wanted = np.where(amax == 0, 1, amax / most / u)
+    d = np.minimum(wanted, largest).astype(scale_type).astype(f32)
+    least = np.ones(1, f"u{np.dtype(scale_type).itemsize}").view(scale_type).astype(f32)
+    d = np.where(d == 0, least, d)
+    values, scales = ampscope.block_quantize(x, ampscope.block(element, scale=scale, shape=(1, 16), upper=upper))
+    assert np.array_equal(scales, d * u)
+    assert np.array_equal(values, np.clip(cast(np.clip(x / np.repeat(d * u, 16, 1), -most, most)), -most, most))
 
 
 def test_every_row_of_the_table_of_recipes_comes_back():

@@ -94,6 +94,7 @@ Json facts_json(const FormatSpec& f, bool values) {
             fmt::format("--values lists formats of at most 16 bits; {} has {}", f.name, f.bits()));
     const FormatFacts known = format_facts(f);
     Json facts{{"name", f.name},
+               {"kind", known.kind},
                {"bits", f.bits()},
                {"sign_bits", int{f.is_signed}},
                {"exponent_bits", f.exponent_bits},
@@ -151,22 +152,28 @@ Document facts_document(const Json& facts) {
 }
 
 Document format_table() {
-    TableBlock table{.caption = {},
-                     .header = {"format", "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"},
-                     .rows = {}};
-    for (const FormatSpec& f : formats) {
-        const auto brief = [&](std::uint32_t code) { return fmt::format("{:.5g}", decode(f, code)); };
-        table.rows.push_back({{f.name},
-                              {std::to_string(f.bits())},
-                              {fmt::format("{}/{}/{}", int{f.is_signed}, f.exponent_bits, f.fraction_bits)},
-                              {f.is_integer() ? "-" : std::to_string(f.bias())},
-                              {brief(f.max_code())},
-                              {brief(f.min_normal_code())},
-                              {f.min_normal_code() > 1 ? brief(1) : "-"},
-                              {f.has_infinity() ? "yes" : "-"},
-                              {f.has_nan() ? "yes" : "-"}});
+    Document document{.title = {}, .subtitle = {}, .blocks = {}};
+    for (const std::string_view kind : {"float", "scale", "integer"}) {
+        TableBlock table{
+            .caption = {},
+            .header = {std::string(kind), "bits", "s/e/m", "bias", "max", "min normal", "min subnormal", "inf", "NaN"},
+            .rows = {}};
+        for (const FormatSpec& f : formats) {
+            if (format_facts(f).kind != kind) continue;
+            const auto brief = [&](std::uint32_t code) { return fmt::format("{:.5g}", decode(f, code)); };
+            table.rows.push_back({{f.name},
+                                  {std::to_string(f.bits())},
+                                  {fmt::format("{}/{}/{}", int{f.is_signed}, f.exponent_bits, f.fraction_bits)},
+                                  {f.is_integer() ? "-" : std::to_string(f.bias())},
+                                  {brief(f.max_code())},
+                                  {brief(f.min_normal_code())},
+                                  {f.min_normal_code() > 1 ? brief(1) : "-"},
+                                  {f.has_infinity() ? "yes" : "-"},
+                                  {f.has_nan() ? "yes" : "-"}});
+        }
+        document.add(std::move(table));
     }
-    return {.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
+    return document;
 }
 
 Json number_json(const std::string& text, const std::vector<NumberInFormat>& stored) {

@@ -81,7 +81,7 @@ TableBlock scale_table(const HistogramFindings& findings, const HistogramOptions
                      .rows = {}};
     add_recipe_rows(table, findings, options, [](const RecipeEffect& effect, const ScalingRecipe& recipe) {
         const ScaledStatistics& s = effect.statistics;
-        return std::vector<Cell>{{upper_case(scale_format(recipe.gradient.rule).name)},
+        return std::vector<Cell>{{upper_case(recipe.gradient.scale_format().name)},
                                  count_cell(s.blocks),
                                  count_cell(s.zero_blocks),
                                  count_cell(s.partial_blocks),
@@ -187,11 +187,11 @@ BarFigure bar_figure(const HistogramEntry& total, const HistogramOptions& option
                      .panels = {}};
     for (std::size_t i = 0; i < options.recipes.size(); ++i) {
         const ScaledStatistics& s = total.recipes[i].statistics;
-        const ScaleRule rule = options.recipes[i].recipe.gradient.rule;
-        figure.panels.push_back({.name = options.recipes[i].text,
-                                 .note = plural(s.blocks, "block"),
-                                 .bins = scales ? exponents_of_scales(s, rule) : s.ranges,
-                                 .elements = s.blocks});
+        figure.panels.push_back(
+            {.name = options.recipes[i].text,
+             .note = plural(s.blocks, "block"),
+             .bins = scales ? exponents_of_scales(s, options.recipes[i].recipe.gradient.scale_format()) : s.ranges,
+             .elements = s.blocks});
     }
     return figure;
 }

@@ -29,19 +29,17 @@ constexpr std::array formats_of_training = {"fp32",
                                             "mxfp8",
                                             "fp8-current,accumulate=hopper-wgmma-fp8",
                                             "fp8-current,accumulate=hopper-wgmma-fp8-promote128"};
-constexpr std::array parts_of_fp4 = {
-    "fp32",
-    "amp-bf16",
-    "mxfp8",
-    "nvfp4,scaling-hadamard=off,scaling-rounding=nearest_even,scaling-weight-block=1x16",
-    "nvfp4,scaling-rounding=nearest_even,scaling-weight-block=1x16",
-    "nvfp4,scaling-hadamard=off,scaling-weight-block=1x16",
-    "nvfp4,scaling-hadamard=off,scaling-rounding=nearest_even",
-    "nvfp4,scaling-hadamard=off,scaling-rounding=nearest_even,scaling-weight-block=1x16,scaling-4over6=mae,"
-    "scaling-e4m3-max=256",
-    "nvfp4",
-    "nvfp4,scaling-4over6=mae,scaling-e4m3-max=256",
-    "quartet2"};
+constexpr std::array parts_of_fp4 = {"fp32",
+                                     "amp-bf16",
+                                     "mxfp8",
+                                     "nvfp4-plain",
+                                     "nvfp4-plain,scaling-hadamard=te",
+                                     "nvfp4-plain,scaling-gradient-rounding=stochastic",
+                                     "nvfp4-plain,scaling-weight-block=16x16",
+                                     "nvfp4-plain,scaling-4over6=mae,scaling-e4m3-max=256",
+                                     "nvfp4",
+                                     "nvfp4,scaling-4over6=mae,scaling-e4m3-max=256",
+                                     "quartet2"};
 
 /// A comparison that the tool trains by itself.
 struct Comparison {

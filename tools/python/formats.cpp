@@ -81,6 +81,8 @@ void bind_format(nb::module_& m) {
     nb::class_<FormatSpec>(m, "Format", "A binary number format of at most 32 bits; see ampscope.format().")
         .def_prop_ro(
             "name", [](const FormatSpec& f) { return std::string(f.name); }, InEnvironment())
+        .def_prop_ro("kind", fact(&FormatFacts::kind), "float, integer, or scale: without 0, for conversion alone.",
+                     InEnvironment())
         .def_prop_ro("bits", &FormatSpec::bits, InEnvironment())
         .def_prop_ro(
             "exponent_bits", [](const FormatSpec& f) { return f.exponent_bits; }, InEnvironment())

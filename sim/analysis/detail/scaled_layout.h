@@ -18,7 +18,7 @@ struct Layout {
     bool transposed = false;
 
     /// Whether each row of the matrix has an upper scale.
-    [[nodiscard]] bool has_upper_rows() const { return scaling.upper.lines && !scaling.stands(); }
+    [[nodiscard]] bool has_upper_rows() const { return scaling.upper.lines() && !scaling.stands(); }
     /// The row of the matrix with which that slab begins.
     [[nodiscard]] std::size_t first_row(std::uint64_t index) const {
         return static_cast<std::size_t>(index) * static_cast<std::size_t>(slab / columns);

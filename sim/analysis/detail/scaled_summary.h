@@ -23,7 +23,7 @@ class Scales {
   public:
     /// `blocks`: how many scales will be asked for.
     Scales(const ScaledCast& cast, float tensor_scale, std::int64_t blocks)
-        : cast_(cast), tensor_scale_(tensor_scale), e4m3_(scales_have_codes(cast.scaling.rule)) {
+        : cast_(cast), tensor_scale_(tensor_scale), e4m3_(scales_have_codes(cast.scaling.scale_format())) {
         if (cast.given) return;
         lowest_ = rule(0x1p-149F).decode;
         highest_ = rule(largest_float).decode;
@@ -46,7 +46,7 @@ class Scales {
 
   private:
     [[nodiscard]] BlockScale rule(float amax) const {
-        return block_scale(cast_.scaling.rule, cast_.scaling.element, amax, tensor_scale_);
+        return block_scale(cast_.scaling, amax, tensor_scale_);
     }
     const ScaledCast& cast_;
     float tensor_scale_, lowest_ = 0, highest_ = 0;

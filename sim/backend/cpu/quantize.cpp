@@ -63,7 +63,7 @@ std::vector<BlockScale> scales_of(const Cpu& cpu, const BlockScaling& s, std::sp
     for_each_chunk(amax.size(), share, cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
         for (std::size_t i = begin; i < end; ++i) {
             const BlockScale* const known = table != nullptr ? table->find(amax[i]) : nullptr;
-            scales[i] = known != nullptr ? *known : block_scale(s.rule, s.element, amax[i], tensor_scale);
+            scales[i] = known != nullptr ? *known : block_scale(s, amax[i], tensor_scale);
         }
     });
     return scales;
@@ -85,7 +85,7 @@ std::vector<BlockScale> chosen_scales(const Cpu& cpu, const Quantize& op, std::s
                    blocks = static_cast<std::size_t>(s.grid(count, rows.columns).count());
         const std::vector<BlockScale> part =
             block_scales(s, in.subspan(at * columns, n * columns), count, rows.columns, amax.subspan(block, blocks),
-                         s.upper.lines && !s.stands() ? upper.subspan(at, n) : upper,
+                         s.upper.lines() && !s.stands() ? upper.subspan(at, n) : upper,
                          {.seed = c.seed, .stream = op.stream, .step = c.step}, (c.part() << 40) + block);
         std::ranges::copy(part, scales.begin() + static_cast<std::ptrdiff_t>(block));
     });
@@ -103,7 +103,7 @@ std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const 
     if (!op.upper) return scales_of(cpu, op.scaling, amax, 0);
     const std::span<float> upper = cpu[op.upper];
     std::ranges::copy(upper_scales(op.scaling, amax, rows.count, rows.columns), upper.begin());
-    if (op.scaling.scales_by_amax() && !op.scaling.upper.lines) return scales_of(cpu, op.scaling, amax, upper[0]);
+    if (op.scaling.scales_by_amax() && !op.scaling.upper.lines()) return scales_of(cpu, op.scaling, amax, upper[0]);
     return chosen_scales(cpu, op, in, rows, amax, upper);
 }
 

@@ -61,7 +61,7 @@ void find_scales(Cuda& cuda, const Quantize& op, const BlockGrid& blocks, const 
         const float u = upper != nullptr ? upper[s.upper_of(blocks, b)] : 0;
         scales[b] = s.upper.four_over_six != FourOverSix::off
                         ? kernels::chosen_scale(s, x, blocks, b, amax[b], u)
-                        : block_scale(s.rule, s.element, amax[b], s.tensor_scale(u));
+                        : block_scale(s, amax[b], s.tensor_scale(u));
     });
     if (s.rule != ScaleRule::ms_eden) return;
     const StepContext& c = cuda.context;

@@ -33,8 +33,8 @@ struct UpperFactors {
     template <class Data>
     UpperFactors(const op::Matmul& op, const Data& data)
         : a(op.a_scale.upper ? data(op.a_scale.upper) : nullptr),
-          b(op.b_scale.upper ? data(op.b_scale.upper) : nullptr), a_lines(op.a_scale.scaling.upper.lines),
-          b_lines(op.b_scale.scaling.upper.lines),
+          b(op.b_scale.upper ? data(op.b_scale.upper) : nullptr), a_lines(op.a_scale.scaling.upper.lines()),
+          b_lines(op.b_scale.scaling.upper.lines()),
           inverse(1 / (op.a_scale.scaling.upper_divisor() * op.b_scale.scaling.upper_divisor())) {}
 
     [[nodiscard]] AMPSCOPE_INLINE bool empty() const { return a == nullptr && b == nullptr; }
@@ -56,7 +56,7 @@ inline std::int64_t scaled_block(const op::Matmul& op) {
 
 /// The format of the scales, if those of both operands have the same, or else FP32.
 inline FormatSpec scales_of_product(const op::Matmul& op) {
-    const FormatSpec a = scale_format(op.a_scale.scaling.rule), b = scale_format(op.b_scale.scaling.rule);
+    const FormatSpec a = op.a_scale.scaling.scale_format(), b = op.b_scale.scaling.scale_format();
     return a == b ? a : fp32_format;
 }
 

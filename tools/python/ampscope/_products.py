@@ -113,10 +113,31 @@ def _matrix(x, axis):
     return np.ascontiguousarray(turned.reshape(math.prod(turned.shape[:-1]), turned.shape[-1])), turned.shape
 
 
+def block(element: FormatLike, *, scale: FormatLike = "e8m0", shape: tuple[int, int] = (1, 32),
+          upper: str | None = None) -> str:
+    """The name of a block format of one's own, for block_quantize() and `amp-histogram --recipe`; a precision of
+    amp-train takes the same as options: "general,scaling-format=e2m1,scaling-scale=e4m3".
+
+    element             the format of the numbers
+    scale               that of the scales: the block's largest magnitude over the element's largest number, rounded to
+                        nearest, but not to 0
+    shape               the block: across and along the axis that products sum over; 0 for the whole extent
+    upper               a second level: an FP32 scale of the "tensor", or of each "line" of blocks, that takes the
+                        largest block's scale to the scale format's largest number
+    block("e2m1", scale="e4m3", shape=(1, 16), upper="tensor") has the scales of NVFP4, but for where its kernels round.
+    Raises ValueError for unknown names, and where the scale format has integers."""
+    across, along = shape
+    lengths = f"{integer('shape', across)}x{integer('shape', along)}"
+    name = (f"general,format={as_format(element).name},scale={as_format(scale).name},block={lengths},"
+            f"upper={upper or 'none'}")
+    _ampscope.block_quantize(name, np.zeros((1, 1), np.float32), 0)
+    return name
+
+
 def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Blocks:
     """x in blocks that share a scale, as (values, scales): x is about values * scale of the block. `scaling` is a row
     of ampscope.recipes(): a block format ("mxfp8"), or the operand of a recipe, an input unless it says otherwise
-    ("te-block,weight"). Blocks lie along the axis, which products sum over; all other axes together are the rows.
+    ("te-block,weight"); or what block() makes. Blocks lie along the axis, which products sum over; all other axes together are the rows.
 
     values              FP32 of the shape of x that are values of the element format; what exceeds it saturates
     scales              FP32, one a block. Where blocks are one row high, the shape of x with the number of blocks in
