@@ -108,6 +108,31 @@ TEST_CASE("a file's blocks have the scales and errors of the whole tensor's") {
     report("blocks of files whose scales depend on more than amaxes", tally);
 }
 
+TEST_CASE("NaN and infinities in a file choose no other scales than in a tensor") {
+    Tally tally;
+    const Scratch scratch;
+    const Matrix x = matrix_of({150, 96}, 8, true);
+    TensorWriter writer =
+        create_tensor_file(scratch / "x.safetensors", {{.name = "x", .dtype = DType::f32, .shape = x.shape}});
+    writer.append(std::as_bytes(std::span(x.values)));
+    writer.commit();
+    const auto file = open_tensor_file(scratch / "x.safetensors");
+    for (const BlockScaling& s : choices()) {
+        const Whole whole(s, x);
+        const ScaledResult got = measure_scaled(*file, 0, {.scaling = s}, {.blocks = true, .threads = 2});
+        REQUIRE(got.blocks.size() == whole.scales.size());
+        std::uint64_t nonfinite = 0;
+        for (std::size_t b = 0; b < got.blocks.size(); ++b) {
+            const float d = got.blocks[b].scale, want = whole.scales[b].decode;
+            nonfinite += got.blocks[b].nonfinite;
+            tally.expect(std::uint32_t{d == want || (std::isnan(d) && std::isnan(want))}, 1U,
+                         [&] { return fmt::format("{}: block {}: {} for {}", name_of(s), b, d, want); });
+        }
+        CHECK(nonfinite == 15);
+    }
+    report("scales of blocks with NaN and infinities", tally);
+}
+
 TEST_CASE("a device's scales, block after block, are the whole tensor's") {
     Tally tally;
     const RandomKey key{.seed = 5, .stream = 6, .step = 7};

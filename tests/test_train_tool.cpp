@@ -370,3 +370,20 @@ TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resu
     CHECK(resumed["runs"][0]["fingerprint"] == whole["runs"][0]["fingerprint"]);
     train.check_error("--steps 15 --resume " + runs, 1, {"at step 20 already", "15"});
 }
+
+TEST_CASE("runs that draw random numbers or keep histories have the same bits on any threads and after --resume") {
+    const Scratch scratch;
+    const std::string options = "--model gpt --width 16 --precision quartet2,nvfp4,mxfp4,fp8-delayed --replicas 2 "
+                                "--micro-batches 2 ",
+                      runs = "--checkpoint-every 3 --record " + (scratch / "runs").string();
+    const auto fingerprints = [](const Json& result) {
+        std::vector<std::string> all;
+        for (const Json& run : result["runs"]) all.push_back(run["fingerprint"]);
+        return all;
+    };
+    const std::vector<std::string> whole = fingerprints(train.json(options + "--steps 6 --threads 1"));
+    CHECK(whole.size() == 4);
+    CHECK(fingerprints(train.json(options + "--steps 6 --threads 3")) == whole);
+    CHECK(fingerprints(train.json(options + "--steps 3 " + runs)) != whole);
+    CHECK(fingerprints(train.json(options + "--steps 6 --resume " + runs)) == whole);
+}
