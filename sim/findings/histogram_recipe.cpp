@@ -85,6 +85,8 @@ std::string note_on_nonfinite(ScaleRule rule) {
                "as numbers are read with the amax as a factor, none stays finite.";
     case ScaleRule::quartet:
     case ScaleRule::ms_eden:
+    case ScaleRule::affine:
+        return "NaN is left out of the range and becomes its largest number; a block with an infinity has the scale 1.";
     case ScaleRule::ms_amp:
     case ScaleRule::one: break;
     }
