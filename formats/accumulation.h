@@ -39,6 +39,9 @@ enum class Accumulation : std::uint8_t {
     flushed_pairs,  ///< fused multiply-adds to the sum so far, in each pair of products the second first
     flushed_chains, ///< one chain of fused multiply-adds of the even products and one of the odd ones, each from zero;
                     ///< their sum is added to the sum so far
+    // Steps of exact products of integers, added to an INT32. The whole sum is then rounded once, to FP32.
+    wrapped, ///< modulo 2^32
+    clamped, ///< after each step clamped to -2^31 ... 2^31 - 1
 };
 
 /// How the parameters of a row are known.
@@ -146,6 +149,10 @@ struct Accumulator {
     }
     /// The format of the total: FP32 where sums are promoted.
     [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
+    /// Whether it multiplies integers, of at most 9 bits: INT8 less a zero point has as many.
+    [[nodiscard]] constexpr bool adds_integers() const {
+        return method == Accumulation::wrapped || method == Accumulation::clamped;
+    }
     /// Whether it is a chain of fused multiply-adds in FP32.
     [[nodiscard]] constexpr bool is_fp32_chain() const {
         return method == Accumulation::chain && sum == format("fp32") && promote_every == 0 && parts == 1;
@@ -172,6 +179,8 @@ struct Accumulator {
 
 constexpr Accumulator::Operand Accumulator::find_operand(const FormatSpec& operand) const {
     if (operands.empty()) return {true, operand};
+    if (adds_integers())
+        return {operand.is_integer() && operand.min_subnormal_exponent() == 0 && operand.bits() <= 9, operand};
     Operand result{false, operand};
     for (std::string_view rest = operands; !rest.empty();) {
         const std::string_view item = take_word(rest);

@@ -49,6 +49,7 @@ struct HardwareRow {
     /// The name without the operands: "hopper-wgmma".
     [[nodiscard]] constexpr std::string_view instruction() const { return name.substr(0, name.rfind('-')); }
     [[nodiscard]] constexpr bool flushes() const { return Accumulator{.method = method}.flushes(); }
+    [[nodiscard]] constexpr bool adds_integers() const { return Accumulator{.method = method}.adds_integers(); }
     /// Whether that format is one of the operands.
     [[nodiscard]] constexpr bool multiplies(const FormatSpec& operand) const {
         for (std::string_view rest = operands; !rest.empty();)
@@ -78,6 +79,12 @@ constexpr HardwareRow in_steps(std::string_view name, std::string_view operands,
 
 inline constexpr std::string_view cdna2_note = "subnormal inputs and sums become zeros; MMA-Sim, amd.py";
 inline constexpr std::string_view cdna3_note = "MMA-Sim, amd.py";
+// PTX ISA 9.0, mma and wgmma.mma_async, "Integer operations": "the accumulated value is wrapped", with .satfinite it is
+// limited to MIN_INT32 ... MAX_INT32. That this happens once an instruction is how D = A * B + C reads.
+inline constexpr std::string_view int32_note =
+                                      "INT32 sums that wrap, then rounded to FP32; mma and wgmma of .s8 or .s4",
+                                  satfinite_note = "INT32 sums clamped after each instruction of 32 products, then "
+                                                   "rounded to FP32; mma and wgmma with .satfinite";
 
 inline constexpr std::array hardware_rows = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
@@ -143,6 +150,9 @@ inline constexpr std::array hardware_rows = {
     in_steps("avx512-bf16", "bf16", 2, 0, Evidence::recorded, Accumulation::flushed_pairs, "VDPBF16PS, in one lane"),
     in_steps("amx-bf16", "bf16", 32, 0, Evidence::recorded, Accumulation::flushed_chains,
              "TDPBF16PS, tiles of 16 pairs"),
+    // Sums of integers, of any generation of tensor cores since Turing.
+    in_steps("int32", "int8 int4 e0m3", 32, 0, Evidence::stated, Accumulation::wrapped, int32_note),
+    in_steps("int32-satfinite", "int8 int4 e0m3", 32, 0, Evidence::stated, Accumulation::clamped, satfinite_note),
 };
 
 /// Whether a tensor core of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format
@@ -162,6 +172,7 @@ constexpr bool multiplies(std::string_view generation, const FormatSpec& a, cons
 inline bool flushes_subnormals(std::string_view generation) {
     std::string known;
     for (const HardwareRow& row : hardware_rows) {
+        if (row.adds_integers()) continue; // whose name is no generation
         if (row.generation() == generation) return row.flushes();
         const std::string name = std::string(known.empty() ? "" : ", ") + std::string(row.generation());
         if (!known.ends_with(name.substr(known.empty() ? 0 : 2))) known += name;

@@ -74,6 +74,18 @@ void scale_rows(const BlockGrid& grid, std::span<const float> in, std::int64_t r
     });
 }
 
+/// Clips the numbers of a row to what their blocks store.
+struct ClipKernel {
+    AMPSCOPE_KERNEL void run(float* row, std::size_t columns, std::size_t width, const BlockScale* scales) {
+        for (std::size_t j = 0; j < columns; j += width, ++scales) {
+            const std::size_t end = std::min(j + width, columns);
+            const float low = scales->low, high = scales->high;
+            AMPSCOPE_INDEPENDENT
+            for (std::size_t k = j; k < end; ++k) row[k] = row[k] < low ? low : row[k] > high ? high : row[k];
+        }
+    }
+};
+
 } // namespace
 
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
@@ -99,10 +111,17 @@ void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std
         throw std::invalid_argument("scales to divide by and scales to multiply by in one call");
     std::vector<float> factors(scales.size());
     std::ranges::transform(scales, factors.begin(), divides ? &BlockScale::divisor : &BlockScale::encode);
-    scale_rows(scaling.grid(rows, columns), in, rows, factors, divides, out);
+    const BlockGrid grid = scaling.grid(rows, columns);
+    scale_rows(grid, in, rows, factors, divides, out);
     BatchOptions saturating = options;
     saturating.policy.overflow = Overflow::saturate_all;
-    quantize(scaling.element, out, out, saturating);
+    const bool zero_points = scaling.rule == ScaleRule::affine;
+    quantize(zero_points ? detail::wide_integers : scaling.element, out, out, saturating);
+    if (!zero_points) return;
+    for_rows(grid, rows, [&](std::size_t first, std::size_t block) {
+        dispatch<ClipKernel>(best_instruction_set(), out.data() + first, static_cast<std::size_t>(grid.columns),
+                             static_cast<std::size_t>(grid.width), scales.data() + block);
+    });
 }
 
 std::vector<float> quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,

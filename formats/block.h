@@ -43,6 +43,9 @@ inline constexpr std::array block_formats = {
     BlockSpec{"int8-row", format("int8sym"), 1, 0, ScaleRule::te, "the same by channels, such as rows of weights"},
     BlockSpec{"int8-1x128", format("int8sym"), 1, 128, ScaleRule::te, "the same in groups of 128"},
     BlockSpec{"int4-1x128", format("int4sym"), 1, 128, ScaleRule::te, "symmetric: x * (7 / amax), groups of 128"},
+    BlockSpec{"int8-affine-tensor", format("int8"), 0, 0, ScaleRule::affine, "ONNX DynamicQuantizeLinear"},
+    BlockSpec{"int8-affine-row", format("int8"), 1, 0, ScaleRule::affine, "the same by rows: tokens, or channels"},
+    BlockSpec{"int4-affine-1x128", format("int4"), 1, 128, ScaleRule::affine, "the same in 16 steps, groups of 128"},
 };
 
 /// The block format of that name. Throws std::invalid_argument, listing the names, for any other.
@@ -76,6 +79,8 @@ struct BlockScaling {
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
     FormatSpec scale = fp32_format; ///< that of scales by the rule amax; others have their own: scale_format()
+    /// The amax of a block, or its range, is multiplied by it before the scale follows: larger numbers are clipped.
+    float clip = 1;
 
     [[nodiscard]] constexpr FormatSpec scale_format() const {
         return rule == ScaleRule::amax ? scale : amp::scale_format(rule);
@@ -122,7 +127,23 @@ struct BlockScaling {
     }
     /// Whether the amax of a block and the upper scale say all about its scale.
     [[nodiscard]] constexpr bool scales_by_amax() const {
-        return upper.four_over_six == FourOverSix::off && rule != ScaleRule::ms_eden;
+        return upper.four_over_six == FourOverSix::off && rule != ScaleRule::ms_eden && rule != ScaleRule::affine;
+    }
+    /// The scale of a block that follows from its amax, or from its range, before the block chooses or corrects it.
+    [[nodiscard]] constexpr BlockScale scale_of(float amax, float tensor_scale = 1) const {
+        const float most = clip == 1 ? amax : detail::fp32_mul(amax, clip);
+        if (rule == ScaleRule::amax) return AmaxScales{element, scale}.of(most, tensor_scale);
+        return block_scale(rule, element, most, tensor_scale);
+    }
+    [[nodiscard]] constexpr BlockScale scale_of(const BlockRange& range) const {
+        return affine_scale(
+            element, {.least = detail::fp32_mul(range.least, clip), .largest = detail::fp32_mul(range.largest, clip)});
+    }
+    /// The format of what is stored: the element, or one bit more where zero points were subtracted.
+    [[nodiscard]] constexpr FormatSpec stored() const {
+        if (rule != ScaleRule::affine) return element;
+        const char name[] = {'i', 'n', 't', static_cast<char>('1' + element.bits())};
+        return detail::integer_format({name, 4}, element.bits() + 1, 0, Negatives::twos_complement);
     }
     /// What numbers are multiplied by to read them: x ~ q * factor.
     [[nodiscard]] constexpr float factor(float decode, float upper_scale) const {
@@ -132,11 +153,9 @@ struct BlockScaling {
     bool operator==(const BlockScaling&) const = default;
 };
 
-/// The scale of a block of that amax below a tensor_scale(), before the block chooses or corrects it.
-constexpr BlockScale block_scale(const BlockScaling& scaling, float amax, float tensor_scale = 1) {
-    if (scaling.rule == ScaleRule::amax) return AmaxScales{scaling.element, scaling.scale}.of(amax, tensor_scale);
-    return block_scale(scaling.rule, scaling.element, amax, tensor_scale);
-}
+/// The range of each block of the grid.
+std::vector<BlockRange> block_ranges(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
+                                     std::int64_t columns);
 
 /// The largest magnitude of each block of the grid.
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,

@@ -86,6 +86,23 @@ void correct(const BlockScaling& scaling, std::span<const float> in, std::int64_
 
 } // namespace
 
+std::vector<BlockRange> block_ranges(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
+                                     std::int64_t columns) {
+    const BlockGrid grid = scaling.grid(rows, columns);
+    std::vector<BlockRange> ranges(static_cast<std::size_t>(grid.count()));
+    for (std::int64_t i = 0; i < rows; ++i) {
+        const auto row = in.subspan(static_cast<std::size_t>(i * columns), static_cast<std::size_t>(columns));
+        const auto width = static_cast<std::size_t>(grid.width);
+        BlockRange* range = ranges.data() + grid.at(i, 0);
+        for (std::size_t j = 0; j < row.size(); j += width, ++range) {
+            BlockRange r = *range; // in registers
+            for (const float x : row.subspan(j, std::min(width, row.size() - j))) r.add(x);
+            *range = r;
+        }
+    }
+    return ranges;
+}
+
 std::vector<float> upper_scales(const BlockScaling& scaling, std::span<const float> amax, std::int64_t rows,
                                 std::int64_t columns) {
     const BlockGrid grid = scaling.grid(rows, columns);
@@ -102,6 +119,12 @@ std::vector<BlockScale> block_scales(const BlockScaling& scaling, std::span<cons
                                      std::int64_t columns, std::span<const float> amax, std::span<const float> upper,
                                      const RandomKey& key, std::uint64_t first_block) {
     const BlockGrid grid = scaling.grid(rows, columns);
+    if (scaling.rule == ScaleRule::affine) {
+        const std::vector<BlockRange> ranges = block_ranges(scaling, in, rows, columns);
+        std::vector<BlockScale> scales(ranges.size());
+        std::ranges::transform(ranges, scales.begin(), [&](const BlockRange& r) { return scaling.scale_of(r); });
+        return scales;
+    }
     const bool chooses = scaling.upper.four_over_six != FourOverSix::off;
     std::vector<BlockScale> scales(amax.size()), four(chooses ? amax.size() : 0);
     for (std::size_t b = 0; b < scales.size(); ++b) {
@@ -111,7 +134,7 @@ std::vector<BlockScale> block_scales(const BlockScaling& scaling, std::span<cons
             scales[b] = pair.six;
             four[b] = pair.four;
         } else {
-            scales[b] = block_scale(scaling, amax[b], scaling.tensor_scale(u));
+            scales[b] = scaling.scale_of(amax[b], scaling.tensor_scale(u));
         }
     }
     if (chooses) {

@@ -6,6 +6,7 @@
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/fused_dot.h>
+#include <ampscope/formats/integer_dot.h>
 #include <ampscope/formats/step_dot.h>
 
 #include <algorithm>
@@ -168,6 +169,8 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
     case Accumulation::flushed_tree:
     case Accumulation::flushed_pairs:
     case Accumulation::flushed_chains: return flushed_dot(acc, fa, fb, a, b, c);
+    case Accumulation::wrapped:
+    case Accumulation::clamped: return integer_dot(acc, a, b, c);
     case Accumulation::fused: break;
     }
     return instructions_dot(acc, fa, fb, a, b, c, scale_of);

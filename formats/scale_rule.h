@@ -5,8 +5,7 @@
 // DeepGEMM's casts. tests/test_block_references.cpp compares with what TE's and DeepSeek's own Python computes.
 #pragma once
 
-#include <ampscope/formats/arithmetic.h>
-#include <ampscope/formats/codec.h>
+#include <ampscope/formats/block_scale.h>
 
 #include <array>
 #include <bit>
@@ -38,12 +37,13 @@ enum class ScaleRule : std::uint8_t {
     amax,          ///< any scale format below any element: see AmaxScales
     ms_amp,        ///< MS-AMP: s = 2^floor(log2(max / amax)) as torch; 1 where amax is 0 or not finite; may be infinite
     one,           ///< s = 1: numbers are cast as they are
+    affine,        ///< ONNX DynamicQuantizeLinear: a scale and a zero point, see affine_scale()
 };
 
-inline constexpr std::array<std::string_view, 19> scale_rule_names = {
-    "te",       "te-pow2",       "torchao",  "torchao-pow2", "deepseek", "deepseek-pow2",
-    "deepgemm", "deepgemm-pow2", "mx-floor", "mx-even",      "mx-ceil",  "mx-rceil",
-    "mx-te",    "nvfp4",         "quartet",  "ms-eden",      "amax",     "ms-amp",       "one"};
+inline constexpr std::array<std::string_view, 20> scale_rule_names = {
+    "te",       "te-pow2", "torchao", "torchao-pow2", "deepseek", "deepseek-pow2", "deepgemm", "deepgemm-pow2",
+    "mx-floor", "mx-even", "mx-ceil", "mx-rceil",     "mx-te",    "nvfp4",         "quartet",  "ms-eden",
+    "amax",     "ms-amp",  "one",     "affine"};
 
 constexpr std::string_view name_of(ScaleRule rule) { return scale_rule_names[static_cast<std::size_t>(rule)]; }
 
@@ -75,14 +75,6 @@ struct UpperScales {
     constexpr bool operator==(const UpperScales&) const = default;
 };
 
-/// A scale: q = round(x * encode), or round(x / divisor) if that is not 0; then x ~ q * decode.
-struct BlockScale {
-    float encode = 1, decode = 1, divisor = 0;
-
-    /// x as it is before it is rounded.
-    [[nodiscard]] constexpr float scaled(float x) const { return divisor != 0 ? x / divisor : x * encode; }
-};
-
 /// floor(log2 x) and whether x is a power of two, for finite x > 0.
 struct Binade {
     int exponent;
@@ -106,15 +98,6 @@ constexpr int floor_of_torch_log2(float x) {
 }
 
 namespace detail {
-
-constexpr float fp32_div(float a, float b) {
-    Arithmetic math{fp32_format};
-    return std::bit_cast<float>(math.div(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
-}
-constexpr float fp32_mul(float a, float b) {
-    Arithmetic math{fp32_format};
-    return std::bit_cast<float>(math.mul(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
-}
 
 constexpr float max_of(const FormatSpec& f) { return decode(f, f.max_code()); }
 
@@ -319,6 +302,7 @@ constexpr FormatSpec scale_format(ScaleRule rule) {
     case ScaleRule::deepgemm_pow2:
     case ScaleRule::amax:
     case ScaleRule::ms_amp:
+    case ScaleRule::affine:
     case ScaleRule::one: break;
     }
     return fp32_format;
@@ -354,13 +338,15 @@ constexpr bool amax_keeps_nan(ScaleRule rule) {
     case ScaleRule::ms_eden:
     case ScaleRule::amax:
     case ScaleRule::ms_amp:
+    case ScaleRule::affine:
     case ScaleRule::one: break;
     }
     return false;
 }
 
 /// The scale of a block. `tensor_scale` is used by rules with upper scales only: NVFP4's nvfp4_tensor_scale() of the
-/// tensor or line; of Quartet II quartet_upper_scale(), and MS-EDEN's d is not corrected; of amax AmaxScales::upper().
+/// tensor or line; of Quartet II quartet_upper_scale(), and MS-EDEN's d is not corrected; of amax, in FP32 here,
+/// AmaxScales::upper(). That of `affine` is that of numbers from 0 to amax.
 constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, float amax, float tensor_scale = 1) {
     const float max = detail::max_of(element);
     switch (rule) {
@@ -390,16 +376,10 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::amax: return AmaxScales{element, fp32_format}.of(amax, tensor_scale);
     case ScaleRule::ms_amp:
         return amax == 0 || !is_finite(amax) ? BlockScale{} : detail::scale_by(ms_amp_encode(max, amax));
+    case ScaleRule::affine: return affine_scale(element, {.least = 0, .largest = amax});
     case ScaleRule::one: break;
     }
     return {};
-}
-
-/// The number stored for x: scaled in FP32, then rounded once to the element format; larger magnitudes saturate.
-constexpr float quantize_scaled(const FormatSpec& element, float x, const BlockScale& scale,
-                                Rounding rounding = Rounding::nearest_even, std::uint32_t random = 0) {
-    const float scaled = scale.divisor != 0 ? detail::fp32_div(x, scale.divisor) : detail::fp32_mul(x, scale.encode);
-    return quantize(element, scaled, {.rounding = rounding, .overflow = Overflow::saturate_all}, random);
 }
 
 } // namespace amp

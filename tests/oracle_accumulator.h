@@ -19,7 +19,7 @@ struct Matrix {
     int zero_exponent;  // 1: zeros have no exponent
     bool is_mma_fp8 = false;
     int group = 0;               // products that are added exactly before their scales apply; 0: none
-    std::string steps = "fused"; // or floored, halves (AMD); tree, pairs, chains (of FP32 operations)
+    std::string steps = "fused"; // or floored, halves (AMD); tree, pairs, chains (of FP32 operations); wrapped, clamped
 };
 
 inline const Facts kept_13 = {"e8m13", 1, 8, 13, 127, 0x1.fff8p127, 0x1fe000, 0x1fe001, 0x1fffff, 0x1ff000};
@@ -73,6 +73,9 @@ inline std::vector<Matrix> matrices() {
     other("cdna3-xf32", "tf32", "tf32", 4, "floored");
     for (const std::string a : {"e4m3fnuz", "e5m2fnuz"})
         for (const std::string b : {"e4m3fnuz", "e5m2fnuz"}) other("cdna3-fp8", a, b, 16, "halves");
+    for (const std::string a : {"int8", "int4", "e0m3"})
+        for (const std::string steps : {"wrapped", "clamped"})
+            other(steps == "wrapped" ? "int32" : "int32-satfinite", a, "int8", 32, steps);
     other("avx512-bf16", "bf16", "bf16", 2, "pairs");
     other("amx-bf16", "bf16", "bf16", 32, "chains");
     return all;
@@ -250,6 +253,25 @@ inline float flushed_step(const Matrix& m, const std::vector<float>& a, const st
     return flush(c + (a.size() == 2 ? first : flush(first + flush(p(2) + p(3)))));
 }
 
+/// Sums of integers in INT32, c first: a float without its fraction, at the ends of INT32 if it is beyond, 0 if NaN.
+inline std::uint32_t integer_dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c) {
+    const Integer modulus = Integer(1) << 32, half = Integer(1) << 31, last = half - 1;
+    Integer sum = 0;
+    if (c >= 0x1p31F) sum = last;
+    else if (c <= -0x1p31F) sum = -half;
+    else if (!std::isnan(c)) sum = Integer(static_cast<long long>(c));
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        sum += Integer(std::lround(a[i])) * std::lround(b[i]);
+        const bool ends = (i + 1) % static_cast<std::size_t>(m.products) == 0 || i + 1 == a.size();
+        if (ends && m.steps == "clamped") sum = sum > last ? last : sum < -half ? Integer(-half) : sum;
+    }
+    if (m.steps == "wrapped") {
+        sum = (sum % modulus + modulus) % modulus;
+        if (sum >= half) sum -= modulus;
+    }
+    return std::bit_cast<std::uint32_t>(static_cast<float>(sum.convert_to<long long>()));
+}
+
 /// The same over all of a and b, for rows whose steps are not fused.
 inline std::uint32_t dot_in_steps(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c) {
     const bool flushes = m.steps != "floored" && m.steps != "halves";
@@ -274,6 +296,7 @@ inline std::uint32_t dot_in_steps(const Matrix& m, const std::vector<float>& a, 
 /// The FP32 bits of a . b + c on that hardware; a and b are read in the formats m.a and m.b.
 inline std::uint32_t dot(const Matrix& m, const std::vector<float>& a, const std::vector<float>& b, float c,
                          const Scales& scales = {}) {
+    if (m.steps == "wrapped" || m.steps == "clamped") return integer_dot(m, a, b, c);
     if (m.steps != "fused") return dot_in_steps(m, a, b, c);
     const auto operand = [&](const std::string& format, float x) {
         // TF32 operands are FP32 words whose last 13 bits are ignored.

@@ -143,7 +143,7 @@ TEST_CASE("a device's scales, block after block, are the whole tensor's") {
             const Whole whole(s, x, key);
             std::vector<BlockScale> first;
             for (std::size_t b = 0; b < whole.amax.size(); ++b)
-                first.push_back(block_scale(s, whole.amax[b], s.tensor_scale(whole.upper_of(s, b))));
+                first.push_back(s.scale_of(whole.amax[b], s.tensor_scale(whole.upper_of(s, b))));
             for (std::size_t b = 0; b < whole.amax.size(); ++b) {
                 const auto block = static_cast<std::int64_t>(b);
                 const kernels::MatrixOf matrix{x.values.data(), rows, columns};

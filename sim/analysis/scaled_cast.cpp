@@ -93,6 +93,8 @@ struct SlabCaster {
             scales[i].encode = casts[i].scale.encode = scale.encode;
             scales[i].decode = casts[i].scale.decode = scale.decode;
             scales[i].divisor = casts[i].scale.divisor = scale.divisor;
+            scales[i].low = casts[i].scale.low = scale.low;
+            scales[i].high = casts[i].scale.high = scale.high;
             const std::int64_t line = scaling.upper_of(grid, static_cast<std::int64_t>(i));
             casts[i].factor =
                 cast.given ? scale.decode : scaling.factor(scale.decode, upper[static_cast<std::size_t>(line)]);

@@ -61,7 +61,9 @@ Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
     const bool consecutive = layout.rows == 1 || (height == 1 && layout.columns % width == 0);
     const bool in_lines =
         layout.scaling.upper.lines() || layout.scaling.rule == ScaleRule::ms_eden; // which end with rows
-    if (!cast.transform.apply && !in_lines && (single || consecutive)) { // blocks of consecutive numbers: one row
+    const bool whole_blocks = layout.scaling.rule == ScaleRule::affine; // whose ranges are found slab by slab
+    if (!cast.transform.apply && !in_lines &&
+        (single ? !whole_blocks : consecutive)) { // blocks of consecutive numbers: one row
         layout.columns *= layout.rows;
         layout.rows = 1;
         layout.parts = single;
@@ -70,7 +72,7 @@ Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
         layout.slab = single ? many : width > few ? product(width, whole) : multiple(width * whole, few);
         return layout;
     }
-    layout.parts = layout.scaling.rows == 0 && layout.rows > high;
+    layout.parts = layout.scaling.rows == 0 && layout.rows > high && !whole_blocks;
     const std::int64_t unit = std::lcm(std::lcm(layout.parts ? 1 : height * blocks_of_group(layout.scaling), whole),
                                        cast.transform.apply ? cast.transform.rows : 1);
     const std::int64_t least = layout.parts ? std::max(high, many / layout.columns) : few / layout.columns;

@@ -24,18 +24,32 @@ using Bits [[gnu::vector_size(lanes_of_sums * sizeof(std::uint32_t))]] = std::ui
                    static_cast<double>(x[3])};
 }
 
+/// The scaled numbers farthest below and above zero that are not clipped once they are rounded to nearest-even.
+struct Ends {
+    float below, above;
+};
+
+/// `limit`: that of the element. With a zero point numbers are rounded to integers; a tie goes to the even one.
+[[gnu::always_inline]] inline Ends ends_of(const BlockScale& scale, float limit) {
+    const auto last = [](float integer) {
+        const float half = integer + 0.5F;
+        return static_cast<int>(integer) % 2 == 0 ? half : std::bit_cast<float>(std::bit_cast<std::uint32_t>(half) - 1);
+    };
+    return scale.has_zero_point() ? Ends{-last(-scale.low), last(scale.high)} : Ends{-limit, limit};
+}
+
 /// The sums of a run of numbers, in lanes.
 struct RunLanes {
     Doubles signal[2]{}, noise[2]{};
     Bits least{}; ///< bits of the least magnitude, less 1, so that zeros have the largest
-    // As comparisons give it, -1 for each: zeros, numbers that become zero, numbers beyond the limit.
+    // As comparisons give it, -1 for each: zeros, numbers that become zero, numbers beyond the ends.
     Words zeros{}, vanished{}, saturated{};
 
     [[gnu::always_inline]] RunLanes() { least -= 1; }
 
-    /// Adds as many numbers as there are lanes; only if `clips`, some may be beyond the limit.
+    /// Adds as many numbers as there are lanes; only if `clips`, some may be beyond the ends.
     template <bool clips>
-    [[gnu::always_inline]] void add(const float* x, const float* q, const CastBlock& block, float limit) {
+    [[gnu::always_inline]] void add(const float* x, const float* q, const CastBlock& block, const Ends& ends) {
 #pragma GCC unroll 2 // else the sums would be kept in memory
         for (std::size_t half = 0; half < 2; ++half) {
             Doubles wide, got;
@@ -55,7 +69,7 @@ struct RunLanes {
         vanished += (stored == 0) & ~zero;
         if constexpr (clips) {
             const Floats scaled = block.scale.divisor != 0 ? number / block.scale.divisor : number * block.scale.encode;
-            saturated += reinterpret_cast<Floats>(reinterpret_cast<Bits>(scaled) & magnitude) > limit;
+            saturated += (scaled < ends.below) | (scaled > ends.above);
         }
     }
 
@@ -93,22 +107,23 @@ struct SumRuns {
             const CastBlock& block = blocks[k];
             const BlockScale& scale = block.scale;
             // Where the block's largest magnitude is not beyond the limit, none is.
-            if (scale.scaled(block.amax) > limit) sum<true>(x, q, n, block, limit, out[k]);
-            else sum<false>(x, q, n, block, limit, out[k]);
+            const Ends ends = ends_of(scale, limit);
+            if (scale.has_zero_point() || scale.scaled(block.amax) > limit) sum<true>(x, q, n, block, ends, out[k]);
+            else sum<false>(x, q, n, block, ends, out[k]);
         }
     }
 
     template <bool clips>
-    AMPSCOPE_KERNEL void sum(const float* x, const float* q, std::size_t n, const CastBlock& block, float limit,
+    AMPSCOPE_KERNEL void sum(const float* x, const float* q, std::size_t n, const CastBlock& block, const Ends& ends,
                              ScaledBlock& out) {
         const std::size_t whole = n / lanes_of_sums * lanes_of_sums;
         RunLanes run;
-        for (std::size_t i = 0; i < whole; i += lanes_of_sums) run.add<clips>(x + i, q + i, block, limit);
+        for (std::size_t i = 0; i < whole; i += lanes_of_sums) run.add<clips>(x + i, q + i, block, ends);
         if (whole < n) { // the rest, filled up with zeros
             float rest[lanes_of_sums]{}, stored[lanes_of_sums]{};
             std::memcpy(rest, x + whole, (n - whole) * sizeof(float));
             std::memcpy(stored, q + whole, (n - whole) * sizeof(float));
-            run.add<clips>(rest, stored, block, limit);
+            run.add<clips>(rest, stored, block, ends);
         }
         const std::size_t filled = whole < n ? lanes_of_sums - (n - whole) : 0;
         const std::uint32_t counts = total_of(-reinterpret_cast<Bits>(run.zeros + (run.vanished << 16)));
@@ -144,6 +159,7 @@ float largest_unsaturated(const FormatSpec& element) {
 
 ScaledBlock sum_numbers(std::span<const float> x, std::span<const float> q, const CastBlock& block, float limit) {
     ScaledBlock sum{.scale = block.scale.decode, .elements = x.size()};
+    const Ends ends = ends_of(block.scale, limit);
     double signal[lanes_of_sums]{}, noise[lanes_of_sums]{};
     for (std::size_t i = 0; i < x.size(); ++i) {
         if (!is_finite(x[i])) {
@@ -163,7 +179,7 @@ ScaledBlock sum_numbers(std::span<const float> x, std::span<const float> q, cons
         }
         const float scaled = block.scale.scaled(x[i]);
         sum.underflow += magnitude != 0 && got == 0 ? 1 : 0;
-        sum.saturated += block.factor != 0 && std::fabs(scaled) > limit ? 1 : 0;
+        sum.saturated += block.factor != 0 && (scaled < ends.below || scaled > ends.above) ? 1 : 0;
         signal[i % lanes_of_sums] += wide * wide;
         noise[i % lanes_of_sums] += error * error;
     }

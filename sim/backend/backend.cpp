@@ -46,12 +46,11 @@ void count_scaled(Backend& backend, const op::Quantize& op, std::span<const floa
         const bool nonzero = in[i] != 0 && std::isfinite(in[i]);
         c.nonzero += nonzero;
         c.underflow += nonzero && out[i] == 0;
-        if (!nonzero || std::fabs(out[i]) != max) continue;
+        if (!nonzero) continue;
         const BlockScale& scale = scales[static_cast<std::size_t>(grid.of(static_cast<std::int64_t>(i)))];
-        const float scaled = scale.scaled(in[i]);
-        Flags flags;
-        encode(s.element, scaled, {}, 0, flags);
-        c.saturated += flags.test(Flags::overflow);
+        const bool at_end =
+            scale.has_zero_point() ? out[i] == scale.low || out[i] == scale.high : std::fabs(out[i]) == max;
+        c.saturated += at_end && is_clipped(s.element, scale.scaled(in[i]), scale);
     }
     const auto index = static_cast<std::size_t>(op.out.index);
     if (backend.counts_scalings) backend.scalings()[index] += c;

@@ -88,6 +88,8 @@ std::string note_on_nonfinite(ScaleRule rule) {
     case ScaleRule::amax:
     case ScaleRule::ms_amp:
     case ScaleRule::one: break;
+    case ScaleRule::affine:
+        return "NaN is left out of the range and becomes its largest number; a block with an infinity has the scale 1.";
     }
     return "NaN stays NaN, and infinities saturate.";
 }

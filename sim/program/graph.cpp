@@ -159,7 +159,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
         return add_tensor(fmt::format("{}{}", from.name, what), std::move(shape), f, of);
     };
     op::Quantize op{.in = source,
-                    .out = tensor(fmt::format(":{}", operand.element.name), from.shape, operand.element, kind),
+                    .out = tensor(fmt::format(":{}", operand.element.name), from.shape, blocks.stored(), kind),
                     .scale = tensor(".scale", {grid.down, grid.across}, fp32_format, kind),
                     .upper = {},
                     .delayed = {},

@@ -54,6 +54,13 @@ Precision deepseek() {
     return p;
 }
 
+/// Forward products of integers, summed in INT32.
+Precision integers(std::string_view name) {
+    Precision p = scaled(name);
+    p.accumulators = {accumulator("int32")};
+    return p;
+}
+
 /// MS-AMP's optimization level O2.
 Precision ms_amp() {
     Precision p = scaled("ms-amp");
@@ -98,6 +105,9 @@ constexpr PrecisionRow precision_table[] = {
     {"mxfp4", "linear layers in MXFP4 with the options of nvfp4, the rest amp-bf16", [] { return scaled("mxfp4"); }},
     {"deepseek", "DeepSeek-V3: E4M3, scales for 1 x 128 and 128 x 128, Hopper's sums promoted every 128, m and v BF16",
      deepseek},
+    {"int8", "linear layers in INT8 forward, a scale a token and a row of weights, INT32 sums, the rest amp-bf16",
+     [] { return integers("int8"); }},
+    {"int4", "int8, weights in INT4 with a scale and a zero point for 128", [] { return integers("int4"); }},
     {"ms-amp",
      "MS-AMP O2: linear layers in FP8, their master weights FP16, m E4M3, v FP16, a scale a tensor; use --optimizer "
      "lbadamw and --all-reduce-scaling ms-amp",

@@ -21,6 +21,15 @@ int whole_number(std::string_view text, int least, int most) {
     return n;
 }
 
+/// A number up to 1.
+float fraction(std::string_view text, float least) {
+    float x = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+    if (error != std::errc() || end != text.data() + text.size() || !(x >= least && x <= 1))
+        throw std::invalid_argument(fmt::format("expected a number from {} to 1", least));
+    return x;
+}
+
 /// One of two words: whether it is the second.
 bool second_of(std::string_view what, const std::array<std::string_view, 2>& words, std::string_view value) {
     return parse_name<std::uint8_t>(what, words, value) == 1;
@@ -63,6 +72,7 @@ constexpr OperandOption operand_options[] = {
     {"block", "such as 1x16", set_block},
     {"rounding", "a rounding",
      [](OperandScaling& o, std::string_view v) { o.rounding = parse_name<Rounding>("rounding", rounding_names, v); }},
+    {"clip", "0.01 to 1", [](OperandScaling& o, std::string_view v) { o.clip = fraction(v, 0.01F); }},
     {"random-bits", "1 to 32",
      [](OperandScaling& o, std::string_view v) { o.random_bits = static_cast<std::uint8_t>(whole_number(v, 1, 32)); }},
     {"4over6", "off, mae, mse",
@@ -137,6 +147,11 @@ std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view
 
 /// Throws std::invalid_argument for what an operand's options do not go with.
 void check(const OperandScaling& operand) {
+    if (operand.rule == ScaleRule::affine && !takes_zero_points(operand.element))
+        throw std::invalid_argument(
+            fmt::format("the rule affine needs the format int8 or int4, not {}; set it before", operand.element.name));
+    if (operand.clip != 1 && operand.rule != ScaleRule::te && operand.rule != ScaleRule::affine)
+        throw std::invalid_argument("only the rules te and affine clip");
     if (operand.upper == UpperScales{}) return;
     const bool has_upper = operand.rule == ScaleRule::nvfp4 || operand.rule == ScaleRule::quartet,
                only_level = operand.upper == UpperScales{.level = operand.upper.level};
@@ -171,6 +186,7 @@ void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view va
     const std::vector<OperandScaling*> operands = operands_of(recipe, name);
     const auto row = std::ranges::find(operand_options, name, &OperandOption::name);
     if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
+    if (row->name == "clip" && recipe.delayed()) throw std::invalid_argument("delayed scaling does not clip");
     for (OperandScaling* const operand : operands) {
         row->set(*operand, value);
         check(*operand);

@@ -21,10 +21,11 @@ struct OperandScaling {
     int along = 0, across = 0;
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
+    float clip = 1; ///< of the largest magnitude or range: see BlockScaling
     Rounding rounding = Rounding::nearest_even;
-    std::uint8_t random_bits = 32; ///< of stochastic rounding, for each number
+    std::uint8_t random_bits = 32;     ///< of stochastic rounding, for each number
     FormatSpec scale = format("fp32"); ///< that of scales, by the rule amax
-    bool requantizes = false;      ///< in backward, casts what the forward cast is read as (rowwise_dequantized of TE)
+    bool requantizes = false; ///< in backward, casts what the forward cast is read as (rowwise_dequantized of TE)
 
     /// The blocks of a tensor in C order, for a product that sums over its rows if `sums_rows`, else over its columns.
     [[nodiscard]] BlockScaling blocks(bool sums_rows) const {
@@ -33,7 +34,8 @@ struct OperandScaling {
                 .columns = sums_rows ? across : along,
                 .rule = rule,
                 .upper = upper,
-                .scale = scale};
+                .scale = scale,
+                .clip = clip};
     }
 
     [[nodiscard]] FormatSpec scale_format() const { return blocks(false).scale_format(); }
@@ -93,9 +95,9 @@ struct ScalingRecipe {
     /// Delayed scaling: the scale of a step follows from the amax of earlier steps, the largest or the last.
     int history = 0; ///< number of steps in the history; 0: the scale follows from the tensor itself
     bool most_recent = false;
-    bool reduces_amax = true;              ///< replicas share one history, of the largest amax among them
-    bool ms_amp = false;                   ///< power-of-two scales by MS-AMP's rule: see UpdateScale
-    int margin = 0;                        ///< powers of two between the scaled amax and the format's largest value
+    bool reduces_amax = true; ///< replicas share one history, of the largest amax among them
+    bool ms_amp = false;      ///< power-of-two scales by MS-AMP's rule: see UpdateScale
+    int margin = 0;           ///< powers of two between the scaled amax and the format's largest value
 
     [[nodiscard]] const OperandScaling& operand(OperandRole role, bool in_backward) const {
         if (role == OperandRole::weight && in_backward && weight_in_backward) return *weight_in_backward;

@@ -93,6 +93,8 @@ std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const For
         name[0] = static_cast<char>(std::toupper(name[0]));
         if (usable.empty() || usable.back() != name) usable.push_back(std::move(name));
     }
+    // PTX ISA 9.0: mma .s8 and .s4 since sm_75; what has a zero point takes corrections beside the product.
+    if (a.is_integer() && b.is_integer()) usable = {"Turing and later"};
     if (usable.empty())
         return a == b ? fmt::format("no ({} is not an operand format)", a.name)
                       : fmt::format("no ({} and {} are not multiplied by each other)", a.name, b.name);

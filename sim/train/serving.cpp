@@ -50,8 +50,9 @@ double bytes_of(const Program& p, TensorId id, const FormatSpec& own) {
     const auto found = std::ranges::find_if(p.forward, cast_of);
     if (found == p.forward.end()) return static_cast<double>(p[id].count() * own.bits()) / 8;
     const auto& q = std::get<op::Quantize>(found->op);
-    return static_cast<double>(p[id].count() * q.scaling.element.bits()) / 8 +
-           (q.scaling.rule == ScaleRule::one ? 0.0 : 4.0 * static_cast<double>(p[q.scale].count()));
+    const int bits = q.scaling.element.bits(), zero_point = q.scaling.rule == ScaleRule::affine ? bits : 0;
+    return static_cast<double>(p[id].count() * bits) / 8 +
+           (q.scaling.rule == ScaleRule::one ? 0.0 : static_cast<double>(p[q.scale].count() * (32 + zero_point)) / 8);
 }
 
 ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving& serving, const Dataset& data,
@@ -60,6 +61,7 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
     Precision precision = o.precision;
     precision.scaling.reset();
     precision.serving = serving;
+    precision.accumulators.push_back(accumulator("int32")); // for products of two integers
     precision.serving.replaces_recipes = true;
     if (serving.weights && serving.activations) { // a product of two narrow operands
         precision.scaling = ScalingRecipe{.name = "served",
@@ -99,6 +101,9 @@ OperandScaling served_scaling(Served what, std::string_view text) {
     const std::string_view own = what == Served::weights ? "channel" : "token";
     const std::string_view shares =
         colon == text.size() ? what == Served::kv_cache ? "tensor" : own : text.substr(colon + 1);
+    for (const BlockSpec& row : block_formats)
+        if (row.name == text && scale_format(row.rule) == format("fp32"))
+            return {.element = row.element, .along = row.columns, .across = row.rows, .rule = row.rule};
     OperandScaling scaling{.element = format(text.substr(0, colon))};
     if (scaling.element.bits() > 8 || scaling.element.is_scale())
         throw std::invalid_argument(fmt::format("'{}': expected a format of at most 8 bits", text));

@@ -187,11 +187,13 @@ void product_cases(Cases& cases) {
         names.push_back(std::string(row.name) + "-promote128");
         if (!row.acc16.empty()) names.push_back(std::string(row.name) + "-acc16");
     }
+    std::vector<std::string_view> operands(std::begin(formats_of_tensors), std::end(formats_of_tensors));
+    operands.insert(operands.end(), {"int8", "int4"});
     std::size_t number = 0;
     for (const std::string& name : names)
-        for (const std::string_view f : formats_of_tensors) {
+        for (const std::string_view f : operands) {
             const Accumulator acc = accumulator(name);
-            if (!acc.takes(format(f))) continue;
+            if (!acc.takes(format(f)) || acc.adds_integers() != format(f).is_integer()) continue;
             for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
                 ++number;
                 const bool ta = number % 2 == 0, tb = number % 3 == 0;

@@ -87,7 +87,8 @@ std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std
     std::vector<std::tuple<std::string_view, std::string_view, std::string_view, std::string>> all;
     for (const HardwareRow& row : hardware_rows) {
         std::string meaning = std::to_string(row.products) + " products a step, ";
-        if (row.fraction_bits == 0) meaning += "FP32 operations that flush subnormals";
+        if (row.adds_integers()) meaning += "INT32 sums";
+        else if (row.fraction_bits == 0) meaning += "FP32 operations that flush subnormals";
         else
             meaning +=
                 std::to_string(row.fraction_bits) + " bits below the largest exponent, sums in " + std::string(row.sum);

@@ -3,6 +3,7 @@
 #include <ampscope/sim/analysis/conformance/exact_steps.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace amp::exact {
 
@@ -139,6 +140,31 @@ std::uint32_t flushed_sum(const Accumulator& acc, const Formats& of, Codes a, Co
     return c;
 }
 
+/// An integer, which a number of an integer format is; 2^40 stands for larger ones, and a fraction is left out.
+std::int64_t integer(const Number& x) {
+    const bool large = x.kind == Class::infinity || x.numerator.bits() + x.exponent > 40;
+    const auto magnitude =
+        large ? std::int64_t{1} << 40 : static_cast<std::int64_t>(x.numerator.shifted(x.exponent).low());
+    if (large) return x.negative ? -magnitude : magnitude;
+    return x.kind != Class::finite ? 0 : x.negative ? -magnitude : magnitude;
+}
+
+std::uint32_t integer_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+    constexpr std::int64_t modulus = std::int64_t{1} << 32, half = modulus / 2;
+    const auto step = static_cast<std::size_t>(acc.products);
+    std::int64_t sum = std::clamp(integer(read(fp32, c)), -half, half - 1);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        sum += integer(read(of.a, a[i])) * integer(read(of.b, b[i]));
+        if ((i + 1) % step != 0 && i + 1 != a.size()) continue;
+        if (acc.method == Accumulation::clamped) sum = std::max(std::min(sum, half - 1), -half);
+        else sum = ((sum + half) % modulus + modulus) % modulus - half;
+    }
+    if (sum == 0) return 0;
+    const Number whole{
+        .kind = Class::finite, .negative = sum < 0, .numerator = static_cast<std::uint64_t>(std::abs(sum))};
+    return store(fp32, nearest, whole).code;
+}
+
 std::uint32_t exact_sum(const Formats& of, Codes a, Codes b, std::uint32_t c) {
     bool infinite[2] = {false, false};
     std::vector<Term> terms = {term(fp32, fp32, c)};
@@ -195,6 +221,8 @@ std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b
     case Accumulation::flushed_pairs:
     case Accumulation::flushed_chains: return flushed_sum(acc, of, a, b, c);
     case Accumulation::exact: return exact_sum(of, a, b, c);
+    case Accumulation::wrapped:
+    case Accumulation::clamped: return integer_sum(acc, of, a, b, c);
     case Accumulation::chain:
         for (std::size_t i = 0; i < a.size(); ++i)
             c = fused(acc.sum, nearest, read(of.a, a[i]), read(of.b, b[i]), read(acc.sum, c)).code;

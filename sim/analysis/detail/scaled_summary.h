@@ -45,9 +45,7 @@ class Scales {
     }
 
   private:
-    [[nodiscard]] BlockScale rule(float amax) const {
-        return block_scale(cast_.scaling, amax, tensor_scale_);
-    }
+    [[nodiscard]] BlockScale rule(float amax) const { return cast_.scaling.scale_of(amax, tensor_scale_); }
     const ScaledCast& cast_;
     float tensor_scale_, lowest_ = 0, highest_ = 0;
     bool e4m3_;

@@ -63,6 +63,8 @@ void sum(const Product& p) {
     case Accumulation::pairwise: return by_columns(p, PairwiseSums());
     case Accumulation::kahan: return by_columns(p, KahanSums());
     case Accumulation::fused: return sum_fused(p);
+    case Accumulation::wrapped:
+    case Accumulation::clamped: return by_columns(p, IntegerSums(acc));
     case Accumulation::floored:
     case Accumulation::floored_halves:
         return by_columns(p, StepSums<FlooredKernel>(acc, acc.reads(p.a_format), acc.reads(p.b_format)));

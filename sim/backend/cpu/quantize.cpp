@@ -63,7 +63,7 @@ std::vector<BlockScale> scales_of(const Cpu& cpu, const BlockScaling& s, std::sp
     for_each_chunk(amax.size(), share, cpu.threads(), [&](std::uint64_t begin, std::uint64_t end) {
         for (std::size_t i = begin; i < end; ++i) {
             const BlockScale* const known = table != nullptr ? table->find(amax[i]) : nullptr;
-            scales[i] = known != nullptr ? *known : block_scale(s, amax[i], tensor_scale);
+            scales[i] = known != nullptr ? *known : s.scale_of(amax[i], tensor_scale);
         }
     });
     return scales;
@@ -78,6 +78,7 @@ std::vector<BlockScale> chosen_scales(const Cpu& cpu, const Quantize& op, std::s
     BlockScaling slabs = s; // which hold the groups of MS-EDEN whole
     if (s.rule == ScaleRule::ms_eden && s.stands()) slabs.rows *= s.blocks_in(EdenSums::group);
     const StepContext& c = cpu.context;
+    if (s.rows == 0) return block_scales(s, in, rows.count, rows.columns, amax, upper); // no slab has whole blocks
     for_slabs(cpu, slabs, rows, [&](std::int64_t first, std::int64_t count) {
         const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count),
                    columns = static_cast<std::size_t>(rows.columns);
@@ -100,7 +101,9 @@ std::vector<BlockScale> scales_of(Cpu& cpu, const Quantize& op, std::span<const 
                                        cpu[op.history].data() + s.row * s.length, s.length,
                                        cpu[op.delayed].data()[s.row])};
     }
-    if (!op.upper) return scales_of(cpu, op.scaling, amax, 0);
+    constexpr float none[] = {0};
+    if (!op.upper && op.scaling.scales_by_amax()) return scales_of(cpu, op.scaling, amax, 0);
+    if (!op.upper) return chosen_scales(cpu, op, in, rows, amax, none);
     const std::span<float> upper = cpu[op.upper];
     std::ranges::copy(upper_scales(op.scaling, amax, rows.count, rows.columns), upper.begin());
     if (op.scaling.scales_by_amax() && !op.scaling.upper.lines()) return scales_of(cpu, op.scaling, amax, upper[0]);

@@ -59,9 +59,9 @@ void find_scales(Cuda& cuda, const Quantize& op, const BlockGrid& blocks, const 
     const kernels::MatrixOf x{cuda.in(op.in), cuda.info(op.in).count() / blocks.columns, blocks.columns};
     cuda::each(cuda.device(), blocks.count(), [=] AMPSCOPE_DEVICE(std::int64_t b) {
         const float u = upper != nullptr ? upper[s.upper_of(blocks, b)] : 0;
-        scales[b] = s.upper.four_over_six != FourOverSix::off
-                        ? kernels::chosen_scale(s, x, blocks, b, amax[b], u)
-                        : block_scale(s, amax[b], s.tensor_scale(u));
+        if (s.rule == ScaleRule::affine) scales[b] = s.scale_of(kernels::range_of(x, blocks, b));
+        else if (s.upper.four_over_six == FourOverSix::off) scales[b] = s.scale_of(amax[b], s.tensor_scale(u));
+        else scales[b] = kernels::chosen_scale(s, x, blocks, b, amax[b], u);
     });
     if (s.rule != ScaleRule::ms_eden) return;
     const StepContext& c = cuda.context;
@@ -93,15 +93,16 @@ void run(Cuda& cuda, const Quantize& op) {
     const RandomKey key{.seed = c.seed, .stream = op.stream, .step = c.step};
     const std::uint64_t first = c.part() << 40;
     const FormatSpec element = op.scaling.element;
-    const Policy policy{.rounding = op.rounding, .overflow = Overflow::saturate_all, .random_bits = op.random_bits};
-    const bool native = cuda.is_native() && op.rounding == Rounding::nearest_even;
+    const Policy policy{.rounding = op.rounding, .random_bits = op.random_bits};
+    const bool native =
+        cuda.is_native() && op.rounding == Rounding::nearest_even && op.scaling.rule != ScaleRule::affine;
     cuda::each(cuda.device(), cuda.info(op.in).count(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const BlockScale s = scales[blocks.of(i)];
         const float scaled = s.scaled(in[i]);
         const std::uint32_t word = policy.rounding == Rounding::stochastic
                                        ? key.word(first + static_cast<std::uint64_t>(i), policy.random_bits)
                                        : 0;
-        out[i] = native ? cuda::native_saturate(element, scaled) : quantize(element, scaled, policy, word);
+        out[i] = native ? cuda::native_saturate(element, scaled) : round_scaled(element, scaled, s, policy, word);
     });
     cuda::each(cuda.device(), blocks.count(),
                [=] AMPSCOPE_DEVICE(std::int64_t b) { decode_scales[b] = scales[b].decode; });

@@ -68,6 +68,16 @@ struct MatrixOf {
     std::int64_t rows, columns;
 };
 
+/// The range of a block, as block_ranges() in formats/block.h has it: for one block, as a device computes it.
+AMPSCOPE_INLINE BlockRange range_of(const MatrixOf& x, const BlockGrid& grid, std::int64_t block) {
+    const std::int64_t top = block / grid.across * grid.height, left = block % grid.across * grid.width;
+    BlockRange range;
+    for (std::int64_t i = top; i < top + grid.height && i < x.rows; ++i)
+        for (std::int64_t j = left; j < left + grid.width && j < x.columns; ++j)
+            range.add(x.numbers[i * x.columns + j]);
+    return range;
+}
+
 /// The scale of a block of MS-EDEN once it is corrected, as block_scales() in formats/block.h has it: for one block, as
 /// a device computes it. `scales`: those of all blocks, not corrected.
 AMPSCOPE_INLINE float corrected_scale(const BlockScaling& scaling, const MatrixOf& x, const BlockGrid& grid,

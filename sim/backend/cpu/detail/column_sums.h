@@ -41,6 +41,41 @@ class ChainSums {
     alignas(64) float sums_[sum_width];
 };
 
+/// INT32 sums that wrap, or are clamped after each step.
+class IntegerSums {
+  public:
+    explicit IntegerSums(const Accumulator& acc) : method_(acc.method), step_(acc.products) {}
+
+    void begin() {
+        count_ = 0;
+        std::fill(std::begin(sums_), std::end(sums_), 0);
+    }
+    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+        dispatch<Kernel>(set, a, b, stride, &sums_[0], n);
+        if (++count_ % step_ == 0) end_step();
+    }
+    float end(std::int64_t j) {
+        if (count_ % step_ != 0) end_step();
+        count_ = 0;
+        return static_cast<float>(sums_[j]);
+    }
+
+  private:
+    struct Kernel {
+        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, std::int64_t* sums, std::int64_t n) {
+            const std::int64_t x = integer_operand(a);
+            for (std::int64_t j = 0; j < n; ++j) sums[j] += x * integer_operand(b[j * stride]);
+        }
+    };
+    void end_step() {
+        for (std::int64_t& sum : sums_) sum = in_int32(method_, sum);
+    }
+
+    Accumulation method_;
+    std::int64_t step_, count_ = 0;
+    alignas(64) std::int64_t sums_[sum_width];
+};
+
 /// FP32 with Kahan's compensation.
 class KahanSums {
   public:
