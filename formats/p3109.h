@@ -5,12 +5,14 @@
 //     std::uint32_t r = to(add(decode({fx, x}), decode({fy, y})));
 //
 // Formats are those that format() gives, external ones (FP32, FP16, BF16) among them: there is no -0, and NaN is NaN.
+// The functions that are not rational (RSqrt, Exp, Sin ...) are those of p3109_functions.h.
 #pragma once
 
 #include <ampscope/formats/arithmetic.h>
 
 #include <array>
 #include <span>
+#include <vector>
 
 namespace amp::p3109 {
 
@@ -119,6 +121,101 @@ constexpr Unpacked extremum_magnitude(const Unpacked& x, const Unpacked& y, bool
     return (order < 0) == largest ? y : x;
 }
 
+/// Section 4.11.4.
+constexpr Unpacked clamp(const Unpacked& x, const Unpacked& low, const Unpacked& high) {
+    if (x.is_nan() || low.is_nan() || high.is_nan() || compare(low, high) > 0) return nan;
+    const bool same = compare(low, high) == 0; // of infinities, the only bounds that may lie beyond all numbers
+    if (!same && (compare(low, infinity(false)) == 0 || compare(high, infinity(true)) == 0)) return nan;
+    return compare(x, low) <= 0 ? low : compare(x, high) >= 0 ? high : x;
+}
+
+/// Section 4.12, but TotalOrder: no comparison holds for NaN.
+enum class Comparison : std::uint8_t { less, less_equal, equal, greater_equal, greater };
+
+constexpr bool holds(Comparison comparison, const Unpacked& x, const Unpacked& y) {
+    if (x.is_nan() || y.is_nan()) return false;
+    const int order = compare(x, y);
+    switch (comparison) {
+    case Comparison::less: return order < 0;
+    case Comparison::less_equal: return order <= 0;
+    case Comparison::equal: return order == 0;
+    case Comparison::greater_equal: return order >= 0;
+    case Comparison::greater: break;
+    }
+    return order > 0;
+}
+
+/// Section 4.12.1: NaN comes before all others.
+constexpr bool total_order(const Unpacked& x, const Unpacked& y) {
+    return x.is_nan() || holds(Comparison::less_equal, x, y);
+}
+
+/// Section 4.13.1, in the order of its table 2.
+enum class Class : std::uint8_t {
+    nan,
+    negative_infinity,
+    negative_normal,
+    negative_subnormal,
+    zero,
+    positive_subnormal,
+    positive_normal,
+    positive_infinity
+};
+
+constexpr Class classify(const Value& x) {
+    const Unpacked u = unpack(x.format, x.code);
+    switch (u.kind) {
+    case Kind::nan: return Class::nan;
+    case Kind::zero: return Class::zero;
+    case Kind::infinity: return u.sign ? Class::negative_infinity : Class::positive_infinity;
+    case Kind::finite: break;
+    }
+    if (u.subnormal) return u.sign ? Class::negative_subnormal : Class::positive_subnormal;
+    return u.sign ? Class::negative_normal : Class::positive_normal;
+}
+
+// Section 4.13.
+
+constexpr bool is_nan(const Value& x) { return classify(x) == Class::nan; }
+constexpr bool is_zero(const Value& x) { return classify(x) == Class::zero; }
+constexpr bool is_one(const Value& x) {
+    return holds(Comparison::equal, decode(x), {.kind = Kind::finite, .significand = 1});
+}
+constexpr bool is_infinite(const Value& x) {
+    return classify(x) == Class::negative_infinity || classify(x) == Class::positive_infinity;
+}
+constexpr bool is_finite(const Value& x) { return !is_infinite(x) && !is_nan(x); }
+constexpr bool is_sign_minus(const Value& x) { return !is_nan(x) && classify(x) < Class::zero; }
+constexpr bool is_normal(const Value& x) {
+    return classify(x) == Class::negative_normal || classify(x) == Class::positive_normal;
+}
+constexpr bool is_subnormal(const Value& x) { return is_finite(x) && !is_zero(x) && !is_normal(x); }
+
+/// Section 4.16, for formats of the report: the neighbour above; NaN where there is none.
+constexpr std::uint32_t next_greater_than(const Value& x) {
+    const std::uint32_t next = next_up(x.format, x.code);
+    return next == x.code ? x.format.nan_code() : next;
+}
+constexpr std::uint32_t next_less_than(const Value& x) {
+    const std::uint32_t next = next_down(x.format, x.code);
+    return next == x.code ? x.format.nan_code() : next;
+}
+
+/// An integer of any number of words, the lowest first, times 2^exponent: 64 bits of it, the last one sticky.
+constexpr Unpacked magnitude_of(std::span<const std::uint32_t> words, bool sign, int exponent) {
+    std::size_t top = words.size();
+    while (top > 0 && words[top - 1] == 0) --top;
+    if (top == 0) return zero;
+    Uint128 head = 0; // the first three words
+    bool rest = false;
+    for (std::size_t i = 0; i < top; ++i)
+        if (i + 3 >= top) head |= Uint128{words[i]} << (32 * (i + 3 - top));
+        else rest = rest || words[i] != 0;
+    Unpacked x = to_unpacked(sign, (static_cast<int>(top) - 3) * 32 + exponent, head);
+    x.significand |= std::uint64_t{rest};
+    return x;
+}
+
 /// The exact sum of any number of data: a fixed-point number wide enough for products of four numbers of FP32's range.
 class ExactSum {
   public:
@@ -154,17 +251,7 @@ class ExactSum {
                 carry >>= 32;
             }
         }
-        std::size_t top = count;
-        while (top > 0 && magnitude[top - 1] == 0) --top;
-        if (top == 0) return zero;
-        Uint128 head = 0; // the first three words
-        bool rest = false;
-        for (std::size_t i = 0; i < top; ++i)
-            if (i + 3 >= top) head |= Uint128{magnitude[i]} << (32 * (i + 3 - top));
-            else rest = rest || magnitude[i] != 0;
-        Unpacked sum = to_unpacked(sign, (static_cast<int>(top) - 3) * 32 - lowest, head);
-        sum.significand |= std::uint64_t{rest};
-        return sum;
+        return magnitude_of(magnitude, sign, -lowest);
     }
 
   private:
@@ -205,6 +292,25 @@ constexpr std::uint32_t project(const Value& scale, const Unpacked& x, const Pro
     return to(divide(x, s));
 }
 
+/// Section 5.4: an operation on the elements of blocks of one size, projected to a block with that scale. Convert is an
+/// operation, too, which gives its operand.
+template <class Operation, class... Blocks>
+constexpr void block_operation(const Operation& operation, const Value& scale, const Projection& to,
+                               std::span<std::uint32_t> out, const Blocks&... x) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = project(scale, operation(decode(x, i)...), to);
+}
+
+/// Section 5.2.1, ConvertFromBlock.
+constexpr void convert_from_block(const Block& x, const Projection& to, std::span<std::uint32_t> out) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = to(decode(x, i));
+}
+
+/// Section 5.2.2, ConvertToBlock.
+constexpr void convert_to_block(const FormatSpec& from, std::span<const std::uint32_t> in, const Value& scale,
+                                const Projection& element, std::span<std::uint32_t> out) {
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = project(scale, decode({from, in[i]}), element);
+}
+
 /// Section 5.2.3, ConvertToBlockMaxAbsFinite: returns the scale; `out` gets the elements.
 constexpr std::uint32_t convert_to_block(const FormatSpec& from, std::span<const std::uint32_t> in,
                                          const Projection& scale, const Projection& element,
@@ -212,7 +318,7 @@ constexpr std::uint32_t convert_to_block(const FormatSpec& from, std::span<const
     Unpacked largest = nan;
     for (const std::uint32_t x : in) largest = extremum(largest, abs(decode({from, x})), true, Prefer::finite);
     const std::uint32_t s = scale(largest);
-    for (std::size_t i = 0; i < in.size(); ++i) out[i] = project({scale.format, s}, decode({from, in[i]}), element);
+    convert_to_block(from, in, {scale.format, s}, element, out);
     return s;
 }
 
@@ -221,6 +327,27 @@ constexpr Unpacked reduce_add(const Block& x) {
     ExactSum sum;
     for (std::size_t i = 0; i < x.elements.size(); ++i) sum.add(decode(x, i));
     return sum.total();
+}
+
+/// Section 5.3.1, BlockReduceMultiply: the exact product, to be projected once.
+inline Unpacked reduce_multiply(const Block& x) {
+    std::vector<std::uint32_t> words{1}; // of the product of the odd parts, lowest first
+    Unpacked rest{.kind = Kind::finite, .significand = 1};
+    for (std::size_t i = 0; i < x.elements.size(); ++i) {
+        const Unpacked factor = decode(x, i);
+        const bool finite = factor.kind == Kind::finite;
+        const int zeros = finite ? std::countr_zero(factor.significand) : 0;
+        rest = multiply(rest, {.kind = factor.kind, .sign = factor.sign, .significand = 1}); // kind and sign
+        rest.exponent += finite ? factor.exponent + zeros : 0;
+        Uint128 carry = 0;
+        for (std::uint32_t& word : words) {
+            carry += Uint128{finite ? factor.significand >> zeros : 1} * word;
+            word = static_cast<std::uint32_t>(carry);
+            carry >>= 32;
+        }
+        for (; carry != 0; carry >>= 32) words.push_back(static_cast<std::uint32_t>(carry));
+    }
+    return rest.kind == Kind::finite ? magnitude_of(words, rest.sign, rest.exponent) : rest;
 }
 
 /// Section 5.3.2, BlockDotProduct: the same of products. The blocks are of the same size.

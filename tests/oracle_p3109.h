@@ -244,4 +244,21 @@ inline Real minimum_finite(const Real& x, const Real& y) {
     return minimum(x, y);
 }
 
+/// Section 4.11.4, in the report's order.
+inline Real clamp(const Real& x, const Real& low, const Real& high) {
+    if (x == nan || low == nan || high == nan || less(high, low)) return nan;
+    if (low == plus_infinity && high == plus_infinity) return high;
+    if (low == minus_infinity && high == minus_infinity) return low;
+    if (high == minus_infinity || low == plus_infinity) return nan;
+    if (!less(low, x)) return low;
+    return less(x, high) ? x : high;
+}
+
+/// Section 5.1.2, before the projection.
+inline Real block_element(const Real& scale, const Real& x) {
+    if (scale == nan || x == nan) return nan;
+    if (sign(scale) == 0) return number(0);
+    return is_number(scale) ? divide(x, scale) : number(sign(x) * sign(scale));
+}
+
 } // namespace oracle::p3109

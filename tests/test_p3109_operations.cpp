@@ -1,74 +1,15 @@
 // formats/p3109.h against the report's operations on exact rationals: operands and results of different formats, one
 // projection, in every rounding and saturation mode.
-#include "cases.h"
-#include "oracle_p3109.h"
+#include "p3109_modes.h"
 
-#include <ampscope/formats/p3109.h>
+#include <ampscope/formats/p3109_functions.h>
 
 #include <doctest/doctest.h>
 
 using namespace amp;
 using namespace amp::test;
-namespace report_of = oracle::p3109;
-namespace ours = amp::p3109;
 
 namespace {
-
-using report_of::Real;
-
-/// A format under both descriptions.
-struct Both {
-    report_of::Format theirs;
-    FormatSpec own = format(theirs.name());
-    report_of::Range range{theirs};
-
-    Both(int k, int p, bool is_signed, bool extended) : theirs{k, p, is_signed, extended} {}
-    Unpacked decode(std::uint32_t code) const { return ours::decode({own, code}); }
-    Real real(std::uint32_t code) const { return report_of::decode(theirs, code); }
-    std::uint32_t code(std::uint64_t random) const { return static_cast<std::uint32_t>(random % theirs.codes()); }
-};
-
-const std::vector<Both>& some_formats() {
-    static const std::vector<Both> some = {{8, 4, true, true},   {8, 3, true, true},   {4, 2, true, false},
-                                           {8, 1, false, false}, {6, 1, true, true},   {5, 3, false, true},
-                                           {12, 7, true, false}, {16, 11, true, true}, {8, 7, true, true}};
-    return some;
-}
-
-struct Mode {
-    report_of::Mode rounding;
-    report_of::Saturation saturation;
-    Policy policy;
-    std::uint32_t word = 0;
-};
-
-Mode mode_at(std::uint64_t i) {
-    constexpr Rounding own[] = {Rounding::nearest_even, Rounding::nearest_away, Rounding::up,
-                                Rounding::down,         Rounding::toward_zero,  Rounding::to_odd};
-    const auto name = static_cast<int>(i % 9), saturation = static_cast<int>(i / 9 % 3);
-    Mode m{{static_cast<report_of::Mode::Name>(name)},
-           static_cast<report_of::Saturation>(saturation),
-           {.overflow = static_cast<Overflow>(static_cast<int>(Overflow::sat_finite) + saturation)}};
-    if (name < 6) m.policy.rounding = own[name];
-    else {
-        const auto bits = static_cast<std::uint8_t>(1 + i / 27 % 11);
-        const std::uint32_t last = (1U << bits) - 1, random = static_cast<std::uint32_t>(mix(i)) & last;
-        m.policy.rounding = Rounding::stochastic;
-        m.policy.variant = static_cast<StochasticVariant>(name - 6);
-        m.policy.random_bits = bits;
-        m.rounding.bits = bits;
-        m.rounding.random = random;
-        m.word = last - random;
-    }
-    return m;
-}
-
-std::uint32_t project(const Both& f, const Mode& m, const Real& x) {
-    return report_of::encode(f.theirs, report_of::saturate(f.theirs, m.saturation, m.rounding.name,
-                                                           report_of::round_to_precision(f.theirs, m.rounding, x),
-                                                           f.range.low, f.range.high));
-}
-ours::Projection projection(const Both& f, const Mode& m) { return {f.own, m.policy, m.word}; }
 
 struct Operation {
     const char* name;
@@ -103,6 +44,18 @@ const Operation operations[] = {
     {"Divide", [](U x, U y, U) { return ours::divide(x, y); }, [](R x, R y, R) { return report_of::divide(x, y); }},
     {"Recip", [](U x, U, U) { return ours::recip(x); }, [](R x, R, R) { return report_of::divide(one, x); }},
     {"Sqrt", [](U x, U, U) { return ours::sqrt(x); }, [](R x, R, R) { return report_of::square_root(x); }},
+    {"RSqrt", [](U x, U, U) { return apply(ours::Function::rsqrt, x); },
+     [](R x, R, R) {
+         if (x == report_of::nan || report_of::sign(x) <= 0) return report_of::nan;
+         return report_of::square_root(report_of::divide(one, x));
+     }},
+    {"Hypot", [](U x, U y, U) { return ours::hypot(x, y); },
+     [](R x, R y, R) {
+         const Real a = report_of::absolute(x), b = report_of::absolute(y);
+         return report_of::square_root(report_of::add(report_of::multiply(a, a), report_of::multiply(b, b)));
+     }},
+    {"Clamp", [](U x, U y, U z) { return ours::clamp(x, y, z); },
+     [](R x, R y, R z) { return report_of::clamp(x, y, z); }},
     {"FMA", [](U x, U y, U z) { return ours::fma(x, y, z); },
      [](R x, R y, R z) { return report_of::add(report_of::multiply(x, y), z); }},
     {"FAA", [](U x, U y, U z) { return ours::faa(x, y, z); },
@@ -205,26 +158,110 @@ TEST_CASE("P3109 blocks: conversion with the largest finite magnitude as scale, 
         tally.expect(scale, their_scale, where);
         const Real divisor = s.real(their_scale);
         for (std::size_t j = 0; j < size; ++j) {
-            const Real value = x.real(in[j]);
-            Real z = report_of::divide(value, divisor);
-            if (value == report_of::nan || divisor == report_of::nan) z = report_of::nan;
-            else if (report_of::sign(divisor) == 0) z = report_of::number(0);
-            else if (!report_of::is_number(divisor))
-                z = report_of::number(report_of::sign(value) * report_of::sign(divisor));
+            const Real z = report_of::block_element(divisor, x.real(in[j]));
             tally.expect(out[j], project(to, mode, z), where);
         }
-        // 2. BlockReduceAdd and BlockDotProduct, with scales of any kind.
+        // 2. Reductions, with scales of any kind.
         const std::uint32_t sx = s.code(mix(h + 3)), sy = to.code(mix(h + 4));
         const ours::Block bx{{s.own, sx}, x.own, in}, by{{to.own, sy}, y.own, other};
-        Real sum = report_of::number(0), dot = sum;
+        Real sum = report_of::number(0), dot = sum, product = one;
         for (std::size_t j = 0; j < size; ++j) {
             const Real a = report_of::multiply(s.real(sx), x.real(in[j]));
             sum = report_of::add(sum, a);
+            product = report_of::multiply(product, a);
             dot = report_of::add(dot, report_of::multiply(a, report_of::multiply(to.real(sy), y.real(other[j]))));
         }
         tally.expect(projection(to, mode)(ours::reduce_add(bx)), project(to, mode, sum), where);
         tally.expect(projection(to, mode)(ours::dot_product(bx, by)), project(to, mode, dot), where);
+        tally.expect(projection(to, mode)(ours::reduce_multiply(bx)), project(to, mode, product), where);
+        // 3. Elementwise: an operation of two operands, and the conversion to numbers.
+        ours::block_operation([](U a, U b) { return ours::add(a, b); }, {s.own, their_scale}, projection(to, mode), out,
+                              bx, by);
+        std::vector<std::uint32_t> plain(size);
+        ours::convert_from_block(bx, projection(to, mode), plain);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Real a = report_of::multiply(s.real(sx), x.real(in[j])),
+                       b = report_of::multiply(to.real(sy), y.real(other[j]));
+            tally.expect(out[j], project(to, mode, report_of::block_element(divisor, report_of::add(a, b))), where);
+            tally.expect(plain[j], project(to, mode, a), where);
+        }
     });
+}
+
+TEST_CASE("P3109 comparisons and the total order: all pairs of formats of at most 8 bits") {
+    std::vector<Both> small;
+    for (const Both& f : some_formats())
+        if (f.theirs.k <= 8) small.push_back(f);
+    const std::uint64_t pairs = small.size() * small.size();
+    prove("P3109 comparisons", pairs * 65536, [&](std::uint64_t i, Tally& tally) {
+        const Both &x = small[i % small.size()], &y = small[i / small.size() % small.size()];
+        const auto a = static_cast<std::uint32_t>(i / pairs % 256), b = static_cast<std::uint32_t>(i / pairs / 256);
+        if (a >= x.theirs.codes() || b >= y.theirs.codes()) return;
+        const Unpacked p = x.decode(a), q = y.decode(b);
+        const Real r = x.real(a), t = y.real(b);
+        const bool ordered = r != report_of::nan && t != report_of::nan;
+        const bool below = ordered && report_of::less(r, t), above = ordered && report_of::less(t, r);
+        const std::array own{
+            ours::holds(ours::Comparison::less, p, q),    ours::holds(ours::Comparison::less_equal, p, q),
+            ours::holds(ours::Comparison::equal, p, q),   ours::holds(ours::Comparison::greater_equal, p, q),
+            ours::holds(ours::Comparison::greater, p, q), ours::total_order(p, q)};
+        const std::array theirs{below,
+                                ordered && !above,
+                                ordered && r == t,
+                                ordered && !below,
+                                above,
+                                r == report_of::nan || (ordered && !above)};
+        for (std::size_t j = 0; j < own.size(); ++j)
+            tally.expect(own[j], theirs[j],
+                         [&] { return fmt::format("{} {:#x}, {} {:#x}: {}", x.own.name, a, y.own.name, b, j); });
+    });
+}
+
+TEST_CASE("P3109 classes and neighbours: every code") {
+    Tally tally;
+    for (const Both& f : some_formats()) {
+        std::vector<std::pair<report_of::Rational, std::uint32_t>> numbers; // in the order of values
+        for (std::uint32_t code = 0; code < f.theirs.codes(); ++code)
+            if (const Real r = f.real(code); report_of::is_number(r)) numbers.emplace_back(r.x, code);
+        std::ranges::sort(numbers);
+        std::vector<std::uint32_t> order; // from -infinity to infinity
+        const std::uint32_t nan = report_of::encode(f.theirs, report_of::nan);
+        if (f.theirs.extended && f.theirs.is_signed)
+            order.push_back(report_of::encode(f.theirs, report_of::minus_infinity));
+        for (const auto& [x, code] : numbers) order.push_back(code);
+        if (f.theirs.extended) order.push_back(report_of::encode(f.theirs, report_of::plus_infinity));
+        order.insert(order.begin(), nan);
+        order.push_back(nan);
+        const auto where = [&] { return f.own.name; };
+        for (std::size_t i = 1; i + 1 < order.size(); ++i) {
+            tally.expect(ours::next_greater_than({f.own, order[i]}), order[i + 1], where);
+            tally.expect(ours::next_less_than({f.own, order[i]}), order[i - 1], where);
+        }
+        tally.expect(ours::next_greater_than({f.own, nan}), nan, where);
+        tally.expect(ours::next_less_than({f.own, nan}), nan, where);
+        for (std::uint32_t code = 0; code < f.theirs.codes(); ++code) {
+            bool subnormal = false;
+            const Real r = report_of::decode(f.theirs, code, &subnormal);
+            const bool is_number = report_of::is_number(r), zero = is_number && r.x == 0,
+                       minus = r != report_of::nan && report_of::sign(r) < 0;
+            const ours::Value x{f.own, code};
+            tally.expect(ours::is_zero(x), zero, where);
+            tally.expect(ours::is_one(x), is_number && r.x == 1, where);
+            tally.expect(ours::is_nan(x), r == report_of::nan, where);
+            tally.expect(ours::is_infinite(x), !is_number && r != report_of::nan, where);
+            tally.expect(ours::is_finite(x), is_number, where);
+            tally.expect(ours::is_sign_minus(x), minus, where);
+            tally.expect(ours::is_normal(x), is_number && !zero && !subnormal, where);
+            tally.expect(ours::is_subnormal(x), subnormal, where);
+            const int side = minus ? -1 : 1; // table 2 goes from NaN and -infinity to infinity, zero in the middle
+            const int table = r == report_of::nan ? 0
+                              : zero              ? 4
+                              : !is_number        ? 4 + 3 * side
+                                                  : 4 + (subnormal ? 1 : 2) * side;
+            tally.expect(static_cast<int>(ours::classify(x)), table, where);
+        }
+    }
+    report("P3109 classes and neighbours", tally);
 }
 
 TEST_CASE("P3109 exact sums: cancellation over the whole of FP32's range") {
