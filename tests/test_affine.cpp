@@ -62,7 +62,9 @@ std::vector<float> numbers(const Recorded& r) {
             float halves = static_cast<float>(word % (2 * steps + 1)) * 0.5F;
             if (i % r.height == 0 && j % r.width == 0) halves = static_cast<float>(steps);
             if (i % r.height == 0 && j % r.width == 1) halves = 0;
-            const float tie = std::ldexp(halves - static_cast<float>(base % (steps + 1)), static_cast<int>(base % 5));
+            const float factor = std::array{1.0F, 1.1F, 1.3F, 1.7F}[(base >> 8) % 4],
+                        tie = (halves - static_cast<float>(base % (steps + 1))) *
+                              std::ldexp(factor, static_cast<int>(base % 5));
             x.push_back(kind >= 5 ? tie : std::bit_cast<float>(bits));
         }
     return x;
