@@ -278,6 +278,9 @@ TEST_CASE("the op of the trainer stores and counts the same, on any number of th
         op::Quantize cast{.in = add("x", {b.rows, b.columns}, format("fp32")),
                           .out = add("q", {b.rows, b.columns}, b.scaling.stored()),
                           .scale = add("d", {b.grid.down, b.grid.across}, format("fp32")),
+                          .upper = {},
+                          .delayed = {},
+                          .history = {},
                           .scaling = b.scaling};
         const std::vector<BlockScale> scales = scales_of(b.scaling, b.x, b.rows, b.columns);
         std::vector<float> q(b.x.size());
