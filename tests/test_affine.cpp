@@ -62,7 +62,9 @@ std::vector<float> numbers(const Recorded& r) {
             float halves = static_cast<float>(word % (2 * steps + 1)) * 0.5F;
             if (i % r.height == 0 && j % r.width == 0) halves = static_cast<float>(steps);
             if (i % r.height == 0 && j % r.width == 1) halves = 0;
-            const float tie = std::ldexp(halves - static_cast<float>(base % (steps + 1)), static_cast<int>(base % 5));
+            const float factor = std::array{1.0F, 1.1F, 1.3F, 1.7F}[(base >> 8) % 4],
+                        tie = (halves - static_cast<float>(base % (steps + 1))) *
+                              std::ldexp(factor, static_cast<int>(base % 5));
             x.push_back(kind >= 5 ? tie : std::bit_cast<float>(bits));
         }
     return x;
@@ -276,6 +278,9 @@ TEST_CASE("the op of the trainer stores and counts the same, on any number of th
         op::Quantize cast{.in = add("x", {b.rows, b.columns}, format("fp32")),
                           .out = add("q", {b.rows, b.columns}, b.scaling.stored()),
                           .scale = add("d", {b.grid.down, b.grid.across}, format("fp32")),
+                          .upper = {},
+                          .delayed = {},
+                          .history = {},
                           .scaling = b.scaling};
         const std::vector<BlockScale> scales = scales_of(b.scaling, b.x, b.rows, b.columns);
         std::vector<float> q(b.x.size());

@@ -65,7 +65,7 @@ def operands(coverage, module):
 
 
 @pytest.mark.parametrize("precision", ["fp8-current,accumulate=hopper-wgmma-fp8", "fp8-delayed,scaling-history=2",
-                                       "mxfp8", "nvfp4", "deepseek"])
+                                       "mxfp8", "nvfp4", "deepseek", "int4"])
 def test_layers_that_are_all_changed_compute_as_a_model_that_begins_so(precision):
     whole = precision + (",m=fp32,v=fp32" if precision == "deepseek" else "")
     want, _ = trained(whole, skip=[])

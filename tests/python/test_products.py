@@ -41,6 +41,20 @@ def test_an_epilogue_scales_adds_and_rounds():
         ampscope.matmul(a, b, bias=bias[:3], a_format="e4m3")
 
 
+@pytest.mark.parametrize("name, steps, group", [("int8-affine-row", 255, 300), ("int4-affine-1x128", 15, 128)])
+def test_zero_points_are_those_of_onnx(name, steps, group):
+    x = (rng.standard_normal((7, 300)) + 1).astype(np.float32)
+    q, scales = ampscope.block_quantize(x, name)
+    for first in range(0, 300, group):  # the last group is not full
+        part = x[:, first:first + group]
+        least, largest = np.minimum(part.min(1), 0), np.maximum(part.max(1), 0)
+        scale = (largest - least) / np.float32(steps)
+        zero = np.rint(-least / scale)
+        codes = np.clip(np.rint(part / scale[:, None]) + zero[:, None], 0, steps)
+        assert np.array_equal(q[:, first:first + group], codes - zero[:, None])
+        assert np.array_equal(scales[:, first // group], scale)
+
+
 @pytest.mark.parametrize("fast, row", [(True, "hopper-wgmma-fp8"), (False, "hopper-wgmma-fp8-promote128")])
 def test_scaled_mm_is_the_product_scaled_by_both_scales_and_rounded_twice(fast, row):
     a, b = normal("e4m3", 4, 300), normal("e4m3", 300, 6)
@@ -172,9 +186,10 @@ def test_every_row_of_the_table_of_recipes_comes_back():
         values, scales = ampscope.block_quantize(x, name)
         assert scales.shape == (-(-130 // height), -(-256 // width)), name
         whole = np.repeat(np.repeat(scales, height, 0), width, 1)[:130, :256]
-        assert np.array_equal(ampscope.quantize(values, element), values)
+        if element not in ("int8", "int4"):  # which have zero points, that the values are less of
+            assert np.array_equal(ampscope.quantize(values, element), values)
         assert np.array_equal(ampscope.block_dequantize(values, scales, name), values * whole)
-        most = 1 if element == "int4sym" or "mxfp4" in name else 1 / 8 if element == "e4m3" else 0.51
+        most = 1 if element in ("int4sym", "int4") or "mxfp4" in name else 1 / 8 if element == "e4m3" else 0.51
         assert (np.abs(values * whole - x) / np.abs(x)).max() <= most
         turned = ampscope.block_quantize(np.ascontiguousarray(x.T), name, axis=0)
         assert np.array_equal(turned.values, values.T) and np.array_equal(turned.scales, scales.T)

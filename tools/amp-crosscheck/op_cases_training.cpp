@@ -236,13 +236,14 @@ void scaled_product_cases(Cases& cases) {
         BlockScaling a, b;
         bool upper;
     };
-    const FormatSpec e4m3 = format("e4m3"), e2m1 = format("e2m1");
+    const FormatSpec e4m3 = format("e4m3"), e2m1 = format("e2m1"), int8 = format("int8");
     const Row table[] = {
         {"e4m3", "hopper-wgmma-fp8", {e4m3, 0, 0, ScaleRule::te}, {e4m3, 0, 0, ScaleRule::te}, false},
         {"e4m3", "hopper-wgmma-fp8", {e4m3, 1, 128, ScaleRule::te_pow2}, {e4m3, 128, 128, ScaleRule::te_pow2}, false},
         {"e4m3", "blackwell-fp8", {e4m3, 1, 32, ScaleRule::mx_floor}, {e4m3, 1, 32, ScaleRule::mx_floor}, false},
         {"e4m3", "fp32", {e4m3, 1, 32, ScaleRule::mx_floor}, {e4m3, 1, 32, ScaleRule::mx_floor}, false},
         {"e2m1", "fp32", {e2m1, 1, 16, ScaleRule::nvfp4}, {e2m1, 1, 16, ScaleRule::nvfp4}, true},
+        {"int8", "int32-satfinite", {int8, 1, 0, ScaleRule::te}, {int8, 1, 128, ScaleRule::affine}, false},
     };
     for (const Row& row : table)
         for (const Fill fill : {Fill::ordinary, Fill::edges}) {

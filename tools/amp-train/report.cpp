@@ -160,7 +160,7 @@ Document document_of(const std::filesystem::path& run, std::span<const ServedRes
     const double reference = results.front().validation.loss;
     const bool caches = results.front().kv_bytes_per_token > 0;
     TableBlock table{.caption = "perplexity: e to the loss, on all validation data. Bytes include scales.",
-                     .header = {"served in FP8", "loss", "perplexity", "change", "accuracy", "weights"},
+                     .header = {"served as", "loss", "perplexity", "change", "accuracy", "weights"},
                      .rows = {}};
     if (caches) table.header.emplace_back("KV cache a token");
     for (const ServedResult& r : results) {

@@ -14,7 +14,7 @@ std::string plan_report(const TrainOptions& options, const TrainingProgram& trai
 TableBlock memory_table(const TrainOptions& options, const TrainingProgram& training);
 /// One line: steps, speed, losses, scales and skips of all runs.
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
-/// What the terminal says of runs at their end, and of a run that is served in FP8.
+/// What the terminal says of runs at their end, and of a run that is served in narrow formats.
 Document document_of(std::span<const Outcome> outcomes, const ExperimentOptions& options, const std::string& title);
 Document document_of(const std::filesystem::path& run, std::span<const ServedResult> results);
 std::string served_json(const std::filesystem::path& run, std::span<const ServedResult> results);

@@ -139,7 +139,8 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
     of ampscope.recipes(): a block format ("mxfp8"), or the operand of a recipe, an input unless it says otherwise
     ("te-block,weight"); or what block() makes. Blocks lie along the axis, which products sum over; all other axes together are the rows.
 
-    values              FP32 of the shape of x that are values of the element format; what exceeds it saturates
+    values              FP32 of the shape of x that are values of the element format; what exceeds it saturates.
+                        Those of blocks with zero points ("int8-affine-row") are codes less the zero point
     scales              FP32, one a block. Where blocks are one row high, the shape of x with the number of blocks in
                         place of the axis; else a matrix (blocks below each other, beside each other), along the axis
                         last, but as x itself lies if x is a matrix. NVFP4: E4M3's scale divided by the tensor's
