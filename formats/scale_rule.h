@@ -235,8 +235,8 @@ constexpr float quartet_upper_scale(ScaleRule rule, float amax, int e4m3_max) {
 
 /// The rule of no library but of the definition, for any pair of formats: d is FP32(FP32(amax / max) / u) rounded to
 /// nearest-even in the scale format, saturating; its least positive number where that is 0, and of 1 where amax is 0
-/// or infinite. q = x / FP32(d * u). The upper scale u takes the tensor's or line's largest block to the largest scale, or
-/// to 1 if scales have FP32's range; it is at least 2^-100, so that no d * u is 0, and 1 without upper scales.
+/// or infinite. q = x / FP32(d * u). The upper scale u takes the tensor's or line's largest block to the largest scale,
+/// or to 1 if scales have FP32's range; it is at least 2^-100, so that no d * u is 0, and 1 without upper scales.
 struct AmaxScales {
     FormatSpec element, scale;
 

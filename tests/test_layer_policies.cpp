@@ -253,7 +253,8 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
     CHECK(recipe("scaling-backward-operands=dequantized").backward == BackwardOperands::dequantized);
     const ScalingRecipe all = recipe("scaling-weight-block=1x16,scaling-upper=line,scaling-4over6=mse");
     for (const OperandScaling& operand : {all.input, all.weight, all.gradient}) {
-        CHECK(operand.upper == UpperScales{.e4m3_max = 448, .level = UpperLevel::line, .four_over_six = FourOverSix::mse});
+        CHECK(operand.upper ==
+              UpperScales{.e4m3_max = 448, .level = UpperLevel::line, .four_over_six = FourOverSix::mse});
         CHECK((operand.across == 1 && operand.along == 16));
     }
     const ScalingRecipe one = recipe("scaling-gradient-random-bits=3,scaling-input-columnwise=dequantized");

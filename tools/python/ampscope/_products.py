@@ -137,7 +137,8 @@ def block(element: FormatLike, *, scale: FormatLike = "e8m0", shape: tuple[int, 
 def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Blocks:
     """x in blocks that share a scale, as (values, scales): x is about values * scale of the block. `scaling` is a row
     of ampscope.recipes(): a block format ("mxfp8"), or the operand of a recipe, an input unless it says otherwise
-    ("te-block,weight"); or what block() makes. Blocks lie along the axis, which products sum over; all other axes together are the rows.
+    ("te-block,weight"); or what block() makes. Blocks lie along the axis, which products sum over; all other axes
+    together are the rows.
 
     values              FP32 of the shape of x that are values of the element format; what exceeds it saturates.
                         Those of blocks with zero points ("int8-affine-row") are codes less the zero point
