@@ -29,8 +29,8 @@ SHAPE = (1024, 1024)
 
 def numbers(height, width, seed, steps):
     """Blocks of 14 binades with numbers of six binades in each. Some blocks are zeros, some have one sign, and some
-    have numbers on the ties between codes, with a scale that is a power of two, or so near to them that a quotient x / s
-    and a product with 1 / s are rounded to different codes."""
+    have numbers on the ties between codes, with a scale that is a power of two, or so near to them that a quotient
+    x / s and a product with 1 / s are rounded to different codes."""
     i, j = numpy.indices(SHAPE, dtype=numpy.uint32)
     base = mixed(mixed(i // numpy.uint32(height) + numpy.uint32(seed)) + j // numpy.uint32(width))
     word = mixed(mixed(i + numpy.uint32(7 * seed + 1)) + j)
@@ -45,7 +45,8 @@ def numbers(height, width, seed, steps):
     halves = numpy.where(top & (j % numpy.uint32(width) == 0), numpy.float32(steps), halves)
     halves = numpy.where(top & (j % numpy.uint32(width) == 1), numpy.float32(0), halves)
     factor = numpy.array([1, 1.1, 1.3, 1.7], numpy.float32)[(base >> 8) % 4]
-    ties = (halves - (base % (steps + 1)).astype(numpy.float32)) * (factor * numpy.exp2((base % 5).astype(numpy.float32)))
+    factor = factor * numpy.exp2((base % 5).astype(numpy.float32))
+    ties = (halves - (base % (steps + 1)).astype(numpy.float32)) * factor
     return numpy.where(kind >= 5, ties, plain).astype(numpy.float32)
 
 
