@@ -364,6 +364,7 @@ TEST_CASE("options of recipes, and what they refuse") {
     CHECK(refused("int8,rule=affine", "needs the format int8 or int4, not int8sym"));
     CHECK(refused("te-current,rule=affine", "not e4m3"));
     CHECK(refused("int8,format=mxint8,rule=affine", "not mxint8"));
+    CHECK(refused("int4,forward=e4m3", "the rule affine needs the format int8 or int4, not e4m3"));
     CHECK(refused("te-mxfp8,clip=0.9", "only the rules te and affine clip"));
     CHECK(refused("te-delayed,clip=0.9", "delayed scaling does not clip"));
     for (const char* clip : {"int8,clip=0", "int8,clip=1.5", "int8,clip=nan", "int8,clip=x", "int8,clip="})

@@ -181,7 +181,11 @@ std::string recipe_options() {
 
 void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view value) {
     for (const RecipeOption& row : recipe_option_rows)
-        if (row.name == key && (recipe.delayed() || !row.of_delayed)) return row.set(recipe, value);
+        if (row.name == key && (recipe.delayed() || !row.of_delayed)) {
+            row.set(recipe, value);
+            for (const OperandScaling& operand : {recipe.input, recipe.weight, recipe.gradient}) check(operand);
+            return;
+        }
     std::string_view name = key;
     const std::vector<OperandScaling*> operands = operands_of(recipe, name);
     const auto row = std::ranges::find(operand_options, name, &OperandOption::name);

@@ -45,8 +45,8 @@ def numbers(height, width, seed, steps):
     halves = numpy.where(top & (j % numpy.uint32(width) == 0), numpy.float32(steps), halves)
     halves = numpy.where(top & (j % numpy.uint32(width) == 1), numpy.float32(0), halves)
     factor = numpy.array([1, 1.1, 1.3, 1.7], numpy.float32)[(base >> 8) % 4]
-    step = factor * numpy.exp2((base % 5).astype(numpy.float32))
-    ties = (halves - (base % (steps + 1)).astype(numpy.float32)) * step
+    factor = factor * numpy.exp2((base % 5).astype(numpy.float32))
+    ties = (halves - (base % (steps + 1)).astype(numpy.float32)) * factor
     return numpy.where(kind >= 5, ties, plain).astype(numpy.float32)
 
 
