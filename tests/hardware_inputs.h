@@ -1,6 +1,8 @@
 // The inputs of recordings of models of matrix hardware: what tests/data/hardware_inputs.py makes.
 #pragma once
 
+#include "recordings.h"
+
 #include <ampscope/formats/spec.h>
 
 #include <algorithm>
@@ -9,12 +11,6 @@
 #include <vector>
 
 namespace amp::test {
-
-inline std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x85ebca6bU;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-    return x ^ (x >> 16);
-}
 
 inline std::uint32_t word(std::uint32_t seed, std::uint32_t line, std::uint32_t i) {
     return mixed(mixed(seed * 0x9e3779b9U + line) + i);
@@ -68,13 +64,5 @@ class Codes {
     bool zero_, ieee_, ones_;
     std::uint32_t top_, fraction_, sign_;
 };
-
-/// FNV-1a of the bytes of 32-bit words.
-inline std::uint64_t fnv(const std::vector<std::uint32_t>& words) {
-    std::uint64_t h = 0xcbf29ce484222325;
-    for (const std::uint32_t w : words)
-        for (unsigned i = 0; i < 32; i += 8) h = (h ^ (w >> i & 255)) * 0x100000001b3;
-    return h;
-}
 
 } // namespace amp::test

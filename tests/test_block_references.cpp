@@ -1,5 +1,6 @@
 // Scales and casts against what TransformerEngine's and DeepSeek's own Python computes, recorded by
 // tests/data/fp8_references/record.py: blocks, whole tensors, MX, delayed scaling, and the order of a scaled product.
+#include "recordings.h"
 #include "sweep.h"
 
 #include <ampscope/formats/scaled_dot.h>
@@ -31,23 +32,13 @@ struct Recording {
 };
 
 std::vector<Recording> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/fp8_references/recordings.txt");
     std::vector<Recording> result;
-    Recording r;
-    std::getline(file, r.line); // skips the versions
-    while (std::getline(file, r.line)) {
-        if (r.line.starts_with("special:")) continue;
-        std::istringstream words(r.line);
+    for (std::istringstream& words : recorded_lines("fp8_references/recordings.txt")) {
+        if (words.str().starts_with("special:")) continue;
+        Recording& r = result.emplace_back(Recording{.line = words.str()});
         words >> r.rule >> r.element >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.codes;
-        result.push_back(r);
     }
     return result;
-}
-
-std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x85ebca6bU;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-    return x ^ (x >> 16);
 }
 
 /// The number that record.py makes at that place.
@@ -72,15 +63,10 @@ std::vector<float> numbers(const Recording& r) {
     return values;
 }
 
-/// FNV-1a of bytes, or of the bytes of floats.
+/// Their hash as recordings have it.
 template <class T>
 std::string hash_of(const std::vector<T>& values) {
-    std::uint64_t h = 0xcbf29ce484222325;
-    for (const T value : values) {
-        const auto bytes = std::bit_cast<std::array<std::uint8_t, sizeof(T)>>(value);
-        for (const std::uint8_t byte : bytes) h = (h ^ byte) * 0x100000001b3;
-    }
-    return fmt::format("{:016x}", h);
+    return fmt::format("{:016x}", fnv(values));
 }
 
 /// A tensor, cast by a rule: the decode scales of its blocks, and its codes.

@@ -1,14 +1,11 @@
 // The arithmetic that checks test vectors, and that of formats/, against Python's fractions: operations of IEEE 754 in
 // seven formats, written from the standard in data/conformance/record.py, which recorded hashes of results and flags.
-#include "hardware_inputs.h"
+#include "recordings.h"
 #include "sweep.h"
 
 #include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
 
 #include <doctest/doctest.h>
-
-#include <fstream>
-#include <sstream>
 
 using namespace amp;
 using namespace amp::test;
@@ -24,9 +21,11 @@ struct Recording {
 };
 
 std::vector<Recording> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/conformance/recordings.txt");
     std::vector<Recording> all;
-    for (Recording r; file >> r.format >> r.operation >> std::dec >> r.count >> std::hex >> r.hash;) all.push_back(r);
+    for (std::istringstream& words : recorded_lines("conformance/recordings.txt")) {
+        Recording& r = all.emplace_back();
+        words >> r.format >> r.operation >> r.count >> std::hex >> r.hash;
+    }
     return all;
 }
 
@@ -53,8 +52,8 @@ cf::OperandCodes operands(const FormatSpec& f, std::uint32_t seed) {
 }
 
 std::uint64_t hash_of(const std::vector<std::uint32_t>& words) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const std::uint32_t w : words) hash = (hash ^ w) * 0x100000001b3;
+    std::uint64_t hash = fnv_begin;
+    for (const std::uint32_t w : words) hash = fnv_step(hash, w);
     return hash;
 }
 

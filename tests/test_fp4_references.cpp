@@ -1,5 +1,6 @@
 // FP4 scales and casts against what TransformerEngine's, Four Over Six's and Quartet II's own Python computes, recorded
 // by tests/data/fp4_references/record.py: a million numbers a rule.
+#include "recordings.h"
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
@@ -8,9 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 
 using namespace amp;
@@ -26,22 +25,12 @@ struct Recording {
 };
 
 std::vector<Recording> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/fp4_references/recordings.txt");
     std::vector<Recording> result;
-    Recording r;
-    std::getline(file, r.line); // the versions
-    while (std::getline(file, r.line)) {
-        std::istringstream words(r.line);
+    for (std::istringstream& words : recorded_lines("fp4_references/recordings.txt")) {
+        Recording& r = result.emplace_back(Recording{.line = words.str()});
         words >> r.rule >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.data;
-        result.push_back(r);
     }
     return result;
-}
-
-std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x85ebca6bU;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-    return x ^ (x >> 16);
 }
 
 /// The numbers that record.py makes.
@@ -62,15 +51,10 @@ std::vector<float> numbers(const Recording& r) {
     return x;
 }
 
-/// FNV-1a of the bytes of values.
+/// Their hash as recordings have it.
 template <class T>
 std::string hash_of(const std::vector<T>& values) {
-    std::uint64_t h = 0xcbf29ce484222325;
-    for (const T value : values) {
-        const auto bytes = std::bit_cast<std::array<std::uint8_t, sizeof(T)>>(value);
-        for (const std::uint8_t byte : bytes) h = (h ^ byte) * 0x100000001b3;
-    }
-    return fmt::format("{:016x}", h);
+    return fmt::format("{:016x}", fnv(values));
 }
 
 bool has(const std::string& rule, const std::string& word) {
