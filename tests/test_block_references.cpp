@@ -35,7 +35,8 @@ std::vector<Recording> recordings() {
     std::vector<Recording> result;
     for (std::istringstream& words : recorded_lines("fp8_references/recordings.txt")) {
         if (words.str().starts_with("special:")) continue;
-        Recording& r = result.emplace_back(Recording{.line = words.str()});
+        Recording& r = result.emplace_back();
+        r.line = words.str();
         words >> r.rule >> r.element >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.codes;
     }
     return result;

@@ -27,7 +27,8 @@ struct Recording {
 std::vector<Recording> recordings() {
     std::vector<Recording> result;
     for (std::istringstream& words : recorded_lines("fp4_references/recordings.txt")) {
-        Recording& r = result.emplace_back(Recording{.line = words.str()});
+        Recording& r = result.emplace_back();
+        r.line = words.str();
         words >> r.rule >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.data;
     }
     return result;
