@@ -1,7 +1,7 @@
 // The inputs of recordings of models of matrix hardware: what tests/data/hardware_inputs.py makes.
 #pragma once
 
-#include "hash.h"
+#include "recordings.h"
 
 #include <ampscope/formats/spec.h>
 

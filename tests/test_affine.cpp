@@ -3,6 +3,7 @@
 // infinities, clipping and every rounding against the definition, in the processor's floats.
 #include "io_files.h"
 #include "oracle_scaled_cast.h"
+#include "recordings.h"
 #include "sweep.h"
 
 #include <ampscope/sim/analysis/scaled_cast.h>
@@ -15,19 +16,11 @@
 
 #include <cfloat>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 using namespace amp;
 using namespace amp::test;
 
 namespace {
-
-std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x85ebca6bU;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-    return x ^ (x >> 16);
-}
 
 struct Recorded {
     int bits = 0;
@@ -36,12 +29,9 @@ struct Recorded {
 };
 
 std::vector<Recorded> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/affine_references/recordings.txt");
     std::vector<Recorded> result;
-    std::string line;
-    std::getline(file, line); // the versions
-    for (Recorded r; std::getline(file, line); result.push_back(r)) {
-        std::istringstream words(line);
+    for (std::istringstream& words : recorded_lines("affine_references/recordings.txt")) {
+        Recorded& r = result.emplace_back();
         words >> r.bits >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.zeros >> r.codes;
     }
     return result;
@@ -68,16 +58,6 @@ std::vector<float> numbers(const Recorded& r) {
             x.push_back(kind >= 5 ? tie : std::bit_cast<float>(bits));
         }
     return x;
-}
-
-/// FNV-1a of the bytes of values.
-template <class T>
-std::string hash_of(const std::vector<T>& values) {
-    std::uint64_t h = 0xcbf29ce484222325;
-    for (const T value : values)
-        for (const std::uint8_t byte : std::bit_cast<std::array<std::uint8_t, sizeof(T)>>(value))
-            h = (h ^ byte) * 0x100000001b3;
-    return fmt::format("{:016x}", h);
 }
 
 BlockScaling affine(int bits, std::int64_t rows, std::int64_t columns, float clip = 1) {

@@ -1,6 +1,6 @@
 // Scales and casts against what TransformerEngine's and DeepSeek's own Python computes, recorded by
 // tests/data/fp8_references/record.py: blocks, whole tensors, MX, delayed scaling, and the order of a scaled product.
-#include "hash.h"
+#include "recordings.h"
 #include "sweep.h"
 
 #include <ampscope/formats/scaled_dot.h>
@@ -32,15 +32,12 @@ struct Recording {
 };
 
 std::vector<Recording> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/fp8_references/recordings.txt");
     std::vector<Recording> result;
-    Recording r;
-    std::getline(file, r.line); // skips the versions
-    while (std::getline(file, r.line)) {
-        if (r.line.starts_with("special:")) continue;
-        std::istringstream words(r.line);
+    for (std::istringstream& words : recorded_lines("fp8_references/recordings.txt")) {
+        if (words.str().starts_with("special:")) continue;
+        Recording& r = result.emplace_back();
+        r.line = words.str();
         words >> r.rule >> r.element >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.codes;
-        result.push_back(r);
     }
     return result;
 }

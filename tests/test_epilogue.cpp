@@ -9,8 +9,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -51,16 +49,11 @@ struct Recording {
 };
 
 std::vector<Recording> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/mmaemu/recordings.txt");
     std::vector<Recording> all;
-    std::string line;
-    std::getline(file, line); // skips the versions
-    while (std::getline(file, line)) {
-        std::istringstream words(line);
-        Recording r;
+    for (std::istringstream& words : recorded_lines("mmaemu/recordings.txt")) {
+        Recording& r = all.emplace_back();
         words >> r.profile >> r.a >> r.b >> r.out >> r.m >> r.n >> r.k >> r.fast >> r.parts >> r.order >> r.kind >>
             r.seed >> r.hash;
-        all.push_back(r);
     }
     return all;
 }

@@ -1,6 +1,6 @@
 // FP4 scales and casts against what TransformerEngine's, Four Over Six's and Quartet II's own Python computes, recorded
 // by tests/data/fp4_references/record.py: a million numbers a rule.
-#include "hash.h"
+#include "recordings.h"
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
@@ -9,9 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 
 using namespace amp;
@@ -27,14 +25,11 @@ struct Recording {
 };
 
 std::vector<Recording> recordings() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/fp4_references/recordings.txt");
     std::vector<Recording> result;
-    Recording r;
-    std::getline(file, r.line); // the versions
-    while (std::getline(file, r.line)) {
-        std::istringstream words(r.line);
+    for (std::istringstream& words : recorded_lines("fp4_references/recordings.txt")) {
+        Recording& r = result.emplace_back();
+        r.line = words.str();
         words >> r.rule >> r.rows >> r.columns >> r.height >> r.width >> r.seed >> r.scales >> r.data;
-        result.push_back(r);
     }
     return result;
 }

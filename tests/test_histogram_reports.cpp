@@ -99,6 +99,37 @@ TEST_CASE("every report holds the counts at the recommended scale, rounded as as
     }
 }
 
+TEST_CASE("--hardware counts as the hardware that will read the numbers takes subnormals") {
+    const Scratch scratch;
+    const std::string file = (scratch / "x.safetensors").string();
+    write_floats(file, "x", {0x1.8p-20F, -0x1p-24F, 0x1p-14F, 1, 0}); // two subnormals of FP16
+    const auto report_of = [&](const std::string& options) {
+        const Outcome outcome = run(file + " --format fp16 --json - " + options);
+        CAPTURE(options);
+        REQUIRE(outcome.code == 0);
+        return outcome.out;
+    };
+    // AMD's CDNA2 (MI200 ISA) and Intel's VDPBF16PS and TDPBF16PS take subnormal operands for zero.
+    const std::map<std::string, bool> flushing = {
+        {"volta", false},     {"turing", false}, {"ampere", false}, {"ada", false},   {"hopper", false},
+        {"blackwell", false}, {"cdna2", true},   {"cdna3", false},  {"avx512", true}, {"amx", true}};
+    for (const auto& [name, flushes] : flushing) {
+        CAPTURE(name);
+        const std::string text = report_of("--hardware " + name);
+        CHECK(text == report_of(flushes ? "--flush-subnormals" : ""));
+        const json report = json::parse(text);
+        CHECK(report["counting"]["flush_subnormals"] == flushes);
+        CHECK(report["total"]["formats"]["fp16"]["scales"][0]["underflow"] == (flushes ? 2 : 0));
+        CHECK((run(file + " --format fp16 --hardware " + name).out.find("subnormals flushed to zero") !=
+               std::string::npos) == flushes);
+    }
+    CHECK(report_of("--hardware volta --flush-subnormals") == report_of("--flush-subnormals"));
+    const Outcome unknown = run(file + " --hardware cdna9");
+    CHECK(unknown.code == 2);
+    CHECK(unknown.err.find("unknown hardware 'cdna9'; known: ") != std::string::npos);
+    for (const auto& [name, flushes] : flushing) CHECK(unknown.err.find(name) != std::string::npos);
+}
+
 TEST_CASE("the report, its advice and its picture follow the rounding and the flushing") {
     const Scratch scratch;
     const std::string file = (scratch / "x.safetensors").string();

@@ -3,6 +3,7 @@
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/backend/update.h>
+#include <ampscope/sim/program/precision.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -42,6 +43,7 @@ struct Subject {
     FormatSpec weight_format, m_format, v_format;
     std::vector<float> weight, m, v, compensation;
     UpdateRounding rounding = UpdateRounding::nearest;
+    std::uint8_t random_bits = 32;
 
     Subject(std::vector<float> w, std::string_view format_name)
         : weight_format(format(format_name)), m_format(weight_format), v_format(weight_format), weight(std::move(w)),
@@ -50,7 +52,7 @@ struct Subject {
         const ScaledState plain;
         return update(
             o, {.t = t, .learning_rate = o.learning_rate, .key = {.seed = 1, .step = static_cast<std::uint32_t>(t)}},
-            {weight_format, m_format, v_format, weight, gradient, m, v, compensation, plain, rounding});
+            {weight_format, m_format, v_format, weight, gradient, m, v, compensation, plain, rounding, random_bits});
     }
 };
 
@@ -187,6 +189,29 @@ TEST_CASE("an update below half a last place is lost, unless Kahan keeps it") {
     double mean = 0;
     for (const float x : many.weight) mean += x / 20000.0;
     CHECK(mean == doctest::Approx(1 - static_cast<double>(gradient[0])).epsilon(3e-5)); // five deviations
+}
+
+TEST_CASE("stochastic updates take as many random bits as they are told") {
+    // 1 - 2^-13 lies 1/32 of the way from 1 to BF16's next number below. Fewer than five bits cut that to nothing.
+    const OptimizerOptions sgd{.kind = OptimizerKind::sgd, .learning_rate = 1};
+    constexpr std::size_t count = 1 << 16;
+    for (int bits = 1; bits <= 32; ++bits) {
+        CAPTURE(bits);
+        Subject s(std::vector<float>(count, 1.0F), "bf16");
+        s.rounding = UpdateRounding::stochastic;
+        s.random_bits = static_cast<std::uint8_t>(bits);
+        const auto changed = s.step(sgd, 1, std::vector<float>(count, 0x1p-13F)).changed;
+        std::int64_t expected = 0; // the magnitude is rounded up, to 1, where the word is below 31/32 of all
+        const std::uint64_t below = (std::uint64_t{31} << bits) >> 5;
+        for (std::size_t i = 0; i < count; ++i)
+            expected += RandomKey{.seed = 1, .step = 1}.word(i, bits) >= below ? 1 : 0;
+        CHECK(changed == expected);
+    }
+    for (const char* text : {"pure-bf16-stochastic,update-random-bits=0", "pure-bf16-stochastic,update-random-bits=33",
+                             "pure-bf16-stochastic,update-random-bits=x", "pure-bf16,update-random-bits=16"})
+        CHECK_THROWS_AS(precision(text), std::invalid_argument);
+    CHECK(precision("pure-bf16-stochastic").update_random_bits == 32);
+    CHECK(precision("update-random-bits=16,update=stochastic").update_random_bits == 16);
 }
 
 TEST_CASE("fused kernels round once") {

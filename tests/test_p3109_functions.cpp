@@ -1,26 +1,17 @@
 // formats/p3109_functions.h against mpmath's results, of which data/p3109/functions.txt has hashes (functions.py: 63
 // bits and a sticky one), and their projections in every rounding and saturation mode against oracle_p3109.h.
 #include "p3109_modes.h"
+#include "recordings.h"
 
 #include <ampscope/formats/p3109_functions.h>
 
 #include <doctest/doctest.h>
-
-#include <fstream>
-#include <sstream>
 
 using namespace amp;
 using namespace amp::test;
 using ours::Function;
 
 namespace {
-
-/// The hash of 32-bit words that the script has.
-std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ x >> 16) * 0x85ebca6b;
-    x = (x ^ x >> 13) * 0xc2b2ae35;
-    return x ^ x >> 16;
-}
 
 Unpacked sample(std::uint32_t i) { return ours::decode({fp32_format, mixed(i)}); }
 
@@ -58,7 +49,7 @@ void add_to(std::uint64_t& hash, const Unpacked& u) {
         else if (leading <= -32768) words[0] = 6 + sign;
         else words = {8 + sign, static_cast<std::uint64_t>(leading), u.significand << zeros};
     }
-    for (const std::uint64_t word : words) hash = (hash ^ word) * 0x100000001b3;
+    for (const std::uint64_t word : words) hash = fnv_step(hash, word);
 }
 
 struct Line {
@@ -68,11 +59,8 @@ struct Line {
 };
 
 std::vector<Line> recorded() {
-    std::ifstream file(AMPSCOPE_TEST_DATA "/p3109/functions.txt");
     std::vector<Line> lines;
-    for (std::string text; std::getline(file, text);) {
-        if (text.empty() || text[0] == '#') continue;
-        std::istringstream words(text);
+    for (std::istringstream& words : recorded_lines("p3109/functions.txt")) {
         Line& line = lines.emplace_back();
         words >> line.function >> line.operands >> line.count >> std::hex >> line.hash;
     }
@@ -98,7 +86,7 @@ TEST_CASE("P3109 functions: 63 bits of all results, as mpmath has them") {
         const Line& line = lines[i];
         const bool unary = line.operands.find(',') == std::string::npos;
         REQUIRE(unary == (std::ranges::count(ours::functions, line.function, &ours::FunctionRow::name) == 1));
-        std::uint64_t hash = 0xcbf29ce484222325;
+        std::uint64_t hash = fnv_begin;
         for (std::uint32_t j = 0; j < line.count; ++j) add_to(hash, result_of(line.function, line.operands, j));
         tally.expect(hash, line.hash, [&] { return fmt::format("{} of {}", line.function, line.operands); });
         results += line.count;

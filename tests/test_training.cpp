@@ -161,7 +161,8 @@ TEST_CASE("validation takes every example once, whatever the batch") {
 TEST_CASE("a precision's text alone decides how new weights are rounded and which loss scaler there is") {
     const Dataset data = digits_data();
     std::set<std::string> bits;
-    for (const char* name : {"pure-bf16", "pure-bf16-stochastic", "pure-bf16-kahan"}) {
+    for (const char* name :
+         {"pure-bf16", "pure-bf16-stochastic", "pure-bf16-stochastic,update-random-bits=4", "pure-bf16-kahan"}) {
         CAPTURE(name);
         TrainOptions o{.precision = precision(name), .batch = 8};
         o.model = {.name = "mlp", .width = 8};

@@ -56,7 +56,7 @@ inline constexpr auto optimizer_order_names = names_by([](std::size_t i) { retur
 /// How the new weight is rounded to its format.
 enum class UpdateRounding : std::uint8_t {
     nearest,
-    stochastic, ///< the FP32 result is rounded with 32 random bits (torchao uses 16)
+    stochastic, ///< the FP32 result is rounded with random bits: 32, or as many as an option says (torchao uses 16)
     kahan       ///< the rounding error is kept in a tensor of the weight's format and added at the next step (optimi)
 };
 inline constexpr std::array<std::string_view, 3> update_rounding_names = {"nearest", "stochastic", "kahan"};

@@ -152,13 +152,18 @@ void set(Precision& p, std::string_view key, std::string_view value) {
         p.update = parse_name<UpdateRounding>("update", update_rounding_names, value);
         return;
     }
+    if (key == "update-random-bits") {
+        p.update_random_bits = static_cast<std::uint8_t>(whole_number(value, 1, 32));
+        return;
+    }
     if (key == "scaler") {
         p.loss_scaler = loss_scaler(value);
         return;
     }
     if (p.set(key, value) || set_state(p, key, value)) return;
-    const FormatKey& known = find_row("key of a precision", format_keys, key,
-                                      fmt::format(", master, m, v, {}, update, scaler", LayerArithmetic::keys));
+    const FormatKey& known =
+        find_row("key of a precision", format_keys, key,
+                 fmt::format(", master, m, v, {}, update, update-random-bits, scaler", LayerArithmetic::keys));
     const FormatSpec f = tensor_format(key, value);
     if (p.autocast.enabled)
         throw std::invalid_argument(fmt::format("precision: autocast decides about {}: leave it out", key));
@@ -177,7 +182,13 @@ Precision precision(std::string_view text) {
         if (!first) throw_unknown("precision", name, names_of_rows(precision_table) + std::string(others));
         p = find_row("precision", precision_table, name, others).make();
     };
-    read_keys(text, preset, [&](std::string_view key, std::string_view value) { set(p, key, value); });
+    bool has_bits = false;
+    read_keys(text, preset, [&](std::string_view key, std::string_view value) {
+        has_bits = has_bits || key == "update-random-bits";
+        set(p, key, value);
+    });
+    if (has_bits && p.update != UpdateRounding::stochastic)
+        throw std::invalid_argument("precision: update-random-bits changes nothing: it is for update=stochastic");
     p.name = text;
     return p;
 }

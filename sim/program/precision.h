@@ -45,6 +45,7 @@ struct Precision : LayerArithmetic {
     std::vector<LayerPolicy> layers = {last_layer_unscaled()};
     Serving serving{}; ///< formats for serving; used by networks that are not trained
     UpdateRounding update = UpdateRounding::nearest;
+    std::uint8_t update_random_bits = 32; ///< of stochastic updates, for each weight: 1 to 32
     LossScalerRow loss_scaler = amp::loss_scaler("none");
 
     /// The arithmetic of a layer in that scope ("h.0.mlp.up."). Throws std::invalid_argument, naming the policy.
@@ -69,9 +70,10 @@ std::span<const PrecisionRow> precisions();
 /// Reads a preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m,
 /// v, operands (a format each; master, m and v also FORMAT:tensor, with a scale for each tensor), operand-rounding,
 /// accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update (nearest, stochastic,
-/// kahan), scaling (a row of scaling_recipes, or none), scaling-forward, scaling-backward, scaling-rule,
-/// scaling-margin, scaling-history, scaling-amax and scaling-reduce (changes to that row) and scaler (a row of
-/// loss_scalers). Without a preset fp32 is the base. Throws std::invalid_argument, listing what is known.
+/// kahan), update-random-bits (1 to 32), scaling (a row of scaling_recipes, or none), scaling-forward,
+/// scaling-backward, scaling-rule, scaling-margin, scaling-history, scaling-amax and scaling-reduce (changes to that
+/// row) and scaler (a row of loss_scalers). Without a preset fp32 is the base. Throws std::invalid_argument, listing
+/// what is known.
 Precision precision(std::string_view text);
 
 /// The modules that a policy's "first-N" or "last-N" names among these: the first or last N of every list of numbered

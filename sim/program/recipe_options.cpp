@@ -11,8 +11,6 @@
 
 namespace amp {
 
-namespace {
-
 int whole_number(std::string_view text, int least, int most) {
     int n = least - 1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
@@ -20,6 +18,8 @@ int whole_number(std::string_view text, int least, int most) {
         throw std::invalid_argument(fmt::format("expected a whole number from {} to {}", least, most));
     return n;
 }
+
+namespace {
 
 /// A number up to 1.
 float fraction(std::string_view text, float least) {

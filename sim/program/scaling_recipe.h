@@ -141,4 +141,7 @@ const ScalingRecipe* recipe_of_precision(std::string_view precision);
 /// The recipe of that name. Throws std::invalid_argument, listing the names, for any other.
 const ScalingRecipe& scaling_recipe(std::string_view name);
 
+/// A number as an option's value has it. Throws std::invalid_argument for anything but a number from `least` to `most`.
+int whole_number(std::string_view text, int least, int most);
+
 } // namespace amp

@@ -68,6 +68,7 @@ op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& 
     const TensorInfo weight = p[tensors.weight];
     op::Update update{.options = o.optimizer,
                       .rounding = o.precision.update,
+                      .random_bits = o.precision.update_random_bits,
                       .weight = tensors.weight,
                       .gradient = tensors.gradient,
                       .m = {},

@@ -132,6 +132,7 @@ Json precision_json(const Precision& p) {
     json["operands"] = p.operands.name;
     json["operand_rounding"] = name_of(p.operand_rounding);
     json["update"] = word(update_rounding_names, p.update);
+    if (p.update_random_bits != 32) json["update_random_bits"] = p.update_random_bits;
     if (const std::vector<LayerPolicy> layers = p.layers_in_force(); p.has_recipe() || !layers.empty())
         json["layers"] = json_of(layers);
     return json;

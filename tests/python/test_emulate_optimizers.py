@@ -234,15 +234,17 @@ def test_gradients_accumulate_in_the_type_of_the_weights():
             assert {p.grad.dtype for p in model.parameters()} == {dtype}
 
 
-def test_stochastic_updates_depend_on_the_seed_alone():
+def test_stochastic_updates_depend_on_the_seed_and_the_random_bits_alone():
     results = {}
-    for key, seed, threads in (("a", 3, 1), ("b", 3, 2), ("c", 4, 1)):
+    for key, seed, threads, bits in (("a", 3, 1, 32), ("b", 3, 2, 32), ("c", 4, 1, 32), ("d", 3, 1, 2)):
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
-        with ampscope.torch.emulate(model, "pure-bf16-stochastic", optimizer=optimizer, seed=seed, threads=threads):
+        precision = f"pure-bf16-stochastic,update-random-bits={bits}"
+        with ampscope.torch.emulate(model, precision, optimizer=optimizer, seed=seed, threads=threads):
             train(model, optimizer)
         results[key] = torch.cat([p.detach().ravel() for p in model.parameters()])
-    assert torch.equal(results["a"], results["b"]) and not torch.equal(results["a"], results["c"])
+    assert torch.equal(results["a"], results["b"])
+    assert not torch.equal(results["a"], results["c"]) and not torch.equal(results["a"], results["d"])
 
 
 def test_a_step_with_closure_scaler_and_checkpoint_of_the_optimizer():

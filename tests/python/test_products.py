@@ -219,6 +219,17 @@ def test_stochastic_rounding_of_a_recipe_has_a_seed():
     assert np.array_equal(one, again) and not np.array_equal(one, other)
 
 
+def test_stochastic_rounding_of_a_recipe_takes_its_random_bits():
+    x = np.full((64, 1024), 1.25, np.float32)  # beside 6, which sets the scale: a quarter of the way from 1 to 1.5 ...
+    x[:, ::16] = 6
+    up = {}
+    for bits in ("", "random-bits=1", "random-bits=2", "random-bits=8"):
+        values = ampscope.block_quantize(x, ",".join(filter(None, ("te-nvfp4,gradient", bits))), seed=1).values
+        up[bits] = (np.delete(values, np.s_[::16], 1) > 1).mean()
+    assert np.array_equal(up[""], up["random-bits=8"])  # what cvt.rs takes
+    assert up["random-bits=1"] != up["random-bits=2"]
+
+
 def test_tensors_of_torch_give_tensors():
     torch = pytest.importorskip("torch")
     a, b = torch.randn(2, 3, 4), torch.randn(4, 5)

@@ -159,7 +159,10 @@ def test_state_and_weights_in_other_formats():
         o.step(-1)
     assert np.array_equal(stochastic[0].weight, stochastic[1].weight)
     assert not np.array_equal(stochastic[0].weight, stochastic[2].weight)
-    for wrong in ({"name": "adamz"}, {"lr": -1}, {"rounding": "up"}, {"state_format": "e9m9"}):
+    few = [ampscope.Optimizer(np.ones(1000), "sgd", lr=1, weight_format="bf16", rounding="stochastic", random_bits=b)
+           for b in (1, 4, 32)]  # 2^-13 is 1/32 of the distance to the number below 1
+    assert [500, 62, 31] == pytest.approx([o.step(np.full(1000, 2.0**-13))["changed"] for o in few], rel=0.5)
+    for wrong in ({"name": "adamz"}, {"lr": -1}, {"rounding": "up"}, {"state_format": "e9m9"}, {"random_bits": 33}):
         with pytest.raises(ValueError):
             ampscope.Optimizer(np.ones(1), **wrong)
     with pytest.raises(ValueError):

@@ -69,6 +69,7 @@ void update_cases(Cases& cases) {
                     op::Update op;
                     op.options = options;
                     op.rounding = rounding;
+                    op.random_bits = contract ? 5 : 32;
                     op.weight = b.tensor({600}, f, Fill::finite);
                     op.gradient = b.tensor({600}, "fp32", Fill::edges);
                     op.stream = 5;

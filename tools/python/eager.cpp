@@ -39,6 +39,7 @@ std::vector<std::string> optimizer_keys(const Precision& p) {
         if (f) keys.push_back(fmt::format("{}={}:tensor", key, f->name));
     if (p.update != UpdateRounding::nearest)
         keys.push_back(fmt::format("update={}", update_rounding_names[static_cast<std::size_t>(p.update)]));
+    if (p.update_random_bits != 32) keys.push_back(fmt::format("update-random-bits={}", p.update_random_bits));
     return keys;
 }
 
@@ -109,6 +110,7 @@ void bind_eager(nb::module_& m) {
         .def_prop_ro(
             "update",
             [](const Precision& p) { return std::string(update_rounding_names[static_cast<std::size_t>(p.update)]); })
+        .def_ro("update_random_bits", &Precision::update_random_bits)
         .def("facts", [](const Precision& p) { return from_json(precision_json(p).dump()); })
         .def_prop_ro("is_delayed", [](const Precision& p) { return p.scaling && p.scaling->delayed(); })
         .def_prop_ro("loss_scale", // at which its loss scaler begins; 1 without one

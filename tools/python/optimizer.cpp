@@ -16,10 +16,11 @@ std::span<float> span_of_writable(const Floats& array) { return {array.data(), a
 struct Update {
     OptimizerOptions options;
     UpdateRounding rounding;
+    std::uint8_t random_bits;
 };
 
 Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
-                 double momentum, const std::string& rounding, double dampening, bool nesterov) {
+                 double momentum, const std::string& rounding, double dampening, bool nesterov, int random_bits) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -30,7 +31,10 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
     o.dampening = dampening;
     o.nesterov = nesterov;
     check(o);
-    return {.options = o, .rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding)};
+    if (random_bits < 1 || random_bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
+    return {.options = o,
+            .rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding),
+            .random_bits = static_cast<std::uint8_t>(random_bits)};
 }
 
 /// Step t, from 1, of the arrays in place, with the seed, stream and step of stochastic rounding. Formats are those of
@@ -55,7 +59,8 @@ step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uin
                 .v = span_of_writable(v),
                 .compensation = span_of_writable(compensation),
                 .scaled = {.weight = kept.at(0), .m = kept.at(1), .v = kept.at(2)},
-                .rounding = how.rounding});
+                .rounding = how.rounding,
+                .random_bits = how.random_bits});
     return {counts.lost, counts.changed, counts.nonfinite};
 }
 
@@ -88,7 +93,7 @@ void bind_optimizer(nb::module_& m) {
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), nb::arg("dampening"),
-          nb::arg("nesterov"), InEnvironment());
+          nb::arg("nesterov"), nb::arg("random_bits"), InEnvironment());
     m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("key"), nb::arg("formats"), nb::arg("kept"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());

@@ -64,8 +64,9 @@ std::pair<Result<float>, Result<float>> in_blocks(const std::string& name, const
     const BlockGrid grid = scaling.blocks.grid(rows, columns);
     std::vector<float> scales;
     auto values = filled<float>({x.shape(0), x.shape(1)}, [&](std::span<float> out) {
-        scales = quantize_blocks(scaling.blocks, span_of(x), rows, columns, out,
-                                 {.policy = {.rounding = scaling.rounding}, .key = {.seed = seed}});
+        scales = quantize_blocks(
+            scaling.blocks, span_of(x), rows, columns, out,
+            {.policy = {.rounding = scaling.rounding, .random_bits = scaling.random_bits}, .key = {.seed = seed}});
     });
     return {std::move(values),
             filled<float>({static_cast<std::size_t>(grid.down), static_cast<std::size_t>(grid.across)},

@@ -88,7 +88,8 @@ void op::run(Cpu& cpu, const Update& op) {
          .v = data(op.v),
          .compensation = data(op.compensation),
          .scaled = scaled_state(cpu.program(), op),
-         .rounding = op.rounding});
+         .rounding = op.rounding,
+         .random_bits = op.random_bits});
     cpu.updates += counts;
 }
 

@@ -27,10 +27,10 @@ void BlockArithmetic::round(const FormatSpec& format, float* x, std::size_t n) c
     const std::span<float> values(x, n);
     quantize(format, values, values); // rounding to FP32 only makes NaNs canonical
 }
-void BlockArithmetic::round_at_random(const FormatSpec& format, float* x, std::size_t n, const RandomKey& key,
-                                      std::uint64_t first) const {
+void BlockArithmetic::round_at_random(const FormatSpec& format, float* x, std::size_t n, const Policy& policy,
+                                      const RandomKey& key, std::uint64_t first) const {
     const std::span<float> values(x, n);
-    quantize(format, values, values, {.policy = {.rounding = Rounding::stochastic}, .key = key, .first_index = first});
+    quantize(format, values, values, {.policy = policy, .key = key, .first_index = first});
 }
 void BlockArithmetic::add(float* out, const float* a, const float* b, std::size_t n) const {
     dispatch<AddKernel>(set_, out, a, b, n);

@@ -11,9 +11,9 @@ struct SingleArithmetic {
     bool contract;
 
     AMPSCOPE_DEVICE void round(const FormatSpec& f, float* x, std::size_t) const { *x = cuda::rounded(f, *x); }
-    AMPSCOPE_DEVICE void round_at_random(const FormatSpec& f, float* x, std::size_t, const RandomKey& key,
-                                         std::uint64_t index) const {
-        *x = quantize(f, *x, {.rounding = Rounding::stochastic}, key.word(index));
+    AMPSCOPE_DEVICE void round_at_random(const FormatSpec& f, float* x, std::size_t, const Policy& policy,
+                                         const RandomKey& key, std::uint64_t index) const {
+        *x = quantize(f, *x, policy, key.word(index, policy.random_bits));
     }
     AMPSCOPE_DEVICE void add(float* out, const float* a, const float* b, std::size_t) const { *out = *a + *b; }
     AMPSCOPE_DEVICE void subtract(float* out, const float* a, const float* b, std::size_t) const { *out = *a - *b; }
@@ -80,7 +80,8 @@ void run(Cuda& cuda, const Update& op) {
                                .v = data(op.v),
                                .compensation = data(op.compensation),
                                .scaled = scaled_state(cuda.program(), op),
-                               .rounding = op.rounding};
+                               .rounding = op.rounding,
+                               .random_bits = op.random_bits};
     const OptimizerOptions options = op.options;
     const kernels::Factors factors = kernels::factors_of(options, step.t);
     const DeviceArray<UpdateCounts> counts(cuda.device(), 1);

@@ -92,7 +92,9 @@ constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) 
     switch (b.state.rounding) {
     case UpdateRounding::nearest: return b.round(b.state.weight_format, w);
     case UpdateRounding::stochastic:
-        return b.arithmetic.round_at_random(b.state.weight_format, w, b.count, b.step.key, b.begin);
+        return b.arithmetic.round_at_random(b.state.weight_format, w, b.count,
+                                            {.rounding = Rounding::stochastic, .random_bits = b.state.random_bits},
+                                            b.step.key, b.begin);
     case UpdateRounding::kahan: return add_compensated(b, change);
     }
 }

@@ -20,15 +20,16 @@ class Optimizer:
                         values of their formats
     state_format        of m and v, or of SGD's momentum; v_format where v's differs
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
+    random_bits         of stochastic rounding, 1 to 32 for each weight
     Raises ValueError for names and numbers out of range."""
 
     def __init__(self, weight: npt.ArrayLike, name: str = "adamw", *, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
                  momentum: float = 0.0, weight_format: FormatLike = "fp32", state_format: FormatLike = "fp32",
                  v_format: FormatLike | None = None,
-                 rounding: str = "nearest", seed: int = 0) -> None:
+                 rounding: str = "nearest", seed: int = 0, random_bits: int = 32) -> None:
         self._update = _ampscope.optimizer_update(name, lr, *betas, eps, weight_decay, momentum, rounding, 0.0,
-                                                   False)
+                                                  False, random_bits)
         self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
         self._seed, self.steps = seed, 0
         nearest = _ampscope.policy()

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ampscope/formats/instruction_set.h>
+#include <ampscope/formats/policy.h>
 #include <ampscope/formats/random.h>
 #include <ampscope/formats/spec.h>
 #include <ampscope/sim/backend/kernels/update_loops.h>
@@ -24,7 +25,7 @@ class BlockArithmetic {
     /// Rounds x[i] to the format; NaNs become 0x7fc00000.
     void round(const FormatSpec& format, float* x, std::size_t n) const;
     /// The same with stochastic rounding; x[i] uses the random word of index first + i.
-    void round_at_random(const FormatSpec& format, float* x, std::size_t n, const RandomKey& key,
+    void round_at_random(const FormatSpec& format, float* x, std::size_t n, const Policy& policy, const RandomKey& key,
                          std::uint64_t first) const;
     void add(float* out, const float* a, const float* b, std::size_t n) const;
     void subtract(float* out, const float* a, const float* b, std::size_t n) const;

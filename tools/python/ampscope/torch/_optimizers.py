@@ -122,7 +122,8 @@ class Optimizers:
     def _update(self, name, settings, betas=(0.0, 0.0), eps=0.0, momentum=0.0, dampening=0.0, nesterov=False):
         return _ampscope.optimizer_update(name + ("-fused-cpu" if settings.get("fused") else ""),
                                           float(settings["lr"]), *betas, eps, settings["weight_decay"], momentum,
-                                          self._precision.update, dampening, nesterov)
+                                          self._precision.update, dampening, nesterov,
+                                          self._precision.update_random_bits)
 
     def _step(self, update, t, number_of_step, p, gradient, m, v):
         optimizer, number = self._places[id(p)]
