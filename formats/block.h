@@ -78,13 +78,15 @@ struct BlockScaling {
     std::int64_t rows = 0, columns = 0;
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
-    FormatSpec scale = fp32_format; ///< that of scales by the rule amax; others have their own: scale_format()
+    FormatSpec scale = fp32_format;         ///< that of scales by the rule amax; others have their own: scale_format()
+    Rounding scale_rounding = Rounding::up; ///< of scales by the rule amax
     /// The amax of a block, or its range, is multiplied by it before the scale follows: larger numbers are clipped.
     float clip = 1;
 
     [[nodiscard]] constexpr FormatSpec scale_format() const {
         return rule == ScaleRule::amax ? scale : amp::scale_format(rule);
     }
+    [[nodiscard]] constexpr AmaxScales amax_scales() const { return {element, scale, scale_rounding}; }
     [[nodiscard]] constexpr BlockGrid grid(std::int64_t of_rows, std::int64_t of_columns) const {
         const std::int64_t height = rows == 0 ? std::max<std::int64_t>(of_rows, 1) : rows,
                            width = columns == 0 ? std::max<std::int64_t>(of_columns, 1) : columns;
@@ -108,8 +110,7 @@ struct BlockScaling {
     }
     /// The upper scale of a tensor or line with that amax.
     [[nodiscard]] constexpr float upper_scale(float amax) const {
-        if (rule == ScaleRule::amax)
-            return upper.level == UpperLevel::none ? 1 : AmaxScales{element, scale}.upper(amax);
+        if (rule == ScaleRule::amax) return upper.level == UpperLevel::none ? 1 : amax_scales().upper(amax);
         const bool quartet = rule == ScaleRule::quartet || rule == ScaleRule::ms_eden;
         return quartet ? quartet_upper_scale(rule, amax, upper.e4m3_max) : amax;
     }
@@ -132,7 +133,7 @@ struct BlockScaling {
     /// The scale of a block that follows from its amax, or from its range, before the block chooses or corrects it.
     [[nodiscard]] constexpr BlockScale scale_of(float amax, float tensor_scale = 1) const {
         const float most = clip == 1 ? amax : detail::fp32_mul(amax, clip);
-        if (rule == ScaleRule::amax) return AmaxScales{element, scale}.of(most, tensor_scale);
+        if (rule == ScaleRule::amax) return amax_scales().of(most, tensor_scale);
         return block_scale(rule, element, most, tensor_scale);
     }
     [[nodiscard]] constexpr BlockScale scale_of(const BlockRange& range) const {

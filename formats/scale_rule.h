@@ -233,12 +233,14 @@ constexpr float quartet_upper_scale(ScaleRule rule, float amax, int e4m3_max) {
     return amax == 0 ? 1 : detail::fp32_div(detail::fp32_div(amax, largest), quartet_largest(rule));
 }
 
-/// The rule of no library but of the definition, for any pair of formats: d is FP32(FP32(amax / max) / u) rounded to
-/// nearest-even in the scale format, saturating; its least positive number where that is 0, and of 1 where amax is 0
-/// or infinite. q = x / FP32(d * u). The upper scale u takes the tensor's or line's largest block to the largest scale,
-/// or to 1 if scales have FP32's range; it is at least 2^-100, so that no d * u is 0, and 1 without upper scales.
+/// The rule of no library but of the definition, for any pair of formats: d is FP32(FP32(amax / max) / u) in the scale
+/// format, rounded as asked and saturating, and its least positive number where that is 0. Blocks whose amax is 0,
+/// infinite, or so small that d * u would be 0 have the scale of 1. q = x / FP32(d * u). The upper scale u takes the
+/// tensor's or line's largest block to the largest scale, or to 1 if scales have FP32's range; it is at least 2^-100,
+/// and 1 without upper scales.
 struct AmaxScales {
     FormatSpec element, scale;
+    Rounding rounding = Rounding::up; ///< up: no number of the block saturates
 
     [[nodiscard]] constexpr float upper(float amax) const {
         if (amax == 0 || !is_finite(amax)) return 1;
@@ -248,8 +250,14 @@ struct AmaxScales {
     }
     [[nodiscard]] constexpr BlockScale of(float amax, float u) const {
         const bool counts = amax != 0 && is_finite(amax);
-        const float wanted = counts ? detail::fp32_div(detail::fp32_div(amax, detail::max_of(element)), u) : 1,
-                    rounded = quantize(scale, wanted, {.overflow = Overflow::saturate_all}),
+        const BlockScale own =
+            counts ? stored(detail::fp32_div(detail::fp32_div(amax, detail::max_of(element)), u), u) : BlockScale{};
+        return own.divisor != 0 ? own : stored(1, u);
+    }
+
+  private:
+    [[nodiscard]] constexpr BlockScale stored(float wanted, float u) const {
+        const float rounded = quantize(scale, wanted, {.rounding = rounding, .overflow = Overflow::saturate_all}),
                     d = rounded == 0 ? decode(scale, 1) : rounded, step = detail::fp32_mul(d, u);
         return {.encode = detail::fp32_div(1, step), .decode = d, .divisor = step};
     }
@@ -373,7 +381,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     }
     case ScaleRule::quartet:
     case ScaleRule::ms_eden: return detail::quartet_scale(detail::fp32_div(amax, quartet_largest(rule)), tensor_scale);
-    case ScaleRule::amax: return AmaxScales{element, fp32_format}.of(amax, tensor_scale);
+    case ScaleRule::amax: return AmaxScales{.element = element, .scale = fp32_format}.of(amax, tensor_scale);
     case ScaleRule::ms_amp:
         return amax == 0 || !is_finite(amax) ? BlockScale{} : detail::scale_by(ms_amp_encode(max, amax));
     case ScaleRule::affine: return affine_scale(element, {.least = 0, .largest = amax});

@@ -141,42 +141,63 @@ TEST_CASE("published examples") {
     }
 }
 
+namespace {
+
+/// The rule amax by its definition: the oracle rounds the scale.
+BlockScale amax_scale(const oracle::Facts& scale, Rounding rounding, float max, float amax, float u) {
+    const auto stored = [&](float wanted) {
+        const oracle::Context to{scale, {.rounding = rounding, .overflow = Overflow::saturate_all}};
+        const float d = oracle::to_float(scale, oracle::convert(to, oracle::read(wanted)).code);
+        return d == 0 ? oracle::to_float(scale, 1) : d;
+    };
+    const float d = amax == 0 ? stored(1) : stored(amax / max / u);
+    const float kept = d * u == 0 ? stored(1) : d;
+    return {.encode = 1 / (kept * u), .decode = kept, .divisor = kept * u};
+}
+
+} // namespace
+
 TEST_CASE("scales of any format below elements of any format, over all magnitudes") {
     for (const char* element : {"e2m1", "e4m3", "e3m2", "int8sym", "fp16"})
-        for (const char* name : {"e8m0", "e4m3", "e5m2", "binary8p3ue", "binary6p4uf", "fp16", "bf16", "fp32"}) {
-            const FormatSpec e = format(element), s = format(name);
-            const oracle::Facts& f = oracle::find(name);
-            const float max = decode(e, e.max_code()), largest = decode(s, s.max_code());
-            for (const UpperLevel level : {UpperLevel::none, UpperLevel::tensor}) {
-                const BlockScaling scaling{.element = e,
-                                           .rows = 1,
-                                           .columns = 16,
-                                           .rule = ScaleRule::amax,
-                                           .upper = {.level = level},
-                                           .scale = s};
-                const float tensor = 3.7e5F, u = scaling.tensor_scale(scaling.upper_scale(tensor));
-                CHECK(u == (level == UpperLevel::none ? 1 : tensor / max / (largest < 0x1p64F ? largest : 1)));
-                constexpr std::uint64_t stride = 40009; // a prime
-                prove(
-                    fmt::format("scales in {} of {}{}", name, element, level == UpperLevel::none ? "" : ", below one"),
-                    0x7f800000 / stride + 1, [&](std::uint64_t i, Tally& tally) {
-                        const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
-                        const auto where = [&] { return fmt::format("amax {:a}", amax); };
-                        const BlockScale got = scaling.scale_of(amax, u);
-                        const float wanted = amax == 0 ? 1 : amax / max / u;
-                        const oracle::Context nearest{.format = f, .policy = {.overflow = Overflow::saturate_all}};
-                        float d = oracle::to_float(f, oracle::convert(nearest, oracle::read(wanted)).code);
-                        if (d == 0) d = oracle::to_float(f, 1);
-                        tally.expect(got.decode, d, where);
-                        tally.expect(got.divisor, got.decode * u, where);
-                    });
-            }
-        }
-    const BlockScaling tiny{.rule = ScaleRule::amax, .upper = {.level = UpperLevel::tensor}, .scale = format("fp16")};
+        for (const char* name : {"e8m0", "e4m3", "e5m2", "binary8p3ue", "binary6p4uf", "fp16", "bf16", "fp32"})
+            for (const Rounding rounding : {Rounding::up, Rounding::nearest_even})
+                for (const float tensor : {0.0F, 3.7e5F, 1.0F, 0x1p-120F}) { // 0: no upper scale
+                    const FormatSpec e = format(element), s = format(name);
+                    const BlockScaling scaling{.element = e,
+                                               .rows = 1,
+                                               .columns = 16,
+                                               .rule = ScaleRule::amax,
+                                               .upper = {.level = tensor == 0 ? UpperLevel::none : UpperLevel::tensor},
+                                               .scale = s,
+                                               .scale_rounding = rounding};
+                    const float max = decode(e, e.max_code()), largest = decode(s, s.max_code()),
+                                u = scaling.tensor_scale(scaling.upper_scale(tensor));
+                    const float most = std::max(tensor / max / (largest < 0x1p64F ? largest : 1), 0x1p-100F);
+                    CHECK(u == (tensor == 0 ? 1 : most));
+                    constexpr std::uint64_t stride = 40009; // a prime
+                    prove(fmt::format("scales in {} of {}, {}, below {}", name, element, name_of(rounding), tensor),
+                          0x7f800000 / stride + 1, [&](std::uint64_t i, Tally& tally) {
+                              const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
+                              const auto where = [&] { return fmt::format("amax {:a}", amax); };
+                              const BlockScale got = scaling.scale_of(amax, u),
+                                               want = amax_scale(oracle::find(name), rounding, max, amax, u);
+                              tally.expect(got.decode, want.decode, where);
+                              tally.expect(got.divisor, want.divisor, where);
+                              tally.expect(got.divisor > 0, true, where);
+                          });
+                }
+    const BlockScaling tiny{.rule = ScaleRule::amax, .upper = {.level = UpperLevel::tensor}, .scale = format("fp32")};
     CHECK(tiny.upper_scale(0x1p-149F) == 0x1p-100F);
     CHECK(tiny.upper_scale(0) == 1);
     CHECK(tiny.upper_scale(std::numeric_limits<float>::infinity()) == 1);
     CHECK(tiny.scale_of(std::numeric_limits<float>::infinity()).divisor == 1);
+    // Blocks far below the tensor's largest: zeros stay zeros.
+    const float in[] = {1, 0, 0x1p-149F, 0};
+    const BlockScaling pairs{
+        .rows = 1, .columns = 2, .rule = ScaleRule::amax, .upper = tiny.upper, .scale = format("fp32")};
+    float q[4];
+    quantize_blocks(pairs, in, 1, 4, q);
+    CHECK((q[0] == 448 && q[1] == 0 && q[2] == 0 && q[3] == 0));
 }
 
 TEST_CASE("infinities, NaN and zeros in a block") {

@@ -79,7 +79,7 @@ struct KnownEffect {
     std::string_view claim;           ///< a sentence
     std::string_view loses, recovers; ///< precisions
     Shows shows = in_gradients;
-    bool is_settled = true; ///< whether it is known; else papers report it, and a comparison asks whether it is so
+    std::string_view reported_by = {}; ///< who reports it and in which paper; empty: it is known
 };
 std::span<const KnownEffect> known_effects();
 /// Its name in Python: "losses", "gradients" or "sums".

@@ -41,11 +41,9 @@ constexpr std::array<StandingNames, 6> standing_table = {{{"reference", "is the 
                                                           {"broken", "diverged"},
                                                           {"unknown", "was not compared"}}};
 
-/// An effect that papers report and small networks need not show.
-constexpr KnownEffect asked(std::string_view claim, std::string_view loses, std::string_view recovers,
-                            KnownEffect::Shows shows = KnownEffect::in_losses) {
-    return {claim, loses, recovers, shows, false};
-}
+// Who reports what small networks need not show.
+constexpr std::string_view nvidia = "NVIDIA (arXiv:2509.25149)", four_over_six = "Four Over Six (arXiv:2512.02010)",
+                           quartet2 = "Quartet II (arXiv:2601.22813)";
 
 constexpr KnownEffect effect_table[] = {
     {"FP16 without a loss scaler loses small gradients, and a dynamic one recovers them", "amp-fp16,scaler=none",
@@ -61,20 +59,20 @@ constexpr KnownEffect effect_table[] = {
     {"sums of FP8 products in Hopper's 14 bits lose, and promotion to FP32 every 128 products recovers it",
      "fp8-current,accumulate=hopper-wgmma-fp8", "fp8-current,accumulate=hopper-wgmma-fp8-promote128",
      KnownEffect::in_sums},
-    asked("the Hadamard transform makes NVFP4's gradients of weights more exact", "nvfp4-plain",
-          "nvfp4-plain,scaling-hadamard=te", KnownEffect::in_gradients),
-    asked("stochastic rounding of gradients, which is without bias, makes NVFP4 train better", "nvfp4-plain",
-          "nvfp4-plain,scaling-gradient-rounding=stochastic"),
-    asked("scales of 16 x 16 weights, the same in forward and backward, make NVFP4 train better", "nvfp4-plain",
-          "nvfp4-plain,scaling-weight-block=16x16"),
-    asked("4-over-6 makes NVFP4 more exact", "nvfp4-plain", "nvfp4-plain,scaling-4over6=mae,scaling-e4m3-max=256",
-          KnownEffect::in_gradients),
-    asked("the transform, stochastic rounding and 16 x 16 weights together make NVFP4 train better", "nvfp4-plain",
-          "nvfp4"),
-    asked("4-over-6 makes TransformerEngine's recipe train better", "nvfp4",
-          "nvfp4,scaling-4over6=mae,scaling-e4m3-max=256"),
-    asked("Quartet II trains better than plain NVFP4", "nvfp4-plain", "quartet2"),
-    asked("Quartet II trains better than TransformerEngine's recipe", "nvfp4", "quartet2"),
+    {"the Hadamard transform makes NVFP4's gradients of weights more exact", "nvfp4-plain",
+     "nvfp4-plain,scaling-hadamard=te", KnownEffect::in_gradients, nvidia},
+    {"stochastic rounding of gradients, which is without bias, makes NVFP4 train better", "nvfp4-plain",
+     "nvfp4-plain,scaling-gradient-rounding=stochastic", KnownEffect::in_losses, nvidia},
+    {"scales of 16 x 16 weights, the same in forward and backward, make NVFP4 train better", "nvfp4-plain",
+     "nvfp4-plain,scaling-weight-block=16x16", KnownEffect::in_losses, nvidia},
+    {"4-over-6 makes NVFP4 more exact", "nvfp4-plain", "nvfp4-plain,scaling-4over6=mae,scaling-e4m3-max=256",
+     KnownEffect::in_gradients, four_over_six},
+    {"the transform, stochastic rounding and 16 x 16 weights together make NVFP4 train better", "nvfp4-plain", "nvfp4",
+     KnownEffect::in_losses, nvidia},
+    {"4-over-6 makes TransformerEngine's recipe train better", "nvfp4", "nvfp4,scaling-4over6=mae,scaling-e4m3-max=256",
+     KnownEffect::in_losses, four_over_six},
+    {"its backward pass trains better than plain NVFP4", "nvfp4-plain", "quartet2", KnownEffect::in_losses, quartet2},
+    {"it trains better than TransformerEngine's recipe", "nvfp4", "quartet2", KnownEffect::in_losses, quartet2},
 };
 
 std::optional<double> final_loss(const RecordedRun& r) { return r.final_loss(); }

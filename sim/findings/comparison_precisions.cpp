@@ -162,7 +162,7 @@ std::string about_one_seed(const std::vector<const Candidate*>& open) {
                        detail::listed(limits));
 }
 
-/// What runs tell of an effect whose least size of interest is the margin.
+/// What runs tell of an effect whose least size of interest is the margin; with a margin of 0 any size is.
 std::string_view effect_words(bool appears, const MeanInterval& of, double margin) {
     if (appears) return "it appears";
     if (of.high < 0) return "the opposite appears";
@@ -354,25 +354,29 @@ std::vector<std::string> detail::effect_sentences(const std::vector<ComparisonGr
     std::vector<std::string> sentences;
     for (const KnownEffect& effect : known_effects()) {
         std::vector<std::string> parts;
+        const bool is_known = effect.reported_by.empty();
         bool appears = false;
         for (const ComparisonGroup& group : groups)
             for (const EffectFinding& e : group.effects) {
                 if (e.effect != &effect) continue;
                 appears = appears || e.appears;
-                std::string text =
-                    fmt::format("{}: {}", group.name,
-                                e.difference ? effect_words(e.appears, e.difference->interval, group.margin)
-                                : e.appears  ? "it appears"
-                                             : "cannot be told");
+                const double margin = is_known ? group.margin : 0;
+                std::string text = fmt::format("{}: {}", group.name,
+                                               e.difference ? effect_words(e.appears, e.difference->interval, margin)
+                                               : e.appears  ? "it appears"
+                                                            : "cannot be told");
                 if (e.loses->diverged > e.recovers->diverged)
                     text += fmt::format(", {} diverged of {}", e.loses->diverged, plural(e.loses->seeds, "seed"));
                 if (e.difference) text += fmt::format(", {}", difference_text(*e.difference));
+                if (!is_known && e.loses->over)
+                    text += fmt::format(", of the {:+.2g} by which {} ends above FP32", e.loses->over->interval.mean,
+                                        effect.loses);
                 parts.push_back(text + gradients_text(e));
             }
         if (parts.empty()) continue;
-        sentences.push_back(fmt::format("{} {}. Final loss of {} above that of {}: {}.",
-                                        effect.is_settled ? "It is known that" : "It is reported that", effect.claim,
-                                        effect.loses, effect.recovers, fmt::join(parts, "; ")));
+        sentences.push_back(fmt::format("{} that {}. Final loss of {} above that of {}: {}.",
+                                        is_known ? "It is known" : fmt::format("{} reports", effect.reported_by),
+                                        effect.claim, effect.loses, effect.recovers, fmt::join(parts, "; ")));
         if (effect.shows == KnownEffect::in_sums && !appears)
             sentences.back() += " Sums of 16,384 products show it: the manual of amp-train has such a step, under "
                                 "--accumulate.";

@@ -39,7 +39,10 @@ FormatSpec computed_format(DType dtype) {
 /// What TransformerEngine, torchao, DeepSeek and OCP do with blocks that a tensor does not fill.
 std::string note_on_shapes(const ScalingRecipe& recipe) {
     switch (recipe.shapes) {
-    case ShapeRule::any: return "A scale for the whole tensor or row: any shape, tensors of one dimension too.";
+    case ShapeRule::any:
+        return recipe.input.along == 0 && recipe.weight.along == 0
+                   ? "A scale for the whole tensor or row: any shape, tensors of one dimension too."
+                   : "Any shape, tensors of one dimension too: the last block of a line has what is left.";
     case ShapeRule::transformer_engine:
         return fmt::format(
             "TransformerEngine quantizes no tensor of one dimension, and none whose last axis or product "
@@ -56,26 +59,32 @@ std::string note_on_shapes(const ScalingRecipe& recipe) {
     return "";
 }
 
-std::string note_on_nonfinite(ScaleRule rule) {
-    switch (rule) {
+std::string note_on_nonfinite(const OperandScaling& operand) {
+    const std::string_view nan = operand.element.has_nan() ? "stays NaN" : "becomes the largest number";
+    switch (operand.rule) {
     case ScaleRule::te:
     case ScaleRule::te_pow2:
-        return "NaN is left out of amax and stays NaN; a block with an infinity has the scale 1, and infinities "
-               "saturate.";
+    case ScaleRule::amax:
+        return fmt::format("NaN is left out of amax and {}; a block with an infinity has the scale 1, and infinities "
+                           "saturate.",
+                           nan);
     case ScaleRule::torchao:
     case ScaleRule::torchao_pow2:
         return "A block with NaN has the scale NaN, one with an infinity the scale 0: all of either becomes NaN.";
     case ScaleRule::deepseek:
     case ScaleRule::deepseek_pow2:
-        return "NaN is left out of amax and stays NaN; a block with an infinity is divided by it and becomes NaN.";
+        return fmt::format("NaN is left out of amax and {}; a block with an infinity is divided by it and becomes NaN.",
+                           nan);
     case ScaleRule::deepgemm:
         return "A block with NaN has the scale NaN, one with an infinity an infinite scale: all of either becomes NaN.";
     case ScaleRule::deepgemm_pow2:
-        return "A block with NaN or an infinity has the scale 2^127, so that all but the largest numbers become zero; "
-               "NaN stays NaN.";
+        return fmt::format("A block with NaN or an infinity has the scale 2^127, so that all but the largest numbers "
+                           "become zero; NaN {}.",
+                           nan);
     case ScaleRule::mx_te:
-        return "NaN is left out of amax and stays NaN; a block with an infinity has the scale 2^127, so that all "
-               "but the largest numbers become zero.";
+        return fmt::format("NaN is left out of amax and {}; a block with an infinity has the scale 2^127, so that all "
+                           "but the largest numbers become zero.",
+                           nan);
     case ScaleRule::mx_floor:
     case ScaleRule::mx_even:
     case ScaleRule::mx_ceil:
@@ -83,15 +92,14 @@ std::string note_on_nonfinite(ScaleRule rule) {
     case ScaleRule::nvfp4:
         return "NaN is left out of amax; an infinity makes the tensor's scale 1, and its block's scale E4M3's largest; "
                "as numbers are read with the amax as a factor, none stays finite.";
-    case ScaleRule::quartet:
-    case ScaleRule::ms_eden:
-    case ScaleRule::amax:
-    case ScaleRule::ms_amp:
-    case ScaleRule::one: break;
     case ScaleRule::affine:
         return "NaN is left out of the range and becomes its largest number; a block with an infinity has the scale 1.";
+    case ScaleRule::quartet:
+    case ScaleRule::ms_eden:
+    case ScaleRule::ms_amp:
+    case ScaleRule::one: break;
     }
-    return "NaN stays NaN, and infinities saturate.";
+    return fmt::format("NaN {}, and infinities saturate.", nan);
 }
 
 std::string note_on_delay(const ScalingRecipe& recipe) {
@@ -202,7 +210,7 @@ RecipeChoice recipe_choice(std::string_view text) {
 std::vector<std::string> recipe_notes(const RecipeChoice& choice) {
     const ScalingRecipe& recipe = choice.recipe;
     std::vector<std::string> notes = {note_on_shapes(recipe)};
-    notes.push_back(recipe.delayed() ? note_on_delay(recipe) : note_on_nonfinite(recipe.gradient.rule));
+    notes.push_back(recipe.delayed() ? note_on_delay(recipe) : note_on_nonfinite(recipe.gradient));
     return notes;
 }
 

@@ -45,12 +45,23 @@ void set_block(OperandScaling& operand, std::string_view value) {
     operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
 }
 
-void set_scale(OperandScaling& operand, std::string_view value) {
+void check_rule_amax(const OperandScaling& operand) {
     if (operand.rule != ScaleRule::amax)
         throw std::invalid_argument("only the rule amax has scales of any format: give rule=amax before it");
+}
+
+void set_scale(OperandScaling& operand, std::string_view value) {
+    check_rule_amax(operand);
     operand.scale = format(value);
     if (operand.scale.is_integer())
         throw std::invalid_argument(fmt::format("scales are floating-point numbers, {} has integers", value));
+}
+
+void set_scale_rounding(OperandScaling& operand, std::string_view value) {
+    check_rule_amax(operand);
+    operand.scale_rounding = parse_name<Rounding>("rounding", rounding_names, value);
+    if (operand.scale_rounding == Rounding::stochastic)
+        throw std::invalid_argument("scales by the rule amax are not rounded stochastically");
 }
 
 /// An option of one operand, or of all.
@@ -69,6 +80,7 @@ constexpr OperandOption operand_options[] = {
          if (o.upper.level == UpperLevel::none) o.upper.level = UpperLevel::tensor;
      }},
     {"scale", "by the rule amax, a format", set_scale},
+    {"scale-rounding", "by the rule amax, a rounding", set_scale_rounding},
     {"block", "such as 1x16", set_block},
     {"rounding", "a rounding",
      [](OperandScaling& o, std::string_view v) { o.rounding = parse_name<Rounding>("rounding", rounding_names, v); }},
@@ -147,6 +159,8 @@ std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view
 
 /// Throws std::invalid_argument for what an operand's options do not go with.
 void check(const OperandScaling& operand) {
+    if (operand.element.is_scale())
+        throw std::invalid_argument(fmt::format("{} holds scales, not numbers", operand.element.name));
     if (operand.rule == ScaleRule::affine && !takes_zero_points(operand.element))
         throw std::invalid_argument(
             fmt::format("the rule affine needs the format int8 or int4, not {}; set it before", operand.element.name));
@@ -190,7 +204,8 @@ void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view va
     const std::vector<OperandScaling*> operands = operands_of(recipe, name);
     const auto row = std::ranges::find(operand_options, name, &OperandOption::name);
     if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
-    if (row->name == "clip" && recipe.delayed()) throw std::invalid_argument("delayed scaling does not clip");
+    if ((row->name == "clip" || row->name == "rule") && recipe.delayed())
+        throw std::invalid_argument("delayed scaling has a rule of its own, and does not clip");
     for (OperandScaling* const operand : operands) {
         row->set(*operand, value);
         check(*operand);

@@ -106,13 +106,16 @@ void check_options(const TrainOptions& o) {
 /// Throws for accumulators that are named but that no product can use, which must be a mistake.
 void check_accumulators(const Program& program, const Precision& precision) {
     const auto check = [&](const std::string& of, const std::vector<Accumulator>& named, const Tape& tape) {
+        const bool backward = &tape == &program.backward;
         const auto uses = [&](const Instruction& i) {
             const auto* const m = std::get_if<op::Matmul>(&i.op);
             return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
         };
         if (!named.empty() && std::ranges::none_of(tape, uses))
-            throw std::invalid_argument(
-                fmt::format("[train] {}: no matrix product has operands that {} takes", of, names_of(named)));
+            throw std::invalid_argument(fmt::format(
+                "[train] {}: no matrix product of {} has operands that {} takes; accumulate-{} is for {} alone", of,
+                backward ? "backward" : "forward", names_of(named), backward ? "forward" : "backward",
+                backward ? "forward" : "backward"));
     };
     check(precision.name, precision.accumulators, program.forward);
     check(precision.name, precision.backward_accumulators, program.backward);

@@ -100,7 +100,12 @@ std::string tensor_core_use(const op::Matmul& op, const FormatSpec& a, const For
                       : fmt::format("no ({} and {} are not multiplied by each other)", a.name, b.name);
     // NVIDIA, "Matrix Multiplication Background User's Guide" (DU-09799-001), section "Requirements to use Tensor
     // Cores": since cuBLAS 11 any dimensions may use them; best where each is a multiple of 16 bytes (128 on A100).
-    const std::int64_t bits = a == format("tf32") ? 32 : std::min(a.bits(), b.bits()), multiple = 128 / bits;
+    const std::int64_t stored = std::min(a.bits(), b.bits()), // codes less zero points have a bit more
+        integer = std::max(a.bits(), b.bits()) <= 4 ? 4 : 8,  // of different widths the narrow one is widened
+        bits = a == format("tf32") ? 32
+               : a.is_integer()    ? integer
+                                   : stored,
+                       multiple = 128 / bits;
     std::vector<std::string> off;
     for (const auto& [name, extent] : {std::pair{"m", op.m}, std::pair{"n", op.n}, std::pair{"k", op.k}})
         if (extent % multiple != 0) off.push_back(fmt::format("{}={}", name, extent));

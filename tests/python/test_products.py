@@ -116,6 +116,8 @@ def test_dot():
     (lambda: ampscope.block_quantize([1.0], "mxfp8", axis="x"), TypeError, "axis: expected an integer, got 'x'"),
     (lambda: ampscope.block_quantize([1.0], 8), TypeError, r"expected a name of ampscope.recipes\(\), got 8"),
     (lambda: ampscope.block("e2m1", scale="int8"), ValueError, "scales are floating-point numbers, int8 has integers"),
+    (lambda: ampscope.block("e8m0"), ValueError, "e8m0 holds scales, not numbers"),
+    (lambda: ampscope.block("e2m1", scale_rounding="odd"), ValueError, "unknown rounding 'odd'"),
     (lambda: ampscope.block("e2m2x"), ValueError, "unknown format 'e2m2x'"),
     (lambda: ampscope.block("e2m1", upper="fp32"), ValueError, "unknown upper 'fp32'; known: tensor, line, none"),
     (lambda: ampscope.block("e2m1", shape=(2, 16), upper="line"), ValueError, "need blocks of one line"),
@@ -168,7 +170,8 @@ def test_blocks_of_ones_own_against_a_plain_twin(element, cast, scale, scale_typ
     d = np.minimum(wanted, largest).astype(scale_type).astype(f32)
     least = np.ones(1, f"u{np.dtype(scale_type).itemsize}").view(scale_type).astype(f32)
     d = np.where(d == 0, least, d)
-    values, scales = ampscope.block_quantize(x, ampscope.block(element, scale=scale, shape=(1, 16), upper=upper))
+    values, scales = ampscope.block_quantize(x, ampscope.block(
+        element, scale=scale, shape=(1, 16), upper=upper, scale_rounding="nearest_even"))
     assert np.array_equal(scales, d * u)
     assert np.array_equal(values, np.clip(cast(np.clip(x / np.repeat(d * u, 16, 1), -most, most)), -most, most))
 

@@ -55,7 +55,11 @@ class Writer {
         heading("Verdict");
         for (const std::string& sentence : report_.findings.verdict) document_.add(Paragraph{sentence, true});
         section("Each precision against FP32", {report_.findings.precisions});
-        section("What is known in the field", {report_.findings.effects});
+        const bool known = std::ranges::any_of(report_.findings.groups, [](const ComparisonGroup& group) {
+            return std::ranges::any_of(group.effects,
+                                       [](const EffectFinding& e) { return e.effect->reported_by.empty(); });
+        });
+        section(known ? "What is known in the field" : "What is reported", {report_.findings.effects});
         section("Alarms", {report_.findings.alarms});
         trouble();
         for (const ComparisonGroup& group : report_.findings.groups) write(group);

@@ -182,7 +182,7 @@ Json json_of(const ComparisonGroup& group) {
                  {"effects", Json::array()},
                  {"notes", group.notes},
                  {"rows", Json::array()}};
-    for (const EffectFinding& e : group.effects)
+    for (const EffectFinding& e : group.effects) {
         json["effects"].push_back({{"claim", e.effect->claim},
                                    {"loses", e.effect->loses},
                                    {"recovers", e.effect->recovers},
@@ -190,6 +190,8 @@ Json json_of(const ComparisonGroup& group) {
                                    {"difference", json_of(e.difference)},
                                    {"gradient_error", json_of(e.gradient_error)},
                                    {"longest_sum", or_null(e.longest_sum)}});
+        if (!e.effect->reported_by.empty()) json["effects"].back()["reported_by"] = e.effect->reported_by;
+    }
     for (const ComparisonRow& row : group.rows) json["rows"].push_back(json_of(row));
     json["gradients"] = group.evidence != nullptr ? gradients_of(*group.evidence) : Json(nullptr);
     if (group.evidence != nullptr && !group.evidence->kinds.empty()) json["kinds"] = kinds_of(*group.evidence);

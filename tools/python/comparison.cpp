@@ -123,8 +123,7 @@ void bind_effects(nb::module_& m) {
         .def_ro("claim", &KnownEffect::claim, "A sentence that says what is lost, and how it is recovered.")
         .def_ro("loses", &KnownEffect::loses, "The name of the precision that makes the mistake.")
         .def_ro("recovers", &KnownEffect::recovers, "The name of the precision with the remedy.")
-        .def_ro("is_settled", &KnownEffect::is_settled,
-                "Whether it is known; else papers report it, and a comparison asks whether it is so.")
+        .def_ro("reported_by", &KnownEffect::reported_by, "Who reports it, and in which paper; empty: it is known.")
         .def_prop_ro("shows", named(&KnownEffect::shows),
                      "Where it shows: in losses only, in gradients of the first step, or there if sums are long "
                      "enough: losses, gradients or sums.",

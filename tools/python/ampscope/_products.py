@@ -114,22 +114,23 @@ def _matrix(x, axis):
 
 
 def block(element: FormatLike, *, scale: FormatLike = "e8m0", shape: tuple[int, int] = (1, 32),
-          upper: str | None = None) -> str:
+          upper: str | None = None, scale_rounding: str = "up") -> str:
     """The name of a block format of one's own, for block_quantize() and `amp-histogram --recipe`; a precision of
     amp-train takes the same as options: "general,scaling-format=e2m1,scaling-scale=e4m3".
 
     element             the format of the numbers
-    scale               that of the scales: the block's largest magnitude over the element's largest number, rounded to
-                        nearest, but not to 0
+    scale               that of the scales: the block's largest magnitude over the element's largest number, not 0
     shape               the block: across and along the axis that products sum over; 0 for the whole extent
     upper               a second level: an FP32 scale of the "tensor", or of each "line" of blocks, that takes the
                         largest block's scale to the scale format's largest number
-    block("e2m1", scale="e4m3", shape=(1, 16), upper="tensor") has the scales of NVFP4, but for where its kernels round.
+    scale_rounding      how scales are rounded: "up", so that no number saturates, "nearest_even" or another
+    block("e2m1", scale="e4m3", shape=(1, 16), upper="tensor", scale_rounding="nearest_even") is like NVFP4, and
+    block("e4m3") like MXFP8 with scales rounded up, but for where their libraries round.
     Raises ValueError for unknown names, and where the scale format has integers."""
     across, along = shape
     lengths = f"{integer('shape', across)}x{integer('shape', along)}"
     name = (f"general,format={as_format(element).name},scale={as_format(scale).name},block={lengths},"
-            f"upper={upper or 'none'}")
+            f"upper={upper or 'none'},scale-rounding={scale_rounding}")
     _ampscope.block_quantize(name, np.zeros((1, 1), np.float32), 0)
     return name
 
