@@ -22,6 +22,18 @@ struct Value {
     std::uint32_t code;
 };
 
+/// Section 4.13.1, in the order of its table 2.
+enum class Class : std::uint8_t {
+    nan,
+    negative_infinity,
+    negative_normal,
+    negative_subnormal,
+    zero,
+    positive_subnormal,
+    positive_normal,
+    positive_infinity
+};
+
 inline constexpr Unpacked nan{.kind = Kind::nan, .significand = std::uint64_t{1} << 63};
 inline constexpr Unpacked zero{};
 constexpr Unpacked infinity(bool sign) { return {.kind = Kind::infinity, .sign = sign}; }
@@ -150,18 +162,7 @@ constexpr bool total_order(const Unpacked& x, const Unpacked& y) {
     return x.is_nan() || holds(Comparison::less_equal, x, y);
 }
 
-/// Section 4.13.1, in the order of its table 2.
-enum class Class : std::uint8_t {
-    nan,
-    negative_infinity,
-    negative_normal,
-    negative_subnormal,
-    zero,
-    positive_subnormal,
-    positive_normal,
-    positive_infinity
-};
-
+/// Section 4.13.1.
 constexpr Class classify(const Value& x) {
     const Unpacked u = unpack(x.format, x.code);
     switch (u.kind) {

@@ -113,7 +113,9 @@ TEST_CASE("--hardware counts as the hardware that will read the numbers takes su
     const std::map<std::string, bool> flushing = {
         {"volta", false},     {"turing", false}, {"ampere", false}, {"ada", false},   {"hopper", false},
         {"blackwell", false}, {"cdna2", true},   {"cdna3", false},  {"avx512", true}, {"amx", true}};
-    for (const auto& [name, flushes] : flushing) {
+    for (const auto& row : flushing) {
+        const std::string& name = row.first;
+        const bool flushes = row.second;
         CAPTURE(name);
         const std::string text = report_of("--hardware " + name);
         CHECK(text == report_of(flushes ? "--flush-subnormals" : ""));
@@ -127,7 +129,7 @@ TEST_CASE("--hardware counts as the hardware that will read the numbers takes su
     const Outcome unknown = run(file + " --hardware cdna9");
     CHECK(unknown.code == 2);
     CHECK(unknown.err.find("unknown hardware 'cdna9'; known: ") != std::string::npos);
-    for (const auto& [name, flushes] : flushing) CHECK(unknown.err.find(name) != std::string::npos);
+    for (const auto& row : flushing) CHECK(unknown.err.find(row.first) != std::string::npos);
 }
 
 TEST_CASE("the report, its advice and its picture follow the rounding and the flushing") {
