@@ -268,8 +268,24 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
              {"scaling-weight-block=1x32,scaling-4over6=mae", "4over6 takes blocks of 1x16 and 16x16"},
              {"scaling-random-bits=33", "expected a whole number from 1 to 32"},
              {"scaling-history=3", "unknown option of a recipe 'history'"},
-             {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"}})
+             {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"},
+             {"scaling-upper=none", "only the rule amax does without upper scales"},
+             {"scaling-scale=e5m2", "only the rule amax has scales of any format"},
+             {"scaling-scale-rounding=up", "only the rule amax has scales of any format"},
+             {"scaling-rule=amax,scaling-scale=int8", "int8 has integers"},
+             {"scaling-rule=amax,scaling-scale-rounding=stochastic", "not rounded stochastically"},
+             {"scaling-rule=amax,scaling-4over6=mae", "only the rules nvfp4 and quartet have"},
+             {"scaling-format=e8m0", "e8m0 holds scales, not numbers"}})
         CHECK_THROWS_WITH_AS(recipe(options), doctest::Contains(error.c_str()), std::invalid_argument);
+    for (const char* rule : {"amax", "affine", "nvfp4", "mx-even"})
+        CHECK_THROWS_WITH_AS(precision(fmt::format("fp8-delayed,scaling-rule={}", rule)),
+                             doctest::Contains("delayed scaling has a rule of its own"), std::invalid_argument);
+    const ScalingRecipe general = *precision("general,scaling-scale=e5m2,scaling-upper=tensor").scaling;
+    CHECK(general.weight.scale_format() == format("e5m2"));
+    CHECK(general.weight.scale_rounding == Rounding::up);
+    const ScalingRecipe other = *precision("general,scaling-rule=nvfp4").scaling; // leaves no scale of amax behind
+    CHECK(other.input.scale_format() == format("e4m3"));
+    CHECK(other.input.upper == UpperScales{});
 }
 
 TEST_CASE("amp-train's options are rows of the table") {

@@ -97,6 +97,8 @@ TEST_CASE("the plan of a step says what decides each format") {
     const Outcome fp8 = train("--explain --model mlp --precision fp8-delayed");
     CHECK(contains(fp8.out, "from h.1.linear.grad:e5m2 e5m2 64x128\n      from h.1.weight:e4m3 e4m3 128x128\n"));
     CHECK(!contains(fp8.out, "tensor cores: no"));
+    const Outcome int4 = train("--explain --model mlp --width 40 --precision int4"); // codes less zero points: 5 bits
+    CHECK(contains(int4.out, "tensor cores: Turing and later; n=40, k=40 no multiple of 16"));
     int fp8_products = 0;
     for (const std::string& line : lines_of(fp8.out))
         fp8_products += contains(line, "cores: Ada, Hopper, Blackwell;") ? 1 : 0;

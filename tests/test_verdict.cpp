@@ -1,8 +1,10 @@
-// What a report says of runs that cannot answer by themselves: of one that is alone, and of optimizers other than Adam.
+// What a report says of runs that cannot answer by themselves: of one that is alone, of optimizers other than Adam; and of
+// effects that others report.
 #include <ampscope/sim/findings/comparison.h>
 #include <ampscope/sim/findings/gradient_log.h>
 
 #include "recorded_files.h"
+#include "report_runs.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -31,8 +33,6 @@ fs::path run_with(const fs::path& folder, const std::string& json) {
 std::string precision(const std::string& name) { return fmt::format(R"("precision":{{"name":"{}"}})", name); }
 
 std::string all_of(const ComparisonFindings& findings) { return fmt::format("{}", fmt::join(findings.verdict, "\n")); }
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 } // namespace
 
@@ -89,4 +89,28 @@ TEST_CASE("a log knows the format in which backward computed, which is not the o
     CHECK(read_gradient_log(run_with(scratch / "run", bf16), {}).backward == "bf16");
     CHECK(read_gradient_log(run_with(scratch / "run", pure), {}).backward == "fp16");
     CHECK(read_gradient_log(run_with(scratch / "run", R"("tool":"mine")"), {}).backward.empty());
+}
+
+TEST_CASE("what others report is looked for, told from nothing or not, and measured against the distance from FP32") {
+    const Scratch scratch;
+    for (int seed = 0; seed < 3; ++seed)
+        for (const auto& [precision, over] : {std::pair("fp32", 0.0),
+                                              {"nvfp4-plain", 0.03},
+                                              {"quartet2", 0.03},
+                                              {"nvfp4", 0.01},
+                                              {"nvfp4-plain,scaling-hadamard=te", 0.04}})
+            write_run(scratch / "runs" / (precision + std::to_string(seed)), configuration(precision, "net", seed), 20,
+                      0, 0, "", 2 + over + (precision == std::string("quartet2") ? 0.001 * (seed - 1) : 0));
+    const Json json = Tool{AMP_REPORT}.json((scratch / "runs").string()), effects = json["groups"][0]["effects"];
+    REQUIRE(effects.size() == 4);
+    const auto said = [&](std::size_t i) { return json["effects"][i].get<std::string>(); };
+    for (const Json& effect : effects)
+        CHECK(effect["reported_by"].get<std::string>().find("arXiv:") != std::string::npos);
+    CHECK(said(0).starts_with("NVIDIA (arXiv:2509.25149) reports that the Hadamard transform "));
+    CHECK(contains(said(0), "net on data: the opposite appears, -0.01 ("));
+    CHECK(contains(said(1), "net on data: it appears, +0.02 ("));
+    CHECK(contains(said(2), "Quartet II (arXiv:2601.22813) reports that its backward pass "));
+    CHECK(contains(said(2), "net on data: cannot be told, "));
+    CHECK(contains(said(2), ", of the +0.03 by which nvfp4-plain ends above FP32"));
+    CHECK(contains(Tool{AMP_REPORT}((scratch / "runs").string() + " --markdown -").out, "### What is reported\n"));
 }

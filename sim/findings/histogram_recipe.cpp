@@ -210,6 +210,9 @@ RecipeChoice recipe_choice(std::string_view text) {
 std::vector<std::string> recipe_notes(const RecipeChoice& choice) {
     const ScalingRecipe& recipe = choice.recipe;
     std::vector<std::string> notes = {note_on_shapes(recipe)};
+    if (recipe.reads_unscaled(false) && !choice.role)
+        notes.push_back(
+            fmt::format("Gradients are read as they are: {},input casts them as if they were inputs.", choice.text));
     notes.push_back(recipe.delayed() ? note_on_delay(recipe) : note_on_nonfinite(recipe.gradient));
     return notes;
 }
