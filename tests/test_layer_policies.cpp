@@ -321,7 +321,7 @@ TEST_CASE("mistakes in --layer cost one line") {
     train.check_error(tiny + "fp32 --layer 'h.*.mlp:bf16'", 2, {"module of layer 'h.*.mlp'"});
     train.check_error(tiny + "fp32 --layer h.0:bf17", 2, {"layer h.0:bf17: ", "'bf17'; known: fp32, "});
     train.check_error(tiny + "amp-bf16 --layer h.0:accumulate=hopper-wgmma-fp8", 2,
-                      {"layer h.0:accumulate=hopper-wgmma-fp8: no matrix product has operands"});
+                      {"layer h.0:accumulate=hopper-wgmma-fp8: no matrix product of forward has operands"});
     for (const std::string half : {"accumulate-forward", "accumulate-backward"})
         train.check_error(tiny + "amp-bf16 --layer h.0:" + half + "=hopper-wgmma-fp8", 2, {half, "no matrix product"});
     train.check_error(tiny + "fp8-current --layer 'h.*:bf16'", 2, {"no layer to scale outside head, h.*"});

@@ -89,7 +89,7 @@ void compare_with_scaled_dot(const Cpu& cpu, const op::Matmul& m, Tally& tally) 
     const auto or_all = [&](std::int64_t extent) { return extent == 0 ? m.k : extent; };
     const std::int64_t block =
         std::min(or_all(m.transpose_a ? sa.rows : sa.columns), or_all(m.transpose_b ? sb.columns : sb.rows));
-    const FormatSpec scale = scale_format(sa.rule);
+    const FormatSpec scale = sa.scale_format();
     /// Element l of line `line` of an operand whose k runs over rows, or columns; and its scale.
     const auto element = [&](TensorId id, const op::OperandScale& of, bool k_is_rows, std::int64_t lines,
                              std::int64_t line, std::int64_t l) {

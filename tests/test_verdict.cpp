@@ -1,5 +1,5 @@
-// What a report says of runs that cannot answer by themselves: of one that is alone, of optimizers other than Adam; and of
-// effects that others report.
+// What a report says of runs that cannot answer by themselves: of one that is alone, of optimizers other than Adam; and
+// of effects that others report.
 #include <ampscope/sim/findings/comparison.h>
 #include <ampscope/sim/findings/gradient_log.h>
 
@@ -100,7 +100,8 @@ TEST_CASE("what others report is looked for, told from nothing or not, and measu
                                               {"nvfp4", 0.01},
                                               {"nvfp4-plain,scaling-hadamard=te", 0.04}})
             write_run(scratch / "runs" / (precision + std::to_string(seed)), configuration(precision, "net", seed), 20,
-                      0, 0, "", 2 + over + (precision == std::string("quartet2") ? 0.001 * (seed - 1) : 0));
+                      0, 0, "",
+                      2 + 0.1 * seed + over + (precision == std::string("quartet2") ? 0.001 * (seed - 1) : 0));
     const Json json = Tool{AMP_REPORT}.json((scratch / "runs").string()), effects = json["groups"][0]["effects"];
     REQUIRE(effects.size() == 4);
     const auto said = [&](std::size_t i) { return json["effects"][i].get<std::string>(); };

@@ -97,7 +97,7 @@ constexpr PrecisionRow precision_table[] = {
      [] { return scaled("nvfp4"); }},
     {"nvfp4-plain", "linear layers in NVFP4, all rounded to the nearest, nothing rotated, the rest amp-bf16",
      [] { return scaled("nvfp4-plain"); }},
-    {"general", "linear layers in any format, scale and block (options scaling-format, scaling-scale ...), the rest amp-bf16",
+    {"general", "linear layers in any format, scale and block (scaling-format, scaling-scale ...), the rest amp-bf16",
      [] { return scaled("general"); }},
     {"quartet2", "linear layers in NVFP4, backward by MS-EDEN (Quartet II), the rest amp-bf16",
      [] { return scaled("quartet2"); }},

@@ -204,8 +204,8 @@ void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view va
     const std::vector<OperandScaling*> operands = operands_of(recipe, name);
     const auto row = std::ranges::find(operand_options, name, &OperandOption::name);
     if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
-    if ((row->name == "clip" || row->name == "rule") && recipe.delayed())
-        throw std::invalid_argument("delayed scaling has a rule of its own, and does not clip");
+    if (row->name == "clip" && recipe.delayed()) throw std::invalid_argument("delayed scaling does not clip");
+    if (row->name == "rule" && recipe.delayed()) throw std::invalid_argument("delayed scaling has a rule of its own");
     for (OperandScaling* const operand : operands) {
         row->set(*operand, value);
         check(*operand);

@@ -28,6 +28,10 @@ class Scales {
         lowest_ = rule(0x1p-149F).decode;
         highest_ = rule(largest_float).decode;
         if (cast.scaling.rule == ScaleRule::quartet && highest_ > 1) lowest_ = 0x1p-9F; // instead of 0 it has 1
+        if (cast.scaling.rule == ScaleRule::amax)                                       // so has this where d * u is 0
+            for (int e = -149; e < 0; ++e)
+                for (const float m : {1.0F, 1.25F, 1.5F, 1.75F})
+                    lowest_ = std::min(lowest_, rule(std::ldexp(m, e)).decode);
         table_ = scale_table(cast.scaling.rule, cast.scaling.element, tensor_scale, blocks);
     }
 
