@@ -1,12 +1,15 @@
-// The rows of x86 against the instructions themselves: VDPBF16PS and TDPBF16PS. Skipped where the processor has none.
+// The rows of x86 against the instructions themselves: VDPBF16PS, TDPBF16PS and TDPBSSD. Skipped where the processor has
+// none.
 #include "hardware_inputs.h"
 #include "needs.h"
 #include "sweep.h"
 
 #include <ampscope/formats/dot.h>
+#include <ampscope/formats/integer_dot.h>
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -104,11 +107,27 @@ bool has_avx512_bf16() {
     return __builtin_cpu_supports("avx512bf16") != 0;
 }
 
-/// Whether the processor has AMX with BF16 and the kernel lets this process use its tiles.
-bool has_amx_bf16() {
+/// The same of INT8, 64 numbers each instruction; sums wrap.
+[[gnu::target("amx-tile,amx-int8")]] std::int32_t tdpbssd(const std::vector<std::int8_t>& a,
+                                                          const std::vector<std::int8_t>& b, std::int32_t sum) {
+    const TileConfiguration configuration;
+    for (std::size_t k = 0; k < a.size(); k += 64) {
+        _tile_loadconfig(&configuration);
+        _tile_loadd(0, &sum, 4);
+        _tile_loadd(1, &a[k], 64);
+        _tile_loadd(2, &b[k], 4);
+        _tile_dpbssd(0, 1, 2);
+        _tile_stored(0, &sum, 4);
+        _tile_release();
+    }
+    return sum;
+}
+
+/// Whether the processor has AMX with a type, by its bit of CPUID, and the kernel lets this process use its tiles.
+bool has_amx(int bit) {
     unsigned a = 7, b = 0, c = 0, d = 0;
     __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    const bool instruction = (d >> 22 & 1) != 0 && (d >> 24 & 1) != 0;
+    const bool instruction = (d >> bit & 1) != 0 && (d >> 24 & 1) != 0;
     constexpr long request_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     return instruction && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
@@ -125,12 +144,37 @@ TEST_CASE("avx512-bf16 is VDPBF16PS" * doctest::test_suite("avx512_bf16")) {
 }
 
 TEST_CASE("amx-bf16 is TDPBF16PS" * doctest::test_suite("amx_bf16")) {
-    if (!has_amx_bf16()) return skip("TDPBF16PS: needs a processor with AMX (Sapphire Rapids), and Linux 5.16");
+    if (!has_amx(22)) return skip("TDPBF16PS: needs a processor with AMX (Sapphire Rapids), and Linux 5.16");
     prove("TDPBF16PS", 100000, [](std::uint64_t index, Tally& tally) {
         const auto i = static_cast<std::uint32_t>(index);
         const Case x(i, 32 * (1 + i / 7 % 3));
         expect_same(tally, "amx-bf16", x, tdpbf16ps(x), index);
     });
+}
+
+TEST_CASE("int32 is TDPBSSD, also where sums wrap" * doctest::test_suite("amx_int8")) {
+    if (!has_amx(25)) return skip("TDPBSSD: needs a processor with AMX (Sapphire Rapids), and Linux 5.16");
+    std::atomic<std::uint64_t> wrapped = 0;
+    prove("TDPBSSD", 100000, [&](std::uint64_t index, Tally& tally) {
+        const auto i = static_cast<std::uint32_t>(index);
+        std::vector<std::int8_t> a, b;
+        for (std::uint32_t j = 0; j < 64 * (1 + i / 3 % 4); ++j) { // any codes, those near an end, or all at the ends
+            const auto code = [&](std::uint32_t operand) {
+                const auto any = static_cast<std::int8_t>(word(i, operand, j) & 255);
+                return i % 3 == 0 ? any : i % 3 == 1 ? static_cast<std::int8_t>(-128 + (any & 3)) : std::int8_t{127};
+            };
+            a.push_back(code(0));
+            b.push_back(code(1));
+        }
+        const auto near_the_end = static_cast<std::int32_t>(0x7fffffff - word(i, 2, 0) % 2000000);
+        const std::int32_t c = i % 5 == 0 ? near_the_end : static_cast<std::int32_t>(word(i, 3, 0));
+        const std::int32_t want = tdpbssd(a, b, c),
+                           got = int32_dot(accumulator("int32"), std::vector<float>(a.begin(), a.end()),
+                                           std::vector<float>(b.begin(), b.end()), c);
+        tally.expect(got, want, [&] { return fmt::format("case {}", index); });
+        if (i % 5 == 0 && want < 0 && i % 3 != 0) ++wrapped;
+    });
+    CHECK(wrapped > 1000);
 }
 
 #else
