@@ -1,5 +1,4 @@
-// The rows of x86 against the instructions themselves: VDPBF16PS, TDPBF16PS and TDPBSSD. Skipped where the processor has
-// none.
+// The rows of x86 against the instructions themselves: VDPBF16PS, TDPBF16PS, TDPBSSD; skipped where there are none.
 #include "hardware_inputs.h"
 #include "needs.h"
 #include "sweep.h"
