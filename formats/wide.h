@@ -69,20 +69,20 @@ struct Wide {
 
     friend constexpr Wide operator<<(const Wide& a, int count) {
         Wide x;
-        const int words = count / 32, bits = count % 32;
-        for (int i = 0; i + words < n; ++i) {
-            const std::uint64_t low = i + words + 1 < n ? a.words[i + words + 1] : 0;
-            x.words[i] = static_cast<std::uint32_t>((std::uint64_t{a.words[i + words]} << 32 | low) >> (32 - bits));
+        const int whole = count / 32, bits = count % 32;
+        for (int i = 0; i + whole < n; ++i) {
+            const std::uint64_t low = i + whole + 1 < n ? a.words[i + whole + 1] : 0;
+            x.words[i] = static_cast<std::uint32_t>((std::uint64_t{a.words[i + whole]} << 32 | low) >> (32 - bits));
         }
         return x;
     }
 
     friend constexpr Wide operator>>(const Wide& a, int count) {
         Wide x;
-        const int words = count / 32, bits = count % 32;
-        for (int i = words; i < n; ++i) {
-            const std::uint64_t high = i > words ? a.words[i - words - 1] : 0;
-            x.words[i] = static_cast<std::uint32_t>((high << 32 | a.words[i - words]) >> bits);
+        const int whole = count / 32, bits = count % 32;
+        for (int i = whole; i < n; ++i) {
+            const std::uint64_t high = i > whole ? a.words[i - whole - 1] : 0;
+            x.words[i] = static_cast<std::uint32_t>((high << 32 | a.words[i - whole]) >> bits);
         }
         return x;
     }
