@@ -24,8 +24,8 @@ struct OperandScaling {
     float clip = 1; ///< of the largest magnitude or range: see BlockScaling
     Rounding rounding = Rounding::nearest_even;
     std::uint8_t random_bits = 32;          ///< of stochastic rounding, for each number
-    FormatSpec scale = format("fp32");      ///< that of scales, by the rule amax
-    Rounding scale_rounding = Rounding::up; ///< of scales, by the rule amax
+    FormatSpec scale = format("fp32");      ///< scales by the rule amax have it
+    Rounding scale_rounding = Rounding::up; ///< scales by the rule amax are rounded so
     bool requantizes = false; ///< in backward, casts what the forward cast is read as (rowwise_dequantized of TE)
 
     /// The blocks of a tensor in C order, for a product that sums over its rows if `sums_rows`, else over its columns.
