@@ -271,7 +271,7 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
              {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"},
              {"scaling-upper=none", "only the rule amax does without upper scales"},
              {"scaling-scale=e5m2", "only the rule amax has scales of any format"},
-             {"scaling-scale-rounding=up", "only the rule amax has scales of any format"},
+             {"scaling-scale-rounding=down", "only the rule amax has scales of any format"},
              {"scaling-rule=amax,scaling-scale=int8", "int8 has integers"},
              {"scaling-rule=amax,scaling-scale-rounding=stochastic", "not rounded stochastically"},
              {"scaling-rule=amax,scaling-4over6=mae", "only the rules nvfp4 and quartet have"},
@@ -283,6 +283,11 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
     const ScalingRecipe general = *precision("general,scaling-scale=e5m2,scaling-upper=tensor").scaling;
     CHECK(general.weight.scale_format() == format("e5m2"));
     CHECK(general.weight.scale_rounding == Rounding::up);
+    CHECK(precision("nvfp4,scaling-scale=e5m2,scaling-rule=amax").scaling ==
+          precision("nvfp4,scaling-rule=amax,scaling-scale=e5m2").scaling); // in any order
+    CHECK(precision("int8,scaling-rule=affine,scaling-format=int4").scaling->weight.element == format("int4"));
+    CHECK_THROWS_WITH_AS(precision("general,scaling-scale=bf16,scaling-rule=te"),
+                         doctest::Contains("only the rule amax has scales of any format"), std::invalid_argument);
     const ScalingRecipe other = *precision("general,scaling-rule=nvfp4").scaling; // leaves no scale of amax behind
     CHECK(other.input.scale_format() == format("e4m3"));
     CHECK(other.input.upper == UpperScales{});

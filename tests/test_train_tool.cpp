@@ -259,9 +259,9 @@ TEST_CASE("a trained network as it is served") {
     }
     // Numbers below 2^-17 are zero in E5M2 without a scale; the coarser the format, the further off.
     CHECK(served("--kv-cache e5m2:one")[1]["loss"] != served("--kv-cache e5m2")[1]["loss"]);
-    for (const std::string& wrong :
-         {"--evaluate " + run, std::string("--kv-cache e4m3"), "--kv-cache e4m3:channel --evaluate " + run,
-          "--kv-cache fp16 --evaluate " + run, "--weights-as x --evaluate " + run})
+    for (const std::string& wrong : {"--evaluate " + run, std::string("--kv-cache e4m3"),
+                                     "--kv-cache e4m3:channel --evaluate " + run, "--kv-cache fp16 --evaluate " + run,
+                                     "--weights-as x --evaluate " + run, "--weights-as mxfp8 --evaluate " + run})
         CHECK(train(wrong).code == 2);
     for (const std::string& wrong : {"--kv-cache e4m3 --evaluate " + run, // another modulus
                                      "--kv-cache e4m3 --evaluate " + runs})

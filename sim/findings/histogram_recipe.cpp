@@ -179,20 +179,9 @@ TensorScaling tensor_scaling(std::string_view text) {
 
 RecipeChoice recipe_choice(std::string_view text) {
     RecipeChoice choice{.text = std::string(text)};
-    std::size_t comma = std::min(text.find(','), text.size());
-    choice.recipe = recipe_of(text.substr(0, comma));
-    while (comma < text.size()) {
-        const std::size_t begin = comma + 1;
-        comma = std::min(text.find(',', begin), text.size());
-        const std::string_view word = text.substr(begin, comma - begin);
-        if (const std::size_t equals = word.find('='); equals != std::string_view::npos) {
-            try {
-                set_option(choice.recipe, word.substr(0, equals), word.substr(equals + 1));
-            } catch (const std::invalid_argument& error) {
-                throw std::invalid_argument(fmt::format("{}: {}: {}", text, word, error.what()));
-            }
-            continue;
-        }
+    choice.recipe = recipe_of(text.substr(0, text.find(',')));
+    const auto named = [&](std::string_view word, bool first) {
+        if (first) return;
         const auto orientation = std::ranges::find(block_orientation_names, word);
         const auto role = std::ranges::find(operand_role_names, word);
         if (orientation != block_orientation_names.end())
@@ -203,6 +192,20 @@ RecipeChoice recipe_choice(std::string_view text) {
             throw_unknown("option of a recipe", word,
                           fmt::format("{}, {}; as KEY=VALUE: {}", fmt::join(block_orientation_names, ", "),
                                       fmt::join(operand_role_names, ", "), recipe_options()));
+    };
+    const auto set = [&](std::string_view key, std::string_view value) {
+        try {
+            set_option(choice.recipe, key, value);
+        } catch (const std::invalid_argument& error) {
+            throw std::invalid_argument(fmt::format("{}: {}={}: {}", text, key, value, error.what()));
+        }
+    };
+    read_keys(text, named, set);
+    if (text.ends_with(',')) named("", false); // something is missing
+    try {
+        check_options(choice.recipe);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(fmt::format("{}: {}", text, error.what()));
     }
     return choice;
 }

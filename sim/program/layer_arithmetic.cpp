@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <set>
 #include <stdexcept>
 
 namespace amp {
@@ -61,26 +60,6 @@ bool LayerArithmetic::set(std::string_view key, std::string_view value) {
         return false;
     }
     return true;
-}
-
-void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
-               const std::function<void(std::string_view, std::string_view)>& set) {
-    bool first = true;
-    std::set<std::string_view> keys;
-    for (std::string_view rest = text; first || !rest.empty(); first = false) {
-        const std::size_t end = std::min(rest.find(','), rest.size());
-        const std::string_view item = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        const std::size_t equals = item.find('=');
-        if (equals == std::string_view::npos) {
-            named(item, first);
-            continue;
-        }
-        const std::string_view key = item.substr(0, equals);
-        if (!keys.insert(key).second)
-            throw std::invalid_argument(fmt::format("precision {}: {}= is given twice", text, key));
-        set(key, item.substr(equals + 1));
-    }
 }
 
 FormatSpec tensor_format(std::string_view key, std::string_view value) {

@@ -4,7 +4,6 @@
 #include <ampscope/sim/program/ops/matmul.h>
 #include <ampscope/sim/program/scaling_recipe.h>
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,11 +32,6 @@ struct LayerArithmetic {
     static constexpr std::string_view keys = "operands, operand-rounding, accumulate, accumulate-forward, "
                                              "accumulate-backward, scaling, scaling-...";
 };
-
-/// Reads "[NAME,]key=value,...": calls set(key, value) for each key, and named(name, whether it comes first) for what
-/// is none. Throws std::invalid_argument for a key that is given twice.
-void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
-               const std::function<void(std::string_view, std::string_view)>& set);
 
 /// Throws std::invalid_argument for a format of scales, which holds no tensor; else returns the format.
 FormatSpec tensor_format(std::string_view key, std::string_view value);

@@ -85,6 +85,7 @@ void apply_policy(const LayerPolicy& policy, bool everywhere, LayerArithmetic& l
                 if (everywhere && !layer.scaling && key.starts_with("scaling-")) return;
                 set_policy_key(layer, key, value);
             });
+        if (layer.scaling) check_options(*layer.scaling);
     } catch (const std::invalid_argument& error) {
         throw std::invalid_argument(fmt::format("layer {}:{}: {}", policy.modules, policy.text, error.what()));
     }

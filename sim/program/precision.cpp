@@ -187,6 +187,7 @@ Precision precision(std::string_view text) {
         has_bits = has_bits || key == "update-random-bits";
         set(p, key, value);
     });
+    if (p.scaling) check_options(*p.scaling);
     if (has_bits && p.update != UpdateRounding::stochastic)
         throw std::invalid_argument("precision: update-random-bits changes nothing: it is for update=stochastic");
     p.name = text;

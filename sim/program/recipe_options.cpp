@@ -6,6 +6,7 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -45,23 +46,12 @@ void set_block(OperandScaling& operand, std::string_view value) {
     operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
 }
 
-void check_rule_amax(const OperandScaling& operand) {
-    if (operand.rule != ScaleRule::amax)
-        throw std::invalid_argument("only the rule amax has scales of any format: give rule=amax before it");
-}
-
-void set_scale(OperandScaling& operand, std::string_view value) {
-    check_rule_amax(operand);
-    operand.scale = format(value);
-    if (operand.scale.is_integer())
-        throw std::invalid_argument(fmt::format("scales are floating-point numbers, {} has integers", value));
-}
-
-void set_scale_rounding(OperandScaling& operand, std::string_view value) {
-    check_rule_amax(operand);
-    operand.scale_rounding = parse_name<Rounding>("rounding", rounding_names, value);
-    if (operand.scale_rounding == Rounding::stochastic)
-        throw std::invalid_argument("scales by the rule amax are not rounded stochastically");
+/// A recipe of which only the rule is changed has scales as that rule has them: `general` has E8M0, and no upper ones.
+void set_rule(OperandScaling& operand, std::string_view value) {
+    operand.rule = parse_name<ScaleRule>("rule", scale_rule_names, value);
+    if (operand.rule == ScaleRule::amax || operand.scale != format("e8m0")) return;
+    operand.scale = fp32_format;
+    if (operand.upper.level == UpperLevel::none) operand.upper.level = UpperLevel::tensor;
 }
 
 /// An option of one operand, or of all.
@@ -72,15 +62,12 @@ struct OperandOption {
 
 constexpr OperandOption operand_options[] = {
     {"format", "a format", [](OperandScaling& o, std::string_view v) { o.element = format(v); }},
-    {"rule", "a rule of scales",
+    {"rule", "a rule of scales", set_rule},
+    {"scale", "by the rule amax, a format", [](OperandScaling& o, std::string_view v) { o.scale = format(v); }},
+    {"scale-rounding", "by the rule amax, a rounding",
      [](OperandScaling& o, std::string_view v) {
-         o.rule = parse_name<ScaleRule>("rule", scale_rule_names, v);
-         if (o.rule == ScaleRule::amax) return;
-         o.scale = fp32_format;
-         if (o.upper.level == UpperLevel::none) o.upper.level = UpperLevel::tensor;
+         o.scale_rounding = parse_name<Rounding>("rounding", rounding_names, v);
      }},
-    {"scale", "by the rule amax, a format", set_scale},
-    {"scale-rounding", "by the rule amax, a rounding", set_scale_rounding},
     {"block", "such as 1x16", set_block},
     {"rounding", "a rounding",
      [](OperandScaling& o, std::string_view v) { o.rounding = parse_name<Rounding>("rounding", rounding_names, v); }},
@@ -157,13 +144,24 @@ std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view
     return operands;
 }
 
-/// Throws std::invalid_argument for what an operand's options do not go with.
+void check_scales(const OperandScaling& operand) {
+    if (operand.rule != ScaleRule::amax &&
+        (operand.scale != fp32_format || operand.scale_rounding != OperandScaling{}.scale_rounding))
+        throw std::invalid_argument("only the rule amax has scales of any format, and rounds them as asked");
+    if (operand.scale.is_integer())
+        throw std::invalid_argument(
+            fmt::format("scales are floating-point numbers, {} has integers", operand.scale.name));
+    if (operand.scale_rounding == Rounding::stochastic)
+        throw std::invalid_argument("scales by the rule amax are not rounded stochastically");
+}
+
 void check(const OperandScaling& operand) {
+    check_scales(operand);
     if (operand.element.is_scale())
         throw std::invalid_argument(fmt::format("{} holds scales, not numbers", operand.element.name));
     if (operand.rule == ScaleRule::affine && !takes_zero_points(operand.element))
         throw std::invalid_argument(
-            fmt::format("the rule affine needs the format int8 or int4, not {}; set it before", operand.element.name));
+            fmt::format("the rule affine needs the format int8 or int4, not {}", operand.element.name));
     if (operand.clip != 1 && operand.rule != ScaleRule::te && operand.rule != ScaleRule::affine)
         throw std::invalid_argument("only the rules te and affine clip");
     if (operand.upper == UpperScales{}) return;
@@ -184,6 +182,25 @@ void check(const OperandScaling& operand) {
 
 } // namespace
 
+void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
+               const std::function<void(std::string_view, std::string_view)>& set) {
+    bool first = true;
+    std::set<std::string_view> keys;
+    for (std::string_view rest = text; first || !rest.empty(); first = false) {
+        const std::size_t end = std::min(rest.find(','), rest.size());
+        const std::string_view item = rest.substr(0, end);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+        const std::size_t equals = item.find('=');
+        if (equals == std::string_view::npos) {
+            named(item, first);
+            continue;
+        }
+        const std::string_view key = item.substr(0, equals);
+        if (!keys.insert(key).second) throw std::invalid_argument(fmt::format("{}: {}= is given twice", text, key));
+        set(key, item.substr(equals + 1));
+    }
+}
+
 std::string recipe_options() {
     std::vector<std::string> names;
     for (const RecipeOption& row : recipe_option_rows)
@@ -195,21 +212,20 @@ std::string recipe_options() {
 
 void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view value) {
     for (const RecipeOption& row : recipe_option_rows)
-        if (row.name == key && (recipe.delayed() || !row.of_delayed)) {
-            row.set(recipe, value);
-            for (const OperandScaling& operand : {recipe.input, recipe.weight, recipe.gradient}) check(operand);
-            return;
-        }
+        if (row.name == key && (recipe.delayed() || !row.of_delayed)) return row.set(recipe, value);
     std::string_view name = key;
     const std::vector<OperandScaling*> operands = operands_of(recipe, name);
     const auto row = std::ranges::find(operand_options, name, &OperandOption::name);
     if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
     if (row->name == "clip" && recipe.delayed()) throw std::invalid_argument("delayed scaling does not clip");
     if (row->name == "rule" && recipe.delayed()) throw std::invalid_argument("delayed scaling has a rule of its own");
-    for (OperandScaling* const operand : operands) {
-        row->set(*operand, value);
-        check(*operand);
-    }
+    for (OperandScaling* const operand : operands) row->set(*operand, value);
+}
+
+void check_options(const ScalingRecipe& recipe) {
+    for (const OperandScaling& operand : {recipe.input, recipe.weight, recipe.gradient}) check(operand);
+    for (const std::optional<OperandScaling>& operand : {recipe.input_in_backward, recipe.weight_in_backward})
+        if (operand) check(*operand);
 }
 
 } // namespace amp

@@ -5,6 +5,7 @@
 #include <ampscope/formats/block.h>
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -131,9 +132,17 @@ struct Serving {
 
 std::span<const ScalingRecipe> scaling_recipes();
 
+/// Reads "[NAME,]key=value,...": calls set(key, value) for each key, and named(name, whether it comes first) for what
+/// is none. Throws std::invalid_argument for a key that is given twice.
+void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
+               const std::function<void(std::string_view, std::string_view)>& set);
+
 /// Sets an option of a recipe: what follows "scaling-" in a precision's text. Throws std::invalid_argument for a key or
-/// value that it does not have.
+/// value that it does not have. Once all are set, check_options() says which of them do not go together.
 void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view value);
+
+/// Throws std::invalid_argument for options of an operand that do not go together, in whatever order they were set.
+void check_options(const ScalingRecipe& recipe);
 /// The options, for messages.
 std::string recipe_options();
 

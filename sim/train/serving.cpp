@@ -101,9 +101,11 @@ OperandScaling served_scaling(Served what, std::string_view text) {
     const std::string_view own = what == Served::weights ? "channel" : "token";
     const std::string_view shares =
         colon == text.size() ? what == Served::kv_cache ? "tensor" : own : text.substr(colon + 1);
-    for (const BlockSpec& row : block_formats)
-        if (row.name == text && scale_format(row.rule) == format("fp32"))
-            return {.element = row.element, .along = row.columns, .across = row.rows, .rule = row.rule};
+    if (const auto row = std::ranges::find(block_formats, text, &BlockSpec::name); row != block_formats.end()) {
+        if (scale_format(row->rule) != format("fp32"))
+            throw std::invalid_argument(fmt::format("'{}': what is served has scales in FP32", text));
+        return {.element = row->element, .along = row->columns, .across = row->rows, .rule = row->rule};
+    }
     OperandScaling scaling{.element = format(text.substr(0, colon))};
     if (scaling.element.bits() > 8 || scaling.element.is_scale())
         throw std::invalid_argument(fmt::format("'{}': expected a format of at most 8 bits", text));
