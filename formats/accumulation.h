@@ -149,7 +149,7 @@ struct Accumulator {
     }
     /// The format of the total: FP32 where sums are promoted.
     [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
-    /// Whether it multiplies integers, of at most 9 bits: INT8 less a zero point has as many.
+    /// Whether it multiplies integers.
     [[nodiscard]] constexpr bool adds_integers() const {
         return method == Accumulation::wrapped || method == Accumulation::clamped;
     }
@@ -179,8 +179,11 @@ struct Accumulator {
 
 constexpr Accumulator::Operand Accumulator::find_operand(const FormatSpec& operand) const {
     if (operands.empty()) return {true, operand};
-    if (adds_integers())
-        return {operand.is_integer() && operand.min_subnormal_exponent() == 0 && operand.bits() <= 9, operand};
+    if (adds_integers()) { // codes less a zero point have a bit more: kernels correct sums, unless these were clamped
+        const int bits =
+            format(operands.substr(0, operands.find(' '))).bits() + (method == Accumulation::wrapped ? 1 : 0);
+        return {operand.is_integer() && operand.min_subnormal_exponent() == 0 && operand.bits() <= bits, operand};
+    }
     Operand result{false, operand};
     for (std::string_view rest = operands; !rest.empty();) {
         const std::string_view item = take_word(rest);

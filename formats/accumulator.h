@@ -84,7 +84,8 @@ inline constexpr std::string_view cdna3_note = "MMA-Sim, amd.py";
 inline constexpr std::string_view int32_note =
                                       "INT32 sums that wrap, then rounded to FP32; mma of .s8 or .s4, wgmma of .s8",
                                   satfinite_note = "INT32 sums clamped after each instruction of 32 products, then "
-                                                   "rounded to FP32; mma.m16n8k32 and wgmma of .s8, .satfinite";
+                                                   "rounded to FP32; mma.m16n8k32 and wgmma of .s8, .satfinite",
+                                  satfinite64_note = "the same after 64 products: mma.m16n8k64 of .s4";
 
 inline constexpr std::array hardware_rows = {
     HardwareRow{"volta-fp16", "fp16", 4, 23, Evidence::recorded, "recorded"},
@@ -153,6 +154,7 @@ inline constexpr std::array hardware_rows = {
     // Sums of integers, of any generation of tensor cores since Turing.
     in_steps("int32", "int8 int4 e0m3", 32, 0, Evidence::stated, Accumulation::wrapped, int32_note),
     in_steps("int32-satfinite", "int8 int4 e0m3", 32, 0, Evidence::stated, Accumulation::clamped, satfinite_note),
+    in_steps("int32-satfinite-k64", "int4 e0m3", 64, 0, Evidence::stated, Accumulation::clamped, satfinite64_note),
 };
 
 /// Whether a tensor core of that generation of GPUs (say "hopper") multiplies numbers of format a by numbers of format

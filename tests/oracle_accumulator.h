@@ -76,6 +76,7 @@ inline std::vector<Matrix> matrices() {
     for (const std::string a : {"int8", "int4", "e0m3"})
         for (const std::string steps : {"wrapped", "clamped"})
             other(steps == "wrapped" ? "int32" : "int32-satfinite", a, "int8", 32, steps);
+    for (const std::string a : {"int4", "e0m3"}) other("int32-satfinite-k64", a, "int4", 64, "clamped");
     other("avx512-bf16", "bf16", "bf16", 2, "pairs");
     other("amx-bf16", "bf16", "bf16", 32, "chains");
     return all;

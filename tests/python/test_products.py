@@ -1,10 +1,14 @@
 """Products and block formats from Python: each element against dot(), others' casts, and refusals in one line."""
+import itertools
+import pickle
+
 import numpy as np
 import pytest
 
 import ampscope
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
+torch = pytest.importorskip("torch")
 rng = np.random.default_rng(3)
 
 
@@ -174,6 +178,50 @@ def test_blocks_of_ones_own_against_a_plain_twin(element, cast, scale, scale_typ
         element, scale=scale, shape=(1, 16), upper=upper, scale_rounding="nearest_even"))
     assert np.array_equal(scales, d * u)
     assert np.array_equal(values, np.clip(cast(np.clip(x / np.repeat(d * u, 16, 1), -most, most)), -most, most))
+
+
+def test_every_named_block_format_is_a_case_of_block():
+    x = np.float32(rng.standard_normal((150, 384)) * 2.0 ** rng.integers(-40, 40, (150, 1)))
+    rules = (("mx", "mx-floor"), ("nvfp4", "nvfp4"), ("fp8-row", "torchao-pow2"), ("fp8-tensor", "te"),
+             ("fp8-", "te-pow2"), ("int8-affine", "affine"), ("int4-affine", "affine"), ("int", "te"))
+    seen = set()
+    for row in itertools.takewhile(lambda row: not row["name"].startswith("te-"), ampscope.recipes()):
+        prefix, rule = next(pair for pair in rules if row["name"].startswith(pair[0]))
+        seen.add(prefix)
+        element, lengths = row["weight"].split()
+        shape = tuple(0 if n == "all" else int(n) for n in lengths.split("x"))
+        named = ampscope.block_quantize(x, row["name"])
+        same = ampscope.block_quantize(x, ampscope.block(element, shape=shape, rule=rule))
+        assert np.array_equal(named.values, same.values) and np.array_equal(named.scales, same.scales), row["name"]
+        assert (named.zero_points is None) == (rule != "affine")
+    assert len(seen) == len(rules)
+
+
+@pytest.mark.parametrize("name, bits, shape", (("int8-affine-tensor", 8, (1, 1)), ("int8-affine-row", 8, (40, 1)),
+                                               ("int4-affine-1x128", 4, (40, 3))))
+def test_zero_points_are_those_of_dynamic_quantize_linear(name, bits, shape):
+    """ONNX's definition in NumPy: UINT8 and its zero point, here both 128 less."""
+    f32 = np.float32
+    x = f32(rng.standard_normal((40, 300)) + rng.integers(-3, 4, (40, 1)))
+    x[7] = np.abs(x[7])
+    blocks = ampscope.block_quantize(x, name)
+    assert blocks.zero_points.shape == blocks.scales.shape == shape
+    steps, half = f32(2**bits - 1), 2**(bits - 1)
+    height, width = 40 // shape[0], 128 if shape[1] == 3 else 300
+    for i, j in np.ndindex(shape):
+        part = np.s_[i * height:(i + 1) * height, j * width:(j + 1) * width]
+        least, largest = min(x[part].min(), f32(0)), max(x[part].max(), f32(0))
+        scale = (largest - least) / steps
+        zero = np.clip(np.rint((0 - least) / scale), 0, steps)
+        codes = np.clip(np.rint(x[part] / scale) + zero, 0, steps)
+        assert blocks.scales[i, j] == scale and blocks.zero_points[i, j] == zero - half
+        assert np.array_equal(blocks.values[part] + blocks.zero_points[i, j], codes - half)
+    again = pickle.loads(pickle.dumps(blocks))
+    assert np.array_equal(again.zero_points, blocks.zero_points)
+    values, scales = blocks
+    assert values is blocks.values and scales is blocks.scales
+    turned = ampscope.block_quantize(torch.tensor(x.T.copy()), name, axis=0)
+    assert torch.equal(turned.zero_points, torch.tensor(blocks.zero_points.T.copy()))
 
 
 def test_every_row_of_the_table_of_recipes_comes_back():

@@ -244,7 +244,8 @@ void scaled_product_cases(Cases& cases) {
         {"e4m3", "blackwell-fp8", {e4m3, 1, 32, ScaleRule::mx_floor}, {e4m3, 1, 32, ScaleRule::mx_floor}, false},
         {"e4m3", "fp32", {e4m3, 1, 32, ScaleRule::mx_floor}, {e4m3, 1, 32, ScaleRule::mx_floor}, false},
         {"e2m1", "fp32", {e2m1, 1, 16, ScaleRule::nvfp4}, {e2m1, 1, 16, ScaleRule::nvfp4}, true},
-        {"int8", "int32-satfinite", {int8, 1, 0, ScaleRule::te}, {int8, 1, 128, ScaleRule::affine}, false},
+        {"int8", "int32", {int8, 1, 0, ScaleRule::te}, {int8, 1, 128, ScaleRule::affine}, false},
+        {"int8", "int32-satfinite", {int8, 1, 0, ScaleRule::te}, {int8, 1, 128, ScaleRule::te}, false},
     };
     for (const Row& row : table)
         for (const Fill fill : {Fill::ordinary, Fill::edges}) {

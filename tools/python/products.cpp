@@ -5,6 +5,7 @@
 #include <ampscope/sim/backend/cpu/product.h>
 #include <ampscope/sim/findings/histogram_recipe.h>
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
@@ -57,11 +58,25 @@ Result<float> product_of(const Array<float>& a, const Array<float>& b, const For
     });
 }
 
-/// A matrix in blocks: its values, and the decode scale of each block.
-std::pair<Result<float>, Result<float>> in_blocks(const std::string& name, const Array<float>& x, std::uint64_t seed) {
+/// The zero point of each block, as what its code 0 stands for is the code less it; none where blocks have none.
+std::optional<Result<float>> zero_points(const BlockScaling& blocks, std::span<const float> x, std::int64_t rows,
+                                         std::int64_t columns, const std::vector<std::size_t>& shape) {
+    if (blocks.rule != ScaleRule::affine) return std::nullopt;
+    const float least = decode(blocks.element, blocks.element.code_mask() / 2 + 1);
+    return filled<float>(shape, [&](std::span<float> out) {
+        std::ranges::transform(block_ranges(blocks, x, rows, columns), out.begin(),
+                               [&](const BlockRange& range) { return least - blocks.scale_of(range).low; });
+    });
+}
+
+/// A matrix in blocks: its values, the decode scale of each block, and its zero point.
+std::tuple<Result<float>, Result<float>, std::optional<Result<float>>>
+in_blocks(const std::string& name, const Array<float>& x, std::uint64_t seed) {
     const TensorScaling scaling = tensor_scaling(name);
     const auto rows = static_cast<std::int64_t>(x.shape(0)), columns = static_cast<std::int64_t>(x.shape(1));
     const BlockGrid grid = scaling.blocks.grid(rows, columns);
+    const std::vector<std::size_t> of_blocks = {static_cast<std::size_t>(grid.down),
+                                                static_cast<std::size_t>(grid.across)};
     std::vector<float> scales;
     auto values = filled<float>({x.shape(0), x.shape(1)}, [&](std::span<float> out) {
         scales = quantize_blocks(
@@ -69,8 +84,8 @@ std::pair<Result<float>, Result<float>> in_blocks(const std::string& name, const
             {.policy = {.rounding = scaling.rounding, .random_bits = scaling.random_bits}, .key = {.seed = seed}});
     });
     return {std::move(values),
-            filled<float>({static_cast<std::size_t>(grid.down), static_cast<std::size_t>(grid.across)},
-                          [&](std::span<float> out) { std::ranges::copy(scales, out.begin()); })};
+            filled<float>(of_blocks, [&](std::span<float> out) { std::ranges::copy(scales, out.begin()); }),
+            zero_points(scaling.blocks, span_of(x), rows, columns, of_blocks)};
 }
 
 Result<float> out_of_blocks(const std::string& name, const Array<float>& values, const Array<float>& scales) {

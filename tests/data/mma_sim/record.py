@@ -80,7 +80,7 @@ ROWS += [(row, f, f, "-", 0, k, cdna2) for row, f, k in
 ROWS += [(row, f, f, "-", 0, k, cdna3) for row, f, k in
          (("cdna3-fp16", "fp16", 8), ("cdna3-bf16", "bf16", 8), ("cdna3-xf32", "fp32", 4))]
 ROWS += [("cdna3-fp8", "e4m3fnuz", "e4m3fnuz", "-", 0, 16, cdna3)]
-COUNT = 25000
+COUNT = 100000
 
 
 def record(task):

@@ -99,10 +99,11 @@ def scaled_mm(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, *, a_f
                   epilogue=epilogue, saturates=True, threads=threads)
 
 
-class Blocks(NamedTuple):
-    """A tensor in blocks: values of the element format, and the scale by which those of each block are multiplied."""
-    values: Any
-    scales: Any
+class Blocks(NamedTuple("Blocks", [("values", Any), ("scales", Any)])):
+    """A tensor in blocks: values of the element format, and the scale by which those of each block are multiplied.
+    Where blocks have zero points ("int8-affine-row"), zero_points has one a block beside its scale, and the codes to
+    store are values + zero_points of their block; otherwise it is None."""
+    zero_points: Any = None
 
 
 def _matrix(x, axis):
@@ -113,24 +114,29 @@ def _matrix(x, axis):
     return np.ascontiguousarray(turned.reshape(math.prod(turned.shape[:-1]), turned.shape[-1])), turned.shape
 
 
-def block(element: FormatLike, *, scale: FormatLike = "e8m0", shape: tuple[int, int] = (1, 32),
-          upper: str | None = None, scale_rounding: str = "up") -> str:
+def block(element: FormatLike, *, shape: tuple[int, int] = (1, 32), rule: str = "amax",
+          scale: FormatLike | None = None, upper: str | None = None, scale_rounding: str | None = None) -> str:
     """The name of a block format of one's own, for block_quantize() and `amp-histogram --recipe`; a precision of
     amp-train takes the same as options: "general,scaling-format=e2m1,scaling-scale=e4m3".
 
     element             the format of the numbers
-    scale               that of the scales: the block's largest magnitude over the element's largest number, not 0
     shape               the block: across and along the axis that products sum over; 0 for the whole extent
-    upper               a second level: an FP32 scale of the "tensor", or of each "line" of blocks, that takes the
-                        largest block's scale to the scale format's largest number
-    scale_rounding      how scales are rounded: "up", so that no number saturates, "nearest_even" or another
+    rule                how scales follow from the largest magnitude of a block: "amax" or that of a library, which says
+                        the rest itself; block("e4m3", rule="mx-floor") is "mxfp8", and so is every named block format
+    scale               by the rule amax, the format of the scales (E8M0 unless given): the block's largest magnitude
+                        over the element's largest number, not 0
+    upper               by the rule amax, a second level (none unless given): an FP32 scale of the "tensor", or of each
+                        "line" of blocks, that takes the largest block's scale to the scale format's largest number
+    scale_rounding      by the rule amax, how scales are rounded: "up" unless given, so that no number saturates
     block("e2m1", scale="e4m3", shape=(1, 16), upper="tensor", scale_rounding="nearest_even") is like NVFP4, and
     block("e4m3") like MXFP8 with scales rounded up, but for where their libraries round.
-    Raises ValueError for unknown names, and where the scale format has integers."""
+    Raises ValueError for unknown names, and for what does not go together."""
     across, along = shape
-    lengths = f"{integer('shape', across)}x{integer('shape', along)}"
-    name = (f"general,format={as_format(element).name},scale={as_format(scale).name},block={lengths},"
-            f"upper={upper or 'none'},scale-rounding={scale_rounding}")
+    options = {"format": as_format(element).name, "rule": rule,
+               "block": f"{integer('shape', across)}x{integer('shape', along)}",
+               "scale": None if scale is None else as_format(scale).name, "upper": upper,
+               "scale-rounding": scale_rounding}
+    name = ",".join(["general", *(f"{key}={value}" for key, value in options.items() if value is not None)])
     _ampscope.block_quantize(name, np.zeros((1, 1), np.float32), 0)
     return name
 
@@ -142,7 +148,8 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
     together are the rows.
 
     values              FP32 of the shape of x that are values of the element format; what exceeds it saturates.
-                        Those of blocks with zero points ("int8-affine-row") are codes less the zero point
+                        Those of blocks with zero points ("int8-affine-row") are codes less the zero point; the
+                        result has these as .zero_points, laid out like scales
     scales              FP32, one a block. Where blocks are one row high, the shape of x with the number of blocks in
                         place of the axis; else a matrix (blocks below each other, beside each other), along the axis
                         last, but as x itself lies if x is a matrix. NVFP4: E4M3's scale divided by the tensor's
@@ -153,12 +160,18 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
     tensor alone."""
     values = as_singles(x)
     matrix, shape = _matrix(values, integer("axis", axis))
-    codes, scales = _ampscope.block_quantize(_name(scaling), matrix, integer("seed", seed))
-    if len(scales) == len(matrix):
-        scales = scales.reshape(*shape[:-1], scales.shape[-1])
-    scales = like(_turned(scales, axis, values), x)
-    return Blocks(differentiable(_turned(codes.reshape(shape), axis, values),
-                                 lambda x: x / _factors(x, scales, scaling, axis), x), scales)
+    codes, scales, zeros = _ampscope.block_quantize(_name(scaling), matrix, integer("seed", seed))
+
+    def laid_out(of_blocks):
+        if len(of_blocks) == len(matrix):
+            of_blocks = of_blocks.reshape(*shape[:-1], of_blocks.shape[-1])
+        return like(_turned(of_blocks, axis, values), x)
+
+    scales = laid_out(scales)
+    blocks = Blocks(differentiable(_turned(codes.reshape(shape), axis, values),
+                                   lambda x: x / _factors(x, scales, scaling, axis), x), scales)
+    blocks.zero_points = None if zeros is None else laid_out(zeros)
+    return blocks
 
 
 @overload
