@@ -244,6 +244,10 @@ TEST_CASE("regular expressions and the first or last blocks name modules") {
     CHECK(weights("--layer last-1:bf16") == weights("--layer h.2:bf16"));
     CHECK(weights("--layer '/h\\.(?:0|2)/:bf16'") == weights("--layer h.0:bf16 --layer h.2:bf16"));
     CHECK(weights("--layer first-2:bf16") != weights("--layer last-2:bf16"));
+    const Scratch scratch;
+    const std::string file = (scratch / "run.toml").string();
+    write_file(file, "layer = [\"first-1:mxfp6\", \"/h[.]1/:bf16\", \"last-1:scaling=none\"]\n");
+    CHECK(weights("--config " + file) == weights("--layer h.0:mxfp6 --layer h.1:bf16 --layer h.2:scaling=none"));
 }
 
 TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {

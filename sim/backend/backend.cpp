@@ -43,14 +43,14 @@ void count_scaled(Backend& backend, const op::Quantize& op, std::span<const floa
     }
     c.elements = static_cast<std::int64_t>(in.size());
     for (std::size_t i = 0; i < in.size(); ++i) {
-        const bool nonzero = in[i] != 0 && std::isfinite(in[i]);
-        c.nonzero += nonzero;
-        c.underflow += nonzero && out[i] == 0;
-        if (!nonzero) continue;
+        if (in[i] == 0 || !std::isfinite(in[i])) continue;
+        ++c.nonzero;
         const BlockScale& scale = scales[static_cast<std::size_t>(grid.of(static_cast<std::int64_t>(i)))];
+        const bool vanishes = scale.decode == 0; // E4M3 may round a scale to 0: then all is read as 0
+        c.underflow += vanishes || out[i] == 0;
         const bool at_end =
             scale.has_zero_point() ? out[i] == scale.low || out[i] == scale.high : std::fabs(out[i]) == max;
-        c.saturated += at_end && is_clipped(s.element, scale.scaled(in[i]), scale);
+        c.saturated += !vanishes && at_end && is_clipped(s.element, scale.scaled(in[i]), scale);
     }
     const auto index = static_cast<std::size_t>(op.out.index);
     if (backend.counts_scalings) backend.scalings()[index] += c;

@@ -47,7 +47,7 @@ struct ScalingCounts {
     float least_scale = 0, largest_scale = 0; ///< smallest and largest scale by which blocks were multiplied
     std::int64_t elements = 0;
     std::int64_t nonzero = 0;   ///< elements finite and not zero before
-    std::int64_t underflow = 0; ///< those of them that became zero
+    std::int64_t underflow = 0; ///< those of them that are read as zero
     std::int64_t saturated = 0; ///< those of them that exceeded the format's largest value
 
     ScalingCounts& operator+=(const ScalingCounts& other);
