@@ -32,16 +32,17 @@ struct BlockRange {
 
 namespace detail {
 
-constexpr float fp32_div(float a, float b) {
+// Not inlined: the rules of scales have dozens of these calls, each a thousand instructions on a device.
+[[gnu::noinline]] constexpr float fp32_div(float a, float b) {
     Arithmetic math{fp32_format};
     return std::bit_cast<float>(math.div(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
 }
-constexpr float fp32_mul(float a, float b) {
+[[gnu::noinline]] constexpr float fp32_mul(float a, float b) {
     Arithmetic math{fp32_format};
     return std::bit_cast<float>(math.mul(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
 }
 
-constexpr float fp32_sub(float a, float b) {
+[[gnu::noinline]] constexpr float fp32_sub(float a, float b) {
     Arithmetic math{fp32_format};
     return std::bit_cast<float>(math.sub(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
 }

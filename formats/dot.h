@@ -134,8 +134,8 @@ constexpr float exact_dot(const Numbers& a, const Numbers& b, float c) {
     return sum.rounded(fp32_format);
 }
 
-/// x + y to nearest-even, as two sums are added.
-constexpr float add_sums(const Accumulator& acc, const FormatSpec& f, float x, float y) {
+/// x + y to nearest-even, as two sums are added. Not inlined, for the sake of devices' compilers.
+[[gnu::noinline]] constexpr float add_sums(const Accumulator& acc, const FormatSpec& f, float x, float y) {
     Arithmetic math{f, {.nan = acc.method == Accumulation::fused ? NanRule::all_ones : NanRule::canonical}};
     const NanRule nan = math.policy.nan;
     return decode(f, math.add(encode(f, x, math.policy), encode(f, y, math.policy)), nan);
@@ -176,15 +176,16 @@ constexpr float plain_dot(const Accumulator& acc, const FormatSpec& fa, const Fo
     return instructions_dot(acc, fa, fb, a, b, c, scale_of);
 }
 
-/// A sum without split-K.
+/// A sum without split-K. One call for both kinds of sums, since devices inline it.
 template <class Scale>
 constexpr float promoted_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, const Numbers& a,
                              const Numbers& b, float c, const Scale& scale_of) {
-    if (acc.promote_every == 0) return plain_dot(acc, fa, fb, a, b, c, scale_of);
-    const auto every = static_cast<std::size_t>(acc.promote_every);
-    for (std::size_t begin = 0; begin < a.size(); begin += every) {
+    const bool promotes = acc.promote_every != 0;
+    const std::size_t every = promotes ? static_cast<std::size_t>(acc.promote_every) : a.size();
+    for (std::size_t begin = 0; !promotes || begin < a.size(); begin += every) {
         const std::size_t n = std::min(every, a.size() - begin);
-        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), 0, scale_of);
+        const float sum = plain_dot(acc, fa, fb, a.subspan(begin, n), b.subspan(begin, n), promotes ? 0 : c, scale_of);
+        if (!promotes) return sum;
         c = add_sums(acc, acc.total(), c, sum);
     }
     return c;
@@ -194,12 +195,11 @@ constexpr float promoted_dot(const Accumulator& acc, const FormatSpec& fa, const
 template <class Scale>
 constexpr float whole_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, std::span<const float> a,
                           std::span<const float> b, float c, const Scale& scale_of) {
-    if (acc.parts == 1) return promoted_dot(acc, fa, fb, Numbers(a), Numbers(b), c, scale_of);
     return sum_of_parts(
         acc, c,
         [&](std::size_t i) {
             const PartOfSum part = part_of_sum(acc, i, a.size());
-            return promoted_dot(acc, fa, fb, Numbers(a, part), Numbers(b, part), 0, scale_of);
+            return promoted_dot(acc, fa, fb, Numbers(a, part), Numbers(b, part), acc.parts == 1 ? c : 0, scale_of);
         },
         [&](float x, float y) { return add_sums(acc, acc.total(), x, y); });
 }

@@ -25,6 +25,7 @@ constexpr bool applies_scales(const Accumulator& acc, const FormatSpec& scale, s
 }
 
 /// The sums of blocks, each times its two scales, in an FP32 total: sum(x, y) is the dot product of a block's numbers.
+/// Without scales, the sum of all as one block.
 template <class Sum>
 constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const Sum& sum) {
     Arithmetic math{fp32_format};
@@ -32,7 +33,9 @@ constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std
     const std::size_t k = a.values.size();
     for (std::size_t i = 0; i * block < k; ++i) {
         const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
-        const auto part = std::bit_cast<std::uint32_t>(sum(a.values.subspan(begin, n), b.values.subspan(begin, n))),
+        const float of_block = sum(a.values.subspan(begin, n), b.values.subspan(begin, n));
+        if (a.scales.empty()) return of_block;
+        const auto part = std::bit_cast<std::uint32_t>(of_block),
                    scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
         total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
     }
@@ -52,19 +55,18 @@ constexpr TermScale term_scale(const FormatSpec& scale, float a, float b) {
 
 } // namespace detail
 
-/// scaled_dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives.
+/// scaled_dot() for a device, which cannot look up names: fa and fb are what acc.reads() gives; sum(x, y) is the dot
+/// product without scales.
+template <class Sum>
 constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                    const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block,
-                                   const FormatSpec& scale) {
-    if (applies_scales(acc, scale, static_cast<std::int64_t>(block))) {
-        for (std::size_t i = 0; i * block < a.values.size(); ++i)
-            if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
-        return detail::whole_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t k) {
-            return detail::term_scale(scale, a.scales[k / block], b.scales[k / block]);
-        });
-    }
-    return scaled_total(a, b, block, [&](std::span<const float> x, std::span<const float> y) {
-        return dot_as_read(acc, fa, fb, x, y, 0);
+                                   const FormatSpec& scale, const Sum& sum) {
+    if (a.scales.empty() || !applies_scales(acc, scale, static_cast<std::int64_t>(block)))
+        return scaled_total(a, b, block, sum);
+    for (std::size_t i = 0; i * block < a.values.size(); ++i)
+        if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
+    return detail::whole_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t k) {
+        return detail::term_scale(scale, a.scales[k / block], b.scales[k / block]);
     });
 }
 
@@ -76,7 +78,10 @@ constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa,
 /// Of split-K this total knows nothing: it splits the sum within a block.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const FormatSpec& scale) {
-    return scaled_dot_as_read(acc, acc.reads(a_format), acc.reads(b_format), a, b, block, scale);
+    const FormatSpec fa = acc.reads(a_format), fb = acc.reads(b_format);
+    return scaled_dot_as_read(acc, fa, fb, a, b, block, scale, [&](std::span<const float> x, std::span<const float> y) {
+        return dot_as_read(acc, fa, fb, x, y, 0);
+    });
 }
 
 } // namespace amp

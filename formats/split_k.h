@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace amp {
 
@@ -31,18 +32,29 @@ constexpr PartOfSum part_of_sum(const Accumulator& acc, std::size_t part, std::s
 }
 
 /// The sum of all parts, added to c in the accumulator's order: sum_of(part) is the sum of one, add(x, y) rounds one
-/// addition.
+/// addition. One part alone is not added: its sum begins at c by itself. Of cyclic pairs the last part comes first,
+/// then each part of the first half with its partner in the second, if it has one. sum_of() is called in one place,
+/// since devices inline it.
 template <class Value, class SumOf, class Add>
 constexpr Value sum_of_parts(const Accumulator& acc, Value c, const SumOf& sum_of, const Add& add) {
-    const auto parts = static_cast<std::size_t>(acc.parts);
-    if (acc.split != SplitOrder::cyclic_pairs) {
-        for (std::size_t i = 0; i < parts; ++i) c = add(c, sum_of(i));
-        return c;
+    const auto parts = static_cast<std::size_t>(acc.parts), half = (parts + 1) / 2;
+    const bool pairs = acc.split == SplitOrder::cyclic_pairs;
+    const std::size_t partners = pairs ? parts - 1 - half : 0;
+    Value first{};
+    for (std::size_t n = 0; n < parts; ++n) {
+        const bool in_pair = n > 0 && n <= 2 * partners, begins_pair = in_pair && n % 2 == 1;
+        const std::size_t part = !pairs    ? n
+                                 : n == 0  ? parts - 1
+                                 : in_pair ? (n - 1) / 2 + (begins_pair ? 0 : half)
+                                           : n - 1 - partners;
+        Value sum = sum_of(part);
+        if (begins_pair) {
+            first = std::move(sum);
+            continue;
+        }
+        if (in_pair) sum = add(std::move(first), sum);
+        c = parts == 1 ? std::move(sum) : add(std::move(c), sum);
     }
-    const std::size_t half = (parts + 1) / 2;
-    c = add(c, sum_of(parts - 1));
-    for (std::size_t i = 0; i < half; ++i)
-        c = add(c, i + half < parts - 1 ? add(sum_of(i), sum_of(i + half)) : sum_of(i));
     return c;
 }
 

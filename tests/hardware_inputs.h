@@ -3,16 +3,27 @@
 
 #include "recordings.h"
 
+#include <ampscope/formats/names.h>
 #include <ampscope/formats/spec.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 namespace amp::test {
 
 inline std::uint32_t word(std::uint32_t seed, std::uint32_t line, std::uint32_t i) {
     return mixed(mixed(seed * 0x9e3779b9U + line) + i);
+}
+
+/// What numbers a recording has.
+enum class CodeKind : std::uint8_t { ordinary, any, cancelling, subnormal, zeros, specials };
+
+inline CodeKind code_kind(std::string_view kind) {
+    constexpr std::array<std::string_view, 6> names = {"ordinary",  "any",   "cancelling",
+                                                       "subnormal", "zeros", "specials"};
+    return parse_name<CodeKind>("kind of input", names, kind);
 }
 
 class Codes {
@@ -23,19 +34,19 @@ class Codes {
           fraction_((1U << f.fraction_bits) - 1), sign_(1U << (f.exponent_bits + f.fraction_bits)) {}
 
     /// The code of position i; of a pair that cancels, the first one's word is `word` for both.
-    [[nodiscard]] std::uint32_t code(const std::string& kind, std::uint32_t word, bool odd) const {
+    [[nodiscard]] std::uint32_t code(CodeKind kind, std::uint32_t word, bool odd) const {
         const std::uint32_t code = any_code(kind, word, odd);
-        return zero_ && kind != "specials" && code == sign_ ? 0 : code;
+        return zero_ && kind != CodeKind::specials && code == sign_ ? 0 : code;
     }
 
   private:
-    [[nodiscard]] std::uint32_t any_code(const std::string& kind, std::uint32_t word, bool odd) const {
-        if (kind == "any") return finite(word);
-        if (kind == "cancelling") return odd ? middle(word) ^ sign_ : middle(word);
-        if (kind == "subnormal") return sign(word) | (word >> 23 & 1) << f_.fraction_bits | (word & fraction_);
-        if (kind == "zeros") return (word >> 22 & 1) != 0 ? sign(word) : finite(word);
-        if (kind == "specials" && (word >> 18) % 16 == 0 && zero_) return sign_;
-        if (kind == "specials" && (word >> 18) % 16 == 0)
+    [[nodiscard]] std::uint32_t any_code(CodeKind kind, std::uint32_t word, bool odd) const {
+        if (kind == CodeKind::any) return finite(word);
+        if (kind == CodeKind::cancelling) return odd ? middle(word) ^ sign_ : middle(word);
+        if (kind == CodeKind::subnormal) return sign(word) | (word >> 23 & 1) << f_.fraction_bits | (word & fraction_);
+        if (kind == CodeKind::zeros) return (word >> 22 & 1) != 0 ? sign(word) : finite(word);
+        if (kind == CodeKind::specials && (word >> 18) % 16 == 0 && zero_) return sign_;
+        if (kind == CodeKind::specials && (word >> 18) % 16 == 0)
             return ieee_ ? any(word) | top_ << f_.fraction_bits : ones_ ? any(word) | (sign_ - 1) : any(word);
         return middle(word);
     }

@@ -62,10 +62,11 @@ std::vector<Recording> recordings() {
 std::vector<float> lines(const Recording& r, const std::string& name, std::uint32_t first, std::int64_t count) {
     const FormatSpec f = format(name);
     const Codes codes(f);
+    const CodeKind kind = code_kind(r.kind);
     std::vector<float> x;
     for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(count); ++i)
         for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(r.k); ++l)
-            x.push_back(decode(f, codes.code(r.kind, word(r.seed, first + i, l), l % 2 == 1)));
+            x.push_back(decode(f, codes.code(kind, word(r.seed, first + i, l), l % 2 == 1)));
     return x;
 }
 

@@ -38,23 +38,24 @@ struct Case {
     float c = 0;
 
     Case(std::uint32_t index, std::uint32_t k) {
-        static const std::string kinds[] = {"ordinary", "any", "cancelling", "subnormal", "zeros", "specials", "tiny"};
-        const std::string& kind = kinds[index % std::size(kinds)];
-        const bool tiny = kind == "tiny";
+        const std::uint32_t which = index % 7;
+        const bool tiny = which == 6;
+        const auto kind = static_cast<CodeKind>(tiny ? 0 : which);
         const Codes codes(format("bf16"));
         const auto number = [&](std::uint32_t operand, std::uint32_t i, bool cancels) {
             const std::uint32_t place = cancels ? i / 2 * 2 : i;
-            const std::uint32_t code = codes.code(tiny || (operand == 1 && kind == "cancelling") ? "ordinary" : kind,
-                                                  word(index, operand, place), i % 2 == 1);
+            const std::uint32_t code =
+                codes.code(operand == 1 && kind == CodeKind::cancelling ? CodeKind::ordinary : kind,
+                           word(index, operand, place), i % 2 == 1);
             return std::bit_cast<float>((code - (tiny ? 62U << 7 : 0)) << 16); // 62 binades lower
         };
         for (std::uint32_t i = 0; i < k; ++i) {
-            a.push_back(number(0, i, kind == "cancelling"));
-            b.push_back(number(1, i, kind == "cancelling"));
+            a.push_back(number(0, i, kind == CodeKind::cancelling));
+            b.push_back(number(1, i, kind == CodeKind::cancelling));
         }
         const std::uint32_t w = word(index, 2, 0);
         const Codes sums(format("fp32"));
-        if (w % 4 != 0) c = std::bit_cast<float>(sums.code(tiny ? "subnormal" : kind, w, false));
+        if (w % 4 != 0) c = std::bit_cast<float>(sums.code(tiny ? CodeKind::subnormal : kind, w, false));
     }
 };
 

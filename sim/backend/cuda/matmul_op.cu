@@ -32,8 +32,15 @@ struct Product {
 struct Scales {
     const float *a = nullptr, *b = nullptr; ///< null if there are none
     kernels::UpperFactors upper{};
-    std::int64_t block = 0, blocks = 0;
-    FormatSpec format{}; ///< of the scales
+    std::int64_t block = 0, blocks = 0; ///< without scales a sum is one block
+    FormatSpec format{};                ///< of the scales
+
+    [[nodiscard]] constexpr ScaledNumbers of_a(std::span<const float> x, std::int64_t row) const {
+        return {x, {a + row * blocks, static_cast<std::size_t>(blocks)}};
+    }
+    [[nodiscard]] constexpr ScaledNumbers of_b(std::span<const float> x, std::int64_t column) const {
+        return {x, {b + column * blocks, static_cast<std::size_t>(blocks)}};
+    }
 };
 
 /// The operand in the format in which the product reads it: `others` lines along k, for each of op.batch matrices.
@@ -77,17 +84,13 @@ AMPSCOPE_DEVICE float fp32_chain(std::span<const float> x, std::span<const float
 void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
     const bool is_chain = p.accumulate.is_fp32_chain();
     cuda::each(device, p.batch * p.m * p.n, [=] AMPSCOPE_DEVICE(std::int64_t at) {
-        const std::span<const float> x = p.row(at), y = p.column(at);
-        float sum = 0;
-        if (s.a == nullptr) {
-            sum = is_chain ? fp32_chain(x, y) : dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
-        } else {
-            const auto blocks = static_cast<std::size_t>(s.blocks), block = static_cast<std::size_t>(s.block);
-            const ScaledNumbers a{x, {s.a + at / p.n * s.blocks, blocks}}, b{y, {s.b + at % p.n * s.blocks, blocks}};
-            sum = is_chain ? scaled_total(a, b, block, fp32_chain)
-                           : scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, block, s.format);
-            if (!s.upper.empty()) sum = s.upper.applied(sum, at / p.n, at % p.n);
-        }
+        const ScaledNumbers a = s.of_a(p.row(at), at / p.n), b = s.of_b(p.column(at), at % p.n);
+        float sum = scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, static_cast<std::size_t>(s.block),
+                                       s.format, [&](std::span<const float> x, std::span<const float> y) {
+                                           return is_chain ? fp32_chain(x, y)
+                                                           : dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
+                                       });
+        if (!s.upper.empty()) sum = s.upper.applied(sum, at / p.n, at % p.n);
         out[at] = kernels::named(sum);
     });
 }
@@ -160,7 +163,7 @@ void run(Cuda& cuda, const Matmul& op) {
     } else {
         native = cuda.is_native() && multiply_on_tensor_cores(cuda.device(), acc, fa, fb,
                                                               {p.a, p.b, nullptr, out, p.batch, p.m, p.n, p.k, p.k});
-        if (!native) multiply(cuda.device(), p, {}, out);
+        if (!native) multiply(cuda.device(), p, {.block = p.k}, out);
     }
     ++cuda.products;
     cuda.native_products += native ? 1 : 0;
