@@ -160,8 +160,7 @@ constexpr TruthRow truth_rows[] = {
     {"Class", [](N x, N) { return class_of(x); }},
 };
 
-Number result_of(const FormatSpec& f, std::string_view name, N x, N y, N z) {
-    if (name == "NextGreaterThan" || name == "NextLessThan") return neighbour(f, x, name == "NextGreaterThan");
+Number result_of(std::string_view name, N x, N y, N z) {
     const auto* row = std::ranges::find(report_rows_exact, name, &ReportRow::name);
     if (row == std::end(report_rows_exact)) return x.kind == Class::nan ? nan_number : function(name, x);
     if (const auto* extremum = std::get_if<Extremum>(&row->rule)) return (*extremum)(x, y);
@@ -181,7 +180,9 @@ Result apply_report(const FormatSpec& f, const Policy& policy, Op operation, std
     }
     const auto* truth = std::ranges::find(truth_rows, row.name, &TruthRow::name);
     if (truth != std::end(truth_rows)) return {truth->rule(x[0], x[1]), 0};
-    Number result = result_of(f, row.name, x[0], x[1], x[2]);
+    if (row.gives == conformance::Gives::neighbour)
+        return {store(f, {}, neighbour(f, x[0], row.name == "NextGreaterThan")).code, 0};
+    Number result = result_of(row.name, x[0], x[1], x[2]);
     if (result.kind == Class::zero) result = {};
     const bool pole = result.kind == Class::infinity && from_finite;
     if (pole) return {store(f, policy, result).code, Flags::divide_by_zero};
