@@ -1,6 +1,6 @@
-// The operations of IEEE P3109 by name, as amp-format computes them and as amp-crosscheck does, which shares no code with
-// it: both against hashes of results and flags that data/p3109/operations.py recorded (fractions and mpmath), and one
-// against the other in formats, modes and policies that the script has not.
+// The operations of IEEE P3109 by name, as amp-format computes them and as amp-crosscheck does, which shares no code
+// with it: both against hashes of results and flags that data/p3109/operations.py recorded (fractions and mpmath), and
+// one against the other in formats, modes and policies that the script has not.
 #include "cases.h"
 #include "recordings.h"
 #include "tool.h"

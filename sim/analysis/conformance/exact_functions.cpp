@@ -1,10 +1,11 @@
 // The functions of IEEE P3109 v4.0, sections 4.10.8 to 4.10.16, a second time: as the report writes them, in numbers of
 // 1536 binary places, where formats/p3109_functions.h has case distinctions and bounds.
 //
-// Why that decides every rounding. Operands and results are numbers of FP32, so no result is rounded or compared at a
-// place behind the 160th. What is computed is wrong by less than 2^-1100. A result that lies within 2^-1000 of a number
-// of 160 places is that number: the nearest that a result comes to one without being it is about x^3 / 3 for the angle
-// of a ratio of 2^-277, which is more than 2^-840.
+// Why that decides every rounding. Operands and results are numbers of FP32, so nothing is rounded or compared at a
+// place behind the 160th. What is computed is wrong by less than 2^-1100, and a result within 2^-1000 of a number of
+// 160 places is taken for that number. None comes so near without being it: where a series brings a result close to a
+// number, such as cos x to 1 - x^2 / 2, the next term is above 2^-840, which is about x^3 / 3 for the angle of a ratio
+// of 2^-277; and of 2^40 results that only chance brings close to one, the closest is expected at 2^-200.
 #include <ampscope/sim/analysis/conformance/exact_outcome.h>
 #include <ampscope/sim/analysis/conformance/exact_real.h>
 

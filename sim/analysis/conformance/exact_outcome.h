@@ -20,8 +20,8 @@ Outcome quotient(const Number& x, const Number& y);
 /// An operation of IEEE P3109 on numbers read in the format, in which the result is stored.
 Result apply_report(const FormatSpec& format, const Policy& policy, Op operation, std::array<Number, 3> operands);
 
-/// A function of one operand of IEEE P3109 that is not rational, "Exp" or "ArcTan": exact where the result is a number of
-/// few bits, or one that rounds in the same way. Precondition: x is no NaN, and has no root.
+/// A function of one operand of IEEE P3109 that is not rational, "Exp" or "ArcTan". The result is exact if it is a
+/// number of few bits, and else one that rounds in the same way. Precondition: x is no NaN, and has no root.
 Number function(std::string_view name, const Number& x);
 /// The angle of the point (x, y), not both zero, both finite; in units of pi if `over_pi`.
 Number angle(const Number& y, const Number& x, bool over_pi);
