@@ -51,11 +51,9 @@ Number arc_tangent(N y, N x, bool over_pi) {
     return angle(y, x, over_pi);
 }
 
+/// Bounds may be infinities of one sign, and are then the result.
 Number clamped(N x, N low, N high) {
     if (any_nan(x, low) || high.kind == Class::nan || order(high, low) < 0) return nan_number;
-    const bool above_all = low.kind == Class::infinity && !low.negative,
-               below_all = high.kind == Class::infinity && high.negative;
-    if (order(low, high) != 0 && (above_all || below_all)) return nan_number;
     return order(x, low) < 0 ? low : order(high, x) < 0 ? high : x;
 }
 
