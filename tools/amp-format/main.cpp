@@ -38,7 +38,8 @@ constexpr const char* convert_examples = R"(Examples:
 
 constexpr const char* eval_examples = R"(Examples:
   echo '3C00 3C00 0001' | amp-format eval f16_mulAdd
-  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd)";
+  testfloat_gen f16_mulAdd | amp-format eval f16_mulAdd | testfloat_ver f16_mulAdd
+  echo 41 | amp-format eval binary8p3_Exp --profile p3109-sat-none      an operation of IEEE P3109)";
 
 struct Options {
     std::optional<std::string> what;
@@ -47,7 +48,7 @@ struct Options {
     RandomOptions random;
     bool flush = false, values = false, json = false;
     EvalOptions eval;
-    std::string eval_rounding = "nearest_even", tininess = "after", to, as, dtype;
+    std::string tininess = "after", to, as, dtype;
     ConvertOptions convert;
     VectorOptions vectors;
 };
@@ -185,9 +186,7 @@ CLI::App& add_eval(CommandLine& app, Options& options) {
     CLI::App& e = app.add_command(
         "eval", "One operation on lines of hexadecimal operands, as Berkeley TestFloat writes them", eval_examples);
     e.add_option("FUNCTION", options.eval.function, testfloat_functions())->required();
-    e.add_option("--rounding", options.eval_rounding, "Rounding mode")
-        ->check(directed_roundings())
-        ->capture_default_str();
+    add_policy_options(e, options, false);
     e.add_option("--tininess", options.tininess, "Whether tininess is detected before or after rounding")
         ->check(one_of(std::array<std::string_view, 2>{"after", "before"}))
         ->capture_default_str();
@@ -221,8 +220,9 @@ int run(int argc, char** argv) {
                     throw std::invalid_argument(before->get_name() + " goes without a command; " + command->get_name() +
                                                 " has options of its own after it");
         if (eval_app) {
-            options.eval.rounding = parse_name<Rounding>("rounding", rounding_names, options.eval_rounding);
-            options.eval.tininess = options.tininess == "before" ? Tininess::before_rounding : Tininess::after_rounding;
+            options.eval.policy = policy_of(options);
+            options.eval.policy.tininess =
+                options.tininess == "before" ? Tininess::before_rounding : Tininess::after_rounding;
             check(options.eval);
         } else if (convert_app) {
             interpret_conversion(convert_app, options);

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-format/testfloat.h>
 
+#include <ampscope/sim/analysis/conformance/cases.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/tools/output.h>
 
@@ -14,7 +15,7 @@
 
 namespace amp::format_tool {
 
-using conformance::OperandCodes, conformance::Operation, conformance::operations;
+using conformance::Gives, conformance::OperandCodes, conformance::Operation, conformance::operations;
 
 namespace {
 
@@ -72,25 +73,37 @@ std::uint64_t to_integer(Arithmetic& unit, const WordType& type, std::uint32_t c
 
 /// What a function name stands for: an operation on one type, or a conversion between two.
 struct Function {
-    const WordType* from;
-    const WordType* to;
+    WordType from, to;
     const Operation* operation; ///< none: a conversion
 };
 
-const WordType* find_type(std::string_view prefix) {
+/// A row of the table or, with words of the width of its codes, any other format by its own name. Throws
+/// std::invalid_argument for a format whose values floats cannot hold.
+std::optional<WordType> find_type(std::string_view prefix) {
     const auto* it = std::ranges::find(word_types, prefix, &WordType::prefix);
-    return it == word_types.end() ? nullptr : it;
+    if (it != word_types.end()) return *it;
+    try {
+        format_of_codes(prefix);
+    } catch (const std::invalid_argument&) {
+        return std::nullopt;
+    }
+    const conformance::Column column{.name = "a", .format = format(prefix)};
+    return WordType{prefix, *column.format, column.digits(), column.shift()};
 }
 
+/// A type, an underscore and what follows.
 Function parse_function(std::string_view name) {
     const std::size_t cut = name.find('_');
-    const WordType* type = find_type(name.substr(0, cut));
-    if (type != nullptr && cut != std::string_view::npos) {
+    const std::optional<WordType> type = find_type(name.substr(0, cut));
+    if (type && cut != std::string_view::npos) {
         const std::string_view rest = name.substr(cut + 1);
-        const auto* it = std::ranges::find(operations, rest, &Operation::name);
-        if (it != operations.end() && !type->is_integer()) return {type, type, it};
-        const WordType* to = rest.starts_with("to_") ? find_type(rest.substr(3)) : nullptr;
-        if (to != nullptr && !(type->is_integer() && to->is_integer())) return {type, to, nullptr};
+        const auto it = std::ranges::find(operations(), rest, &Operation::name);
+        if (it != operations().end() && !type->is_integer()) {
+            check_format(*it, type->format);
+            return {*type, *type, &*it};
+        }
+        const auto to = rest.starts_with("to_") ? find_type(rest.substr(3)) : std::nullopt;
+        if (to && !(type->is_integer() && to->is_integer())) return {*type, *to, nullptr};
     }
     throw_unknown("function", name, testfloat_functions());
 }
@@ -109,8 +122,7 @@ void append_hex(std::string& text, std::uint64_t value, int digits) {
 class Evaluator {
   public:
     explicit Evaluator(const EvalOptions& options)
-        : options_(options), function_(parse_function(options.function)), policy_{.rounding = options.rounding,
-                                                                                  .tininess = options.tininess},
+        : options_(options), function_(parse_function(options.function)), policy_(options.policy),
           operands_(function_.operation == nullptr ? 1 : function_.operation->operands) {}
 
     /// Appends the line with its result and flags to `out`; an empty line is skipped, but counted.
@@ -123,12 +135,13 @@ class Evaluator {
         for (std::size_t i = 0; i < operands_; ++i) words[i] = take_word(rest);
         if (rest.find_first_not_of(' ') != std::string_view::npos)
             fail("has more than " + std::to_string(operands_) + " operands");
-        Arithmetic unit{function_.from->format, policy_};
+        Arithmetic unit{function_.from.format, policy_};
         const std::uint64_t result = compute(unit, words);
-        const bool to_bool = function_.operation != nullptr && function_.operation->to_bool;
+        const Gives gives = function_.operation == nullptr ? Gives::number : function_.operation->gives;
+        const bool small = gives == Gives::truth || gives == Gives::number_class;
         out += line;
         out += ' ';
-        append_hex(out, to_bool ? result : result << function_.to->shift, to_bool ? 1 : function_.to->digits);
+        append_hex(out, small ? result : result << function_.to.shift, small ? 1 : function_.to.digits);
         out += ' ';
         append_hex(out, unit.flags.bits, 2);
         out += '\n';
@@ -141,12 +154,12 @@ class Evaluator {
 
     std::uint64_t compute(Arithmetic& unit, const std::array<std::uint64_t, 3>& words) const {
         const auto& [from, to, operation] = function_;
-        if (from->is_integer()) return pack(to->format, from_integer(*from, words[0]), policy_, 0, unit.flags);
+        if (from.is_integer()) return pack(to.format, from_integer(from, words[0]), policy_, 0, unit.flags);
         OperandCodes operands{};
         for (std::size_t i = 0; i < operands_; ++i) operands[i] = code(static_cast<std::uint32_t>(words[i]));
-        if (operation != nullptr) return operation->run(unit, operands, options_.exact);
-        if (to->is_integer()) return to_integer(unit, *to, operands[0], options_.exact);
-        return convert(from->format, operands[0], to->format, policy_, 0, unit.flags);
+        if (operation != nullptr) return conformance::run(*operation, unit, operands, options_.exact);
+        if (to.is_integer()) return to_integer(unit, to, operands[0], options_.exact);
+        return convert(from.format, operands[0], to.format, policy_, 0, unit.flags);
     }
 
     std::uint64_t take_word(std::string_view& rest) const {
@@ -159,22 +172,22 @@ class Evaluator {
                 fail("has the character '" + std::string(1, rest.front()) + "', expected hexadecimal digits");
             word = word << 4 | static_cast<std::uint64_t>(digit);
         }
-        if (digits != function_.from->digits)
-            fail("needs operands of " + std::to_string(function_.from->digits) + " hexadecimal digits");
+        if (digits != function_.from.digits)
+            fail("needs operands of " + std::to_string(function_.from.digits) + " hexadecimal digits");
         return word;
     }
 
     /// A word as a code. A TF32 operand with any of FP32's last 13 bits set is no TF32 number; NaN may have them.
     std::uint32_t code(std::uint32_t word) const {
-        const int shift = function_.from->shift;
+        const int shift = function_.from.shift;
         const std::uint32_t low = word & ((1u << shift) - 1);
         if (low == 0) return word >> shift;
         const Unpacked x = unpack(fp32_format, word);
         if (!x.is_nan())
-            fail("has an operand that is no " + std::string(function_.from->format.name) +
+            fail("has an operand that is no " + std::string(function_.from.format.name) +
                  " number: its last bits are set");
         Flags unused;
-        return pack(function_.from->format, x, {.nan = NanRule::payload}, 0, unused);
+        return pack(function_.from.format, x, {.nan = NanRule::payload}, 0, unused);
     }
 
     EvalOptions options_;
@@ -190,8 +203,7 @@ std::string testfloat_functions() {
     std::string text;
     for (const WordType& type : word_types)
         if (!type.is_integer()) text += std::string(text.empty() ? "" : " ") + std::string(type.prefix) + "_";
-    text += " followed by";
-    for (const Operation& operation : operations) text += " " + std::string(operation.name);
+    text += ", or the name of any other format (binary8p3_), followed by " + names_of_rows(operations());
     return text + " or to_ and another of the formats, as in f32_to_f16; of either side ui32, i32, ui64, i64, as in "
                   "i64_to_f16 and f16_to_ui32 (what is no such integer gives FFFFFFFF or 80000000, as on x86)";
 }

@@ -10,13 +10,12 @@
 namespace amp::format_tool {
 
 struct EvalOptions {
-    std::string function; ///< "f16_mulAdd", "e4m3_eq", "f32_to_bf16", "f16_to_i32"
-    Rounding rounding = Rounding::nearest_even;
-    Tininess tininess = Tininess::after_rounding;
-    bool exact = false; ///< roundToInt and conversions to integers raise inexact
+    std::string function; ///< "f16_mulAdd", "e4m3_eq", "f32_to_bf16", "f16_to_i32", "binary8p3_Exp"
+    Policy policy{};      ///< does not round stochastically
+    bool exact = false;   ///< roundToInt and conversions to integers raise inexact
 };
 
-/// Every function name, for help and errors: "f16_add f16_sub ...".
+/// What function names are made of, for help and errors.
 std::string testfloat_functions();
 
 /// Throws std::invalid_argument for an unknown function.

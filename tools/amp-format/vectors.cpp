@@ -19,6 +19,7 @@ constexpr const char* vector_examples = R"(Examples:
   amp-format vectors fp16 add --n 100000 > cases.txt
   amp-format vectors e4m3 fma --kinds ties --rounding toward_zero --seed 7 > ties.txt
   amp-format vectors fp32 convert --to e4m3 --overflow saturate_all --out cast.npz
+  amp-format vectors binary8p3 Exp --kinds all --profile p3109-sat-finite > exp.txt
   amp-format vectors e4m3 dot --accumulate hopper-wgmma-fp8 --k 64 --b e5m2 --out dot.npz
   amp-crosscheck vectors cases.txt
 
@@ -44,14 +45,16 @@ CLI::App& add_vectors(CommandLine& app, VectorOptions& options) {
                         vector_examples);
     v.add_option("FORMAT", options.format, "The operands' format: e4m3, fp16, e6m9 ...")->required();
     v.add_option("OP", options.operation, "The operation: " + conformance::op_names())->required();
-    v.add_option("--n", options.question.count, "Number of cases, the same number of each kind")
+    v.add_option("--n", options.question.count,
+                 "Number of cases, the same number of each kind; with --kinds all, every case if it is not given")
         ->transform(whole_number(1, 1'000'000'000))
         ->capture_default_str();
     v.add_option("--kinds", options.kinds,
                  "How operands are made, separated by commas: edges (zeros, ends of the range, infinities, NaN, powers "
                  "of two and their neighbours), random (any code), ties (the result lies halfway between two numbers, "
                  "or next to that); of dot products edges, random, cancel (terms that cancel), one_large (one large "
-                 "term, many small ones), specials (NaN, infinities, zeros); default: all that the operation has")
+                 "term, many small ones), specials (NaN, infinities, zeros); default: all of these that the operation "
+                 "has. And all: every code, or every pair of codes, in order, where they are at most 2^24")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->check(one_of(conformance::kind_names));
@@ -92,6 +95,8 @@ void interpret(const CLI::App& command, VectorOptions& options, const std::strin
         if (std::ranges::count(q.kinds, named) == 0) q.kinds.push_back(named);
     }
     conformance::check(q);
+    const bool alone = q.kinds == std::vector{conformance::Kind::all};
+    if (alone && command.count("--n") == 0) q.count = conformance::number_of_all(q).value();
 }
 
 void write_vectors(const VectorOptions& options) {

@@ -31,7 +31,9 @@ std::string fault(const Column& column, std::uint32_t word) {
     const std::uint32_t code = word >> column.shift();
     if (code << column.shift() == word && (code & ~column.mask()) == 0) return {};
     return fmt::format("{}: {:0{}X} is no {}", column.name, word, column.digits(),
-                       column.format ? fmt::format("code of {}", column.format->name) : "0 or 1");
+                       column.format      ? fmt::format("code of {}", column.format->name)
+                       : column.last == 1 ? "0 or 1"
+                                          : fmt::format("number from 0 to {}", column.last));
 }
 
 /// The words of a line, one after another. Throws std::invalid_argument.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t most_codes = std::uint64_t{1} << 28, most_products = 1 << 20;
 
-const Operation& row_of(Op op) { return operations[static_cast<std::size_t>(op)]; }
+const Operation& row_of(Op op) { return operations()[static_cast<std::size_t>(op)]; }
 
 /// Codes as the numbers that dot() takes; NaN is canonical.
 std::vector<float> decoded(const FormatSpec& f, std::span<const std::uint32_t> codes) {
@@ -38,20 +38,15 @@ OperandCodes three(std::span<const std::uint32_t> operands) {
 }
 
 void check_formats(const Question& q) {
-    const auto refuse_scale = [&](const FormatSpec& f) {
-        if (f.is_scale())
-            throw std::invalid_argument(fmt::format(
-                "{} holds scales, which can only be converted; {} needs another format", f.name, name_of(q.op)));
-    };
     if (q.op == Op::convert) {
         if (!q.to) throw std::invalid_argument("convert needs the format of its result: --to");
         return;
     }
-    refuse_scale(q.format);
-    if (q.op != Op::dot) return;
+    if (q.op != Op::dot) return check_format(row_of(q.op), q.format);
+    refuse_scale(q.format, "dot");
     if (!q.sum) throw std::invalid_argument("dot needs a row of the table of accumulators: --accumulate");
     for (const FormatSpec& f : {q.format, q.b.value_or(q.format)}) {
-        refuse_scale(f);
+        refuse_scale(f, "dot");
         if (!q.sum->takes(f))
             throw std::invalid_argument(fmt::format("{} takes {}, not {}", q.sum->name, q.sum->operands, f.name));
     }
@@ -63,7 +58,7 @@ void check_formats(const Question& q) {
 
 int Column::shift() const { return format && *format == amp::format("tf32") ? 13 : 0; }
 int Column::digits() const { return format ? (format->bits() + shift() + 3) / 4 : 1; }
-std::uint32_t Column::mask() const { return format ? format->code_mask() : 1; }
+std::uint32_t Column::mask() const { return format ? format->code_mask() : last; }
 
 std::vector<Column> columns_of(const Question& q) {
     if (q.op == Op::dot)
@@ -75,7 +70,11 @@ std::vector<Column> columns_of(const Question& q) {
     std::vector<Column> columns;
     for (std::size_t i = 0; i < row_of(q.op).operands; ++i)
         columns.push_back({std::array<std::string_view, 3>{"a", "b", "c"}[i], q.format});
-    columns.push_back({"result", row_of(q.op).to_bool ? std::nullopt : std::optional(q.format)});
+    const Gives gives = row_of(q.op).gives;
+    const bool code = gives == Gives::number || gives == Gives::neighbour;
+    columns.push_back({.name = "result",
+                       .format = code ? std::optional(q.format) : std::nullopt,
+                       .last = gives == Gives::truth ? 1U : 7U});
     return columns;
 }
 
@@ -85,12 +84,18 @@ std::uint64_t operands_of(const Question& q) {
 
 std::string_view name_of(Op op) { return op == Op::convert ? "convert" : op == Op::dot ? "dot" : row_of(op).name; }
 
-std::string op_names() { return names_of_rows(operations) + ", convert, dot (fma is mulAdd)"; }
+std::string op_names() {
+    const auto report = operations().subspan(testfloat_operations().size());
+    return names_of_rows(testfloat_operations()) +
+           ", convert, dot (fma is mulAdd); of IEEE P3109: " + names_of_rows(report);
+}
 
 Op parse_op(std::string_view name) {
     if (name == "fma") return Op::mul_add;
-    for (std::uint8_t i = 0; i <= static_cast<std::uint8_t>(Op::dot); ++i)
-        if (name_of(Op{i}) == name) return Op{i};
+    for (std::size_t i = 0; i < operations().size(); ++i)
+        if (operations()[i].name == name) return static_cast<Op>(i);
+    for (const Op op : {Op::convert, Op::dot})
+        if (name_of(op) == name) return op;
     throw_unknown("operation", name, op_names());
 }
 
@@ -101,9 +106,15 @@ std::vector<Kind> kinds_of(const Question& q) {
     return kinds;
 }
 
+std::optional<std::uint64_t> number_of_all(const Question& q) {
+    const int bits = q.format.bits() * static_cast<int>(std::min<std::uint64_t>(operands_of(q), 3));
+    return q.op == Op::dot || bits > 24 ? std::nullopt : std::optional(std::uint64_t{1} << bits);
+}
+
 void check(const Question& q) {
     check_formats(q);
-    const std::vector<Kind> known = kinds_of(q);
+    std::vector<Kind> known = kinds_of(q);
+    if (number_of_all(q)) known.push_back(Kind::all);
     for (const Kind kind : q.kinds)
         if (std::ranges::count(known, kind) == 0) {
             std::string names;
@@ -131,7 +142,7 @@ Answer answer(const Question& q, std::span<const std::uint32_t> operands) {
         return {code, flags.bits};
     }
     Arithmetic unit{q.format, q.policy};
-    const std::uint32_t code = row_of(q.op).run(unit, three(operands), q.exact);
+    const std::uint32_t code = run(row_of(q.op), unit, three(operands), q.exact);
     return {code, unit.flags.bits};
 }
 

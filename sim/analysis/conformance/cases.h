@@ -22,9 +22,10 @@ enum class Kind : std::uint8_t {
     cancel,    ///< dot products whose terms cancel in pairs, some of them not quite
     one_large, ///< dot products of one large term and many small ones, or of small ones and a large addend
     specials,  ///< dot products with NaN, infinities and zeros of both signs
+    all,       ///< every code, or every tuple of them, in order and again from the beginning; made only if asked for
 };
-inline constexpr std::array<std::string_view, 6> kind_names = {"edges",  "random",    "ties",
-                                                               "cancel", "one_large", "specials"};
+inline constexpr std::array<std::string_view, 7> kind_names = {"edges",     "random",   "ties", "cancel",
+                                                               "one_large", "specials", "all"};
 constexpr std::string_view name_of(Kind kind) { return kind_names[static_cast<std::size_t>(kind)]; }
 
 /// What cases are to be made.
@@ -38,16 +39,17 @@ struct Question {
     std::optional<FormatSpec> b{};    ///< of the second operand of a dot product; else `format`
     std::optional<Accumulator> sum{}; ///< of a dot product
     std::uint64_t k = 64;             ///< number of products
-    std::vector<Kind> kinds{};        ///< empty: all that the operation has
+    std::vector<Kind> kinds{};        ///< empty: those of kinds_of()
     std::uint64_t count = 10000;      ///< number of cases, the same of each kind (some kinds have one more)
     std::uint64_t seed = 0;
 };
 
-/// A group of columns of a case: codes of one format, or 0 and 1.
+/// A group of columns of a case: codes of one format, or small numbers.
 struct Column {
     std::string_view name; ///< a, b, c or result
     std::optional<FormatSpec> format{};
     std::uint64_t words = 1;
+    std::uint32_t last = 1; ///< without a format: 1 where the words are 0 and 1, 7 where they are classes
 
     /// Unused low bits: TF32 travels as FP32 words, as hardware has it and TestFloat's lines spell it.
     [[nodiscard]] int shift() const;
@@ -68,8 +70,11 @@ std::string_view name_of(Op op);
 Op parse_op(std::string_view name);
 std::string op_names();
 
-/// The kinds of cases that the operation has. A conversion that is always exact has no ties.
+/// The kinds of cases that the operation has, but for `all`. A conversion that is always exact has no ties.
 std::vector<Kind> kinds_of(const Question& question);
+/// How many different cases of the operation there are: the number of cases of the kind `all`. Nothing if they are more
+/// than 2^24.
+std::optional<std::uint64_t> number_of_all(const Question& question);
 
 /// Throws std::invalid_argument for a question that means nothing: formats that take no part in the operation, kinds
 /// that it does not have, more than memory holds.

@@ -133,7 +133,8 @@ std::vector<std::uint32_t> dot_operands(const Question& q, Kind kind, const Rand
     case Kind::one_large: fill_one_large(t, draw); break;
     case Kind::specials: fill_specials(t, draw); break;
     case Kind::random:
-    case Kind::ties: fill_random(t, draw); break;
+    case Kind::ties:
+    case Kind::all: fill_random(t, draw); break;
     }
     std::vector<std::uint32_t> codes = std::move(t.a);
     codes.insert(codes.end(), t.b.begin(), t.b.end());

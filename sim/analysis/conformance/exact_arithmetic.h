@@ -34,6 +34,9 @@ class Natural {
     Natural& operator+=(const Natural& x);
     /// Precondition: x is at most this number.
     Natural& operator-=(const Natural& x);
+    Natural operator*(const Natural& x) const;
+    /// The quotient, rounded down. Precondition: 0 < x.
+    Natural operator/(std::uint32_t x) const;
     std::strong_ordering operator<=>(const Natural& x) const;
     bool operator==(const Natural&) const = default;
 

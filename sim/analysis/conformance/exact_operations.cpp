@@ -1,4 +1,4 @@
-#include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
+#include <ampscope/sim/analysis/conformance/exact_outcome.h>
 
 #include <algorithm>
 #include <bit>
@@ -7,12 +7,6 @@
 namespace amp::exact {
 
 namespace {
-
-/// An exact number or, with `flags`, what the operation raised by itself.
-struct Outcome {
-    Number x;
-    unsigned flags = 0;
-};
 
 Outcome invalid() { return {{.kind = Class::nan}, Flags::invalid}; }
 
@@ -29,6 +23,8 @@ Outcome first_nan(std::initializer_list<const Number*> operands) {
 
 /// The numerator in units of 2^unit, unit <= x.exponent. Precondition: the denominator is 1.
 Natural in_units(const Number& x, int unit) { return x.numerator.shifted(x.exponent - unit); }
+
+} // namespace
 
 Outcome sum(const Number& x, const Number& y, Rounding rounding) {
     if (x.kind == Class::infinity && y.kind == Class::infinity && x.negative != y.negative) return invalid();
@@ -77,6 +73,8 @@ Outcome quotient(const Number& x, const Number& y) {
              .denominator = y.numerator.low(),
              .exponent = x.exponent - y.exponent}};
 }
+
+namespace {
 
 /// x - n y, n the integer nearest to x / y, ties to even.
 Outcome remainder(const Number& x, const Number& y) {
@@ -191,7 +189,8 @@ Result apply(const FormatSpec& f, const Policy& policy, Op operation, const Oper
         return x.subnormal && flushes ? Number{.negative = x.negative && f.has_negative_zero()} : x;
     };
     const Number x = operand(codes[0]), y = operand(codes[1]), z = operand(codes[2]);
-    if (conformance::operations[static_cast<std::size_t>(operation)].to_bool) return comparison(operation, x, y);
+    if (conformance::is_of_report(operation)) return apply_report(f, policy, operation, {x, y, z});
+    if (operation >= Op::eq) return comparison(operation, x, y);
     const Outcome result = compute(policy, operation, x, y, z, exact);
     // A quotient by zero is an exact infinity, whatever the format makes of it.
     if (result.flags == Flags::divide_by_zero) return {store(f, policy, result.x).code, Flags::divide_by_zero};

@@ -1,15 +1,19 @@
-// The operations that can be asked for by name: those of Berkeley TestFloat, with its names.
+// The operations that can be asked for by name: those of Berkeley TestFloat and those of IEEE P3109, with their names.
 #pragma once
 
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/p3109.h>
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
+#include <variant>
 
 namespace amp::conformance {
 
-/// The rows of `operations`, in their order, and two that take more than one format.
+/// The rows of operations() by their number, and two that take more than one format.
 enum class Op : std::uint8_t {
     add,
     sub,
@@ -25,50 +29,51 @@ enum class Op : std::uint8_t {
     eq_signaling,
     le_quiet,
     lt_quiet,
-    convert, ///< one format to another
-    dot,     ///< a . b + c as an accumulator adds up
+    first_of_report, ///< the first operation of IEEE P3109; the others follow without names here
+    convert = 254,   ///< one format to another
+    dot = 255,       ///< a . b + c as an accumulator adds up
 };
 
 using OperandCodes = std::array<std::uint32_t, 3>;
 
+/// What an operation gives.
+enum class Gives : std::uint8_t {
+    number,       ///< a code
+    truth,        ///< 1 or 0
+    number_class, ///< 0 to 7: p3109::Class
+    neighbour,    ///< a code of a format that has one NaN and no -0
+};
+
+/// One of TestFloat's: the policy and the flags are the unit's. `exact` concerns roundToInt only, which then raises
+/// inexact.
+using OnCodes = std::uint32_t (*)(Arithmetic&, const OperandCodes&, bool exact);
+/// One of the report's (section 4.10 or 4.11): an exact result, or 64 bits of it, which is then projected.
+using OnData = Unpacked (*)(const Unpacked&, const Unpacked&, const Unpacked&);
+/// One of the report's that rounds nothing: comparisons, classes, neighbours.
+using OnValues = std::uint32_t (*)(const p3109::Value&, const p3109::Value&);
+
 struct Operation {
     std::string_view name;
     std::size_t operands;
-    bool to_bool; ///< the result is 1 or 0, not a code
-    std::uint32_t (*run)(Arithmetic&, const OperandCodes&, bool exact);
+    Gives gives;
+    std::variant<OnCodes, OnData, OnValues> definition;
+    std::optional<Op> like{}; ///< TestFloat's operation of the same numbers, by which results halfway are made
 };
 
-/// `exact` concerns roundToInt only, which then raises inexact.
-inline constexpr std::array operations = {
-    Operation{"add", 2, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.add(x[0], x[1]); }},
-    Operation{"sub", 2, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.sub(x[0], x[1]); }},
-    Operation{"mul", 2, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.mul(x[0], x[1]); }},
-    Operation{"div", 2, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.div(x[0], x[1]); }},
-    Operation{"rem", 2, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.remainder(x[0], x[1]); }},
-    Operation{"sqrt", 1, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.sqrt(x[0]); }},
-    Operation{"mulAdd", 3, false, [](Arithmetic& f, const OperandCodes& x, bool) { return f.fma(x[0], x[1], x[2]); }},
-    Operation{"roundToInt", 1, false,
-              [](Arithmetic& f, const OperandCodes& x, bool exact) { return f.round_to_integral(x[0], exact); }},
-    Operation{"eq", 2, true,
-              [](Arithmetic& f, const OperandCodes& x, bool) { return std::uint32_t{f.eq(x[0], x[1])}; }},
-    Operation{"le", 2, true,
-              [](Arithmetic& f, const OperandCodes& x, bool) { return std::uint32_t{f.le(x[0], x[1])}; }},
-    Operation{"lt", 2, true,
-              [](Arithmetic& f, const OperandCodes& x, bool) { return std::uint32_t{f.lt(x[0], x[1])}; }},
-    Operation{"eq_signaling", 2, true,
-              [](Arithmetic& f, const OperandCodes& x, bool) {
-                  return std::uint32_t{f.compare(x[0], x[1], true) == Order::equal};
-              }},
-    Operation{"le_quiet", 2, true,
-              [](Arithmetic& f, const OperandCodes& x, bool) {
-                  const Order order = f.compare(x[0], x[1], false);
-                  return std::uint32_t{order == Order::less || order == Order::equal};
-              }},
-    Operation{"lt_quiet", 2, true,
-              [](Arithmetic& f, const OperandCodes& x, bool) {
-                  return std::uint32_t{f.compare(x[0], x[1], false) == Order::less};
-              }},
-};
-static_assert(operations.size() == static_cast<std::size_t>(Op::convert));
+/// All of them: TestFloat's, and then the report's.
+std::span<const Operation> operations();
+std::span<const Operation> testfloat_operations();
+
+/// Throws std::invalid_argument for a scale, which only converts.
+void refuse_scale(const FormatSpec& format, std::string_view operation);
+/// Throws std::invalid_argument for a format whose numbers the operation does not take.
+void check_format(const Operation& operation, const FormatSpec& format);
+
+/// Whether it is one of the report's. They take NaN for NaN and -0 for 0, and signal by IEEE 754's flags, though the
+/// report has none: invalid for a NaN from operands that are none, divide by zero for an infinity from finite operands.
+constexpr bool is_of_report(Op op) { return op >= Op::first_of_report && op < Op::convert; }
+
+/// The row's result for codes of the unit's format.
+std::uint32_t run(const Operation& operation, Arithmetic& unit, const OperandCodes& codes, bool exact);
 
 } // namespace amp::conformance

@@ -188,9 +188,15 @@ std::optional<OperandCodes> convert_tie(const FormatSpec& from, const FormatSpec
     return OperandCodes{beside(from, *x, side), 0, 0};
 }
 
+/// The operation as which results halfway are made: TestFloat's of the same numbers for one of IEEE P3109.
+Op made_as(Op op) {
+    if (!is_of_report(op)) return op;
+    return operations()[static_cast<std::size_t>(op)].like.value_or(op);
+}
+
 std::optional<OperandCodes> attempt(const Question& q, Side side, Draw& draw) {
     const FormatSpec& f = q.format;
-    switch (q.op) {
+    switch (made_as(q.op)) {
     case Op::add:
     case Op::sub: return add_tie(f, side, draw);
     case Op::mul: return mul_tie(f, side, draw);
@@ -208,13 +214,14 @@ OperandCodes with_signs(const Question& q, OperandCodes x, Draw& draw) {
     const auto flip = [&](std::size_t i) {
         if (q.format.has_negative_zero() || (x[i] & q.format.magnitude_mask()) != 0) x[i] ^= q.format.sign_mask();
     };
-    if (q.op == Op::sub) flip(1); // x - y was made as x + y
-    if (!q.format.is_signed || (q.op == Op::convert && !q.to->is_signed) || q.op == Op::sqrt) return x;
-    const bool product = q.op == Op::mul || q.op == Op::div || q.op == Op::mul_add;
+    const Op op = made_as(q.op);
+    if (op == Op::sub) flip(1); // x - y was made as x + y
+    if (!q.format.is_signed || (op == Op::convert && !q.to->is_signed) || op == Op::sqrt) return x;
+    const bool product = op == Op::mul || op == Op::div || op == Op::mul_add;
     if (draw.one_in(2)) { // all of the result
         flip(0);
-        if (q.op == Op::add || q.op == Op::sub) flip(1);
-        if (q.op == Op::mul_add) flip(2);
+        if (op == Op::add || op == Op::sub) flip(1);
+        if (op == Op::mul_add) flip(2);
     }
     if (product && draw.one_in(2)) {
         flip(0);
