@@ -179,10 +179,14 @@ struct Accumulator {
 
 constexpr Accumulator::Operand Accumulator::find_operand(const FormatSpec& operand) const {
     if (operands.empty()) return {true, operand};
-    if (adds_integers()) { // codes less a zero point have a bit more: kernels correct sums, unless these were clamped
-        const int bits =
-            format(operands.substr(0, operands.find(' '))).bits() + (method == Accumulation::wrapped ? 1 : 0);
-        return {operand.is_integer() && operand.min_subnormal_exponent() == 0 && operand.bits() <= bits, operand};
+    if (adds_integers()) {
+        // Codes less a zero point have a bit more than the operand's format, the widest of which comes first. Kernels
+        // multiply the codes and correct the sum, which leads to the same INT32 if it wraps but not if it is clamped.
+        const bool wraps = method == Accumulation::wrapped;
+        const int most = format(operands.substr(0, operands.find(' '))).bits() + (wraps ? 1 : 0), bits = operand.bits();
+        return {operand.is_integer() && operand.min_subnormal_exponent() == 0 && bits <= most &&
+                    (wraps || bits == 8 || bits == 4),
+                operand};
     }
     Operand result{false, operand};
     for (std::string_view rest = operands; !rest.empty();) {

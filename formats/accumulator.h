@@ -82,7 +82,8 @@ inline constexpr std::string_view cdna3_note = "MMA-Sim, amd.py";
 // PTX ISA 9.0, mma and wgmma.mma_async, "Integer operations": "the accumulated value is wrapped", with .satfinite it is
 // limited to MIN_INT32 ... MAX_INT32. That this happens once an instruction is how D = A * B + C reads.
 inline constexpr std::string_view int32_note =
-                                      "INT32 sums that wrap, then rounded to FP32; mma of .s8 or .s4, wgmma of .s8",
+                                      "INT32 sums that wrap, then rounded to FP32; mma of .s8 or .s4, wgmma of .s8; "
+                                      "AMX's TDPBSSD, with which it was compared",
                                   satfinite_note = "INT32 sums clamped after each instruction of 32 products, then "
                                                    "rounded to FP32; mma.m16n8k32 and wgmma of .s8, .satfinite",
                                   satfinite64_note = "the same after 64 products: mma.m16n8k64 of .s4";

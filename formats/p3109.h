@@ -136,8 +136,6 @@ constexpr Unpacked extremum_magnitude(const Unpacked& x, const Unpacked& y, bool
 /// Section 4.11.4.
 constexpr Unpacked clamp(const Unpacked& x, const Unpacked& low, const Unpacked& high) {
     if (x.is_nan() || low.is_nan() || high.is_nan() || compare(low, high) > 0) return nan;
-    const bool same = compare(low, high) == 0; // of infinities, the only bounds that may lie beyond all numbers
-    if (!same && (compare(low, infinity(false)) == 0 || compare(high, infinity(true)) == 0)) return nan;
     return compare(x, low) <= 0 ? low : compare(x, high) >= 0 ? high : x;
 }
 

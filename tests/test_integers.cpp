@@ -137,6 +137,8 @@ TEST_CASE("what a row of integers takes") {
         CHECK(acc.takes(BlockScaling{.element = format("int8"), .rule = ScaleRule::affine}.stored()) ==
               (name == std::string("int32")));
         CHECK(acc.evidence == Evidence::stated);
+        CHECK(acc.takes(BlockScaling{.element = format("int4"), .rule = ScaleRule::affine}.stored()) ==
+              (name == std::string("int32")));
         CHECK_THROWS_AS(accumulator(std::string(name) + "-acc16"), std::invalid_argument);
         CHECK_THROWS_AS(accumulator(std::string(name) + "-promote16"), std::invalid_argument);
         // Whatever the floats are, there is a result.

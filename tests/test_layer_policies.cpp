@@ -275,7 +275,8 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
              {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"},
              {"scaling-upper=none", "only the rule amax does without upper scales"},
              {"scaling-scale=e5m2", "only the rule amax has scales of any format"},
-             {"scaling-scale-rounding=down", "only the rule amax has scales of any format"},
+             {"scaling-scale-rounding=up", "only the rule amax has scales of any format"},
+             {"scaling-rule=mx-te,scaling-upper=tensor", "the rule mx-te has no choice of upper scales"},
              {"scaling-rule=amax,scaling-scale=int8", "int8 has integers"},
              {"scaling-rule=amax,scaling-scale-rounding=stochastic", "not rounded stochastically"},
              {"scaling-rule=amax,scaling-4over6=mae", "only the rules nvfp4 and quartet have"},
@@ -287,8 +288,20 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
     const ScalingRecipe general = *precision("general,scaling-scale=e5m2,scaling-upper=tensor").scaling;
     CHECK(general.weight.scale_format() == format("e5m2"));
     CHECK(general.weight.scale_rounding == Rounding::up);
-    CHECK(precision("nvfp4,scaling-scale=e5m2,scaling-rule=amax").scaling ==
-          precision("nvfp4,scaling-rule=amax,scaling-scale=e5m2").scaling); // in any order
+    using Pair = std::pair<std::string, std::string>;
+    for (const auto& [one, other] : // in any order; an option of one operand overrides that of all
+         {Pair("rule=amax", "scale=e5m2"), Pair("input-rule=te", "rule=amax"),
+          Pair("weight-format=e4m3", "format=e2m1"), Pair("input-format=e2m3", "forward=e3m2"),
+          Pair("rule=quartet", "upper=line")})
+        CHECK(precision("nvfp4-plain,scaling-" + one + ",scaling-" + other).scaling ==
+              precision("nvfp4-plain,scaling-" + other + ",scaling-" + one).scaling);
+    const std::string one_input = "scaling-input-format=e4m3,scaling-format=e2m1";
+    CHECK(precision("general," + one_input).scaling->input.element == format("e4m3"));
+    for (const auto& [one, other] : {Pair("rule=te", "scale=e8m0"), Pair("rule=te", "scale=fp32"),
+                                     Pair("rule=nvfp4", "upper=none"), Pair("rule=te", "scale-rounding=up")})
+        for (const std::string& options : {one + ",scaling-" + other, other + ",scaling-" + one})
+            CHECK_THROWS_WITH_AS(precision("general,scaling-" + options), doctest::Contains("only the rule amax"),
+                                 std::invalid_argument);
     CHECK(precision("int8,scaling-rule=affine,scaling-format=int4").scaling->weight.element == format("int4"));
     CHECK_THROWS_WITH_AS(precision("general,scaling-scale=bf16,scaling-rule=te"),
                          doctest::Contains("only the rule amax has scales of any format"), std::invalid_argument);

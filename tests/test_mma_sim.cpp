@@ -1,5 +1,5 @@
-// Dot products with scales within the sums against what MMA-Sim's own Python computes, recorded by
-// tests/data/mma_sim/record.py.
+// Dot products of rows of matrix hardware, with scales within the sums and without, against what MMA-Sim's own Python
+// computes, recorded by tests/data/mma_sim/record.py.
 #include "hardware_inputs.h"
 #include "sweep.h"
 

@@ -94,7 +94,7 @@ void check_counted(const FormatSpec& format, std::string_view option) {
     if (classes_tell(format)) return;
     const char* const why = format.is_scale()   ? "holds scales, not numbers"
                             : !format.is_signed ? "has no negative numbers"
-                                                : "ends where no class of mantissas of a histogram does";
+                                                : "ends within a binade where a histogram does not tell numbers apart";
     throw std::invalid_argument(fmt::format("{}: {} {}; amp-format converts to it", option, format.name, why));
 }
 

@@ -3,11 +3,12 @@
 
 #include <ampscope/formats/names.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace amp {
@@ -46,28 +47,53 @@ void set_block(OperandScaling& operand, std::string_view value) {
     operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
 }
 
-/// A recipe of which only the rule is changed has scales as that rule has them: `general` has E8M0, and no upper ones.
+/// Whether there are upper scales, of tensors or of lines as one likes.
+bool chooses_upper(ScaleRule rule) { return has_upper_scales(rule) && rule != ScaleRule::ms_eden; }
+
+/// Only the rule amax leaves scales open; with any other they are as that rule has them.
 void set_rule(OperandScaling& operand, std::string_view value) {
     operand.rule = parse_name<ScaleRule>("rule", scale_rule_names, value);
-    if (operand.rule == ScaleRule::amax || operand.scale != format("e8m0")) return;
-    operand.scale = fp32_format;
-    if (operand.upper.level == UpperLevel::none) operand.upper.level = UpperLevel::tensor;
+    if (operand.rule == ScaleRule::amax) return;
+    operand.scale = OperandScaling{}.scale;
+    operand.scale_rounding = OperandScaling{}.scale_rounding;
+    if (operand.upper.level == UpperLevel::none || !chooses_upper(operand.rule))
+        operand.upper.level = UpperLevel::tensor;
+}
+
+void set_scale(OperandScaling& operand, std::string_view value) {
+    operand.scale = format(value);
+    if (operand.scale.is_integer())
+        throw std::invalid_argument(
+            fmt::format("scales are floating-point numbers, {} has integers", operand.scale.name));
+}
+
+void set_scale_rounding(OperandScaling& operand, std::string_view value) {
+    operand.scale_rounding = parse_name<Rounding>("rounding", rounding_names, value);
+    if (operand.scale_rounding == Rounding::stochastic)
+        throw std::invalid_argument("scales by the rule amax are not rounded stochastically");
+}
+
+void set_upper(OperandScaling& operand, std::string_view value) {
+    operand.upper.level = parse_name<UpperLevel>("upper", upper_level_names, value);
+    if (!chooses_upper(operand.rule))
+        throw std::invalid_argument(fmt::format(
+            "the rule {} has no choice of upper scales; nvfp4, quartet and amax have", name_of(operand.rule)));
+    if (operand.upper.level == UpperLevel::none && operand.rule != ScaleRule::amax)
+        throw std::invalid_argument("only the rule amax does without upper scales");
 }
 
 /// An option of one operand, or of all.
 struct OperandOption {
     std::string_view name, values;
     void (*set)(OperandScaling&, std::string_view value);
+    bool of_amax = false; ///< only the rule amax has it
 };
 
 constexpr OperandOption operand_options[] = {
     {"format", "a format", [](OperandScaling& o, std::string_view v) { o.element = format(v); }},
     {"rule", "a rule of scales", set_rule},
-    {"scale", "by the rule amax, a format", [](OperandScaling& o, std::string_view v) { o.scale = format(v); }},
-    {"scale-rounding", "by the rule amax, a rounding",
-     [](OperandScaling& o, std::string_view v) {
-         o.scale_rounding = parse_name<Rounding>("rounding", rounding_names, v);
-     }},
+    {"scale", "by the rule amax, a format", set_scale, true},
+    {"scale-rounding", "by the rule amax, a rounding", set_scale_rounding, true},
     {"block", "such as 1x16", set_block},
     {"rounding", "a rounding",
      [](OperandScaling& o, std::string_view v) { o.rounding = parse_name<Rounding>("rounding", rounding_names, v); }},
@@ -82,10 +108,7 @@ constexpr OperandOption operand_options[] = {
      [](OperandScaling& o, std::string_view v) {
          o.upper.e4m3_max = second_of("e4m3-max", {"448", "256"}, v) ? 256 : 448;
      }},
-    {"upper", "tensor, line; by the rule amax none, too",
-     [](OperandScaling& o, std::string_view v) {
-         o.upper.level = parse_name<UpperLevel>("upper", upper_level_names, v);
-     }},
+    {"upper", "tensor, line; by the rule amax none, too", set_upper},
     {"columnwise", "original, dequantized",
      [](OperandScaling& o, std::string_view v) {
          o.requantizes = second_of("columnwise", {"original", "dequantized"}, v);
@@ -122,6 +145,20 @@ constexpr RecipeOption recipe_option_rows[] = {
      }},
 };
 
+/// Which of two options of a recipe is set first, whatever their order in a text: the one with the lower place. Options
+/// of one operand come after those of all, and a rule, which has scales of its own, before what changes these.
+int place_of(std::string_view key) {
+    constexpr std::string_view of_precision = "scaling-";
+    if (key.starts_with(of_precision)) key.remove_prefix(of_precision.size());
+    if (std::ranges::find(recipe_option_rows, key, &RecipeOption::name) != std::end(recipe_option_rows)) return 3;
+    const std::size_t cut = key.find('-');
+    const std::string_view prefix = key.substr(0, cut);
+    const bool of_one = prefix == "input" || prefix == "weight" || prefix == "gradient";
+    const std::string_view name = of_one ? key.substr(std::min(cut, key.size() - 1) + 1) : key;
+    if (std::ranges::find(operand_options, name, &OperandOption::name) == std::end(operand_options)) return 0;
+    return (of_one ? 4 : 1) + (name == "rule" ? 0 : 1);
+}
+
 /// The operands that a key names, whose prefix is removed from it.
 std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view& key) {
     struct Prefix {
@@ -144,19 +181,7 @@ std::vector<OperandScaling*> operands_of(ScalingRecipe& recipe, std::string_view
     return operands;
 }
 
-void check_scales(const OperandScaling& operand) {
-    if (operand.rule != ScaleRule::amax &&
-        (operand.scale != fp32_format || operand.scale_rounding != OperandScaling{}.scale_rounding))
-        throw std::invalid_argument("only the rule amax has scales of any format, and rounds them as asked");
-    if (operand.scale.is_integer())
-        throw std::invalid_argument(
-            fmt::format("scales are floating-point numbers, {} has integers", operand.scale.name));
-    if (operand.scale_rounding == Rounding::stochastic)
-        throw std::invalid_argument("scales by the rule amax are not rounded stochastically");
-}
-
 void check(const OperandScaling& operand) {
-    check_scales(operand);
     if (operand.element.is_scale())
         throw std::invalid_argument(fmt::format("{} holds scales, not numbers", operand.element.name));
     if (operand.rule == ScaleRule::affine && !takes_zero_points(operand.element))
@@ -165,13 +190,9 @@ void check(const OperandScaling& operand) {
     if (operand.clip != 1 && operand.rule != ScaleRule::te && operand.rule != ScaleRule::affine)
         throw std::invalid_argument("only the rules te and affine clip");
     if (operand.upper == UpperScales{}) return;
-    const bool has_upper = operand.rule == ScaleRule::nvfp4 || operand.rule == ScaleRule::quartet,
-               only_level = operand.upper == UpperScales{.level = operand.upper.level};
-    if (!has_upper && (operand.rule != ScaleRule::amax || !only_level))
-        throw std::invalid_argument(
-            "only the rules nvfp4 and quartet have 4over6 and e4m3-max, and they and amax upper scales");
-    if (has_upper && operand.upper.level == UpperLevel::none)
-        throw std::invalid_argument("only the rule amax does without upper scales");
+    if (operand.upper != UpperScales{.level = operand.upper.level} && operand.rule != ScaleRule::nvfp4 &&
+        operand.rule != ScaleRule::quartet)
+        throw std::invalid_argument("only the rules nvfp4 and quartet have 4over6 and e4m3-max");
     constexpr int most = 16; // TE's sums of errors
     if (operand.upper.four_over_six != FourOverSix::off &&
         (operand.along == 0 || operand.along > most || (operand.across != 1 && operand.across != operand.along)))
@@ -185,7 +206,7 @@ void check(const OperandScaling& operand) {
 void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
                const std::function<void(std::string_view, std::string_view)>& set) {
     bool first = true;
-    std::set<std::string_view> keys;
+    std::vector<std::pair<std::string_view, std::string_view>> keys;
     for (std::string_view rest = text; first || !rest.empty(); first = false) {
         const std::size_t end = std::min(rest.find(','), rest.size());
         const std::string_view item = rest.substr(0, end);
@@ -196,9 +217,12 @@ void read_keys(std::string_view text, const std::function<void(std::string_view,
             continue;
         }
         const std::string_view key = item.substr(0, equals);
-        if (!keys.insert(key).second) throw std::invalid_argument(fmt::format("{}: {}= is given twice", text, key));
-        set(key, item.substr(equals + 1));
+        if (std::ranges::count(keys, key, [](const auto& pair) { return pair.first; }) > 0)
+            throw std::invalid_argument(fmt::format("{}: {}= is given twice", text, key));
+        keys.emplace_back(key, item.substr(equals + 1));
     }
+    std::ranges::stable_sort(keys, {}, [](const auto& pair) { return place_of(pair.first); });
+    for (const auto& [key, value] : keys) set(key, value);
 }
 
 std::string recipe_options() {
@@ -219,7 +243,11 @@ void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view va
     if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
     if (row->name == "clip" && recipe.delayed()) throw std::invalid_argument("delayed scaling does not clip");
     if (row->name == "rule" && recipe.delayed()) throw std::invalid_argument("delayed scaling has a rule of its own");
-    for (OperandScaling* const operand : operands) row->set(*operand, value);
+    for (OperandScaling* const operand : operands) {
+        if (row->of_amax && operand->rule != ScaleRule::amax)
+            throw std::invalid_argument("only the rule amax has scales of any format, and rounds them as asked");
+        row->set(*operand, value);
+    }
 }
 
 void check_options(const ScalingRecipe& recipe) {

@@ -132,8 +132,10 @@ struct Serving {
 
 std::span<const ScalingRecipe> scaling_recipes();
 
-/// Reads "[NAME,]key=value,...": calls set(key, value) for each key, and named(name, whether it comes first) for what
-/// is none. Throws std::invalid_argument for a key that is given twice.
+/// Reads "[NAME,]key=value,...": calls named(name, whether it comes first) for what has no value, then set(key, value)
+/// for each key. Of the options of a recipe (set_option), what is set later overrides what is set before: those of all
+/// operands come before those of one, whatever their order in the text. Throws std::invalid_argument for a key that is
+/// given twice.
 void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
                const std::function<void(std::string_view, std::string_view)>& set);
 

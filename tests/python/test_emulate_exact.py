@@ -166,7 +166,8 @@ def precision_for(accumulator):
     """One whose products have operands that it takes, forward or backward."""
     for text in ("amp-bf16,accumulate={0}", "amp-fp16,accumulate={0}", "tf32,accumulate={0}",
                  "fp8-current,accumulate={0}", "fp8-current,accumulate={0},accumulate-backward=fp32",
-                 "int8,accumulate-forward={0}", "mxfp8-e5m2,accumulate={0}", "nvfp4,accumulate={0}",
+                 "int8,accumulate-forward={0}", "int8,scaling-format=int4sym,accumulate-forward={0}",
+                 "mxfp8-e5m2,accumulate={0}", "nvfp4,accumulate={0}",
                  "fp32,operands=e5m2,accumulate={0}"):
         try:
             ampscope.train(model="mlp", precision=text.format(accumulator), steps=1)

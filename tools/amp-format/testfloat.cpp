@@ -77,8 +77,8 @@ struct Function {
     const Operation* operation; ///< none: a conversion
 };
 
-/// A row of the table or, with words of the width of its codes, any other format by its own name. Throws
-/// std::invalid_argument for a format whose values floats cannot hold.
+/// A row of the table or, with words of the width of its codes, any other format by its own name; nothing if there is
+/// none of that name. Throws std::invalid_argument for a format whose values floats cannot hold.
 std::optional<WordType> find_type(std::string_view prefix) {
     const auto* it = std::ranges::find(word_types, prefix, &WordType::prefix);
     if (it != word_types.end()) return *it;
@@ -91,12 +91,12 @@ std::optional<WordType> find_type(std::string_view prefix) {
     return WordType{prefix, *column.format, column.digits(), column.shift()};
 }
 
-/// A type, an underscore and what follows.
+/// A type, which may have underscores itself (float8_e4m3fn), an underscore and what follows.
 Function parse_function(std::string_view name) {
-    const std::size_t cut = name.find('_');
-    const std::optional<WordType> type = find_type(name.substr(0, cut));
-    if (type && cut != std::string_view::npos) {
-        const std::string_view rest = name.substr(cut + 1);
+    for (std::size_t cut = name.find('_'); cut != std::string_view::npos; cut = name.find('_', cut + 1)) {
+        const std::optional<WordType> type = find_type(name.substr(0, cut));
+        if (!type) continue;
+        const std::string_view written = name.substr(cut + 1), rest = written == "fma" ? "mulAdd" : written;
         const auto it = std::ranges::find(operations(), rest, &Operation::name);
         if (it != operations().end() && !type->is_integer()) {
             check_format(*it, type->format);

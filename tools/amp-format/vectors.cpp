@@ -46,7 +46,7 @@ CLI::App& add_vectors(CommandLine& app, VectorOptions& options) {
     v.add_option("FORMAT", options.format, "The operands' format: e4m3, fp16, e6m9 ...")->required();
     v.add_option("OP", options.operation, "The operation: " + conformance::op_names())->required();
     v.add_option("--n", options.question.count,
-                 "Number of cases, the same number of each kind; with --kinds all, every case if it is not given")
+                 "Number of cases, the same number of each kind; with --kinds all alone, every case unless given")
         ->transform(whole_number(1, 1'000'000'000))
         ->capture_default_str();
     v.add_option("--kinds", options.kinds,
@@ -54,7 +54,7 @@ CLI::App& add_vectors(CommandLine& app, VectorOptions& options) {
                  "of two and their neighbours), random (any code), ties (the result lies halfway between two numbers, "
                  "or next to that); of dot products edges, random, cancel (terms that cancel), one_large (one large "
                  "term, many small ones), specials (NaN, infinities, zeros); default: all of these that the operation "
-                 "has. And all: every code, or every pair of codes, in order, where they are at most 2^24")
+                 "has. And all: every code, or every pair or triple of codes, in order, where they are at most 2^24")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->check(one_of(conformance::kind_names));

@@ -1,10 +1,13 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/analysis/conformance/operations.h>
 #include <ampscope/sim/base/batch.h>
+#include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/amp-format/facts.h>
 
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
 
 namespace amp::python {
@@ -58,6 +61,41 @@ Result<float> computed(const std::string& name, const FormatSpec& f, const Array
     if (b.size() != a.size() || c.size() != a.size()) throw std::invalid_argument("operands differ in size");
     return filled_like<float>(
         a, [&](std::span<float> out) { apply(operation, f, span_of(a), span_of(b), span_of(c), out, o, threads); });
+}
+
+/// Results of a row of conformance::operations(), for operands that are values of the format: numbers, or what its
+/// `gives` says.
+Result<float> operated(const std::string& name, const FormatSpec& f, const std::vector<Array<float>>& operands,
+                       const BatchOptions& o, int threads) {
+    const auto rows = conformance::operations();
+    const auto row = std::ranges::find(rows, name, &conformance::Operation::name);
+    if (row == rows.end()) throw_unknown("operation", name, names_of_rows(rows));
+    check_format(*row, f);
+    if (operands.size() != row->operands)
+        throw std::invalid_argument(name + ": expected " + std::to_string(row->operands) + " operands");
+    const bool numbers = row->gives == conformance::Gives::number || row->gives == conformance::Gives::neighbour;
+    return filled_like<float>(operands[0], [&](std::span<float> out) {
+        for_each_chunk(out.size(), 256, threads, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) {
+                Arithmetic unit{f, o.policy};
+                if (o.policy.rounding == Rounding::stochastic)
+                    unit.random = o.key.word(o.first_index + i, o.policy.random_bits);
+                conformance::OperandCodes codes{};
+                for (std::size_t k = 0; k < operands.size(); ++k) codes[k] = encode(f, span_of(operands[k])[i]);
+                const std::uint32_t result = run(*row, unit, codes, false);
+                out[i] = numbers ? decode(f, result) : static_cast<float>(result);
+            }
+        });
+    });
+}
+
+/// (name, operands, result) of the operations.
+std::vector<std::tuple<std::string_view, std::size_t, std::string_view>> operations() {
+    constexpr std::array<std::string_view, 4> results = {"number", "truth", "class", "number"};
+    std::vector<std::tuple<std::string_view, std::size_t, std::string_view>> all;
+    for (const conformance::Operation& row : conformance::operations())
+        all.emplace_back(row.name, row.operands, results[static_cast<std::size_t>(row.gives)]);
+    return all;
 }
 
 std::vector<NumberInFormat> stored(const std::string& text, const std::vector<FormatSpec>& wanted,
@@ -217,6 +255,9 @@ void bind_formats(nb::module_& m) {
     m.def("apply", &computed, nb::arg("operation"), nb::arg("format"), nb::arg("a").noconvert(),
           nb::arg("b").noconvert(), nb::arg("c").noconvert(), nb::arg("policy"), nb::arg("threads") = 0,
           InEnvironment());
+    m.def("operate", &operated, nb::arg("operation"), nb::arg("format"), nb::arg("operands"), nb::arg("policy"),
+          nb::arg("threads") = 0, InEnvironment());
+    m.def("operations", &operations, InEnvironment());
 }
 
 } // namespace amp::python

@@ -58,7 +58,7 @@ Result<float> product_of(const Array<float>& a, const Array<float>& b, const For
     });
 }
 
-/// The zero point of each block, as what its code 0 stands for is the code less it; none where blocks have none.
+/// The zero point of each block, the code that stands for 0; nothing where blocks have none.
 std::optional<Result<float>> zero_points(const BlockScaling& blocks, std::span<const float> x, std::int64_t rows,
                                          std::int64_t columns, const std::vector<std::size_t>& shape) {
     if (blocks.rule != ScaleRule::affine) return std::nullopt;

@@ -33,7 +33,7 @@ Number number_of(const Real& x) {
     return {.kind = Class::finite, .negative = negative, .numerator = middle, .exponent = -kept - 1};
 }
 
-/// The precondition is function()'s.
+/// Precondition: x is finite.
 Real real_of(const Number& x) { return {x.numerator, x.exponent, x.negative}; }
 
 Number no_number() { return {.kind = Class::nan}; }

@@ -190,7 +190,8 @@ Result apply(const FormatSpec& f, const Policy& policy, Op operation, const Oper
     };
     const Number x = operand(codes[0]), y = operand(codes[1]), z = operand(codes[2]);
     if (conformance::is_of_report(operation)) return apply_report(f, policy, operation, {x, y, z});
-    if (operation >= Op::eq) return comparison(operation, x, y);
+    const auto row = static_cast<std::size_t>(operation);
+    if (conformance::operations()[row].gives == conformance::Gives::truth) return comparison(operation, x, y);
     const Outcome result = compute(policy, operation, x, y, z, exact);
     // A quotient by zero is an exact infinity, whatever the format makes of it.
     if (result.flags == Flags::divide_by_zero) return {store(f, policy, result.x).code, Flags::divide_by_zero};

@@ -11,7 +11,7 @@ struct Outcome {
     unsigned flags = 0;
 };
 
-// Of operands that are no NaN.
+// These take operands that are no NaN.
 
 Outcome sum(const Number& x, const Number& y, Rounding rounding);
 Outcome product(const Number& x, const Number& y);

@@ -80,12 +80,12 @@ std::vector<std::uint32_t> operands(const Question& q, Kind kind, const RandomKe
         const OperandCodes codes = found ? *found : tie(q, {}, 0).value();
         return {codes.begin(), codes.begin() + static_cast<std::ptrdiff_t>(operands_of(q))};
     }
-    std::vector<std::uint32_t> codes;
-    for (std::uint64_t i = 0; i < operands_of(q); ++i) {
-        const int bits = q.format.bits() * static_cast<int>(operands_of(q) - 1 - i); // of the operands behind this one
-        const auto in_order = static_cast<std::uint32_t>(at >> bits) & q.format.code_mask();
-        codes.push_back(kind == Kind::all ? in_order : any_code(q.format, draw));
-    }
+    std::vector<std::uint32_t> codes(operands_of(q));
+    if (kind == Kind::all) // the last operand changes first
+        for (std::size_t i = codes.size(); i-- > 0; at >>= q.format.bits())
+            codes[i] = static_cast<std::uint32_t>(at) & q.format.code_mask();
+    else
+        for (std::uint32_t& code : codes) code = any_code(q.format, draw);
     return codes;
 }
 

@@ -215,8 +215,6 @@ def finite(choose):
 def clamp(x, low, high):
     if NAN in (x, low, high) or less(high, low):
         return NAN
-    if low != high and (low == PLUS or high == MINUS):
-        return NAN
     return low if less(x, low) else high if less(high, x) else x
 
 

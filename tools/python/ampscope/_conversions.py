@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _ampscope
-from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_singles, differentiable, integer, like,
-                      typed, without_gradient)
+from ._arrays import (FormatLike, Tensor, as_codes, as_floats, as_format, as_singles, as_values, differentiable,
+                      integer, like, typed, without_gradient)
+from ._tables import Table
 
 _KEYWORDS = f"""
     Keywords: rounding ({', '.join(_ampscope.roundings)}),
@@ -136,6 +137,29 @@ mul = _operation("mul", "a * b", lambda a, b, c: a * b)
 div = _operation("div", "a / b", lambda a, b, c: a / b)
 sqrt = _operation("sqrt", "The square root of a", lambda a, b, c: a.sqrt())
 fma = _operation("fma", "a * b + c, rounded once", lambda a, b, c: a * b + c)
+
+
+@_documented
+def operate(operation: str, *operands: Any, format: FormatLike, threads: int = 0, **policy: Any) -> Any:
+    """An operation by its name in IEEE P3109's interim report v4.0 ("Exp", "Hypot", "MinimumFinite", "CompareLess",
+    "Class" ...) or in Berkeley TestFloat ("rem", "roundToInt" ...): a row of ampscope.operations(), element by element.
+    Operands are values of the format, binary8p3 or any other. Numbers are FP32 and correctly rounded, also those of
+    functions that are not rational; what is true or not is bool, a class is uint8 (0 NaN, 1 to 7 from -infinity to
+    infinity). Results have no gradient: a tensor that requires one is refused.
+    """
+    for x in operands:
+        without_gradient(operand=x)
+    f = as_format(format)
+    singles = np.broadcast_arrays(*(as_values(x, f, "operand") for x in operands)) if operands else []
+    result = _ampscope.operate(operation, f, [np.asarray(x, order="C") for x in singles], _policy(policy, f),
+                               integer("threads", threads))
+    kind = next(row["result"] for row in operations() if row["name"] == operation)
+    return like(result if kind == "number" else result.astype(bool if kind == "truth" else np.uint8), *operands)
+
+
+def operations() -> Table:
+    """What operate() takes: the name of each operation, its number of operands, and what its result is."""
+    return Table(dict(zip(("name", "operands", "result"), row)) for row in _ampscope.operations())
 
 
 def histogram(x: Any, *, scale: float = 1) -> _ampscope.Histogram:
