@@ -40,7 +40,10 @@ def test_pairs_and_comparisons_are_those_of_numpy():
     x, y = (v.ravel() + np.float32(0) for v in np.meshgrid(*[ampscope.decode(np.arange(256), "e4m3")] * 2))
     with np.errstate(all="ignore"):
         for operation, function in PAIRS.items():
-            expected = function(np.float64(x), np.float64(y)).astype(ml_dtypes.float8_e4m3fn)
+            exact = function(np.float64(x), np.float64(y))
+            if operation == "ArcTan2":
+                exact[(x == 0) & (y == 0)] = np.nan  # the report's
+            expected = exact.astype(ml_dtypes.float8_e4m3fn)
             assert same(ampscope.operate(operation, x, y, format="e4m3"), expected), operation
     for operation, function in COMPARISONS.items():
         got = ampscope.operate(operation, x, y, format="e4m3")
@@ -88,7 +91,7 @@ def test_what_is_taken_and_what_is_not():
             (("Expo", 1), ValueError, "unknown operation 'Expo'; known: add, sub"),
             (("Exp",), ValueError, "Exp: expected 1 operands"),
             (("Hypot", 1), ValueError, "Hypot: expected 2 operands"),
-            (("Exp", 1.3), ValueError, "operand is 1.29999995, which is no value of bf16"),
+            (("Exp", 1.3), ValueError, "operand is 1.3, which is no value of bf16"),
             (("NextLessThan", 1), ValueError, "needs a format with one NaN"),
             (("Exp", torch.zeros(1, requires_grad=True)), TypeError, "requires a gradient")):
         with pytest.raises(error, match=said) as raised:
