@@ -297,6 +297,9 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
               precision("nvfp4-plain,scaling-" + other + ",scaling-" + one).scaling);
     const std::string one_input = "scaling-input-format=e4m3,scaling-format=e2m1";
     CHECK(precision("general," + one_input).scaling->input.element == format("e4m3"));
+    CHECK(precision("general,scaling-block=1x16,scaling-upper=line,scaling-input-rule=mx-floor").scaling->input.upper ==
+          UpperScales{});
+    CHECK(precision("general,scaling-forward=e3m2,scaling-format=e2m1").scaling->input.element == format("e3m2"));
     for (const auto& [one, other] : {Pair("rule=te", "scale=e8m0"), Pair("rule=te", "scale=fp32"),
                                      Pair("rule=nvfp4", "upper=none"), Pair("rule=te", "scale-rounding=up")})
         for (const std::string& options : {one + ",scaling-" + other, other + ",scaling-" + one})
