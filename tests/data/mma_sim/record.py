@@ -79,7 +79,7 @@ ROWS += [(row, f, f, "-", 0, k, cdna2) for row, f, k in
          (("cdna2-fp16", "fp16", 4), ("cdna2-bf16", "bf16", 2), ("cdna2-1k-bf16", "bf16", 4))]
 ROWS += [(row, f, f, "-", 0, k, cdna3) for row, f, k in
          (("cdna3-fp16", "fp16", 8), ("cdna3-bf16", "bf16", 8), ("cdna3-xf32", "fp32", 4))]
-ROWS += [("cdna3-fp8", "e4m3fnuz", "e4m3fnuz", "-", 0, 16, cdna3)]
+ROWS += [("cdna3-fp8", f, f, "-", 0, 16, cdna3) for f in ("e4m3fnuz", "e5m2fnuz")]
 COUNT = 100000
 
 
