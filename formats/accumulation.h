@@ -74,7 +74,7 @@ struct ProductScales {
 /// How split-K shares out the products of a sum among its parts, and the order in which the parts' sums are added.
 enum class SplitOrder : std::uint8_t {
     runs,         ///< each part takes as many tiles in a row, the last ones fewer; sums are added in the order of k
-    cyclic,       ///< of N parts, tile t belongs to part t mod N; sums are added in the order of the parts
+    cyclic,       ///< tile t belongs to part t mod N; sums are added in the order of the parts
     cyclic_pairs, ///< tiles as in cyclic; the last part's sum comes first, then those of parts i and i + ceil(N / 2)
                   ///< added to each other, in the order of i
 };

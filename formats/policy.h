@@ -94,7 +94,7 @@ struct Policy {
     NanRule nan = NanRule::canonical;
     Tininess tininess = Tininess::after_rounding;     ///< affects the underflow flag only
     std::uint8_t random_bits = 32;                    ///< b, the bits of a word of stochastic rounding: 1 to 32
-    StochasticVariant variant = StochasticVariant::a; ///< of stochastic rounding
+    StochasticVariant variant = StochasticVariant::a; ///< how stochastic rounding cuts its random bits
 
     /// Whether results are projected as IEEE P3109 does it: onto numbers without -0, and onto a range that has an end
     /// below, too.

@@ -23,6 +23,22 @@ inline std::vector<std::istringstream> recorded_lines(const std::string& file) {
     return lines;
 }
 
+/// A line of two words, a number of cases and a hash of their results.
+struct RecordedHash {
+    std::string first, second;
+    std::uint32_t count = 0;
+    std::uint64_t hash = 0;
+};
+
+inline std::vector<RecordedHash> recorded_hashes(const std::string& file) {
+    std::vector<RecordedHash> lines;
+    for (std::istringstream& words : recorded_lines(file)) {
+        RecordedHash& line = lines.emplace_back();
+        words >> line.first >> line.second >> line.count >> std::hex >> line.hash;
+    }
+    return lines;
+}
+
 /// mixed() of the scripts: a hash of a 32-bit word.
 inline std::uint32_t mixed(std::uint32_t x) {
     x = (x ^ (x >> 16)) * 0x85ebca6bU;

@@ -14,21 +14,6 @@ namespace {
 
 namespace cf = amp::conformance;
 
-struct Recording {
-    std::string format, operation;
-    std::uint32_t count = 0;
-    std::uint64_t hash = 0;
-};
-
-std::vector<Recording> recordings() {
-    std::vector<Recording> all;
-    for (std::istringstream& words : recorded_lines("conformance/recordings.txt")) {
-        Recording& r = all.emplace_back();
-        words >> r.format >> r.operation >> r.count >> std::hex >> r.hash;
-    }
-    return all;
-}
-
 /// The case's number decides how it rounds, as in record.py.
 Policy policy_of(std::uint32_t number) {
     Policy policy;
@@ -60,14 +45,14 @@ std::uint64_t hash_of_words(const std::vector<std::uint32_t>& words) {
 } // namespace
 
 TEST_CASE("both implementations of arithmetic give the results and flags of Python's fractions") {
-    const std::vector<Recording> all = recordings();
+    const std::vector<RecordedHash> all = recorded_hashes("conformance/recordings.txt");
     REQUIRE(all.size() == 7 * cf::testfloat_operations().size());
     prove("operations of IEEE 754, by hashes", all.size(), [&](std::uint64_t index, Tally& tally) {
-        const Recording& r = all[index];
-        const FormatSpec f = format(r.format);
+        const RecordedHash& r = all[index];
+        const FormatSpec f = format(r.first);
         const std::size_t at = index % cf::testfloat_operations().size();
         const cf::Operation& operation = cf::testfloat_operations()[at];
-        REQUIRE(operation.name == r.operation);
+        REQUIRE(operation.name == r.second);
         std::vector<std::uint32_t> own, exact;
         for (std::uint32_t i = 0; i < r.count; ++i) {
             const auto group = static_cast<std::uint32_t>(16 * (index / cf::testfloat_operations().size()) + at);
@@ -81,9 +66,9 @@ TEST_CASE("both implementations of arithmetic give the results and flags of Pyth
             exact.push_back(second.code);
             exact.push_back(second.flags);
         }
-        tally.expect(hash_of_words(own), r.hash, [&] { return fmt::format("formats/: {} {}", r.format, r.operation); });
+        tally.expect(hash_of_words(own), r.hash, [&] { return fmt::format("formats/: {} {}", r.first, r.second); });
         tally.expect(hash_of_words(exact), r.hash,
-                     [&] { return fmt::format("conformance: {} {}", r.format, r.operation); });
+                     [&] { return fmt::format("conformance: {} {}", r.first, r.second); });
         tally.cases += 2 * (r.count - 1); // one hash stands for so many
     });
 }

@@ -40,21 +40,6 @@ std::array<std::uint32_t, 3> operands_of_case(const FormatSpec& f, std::uint32_t
     return codes;
 }
 
-struct Line {
-    std::string format, operation;
-    std::uint32_t count = 0;
-    std::uint64_t hash = 0;
-};
-
-std::vector<Line> recorded_operations() {
-    std::vector<Line> lines;
-    for (std::istringstream& words : recorded_lines("p3109/operations.txt")) {
-        Line& line = lines.emplace_back();
-        words >> line.format >> line.operation >> line.count >> std::hex >> line.hash;
-    }
-    return lines;
-}
-
 exact::Result shown(const cf::Answer& a) { return {a.result, a.flags}; }
 
 std::vector<cf::Op> ops_of_report() {
@@ -67,12 +52,12 @@ std::vector<cf::Op> ops_of_report() {
 } // namespace
 
 TEST_CASE("operations of IEEE P3109: results and flags of both arithmetics are those of fractions and mpmath") {
-    const std::vector<Line> lines = recorded_operations();
+    const std::vector<RecordedHash> lines = recorded_hashes("p3109/operations.txt");
     const std::size_t all = ops_of_report().size();
     REQUIRE(lines.size() == 6 * all - 2 * 2); // FP32 and BF16 have no neighbours: they have -0
     prove("P3109 operations, by hashes", lines.size(), [&](std::uint64_t index, Tally& tally) {
-        const Line& line = lines[index];
-        cf::Question q{.op = cf::parse_op(line.operation), .format = format(line.format)};
+        const RecordedHash& line = lines[index];
+        cf::Question q{.op = cf::parse_op(line.second), .format = format(line.first)};
         std::uint64_t own = fnv_begin, exact = fnv_begin;
         for (std::uint32_t i = 0; i < line.count; ++i) {
             constexpr Overflow overflows[] = {Overflow::sat_finite, Overflow::sat_propagate, Overflow::sat_none};
@@ -83,8 +68,8 @@ TEST_CASE("operations of IEEE P3109: results and flags of both arithmetics are t
             own = fnv_step(fnv_step(own, a.result), a.flags);
             exact = fnv_step(fnv_step(exact, b.result), b.flags);
         }
-        tally.expect(own, line.hash, [&] { return fmt::format("formats/: {} {}", line.format, line.operation); });
-        tally.expect(exact, line.hash, [&] { return fmt::format("conformance: {} {}", line.format, line.operation); });
+        tally.expect(own, line.hash, [&] { return fmt::format("formats/: {} {}", line.first, line.second); });
+        tally.expect(exact, line.hash, [&] { return fmt::format("conformance: {} {}", line.first, line.second); });
         tally.cases += 2 * (line.count - 1); // one hash stands for so many
     });
 }

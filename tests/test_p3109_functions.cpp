@@ -52,21 +52,6 @@ void add_to(std::uint64_t& hash, const Unpacked& u) {
     for (const std::uint64_t word : words) hash = fnv_step(hash, word);
 }
 
-struct Line {
-    std::string function, operands;
-    std::uint32_t count = 0;
-    std::uint64_t hash = 0;
-};
-
-std::vector<Line> recorded() {
-    std::vector<Line> lines;
-    for (std::istringstream& words : recorded_lines("p3109/functions.txt")) {
-        Line& line = lines.emplace_back();
-        words >> line.function >> line.operands >> line.count >> std::hex >> line.hash;
-    }
-    return lines;
-}
-
 /// The datum as a rational number: one between the two that a sticky last bit leaves open.
 Real real_of(const Unpacked& u) {
     if (u.is_nan()) return report_of::nan;
@@ -79,16 +64,16 @@ Real real_of(const Unpacked& u) {
 } // namespace
 
 TEST_CASE("P3109 functions: 63 bits of all results, as mpmath has them") {
-    const std::vector<Line> lines = recorded();
+    const std::vector<RecordedHash> lines = recorded_hashes("p3109/functions.txt");
     REQUIRE(lines.size() == std::size(ours::functions) * 9 + 9);
     std::atomic<std::uint64_t> results = 0;
     prove("P3109 functions, recorded hashes", lines.size(), [&](std::uint64_t i, Tally& tally) {
-        const Line& line = lines[i];
-        const bool unary = line.operands.find(',') == std::string::npos;
-        REQUIRE(unary == (std::ranges::count(ours::functions, line.function, &ours::FunctionRow::name) == 1));
+        const RecordedHash& line = lines[i];
+        const bool unary = line.second.find(',') == std::string::npos;
+        REQUIRE(unary == (std::ranges::count(ours::functions, line.first, &ours::FunctionRow::name) == 1));
         std::uint64_t hash = fnv_begin;
-        for (std::uint32_t j = 0; j < line.count; ++j) add_to(hash, result_of(line.function, line.operands, j));
-        tally.expect(hash, line.hash, [&] { return fmt::format("{} of {}", line.function, line.operands); });
+        for (std::uint32_t j = 0; j < line.count; ++j) add_to(hash, result_of(line.first, line.second, j));
+        tally.expect(hash, line.hash, [&] { return fmt::format("{} of {}", line.first, line.second); });
         results += line.count;
     });
     CHECK(results == 26 * (65536 + 40000 + 4096 + 3 * 256 + 64 + 16) + 3 * (2 * 65536 + 20000));

@@ -29,7 +29,7 @@ struct ScaledCast {
     BlockScaling scaling{};
     /// Stochastic rounding uses seed 0, stream 0, step 0 and the index of the element in C order.
     Rounding rounding = Rounding::nearest_even;
-    std::uint8_t random_bits = 32; ///< of stochastic rounding, for each number
+    std::uint8_t random_bits = 32; ///< stochastic rounding draws so many for each number
     double recorded_scale = 1;
     std::optional<BlockScale> given{}; ///< the scale of the one block, where it does not follow from the tensor
     RowTransform transform{};

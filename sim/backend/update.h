@@ -26,7 +26,7 @@ struct ParameterState {
     std::span<float> compensation; ///< Kahan's compensation, in the weight's format
     ScaledState scaled{};
     UpdateRounding rounding = UpdateRounding::nearest; ///< how new weights are rounded to weight_format
-    std::uint8_t random_bits = 32;                     ///< of stochastic rounding, for each weight
+    std::uint8_t random_bits = 32;                     ///< stochastic rounding draws so many for each weight
 };
 
 struct UpdateCounts {

@@ -36,7 +36,7 @@ struct EagerScale {
 
 /// What delayed scaling remembers of the tensors of a layer. Calls of different shapes of one layer share it.
 struct EagerState {
-    std::vector<EagerScale> scales; ///< of the casts in their order; calls fill it
+    std::vector<EagerScale> scales; ///< the scales of the casts in their order; calls fill it
     /// The end of a step: see UpdateScale.
     void advance();
 };
@@ -48,7 +48,7 @@ struct EagerCasts {
 
 /// What varies from call to call.
 struct EagerContext {
-    std::uint64_t seed = 0; ///< of stochastic rounding
+    std::uint64_t seed = 0; ///< seeds stochastic rounding
     std::uint32_t step = 0;
     std::uint32_t call = 0;      ///< number of this call of the layer in the step: less than 2^24
     bool training = true;        ///< whether delayed scaling remembers what it sees

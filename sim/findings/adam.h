@@ -49,7 +49,7 @@ std::string_view name_of(AdamBasis basis);
 /// The findings for one parameter.
 struct AdamTensor {
     std::string name;            ///< the name of its gradient, as recorded: "h.0.weight.grad"
-    OptimizerOptions settings{}; ///< of the optimizer in the examined step, for the parameter group of this one
+    OptimizerOptions settings{}; ///< what the optimizer had in the examined step for this parameter's group
     std::size_t usual_eps = 0;   ///< index in the question's eps of the eps in use
     AdamEffects effects;         ///< counts of elements; without EpsEffects::ratio unless tensor_ratios are asked for
     std::optional<double> muted_from; ///< the smallest eps that decides more than half of the steps
@@ -67,7 +67,7 @@ struct AdamFindings {
     AdamEffects total;                ///< sum over all tensors
     std::optional<double> muted_from; ///< the same over all tensors together
     Censoring censoring; ///< what the records of the examined gradients hide, and so who would be decided by eps
-    std::string advice; ///< sentences: which eps, state and weight formats to use; which tensors eps mutes
+    std::string advice;  ///< sentences: which eps, state and weight formats to use; which tensors eps mutes
     std::vector<std::string> warnings;
     std::vector<std::string> errors; ///< files that cannot be read and were left out
 

@@ -73,7 +73,8 @@ struct AdamHistory {
     std::int64_t first = 1;                    ///< number of the first of these steps, counted from 1
     std::vector<std::vector<float>> gradients; ///< gradients of successive steps; the last step is the examined one
     std::vector<std::int64_t> repeats;         ///< number of successive steps that have each gradient
-    std::vector<OptimizerOptions> settings{};  ///< of the steps with each gradient, but for eps; empty: the question's
+    std::vector<OptimizerOptions>
+        settings{}; ///< what the step with each gradient had, but for eps; empty: the question's
 };
 
 /// Throws std::invalid_argument if an option is outside its range.

@@ -71,7 +71,7 @@ struct StochasticChoice {
     FormatSpec format;
     std::uint32_t down = 0, up = 0; ///< the codes; `up` may be what an overflow stores
     std::uint64_t words_up = 0;     ///< how many of the 2^random_bits words round away from zero
-    double probability = 0;         ///< of that
+    double probability = 0;         ///< how likely that is
     double fraction = 0;            ///< what it would have to be: the discarded part in units of the last place
     /// By how many units of the last place the magnitude of the result is too large on average.
     [[nodiscard]] double bias() const { return probability - fraction; }

@@ -43,7 +43,8 @@ struct StepModule {
 struct ModuleErrors {
     std::optional<RelativeError> output{}, output_gradient{}, weight_gradient{};
     std::optional<RelativeError> own_output{}, own_input_gradient{}, own_weight_gradient{};
-    std::optional<RelativeError> effect{}; ///< of all weights' gradients, with only this module in the precision
+    std::optional<RelativeError>
+        effect{}; ///< the error of all weights' gradients with only this module in the precision
     /// By what is cast: "input", "weight" and "gradient" of a layer that is cast with scales; "output" and
     /// "output_gradient" in half precision.
     std::map<std::string, StepCasts> casts{};
@@ -76,8 +77,8 @@ struct PrecisionStep {
     std::optional<double> loss{}; ///< none: infinite or NaN
     double loss_scale = 1;
     std::uint64_t steps = 1; ///< the step was repeated so often until scales had settled, or gradients were finite
-    RelativeError gradient;  ///< of all weights together
-    std::vector<ModuleErrors> modules; ///< of each of StepComparison::modules
+    RelativeError gradient;  ///< the error of all weights together
+    std::vector<ModuleErrors> modules; ///< one for each of StepComparison::modules
     std::optional<KeptStep> kept{};
 
     bool by_effect = false;              ///< whether modules are ranked by their effects; else by own()

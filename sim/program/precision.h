@@ -45,7 +45,7 @@ struct Precision : LayerArithmetic {
     std::vector<LayerPolicy> layers = {last_layer_unscaled()};
     Serving serving{}; ///< formats for serving; used by networks that are not trained
     UpdateRounding update = UpdateRounding::nearest;
-    std::uint8_t update_random_bits = 32; ///< of stochastic updates, for each weight: 1 to 32
+    std::uint8_t update_random_bits = 32; ///< stochastic updates draw so many for each weight, 1 to 32
     LossScalerRow loss_scaler = amp::loss_scaler("none");
 
     /// The arithmetic of a layer in that scope ("h.0.mlp.up."). Throws std::invalid_argument, naming the policy.

@@ -22,9 +22,9 @@ struct OperandScaling {
     int along = 0, across = 0;
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
-    float clip = 1; ///< of the largest magnitude or range: see BlockScaling
+    float clip = 1; ///< the part of the largest magnitude or range that is kept: see BlockScaling
     Rounding rounding = Rounding::nearest_even;
-    std::uint8_t random_bits = 32;          ///< of stochastic rounding, for each number
+    std::uint8_t random_bits = 32;          ///< stochastic rounding draws so many for each number
     FormatSpec scale = format("fp32");      ///< scales by the rule amax have it
     Rounding scale_rounding = Rounding::up; ///< scales by the rule amax are rounded so
     bool requantizes = false; ///< in backward, casts what the forward cast is read as (rowwise_dequantized of TE)

@@ -19,7 +19,7 @@ std::string npz_of(const std::filesystem::path& path, const Cases& cases);
 
 struct CaseFile {
     Cases cases{};
-    std::vector<std::uint64_t> lines{}; ///< of a text: the line of each case, from 1
+    std::vector<std::uint64_t> lines{}; ///< the line of each case in a text, from 1
 
     /// "line 12" or, of an archive, "case 0".
     [[nodiscard]] std::string place(std::size_t i) const;

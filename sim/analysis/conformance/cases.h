@@ -31,13 +31,13 @@ constexpr std::string_view name_of(Kind kind) { return kind_names[static_cast<st
 /// What cases are to be made.
 struct Question {
     Op op = Op::add;
-    FormatSpec format{};              ///< of the operands
-    std::optional<FormatSpec> to{};   ///< of a conversion's result
+    FormatSpec format{};              ///< the operands' format
+    std::optional<FormatSpec> to{};   ///< the format of a conversion's result
     std::string profile = "ieee";     ///< the row of `profiles` that `policy` began as
-    Policy policy{};                  ///< of all but dot products; does not round stochastically
+    Policy policy{};                  ///< how all but dot products round; not stochastically
     bool exact = false;               ///< roundToInt raises inexact
-    std::optional<FormatSpec> b{};    ///< of the second operand of a dot product; else `format`
-    std::optional<Accumulator> sum{}; ///< of a dot product
+    std::optional<FormatSpec> b{};    ///< the format of a dot product's second operand; else `format`
+    std::optional<Accumulator> sum{}; ///< how a dot product adds up
     std::uint64_t k = 64;             ///< number of products
     std::vector<Kind> kinds{};        ///< empty: those of kinds_of()
     std::uint64_t count = 10000;      ///< number of cases, the same of each kind (some kinds have one more)

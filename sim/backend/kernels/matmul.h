@@ -24,9 +24,9 @@ struct ScaleLines {
 
 /// The upper scales of a product's operands; see op::Matmul.
 struct UpperFactors {
-    const float *a = nullptr, *b = nullptr; ///< of each row of a or column of b if they are of lines, else one; or none
+    const float *a = nullptr, *b = nullptr; ///< one for each row of a or column of b, one for all, or none
     bool a_lines = false, b_lines = false;
-    float inverse = 1; ///< of both divisors
+    float inverse = 1; ///< the inverse of both divisors
 
     UpperFactors() = default;
     /// `data(id)`: where a backend keeps the numbers of a tensor.

@@ -37,7 +37,7 @@ class UpdateLog {
     const AdamOptions& options_;
     OptimizerOptions recorded_;                 ///< as run.json has them
     OptimizerOptions usual_;                    ///< the same, final
-    std::map<std::string, std::size_t> groups_; ///< of parameters that are not in the first group
+    std::map<std::string, std::size_t> groups_; ///< the group of parameters that are not in the first
     std::map<std::int64_t, std::vector<OptimizerOptions>> steps_;
     std::vector<std::int64_t> skipped_; ///< ascending
     bool leaves_out_decay_ = false;

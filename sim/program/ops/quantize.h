@@ -33,7 +33,7 @@ struct Quantize {
     TensorId in, out, scale, upper, delayed, history;
     BlockScaling scaling{};
     Rounding rounding = Rounding::nearest_even;
-    std::uint8_t random_bits = 32; ///< of stochastic rounding, for each number
+    std::uint8_t random_bits = 32; ///< stochastic rounding draws so many for each number
     std::uint32_t stream = 0;      ///< and its random stream
     DelayedRule rule{};
     [[nodiscard]] auto inputs() const { return std::array{in, delayed}; }

@@ -11,7 +11,7 @@ struct Update {
     static constexpr std::string_view name = "update";
     OptimizerOptions options{};
     UpdateRounding rounding = UpdateRounding::nearest;
-    std::uint8_t random_bits = 32;                 ///< of stochastic rounding, for each weight
+    std::uint8_t random_bits = 32;                 ///< stochastic rounding draws so many for each weight
     TensorId weight, gradient, m, v, compensation; ///< m, v and compensation only if the optimizer has them
     std::uint32_t stream = 0;                      ///< stream of stochastic rounding: the parameter's number
     [[nodiscard]] auto inputs() const { return std::array{weight, gradient, m, v, compensation}; }

@@ -56,7 +56,7 @@ struct FusedConstants {
 
 /// A scale, or the product of two: significand * 2^(exponent - point).
 struct ScaleTerm {
-    static constexpr int point = 3; ///< of one scale
+    static constexpr int point = 3; ///< the binary places of one scale
     std::int16_t exponent = 0, significand = 1 << point;
 };
 

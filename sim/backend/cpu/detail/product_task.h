@@ -26,7 +26,7 @@ struct Product {
     std::int64_t m, n, k;
     int threads;
     InstructionSet set;
-    ProductScalesView scales{}; ///< of operands whose scales the accumulator applies
+    ProductScalesView scales{}; ///< the scales that the accumulator applies itself
     [[nodiscard]] std::int64_t blocks() const { return (k + scales.block - 1) / scales.block; }
 };
 
