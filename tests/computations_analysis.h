@@ -89,9 +89,9 @@ inline void add_analysis(std::vector<Computation>& all) {
         using File = const TensorFile&;
         add("measure", [](File f, std::size_t t, int threads) { return measure(f, t, threads); });
         add("measure_divided", [](File f, std::size_t t, int threads) { return measure_divided(f, t, 3, threads); });
-        add("measure_directed", [](File f, std::size_t t, int threads) {
-            const DirectedHistogram h = measure_directed(f, t, 3, Rounding::up, threads);
-            return std::pair(h.toward, h.away);
+        add("measure_fine", [](File f, std::size_t t, int threads) {
+            const FineHistogram h = measure_fine(f, t, 3, {.directed = Rounding::up, .ends = {2}}, threads);
+            return std::pair(std::pair(h.toward, h.away), h.ends);
         });
         add("count_casts", [](File f, std::size_t t, int threads) {
             const std::array casts = {Cast{.format = format("e4m3"), .scale = 3},

@@ -183,6 +183,38 @@ TEST_CASE("of a delayed scale, which follows from the steps before it, reports m
     CHECK(refused({a, b}).empty());
 }
 
+TEST_CASE("reports of formats that end within a binade are merged, and one that lacks their ends is refused") {
+    const Scratch scratch;
+    HistogramOptions options;
+    options.formats = {format("binary8p3se"), format("binary8p1sf"), format("e4m3")};
+    const fs::path folder = AMP_SAMPLE "/deep_tanh";
+    const auto report = [&](const std::string& name, const fs::path& input, const HistogramOptions& asked) {
+        return write_file(scratch / name, json_of(histogram_findings({input}, asked), asked));
+    };
+    const fs::path a = report("a.json", folder / "step_000000.safetensors", options),
+                   b = report("b.json", folder / "step_000050.safetensors", options);
+    const HistogramFindings whole = histogram_findings({folder}, options),
+                            merged = merged_histogram_findings({a, b}, options);
+    CHECK(merged.errors.empty());
+    CHECK(merged.total.fine == whole.total.fine);
+    CHECK(merged.total.fine.ends.size() == 2);
+    for (std::size_t i = 0; i < options.formats.size(); ++i)
+        CHECK(merged.total.unscaled[i].underflow == whole.total.unscaled[i].underflow);
+
+    HistogramOptions fewer = options;
+    fewer.formats = {format("e4m3")};
+    const std::string says = error_of(report("c.json", folder / "step_000000.safetensors", fewer), options);
+    CHECK_MESSAGE(
+        says.ends_with("cannot merge: it does not tell where formats of 0 fraction bits end; run amp-histogram "
+                       "on the tensors with the formats of this merge"),
+        says);
+    nlohmann::ordered_json lie = nlohmann::ordered_json::parse(read_file(a));
+    nlohmann::ordered_json& rows = lie["tensors"][0]["state"]["ends"]["0"];
+    rows.erase(rows.begin().key());
+    CHECK(error_of(write_file(scratch / "lie.json", lie.dump()), options)
+              .ends_with("cannot merge: the ends of formats in its state and its rows differ"));
+}
+
 TEST_CASE("reports that know other formats of blocks are merged in those that all of them know") {
     const Scratch scratch;
     const HistogramOptions options = options_of(true);

@@ -139,7 +139,8 @@ TEST_CASE("an expanded view counts as its elements one by one do") {
             CHECK(a.sums.absolute == b.sums.absolute); // exact here: few bits in a small range
             CHECK(a.sums.squares == doctest::Approx(b.sums.squares).epsilon(1e-14));
             CHECK(measure_divided(*view, i, 3, 1).histogram == measure_divided(*all, 0, 3, 1).histogram);
-            CHECK(measure_directed(*view, i, 1, Rounding::up, 1) == measure_directed(*all, 0, 1, Rounding::up, 1));
+            const FineNeeds needs{.directed = Rounding::up, .ends = {1}};
+            CHECK(measure_fine(*view, i, 1, needs, 1) == measure_fine(*all, 0, 1, needs, 1));
             const std::vector<Cast> casts = {
                 {format("e4m3")}, {format("bf16"), {.rounding = Rounding::stochastic}}, {format("fp16"), {}, 3, 7}};
             const auto c = count_casts(*view, i, casts, 1), d = count_casts(*all, 0, casts, 1);

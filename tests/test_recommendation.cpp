@@ -43,19 +43,19 @@ struct Subject {
     std::unique_ptr<TensorFile> file;
     double recorded_scale;
     MagnitudeHistogram all;
-    DirectedHistogram directed;
+    FineHistogram fine;
     Policy policy;
 
-    Subject(const std::vector<float>& values, const Policy& p, double recorded) : recorded_scale(recorded), policy(p) {
+    Subject(const FormatSpec& f, const std::vector<float>& values, const Policy& p, double recorded)
+        : recorded_scale(recorded), policy(p) {
         const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+        const FormatSpec formats[] = {f};
         file = open_tensor_file(write_file(scratch / "data.bin", bytes), {.dtype = DType::f32});
         all = measure_divided(*file, 0, recorded, 1).histogram;
-        directed = measure_directed(*file, 0, recorded, p.rounding, 2);
+        fine = measure_fine(*file, 0, recorded, fine_needs(formats, p.rounding), 2);
     }
     [[nodiscard]] CastRule rule() const { return {policy.rounding, policy.flushes_output()}; }
-    [[nodiscard]] ClassCounts derived(const FormatSpec& f, int k) const {
-        return classify(all, directed, f, k, rule());
-    }
+    [[nodiscard]] ClassCounts derived(const FormatSpec& f, int k) const { return classify(all, fine, f, k, rule()); }
     /// Counts by casting every element; under stochastic rounding with the worst random bits for each class.
     [[nodiscard]] ClassCounts cast(const FormatSpec& f, int k) const {
         const auto count = [&](Rounding rounding) {
@@ -71,17 +71,36 @@ struct Subject {
     }
 };
 
+/// The signed formats of IEEE P3109 of 3, 4, 8 and 16 bits, of FP32's range.
+std::vector<std::string> p3109_names() {
+    std::vector<std::string> names;
+    for (const int bits : {3, 4, 8, 16})
+        for (int precision = 1; precision < bits; ++precision)
+            for (const char* domain : {"se", "sf"}) {
+                const std::string name = fmt::format("binary{}p{}{}", bits, precision, domain);
+                try {
+                    if (format(name).max_exponent() < 100) names.push_back(name); // scales, too, stay in FP32's range
+                } catch (const std::invalid_argument&) {                          // a table of codes
+                }
+            }
+    return names;
+}
+
 } // namespace
 
 TEST_CASE("classes from histograms equal a cast of every element: every rounding, flushing, recorded scale") {
     std::uint64_t cases = 0, mismatches = 0;
-    for (const char* name : {"fp16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e2m1", "e3m2", "e5m1ieee"}) {
+    std::vector<std::string> names = p3109_names();
+    REQUIRE(names.size() == 38);
+    names.insert(names.end(),
+                 {"fp16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e2m1", "e3m2", "e5m1ieee", "e0m3", "int8sym"});
+    for (const std::string& name : names) {
         const FormatSpec f = format(name);
         const std::vector<float> values = edges_of(f);
         for (const Rounding rounding : roundings)
             for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush_output})
                 for (const double recorded : {1.0, 0.25, 3.0}) {
-                    const Subject subject(values, {.rounding = rounding, .subnormals = subnormals}, recorded);
+                    const Subject subject(f, values, {.rounding = rounding, .subnormals = subnormals}, recorded);
                     for (const int k : {-7, -1, 0, 1, 2, 13}) {
                         const ClassCounts got = subject.derived(f, k), want = subject.cast(f, k);
                         const bool equal = rounding == Rounding::stochastic
@@ -102,7 +121,7 @@ TEST_CASE("under stochastic rounding overflow is what some random bits make over
     for (const char* name : {"fp16", "e4m3", "e5m2", "e2m1"}) {
         const FormatSpec f = format(name);
         const std::vector<float> values = edges_of(f);
-        const Subject subject(values, {.rounding = Rounding::stochastic}, 1);
+        const Subject subject(f, values, {.rounding = Rounding::stochastic}, 1);
         for (const int k : {-2, 0, 3}) {
             const double max = decode(f, f.max_code());
             const auto beyond = std::ranges::count_if(values, [&](float x) {
@@ -121,11 +140,11 @@ TEST_CASE("the window is where casts lose less than the limit and overflow nowhe
     values.push_back(-0x1.ffcp-25f); // FP16's largest value at 2^40
     for (const Rounding rounding : roundings)
         for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush_output}) {
-            const Subject subject(values, {.rounding = rounding, .subnormals = subnormals}, 1);
+            const Subject subject(format("fp16"), values, {.rounding = rounding, .subnormals = subnormals}, 1);
             for (const char* name : {"fp16", "e5m2"}) {
                 const FormatSpec f = format(name);
                 const RecommendationOptions options{.limit = 0.01};
-                const Recommendation r = recommend(subject.all, subject.directed, f, subject.rule(), options);
+                const Recommendation r = recommend(subject.all, subject.fine, f, subject.rule(), options);
                 CAPTURE(name);
                 CAPTURE(name_of(rounding));
                 const double allowed = options.limit * static_cast<double>(subject.all.nonzero());

@@ -17,15 +17,15 @@ void FormatFit::merge(const FormatFit& other) {
     scaled += other.scaled;
 }
 
-FormatFit fit_of(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
+FormatFit fit_of(const MagnitudeHistogram& all, const FineHistogram& fine, const FormatSpec& format,
                  const CastRule& rule, double limit) {
     if (all.rows.empty()) return {};
-    const ClassCounts unscaled = classify(all, directed, format, 0, rule);
+    const ClassCounts unscaled = classify(all, fine, format, 0, rule);
     // The largest scale without overflow. Scaled to the binade of the format's largest value the largest elements may
     // overflow; a binade below they cannot, even if they are rounded up.
     int own = format.max_exponent() - all.rows.rbegin()->first;
-    ClassCounts scaled = classify(all, directed, format, own, rule);
-    if (scaled.overflow > 0) scaled = classify(all, directed, format, --own, rule);
+    ClassCounts scaled = classify(all, fine, format, own, rule);
+    if (scaled.overflow > 0) scaled = classify(all, fine, format, --own, rule);
     const auto nonzero = static_cast<double>(all.nonzero());
     const auto holds = [&](const ClassCounts& counts) {
         return counts.overflow == 0 && static_cast<double>(counts.underflow) < limit * nonzero;

@@ -25,7 +25,7 @@ struct FormatFit {
 };
 
 /// The fit of one tensor, rounded as the rule says (see classify()). All is 0 without any finite non-zero element.
-FormatFit fit_of(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
+FormatFit fit_of(const MagnitudeHistogram& all, const FineHistogram& fine, const FormatSpec& format,
                  const CastRule& rule, double limit);
 
 } // namespace amp

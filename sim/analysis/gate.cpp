@@ -35,7 +35,7 @@ class Parser {
         try {
             const FormatSpec named = format(gate.format);
             if (named.is_scale()) fail(begin_, "a number format (this one is for scales)");
-            if (!classes_tell(named)) fail(begin_, "a format whose casts histograms count");
+            if (!is_counted(named)) fail(begin_, "a format whose casts histograms count");
         } catch (const GateError&) {
             throw;
         } catch (const std::invalid_argument& unknown) {

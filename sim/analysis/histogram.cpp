@@ -36,18 +36,26 @@ using Edges = std::array<Edge, 3>;
 
 /// Whether the largest value's fraction is all ones but the last bit, as in E4M3; in the other formats it is all ones.
 bool ends_below_its_binade(const FormatSpec& format) {
-    constexpr auto covered = [](const FormatSpec& f) { return classes_tell(f) || f.is_scale() || f.is_integer(); };
-    static_assert(std::ranges::all_of(formats, covered), "a new format needs a mantissa class at its tie");
     return (format.max_code() & format.fraction_mask()) != format.fraction_mask();
 }
 
+bool ends_even(const FormatSpec& format) { return format.max_code() % 2 == 0; }
+
+/// Whether all values but zero are normal: integers, and formats without a fraction.
+bool has_no_subnormals(const FormatSpec& format) { return format.is_integer() || format.fraction_bits == 0; }
+
+/// The first of the mantissa classes 3 to 5, which compare with a tie, that is rounded up from a largest value.
+int tie_class(const FormatSpec& format, bool ties_away) { return ties_away || !ends_even(format) ? 4 : 5; }
+
 /// Edges for rounding to nearest: the ties, which go to the even neighbour. Ties at half the smallest subnormal and at
 /// 464, above E4M3's largest value 448, are rounded down; the other ties, whose lower neighbour is odd, are rounded up.
+/// Where no class tells how the format ends, FineHistogram::ends has E4M3's classes for it.
 Edges nearest_edges(const FormatSpec& format, bool ties_away) {
-    const int up = ties_away ? 0 : 1, t = format.precision() - 1;
-    const Edge least{format.min_subnormal_exponent() - 1, up};
-    return {least, format.is_integer() ? least : Edge{format.min_exponent() - 1, class_of_ones(t)},
-            Edge{format.max_exponent(), ends_below_its_binade(format) ? 4 + up : class_of_ones(t + 1)}};
+    const int t = format.precision() - 1;
+    const Edge least{format.min_subnormal_exponent() - 1, ties_away ? 0 : 1};
+    const bool at_tie = ends_below_its_binade(format) || !classes_tell(format);
+    return {least, has_no_subnormals(format) ? least : Edge{format.min_exponent() - 1, class_of_ones(t)},
+            Edge{format.max_exponent(), at_tie ? tie_class(format, ties_away) : class_of_ones(t + 1)}};
 }
 
 /// Edges for rounding magnitudes down: the first value of each class; for overflow the value that would follow the
@@ -62,19 +70,31 @@ Edges toward_edges(const FormatSpec& format) {
 /// `away` reach only if the magnitude lies above them.
 Edges away_edges(const FormatSpec& format) {
     const int t = format.precision() - 1;
-    return {always, format.is_integer() ? always : Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
+    return {always, has_no_subnormals(format) ? always : Edge{format.min_exponent() - 1, class_of_ones(t - 1)},
             Edge{format.max_exponent(), class_of_ones(ends_below_its_binade(format) ? t - 1 : t)}};
 }
 
-/// Counts the elements that, times 2^log2_scale, reach each edge.
+/// Counts the elements that, times 2^log2_scale, reach the edge.
+std::uint64_t reaching(const MagnitudeHistogram& histogram, const Edge& edge, int log2_scale) {
+    std::uint64_t count = 0;
+    for (const auto& [exponent, row] : histogram.rows)
+        if (exponent + log2_scale >= edge.exponent)
+            count += sum_from(row, exponent + log2_scale == edge.exponent ? edge.first_class : 0);
+    return count;
+}
+
 std::array<std::uint64_t, 3> reaching(const MagnitudeHistogram& histogram, const Edges& edges, int log2_scale) {
     std::array<std::uint64_t, 3> counts{};
-    for (const auto& [exponent, row] : histogram.rows)
-        for (std::size_t i = 0; i < edges.size(); ++i)
-            if (exponent + log2_scale >= edges[i].exponent)
-                counts[i] += sum_from(row, exponent + log2_scale == edges[i].exponent ? edges[i].first_class : 0);
+    for (std::size_t i = 0; i < edges.size(); ++i) counts[i] = reaching(histogram, edges[i], log2_scale);
     return counts;
 }
+
+/// The mantissa of the tie that follows a last fraction of `bits` bits, all ones but the last: 1 ... 101 in binary, of
+/// one bit more. Without a fraction it lies in the middle of the binade.
+constexpr std::uint64_t tie_after(int bits) {
+    return bits == 0 ? std::uint64_t{1} << 63 : ~std::uint64_t{0} << 1 << (64 - bits) | std::uint64_t{1} << (63 - bits);
+}
+static_assert(tie_after(3) == std::uint64_t{13} << 60 && tie_after(1) == std::uint64_t{1} << 62);
 
 /// The smallest k in [low, high] for which `holds` is true, if it is false below some k and true above; high + 1 if it
 /// is never true.
@@ -90,11 +110,15 @@ int first_true(int low, int high, F holds) {
 
 } // namespace
 
-void check_counted(const FormatSpec& format, std::string_view option) {
-    if (classes_tell(format)) return;
+void check_counted(const FormatSpec& format, std::string_view option, bool fine) {
+    if (fine ? is_counted(format) : classes_tell(format)) return;
+    if (is_counted(format))
+        throw std::invalid_argument(fmt::format("{}: {} ends within a binade where a histogram does not tell numbers "
+                                                "apart; amp-histogram counts it in the tensors themselves",
+                                                option, format.name));
     const char* const why = format.is_scale()   ? "holds scales, not numbers"
                             : !format.is_signed ? "has no negative numbers"
-                                                : "ends within a binade where a histogram does not tell numbers apart";
+                                                : "is not symmetric";
     throw std::invalid_argument(fmt::format("{}: {} {}; amp-format converts to it", option, format.name, why));
 }
 
@@ -161,24 +185,47 @@ ClassCounts MagnitudeHistogram::classify(const FormatSpec& format, int log2_scal
     return amp::classify(*this, {}, format, log2_scale, {});
 }
 
-void DirectedHistogram::add(const Unpacked& x, Rounding rounding) {
+FineNeeds fine_needs(std::span<const FormatSpec> formats, Rounding rounding) {
+    FineNeeds needs;
+    if (is_directed(rounding)) needs.directed = rounding;
+    else if (rounding != Rounding::toward_zero)
+        for (const FormatSpec& f : formats)
+            if (is_counted(f) && !classes_tell(f)) needs.ends.insert(f.fraction_bits);
+    return needs;
+}
+
+void FineHistogram::add(const Unpacked& x, const FineNeeds& needs) {
     if (x.kind != Kind::finite) return;
-    const bool either = rounding == Rounding::to_odd || rounding == Rounding::stochastic;
-    const bool grows = x.sign == (rounding == Rounding::down);
+    const int shift = std::countl_zero(x.significand);
+    const std::uint64_t leading = x.significand << shift;
+    for (const int bits : needs.ends) {
+        const std::uint64_t tie = tie_after(bits), mantissa = leading << 1; // without the leading one
+        const std::size_t entered = mantissa < tie ? 3 : mantissa == tie ? 4 : 5;
+        ++ends[bits].rows[x.exponent + 63 - shift][entered];
+    }
+    if (!needs.directed) return;
+    const bool either = *needs.directed == Rounding::to_odd || *needs.directed == Rounding::stochastic;
+    const bool grows = x.sign == (*needs.directed == Rounding::down);
     if (either || !grows) toward.add(x);
     if (!either && !grows) return;
     // The reduction is 2^-63 of the leading bit: less than the values of any source differ by.
-    const int shift = std::countl_zero(x.significand);
-    away.add({.kind = Kind::finite, .exponent = x.exponent - shift, .significand = (x.significand << shift) - 1});
+    away.add({.kind = Kind::finite, .exponent = x.exponent - shift, .significand = leading - 1});
 }
 
-void DirectedHistogram::merge(const DirectedHistogram& other) {
+void FineHistogram::merge(const FineHistogram& other) {
     toward.merge(other.toward);
     away.merge(other.away);
+    for (const auto& [bits, histogram] : other.ends) ends[bits].merge(histogram);
 }
 
-ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
-                     int log2_scale, const CastRule& rule) {
+void FineHistogram::repeat(std::uint64_t times) {
+    toward.repeat(times);
+    away.repeat(times);
+    for (auto& [bits, histogram] : ends) histogram.repeat(times);
+}
+
+ClassCounts classify(const MagnitudeHistogram& all, const FineHistogram& fine, const FormatSpec& format, int log2_scale,
+                     const CastRule& rule) {
     // 1. Where the classes begin for elements rounded toward zero (or to nearest) and for those rounded away from it.
     const bool apart = is_directed(rule.rounding);
     Edges toward = toward_edges(format), away = away_edges(format);
@@ -190,8 +237,8 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
     case Rounding::up: break;
     case Rounding::to_odd: // never passes an odd value, and only a largest one like E4M3's is even
         toward[0] = always;
-        if (ends_below_its_binade(format)) toward[2] = never;
-        else away[2] = never;
+        if (has_no_subnormals(format)) toward[1] = always;
+        (ends_even(format) ? toward : away)[2] = never;
         away[0] = away[1] = never;
         break;
     case Rounding::stochastic: // the worst case at each edge
@@ -199,11 +246,14 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
         break;
     }
     // 2. How many elements reach each class.
-    const MagnitudeHistogram& down = apart ? directed.toward : all;
+    const MagnitudeHistogram& down = apart ? fine.toward : all;
     std::array<std::uint64_t, 3> reached = reaching(down, toward, log2_scale);
     if (apart) {
-        const std::array<std::uint64_t, 3> more = reaching(directed.away, away, log2_scale);
+        const std::array<std::uint64_t, 3> more = reaching(fine.away, away, log2_scale);
         for (std::size_t i = 0; i < reached.size(); ++i) reached[i] += more[i];
+    } else if (rule.rounding != Rounding::toward_zero && !classes_tell(format)) {
+        const auto end = fine.ends.find(format.fraction_bits); // without it there is no element that is not zero
+        reached[2] = end == fine.ends.end() ? 0 : reaching(end->second, toward[2], log2_scale);
     }
     // 3. How many stay in each.
     ClassCounts counts{all.nonzero() - reached[0], reached[0] - reached[1], reached[1] - reached[2], reached[2]};
@@ -211,7 +261,7 @@ ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& dir
     return counts;
 }
 
-Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
+Recommendation recommend(const MagnitudeHistogram& all, const FineHistogram& fine, const FormatSpec& format,
                          const CastRule& rule, const RecommendationOptions& options, const Censoring& censoring) {
     const FloatEnvironment environment;
     const std::uint64_t nonzero = all.nonzero();
@@ -226,7 +276,7 @@ Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram&
     // Beyond these scales all elements lie outside the format, at one end or the other.
     const int smallest = all.rows.begin()->first, largest = all.rows.rbegin()->first;
     const int low = format.min_subnormal_exponent() - largest - 4, high = format.max_exponent() - smallest + 4;
-    const auto counts = [&](int k) { return classify(all, directed, format, k, rule); };
+    const auto counts = [&](int k) { return classify(all, fine, format, k, rule); };
     const auto lowest_enough = [&](std::uint64_t unseen) { // if so many more have underflowed
         return first_true(low, high, [&](int k) {
             return static_cast<double>(counts(k).underflow + unseen) <

@@ -1,6 +1,7 @@
 // The exact magnitude histogram: a small table of integers. From it follows, for every format and every power-of-two
 // scale, exactly how many elements underflow, become subnormal, stay normal or overflow: for the roundings
-// nearest-even, nearest-away and toward zero, and with two such tables (DirectedHistogram) for the other roundings.
+// nearest-even, nearest-away and toward zero, and with further such tables (FineHistogram) for the other roundings and
+// for formats of IEEE P3109 that end elsewhere.
 //
 // Why it suffices: let |x| = 2^e * (1 + m), rounded to nearest even with t fraction bits. Its class depends on e and on
 // only three facts about m: whether m is 0 (half the smallest subnormal ties to zero); how many leading ones it has
@@ -15,6 +16,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -64,24 +67,29 @@ struct MagnitudeHistogram {
     [[nodiscard]] MagnitudeHistogram scaled(int log2_scale) const;
 
     /// Counts what nearest-even rounding to `format` makes of the elements times 2^log2_scale; the product is exact.
-    /// Only for formats that check_counted() lets pass.
+    /// Only for formats of which classes_tell().
     [[nodiscard]] ClassCounts classify(const FormatSpec& format, int log2_scale) const;
 
     bool operator==(const MagnitudeHistogram&) const = default;
 };
 
-/// Whether mantissa classes tell where a cast to the format overflows: the fraction of the largest value is all ones,
-/// or E4M3's, and both signs end alike. Formats of IEEE P3109 with infinities end elsewhere, and two's complement is
-/// not symmetric.
-constexpr bool classes_tell(const FormatSpec& f) {
+/// Whether histograms count what a cast to the format does: it has both signs, which end alike (two's complement is
+/// not symmetric), and the fraction of its largest value is all ones, or all ones but the last bit.
+constexpr bool is_counted(const FormatSpec& f) {
     const std::uint32_t last = f.max_code() & f.fraction_mask(), ones = f.fraction_mask();
-    if (!f.is_signed || f.fraction_bits == 0 || f.max_code(true) != f.max_code()) return false;
-    return last == ones || (f.fraction_bits == 3 && last == ones - 1);
+    return !f.is_scale() && f.is_signed && f.max_code(true) == f.max_code() && (last == ones || last + 1 == ones);
 }
 
-/// Throws std::invalid_argument if a histogram cannot count what a cast to the format does: for formats of scales,
-/// without sign, or whose end no mantissa class tells. `option` is what the user asked for it by.
-void check_counted(const FormatSpec& format, std::string_view option = "format");
+/// Whether mantissa classes tell where a cast to the format overflows: the fraction of the largest value is all ones,
+/// or E4M3's. Formats of IEEE P3109 with infinities, or without a fraction, end elsewhere: FineHistogram::ends tells.
+constexpr bool classes_tell(const FormatSpec& f) {
+    const bool ones = (f.max_code() & f.fraction_mask()) == f.fraction_mask();
+    return is_counted(f) && f.fraction_bits > 0 && (ones || f.fraction_bits == 3);
+}
+
+/// Throws std::invalid_argument unless histograms count what a cast to the format does. `option` is what the user
+/// asked for it by; `fine`: a FineHistogram can be measured, because the elements are at hand.
+void check_counted(const FormatSpec& format, std::string_view option = "format", bool fine = false);
 
 /// How the elements of a cast are rounded.
 struct CastRule {
@@ -89,7 +97,7 @@ struct CastRule {
     bool flush = false; ///< subnormal results become zero
 };
 
-/// Whether classes under this rounding need a DirectedHistogram.
+/// Whether classes under this rounding need both directions of a FineHistogram.
 constexpr bool is_directed(Rounding rounding) {
     switch (rounding) {
     case Rounding::nearest_even:
@@ -103,23 +111,43 @@ constexpr bool is_directed(Rounding rounding) {
     return true;
 }
 
-/// Magnitude histograms for roundings that depend on more than the magnitude: one of the elements whose magnitude may
-/// be rounded toward zero, and one of those whose magnitude may be rounded away from it. For to_odd and stochastic
-/// every element is in both. Entries of `away` are slightly reduced: a magnitude exceeds a value of a format iff its
-/// reduced entry is at least that value, which mantissa classes can tell.
-struct DirectedHistogram {
-    MagnitudeHistogram toward{}, away{}; ///< finite non-zero elements only
+/// What a FineHistogram has to tell.
+struct FineNeeds {
+    std::optional<Rounding> directed{}; ///< the rounding, if it is directed
+    std::set<int> ends{};               ///< fraction bits of the formats whose end no mantissa class tells
 
-    void add(const Unpacked& x, Rounding rounding);
-    void merge(const DirectedHistogram& other);
-    bool operator==(const DirectedHistogram&) const = default;
+    [[nodiscard]] bool any() const { return directed || !ends.empty(); }
+};
+
+/// What casts to these formats need beside a MagnitudeHistogram.
+FineNeeds fine_needs(std::span<const FormatSpec> formats, Rounding rounding);
+
+/// Histograms of the finite non-zero elements for casts that depend on more than the classes of their magnitudes.
+///
+/// For directed roundings: one of the elements whose magnitude may be rounded toward zero, and one of those whose
+/// magnitude may be rounded away from it. For to_odd and stochastic every element is in both. Entries of `away` are
+/// slightly reduced: a magnitude exceeds a value of a format iff its reduced entry is at least that value, which
+/// mantissa classes can tell.
+///
+/// For roundings to nearest: where formats end whose last fraction is t bits, all ones but the last (or no bits at
+/// all), `ends` has a histogram by t. An element above, at or below the tie that follows that fraction is entered as if
+/// it were so of E4M3's, 0.8125, in its own binade.
+struct FineHistogram {
+    MagnitudeHistogram toward{}, away{};
+    std::map<int, MagnitudeHistogram> ends{};
+
+    void add(const Unpacked& x, const FineNeeds& needs);
+    void merge(const FineHistogram& other);
+    /// As if every element occurred `times` times as often.
+    void repeat(std::uint64_t times);
+    bool operator==(const FineHistogram&) const = default;
 };
 
 /// Counts what a cast to `format` makes of the elements times 2^log2_scale, exactly. Under stochastic rounding it
 /// counts the worst that random bits can do: `overflow` counts all that can overflow, `underflow` all that can become
-/// zero. `directed` is used for directed roundings only.
-ClassCounts classify(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
-                     int log2_scale, const CastRule& rule);
+/// zero. `fine` is used where fine_needs() says so.
+ClassCounts classify(const MagnitudeHistogram& all, const FineHistogram& fine, const FormatSpec& format, int log2_scale,
+                     const CastRule& rule);
 
 /// The formats that tables and pictures show unless others are asked for.
 inline constexpr std::array<std::string_view, 4> usual_formats = {"fp16", "bf16", "e4m3", "e5m2"};
@@ -174,7 +202,7 @@ inline constexpr int largest_log2_scale = 126;
 /// limit, and not to be enough if the former is not; between them it is unknown. That no scale is needed is unknown,
 /// too, where terms of the recorded sums may have underflowed. A format of FP32's range is taken to hold whatever a
 /// smaller one has flushed.
-Recommendation recommend(const MagnitudeHistogram& all, const DirectedHistogram& directed, const FormatSpec& format,
+Recommendation recommend(const MagnitudeHistogram& all, const FineHistogram& fine, const FormatSpec& format,
                          const CastRule& rule, const RecommendationOptions& options = {},
                          const Censoring& censoring = {});
 

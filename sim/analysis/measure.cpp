@@ -66,23 +66,21 @@ MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, 
     return result;
 }
 
-DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, double recorded_scale, Rounding rounding,
-                                   int threads, const Progress& progress) {
+FineHistogram measure_fine(const TensorFile& file, std::size_t tensor, double recorded_scale, const FineNeeds& needs,
+                           int threads, const Progress& progress) {
     const DistinctElements elements(file, tensor);
     const DType dtype = elements.tensors()[0].dtype;
-    const auto workers = detail::for_each_block<DirectedHistogram>(
-        elements, 0, bytes_of(dtype, sum_block), threads, progress,
-        [] { return std::make_unique<DirectedHistogram>(); },
-        [&](DirectedHistogram& histogram, std::uint64_t, std::span<const std::byte> bytes) {
+    const auto workers = detail::for_each_block<FineHistogram>(
+        elements, 0, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<FineHistogram>(); },
+        [&](FineHistogram& histogram, std::uint64_t, std::span<const std::byte> bytes) {
             for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) {
                 const Unpacked x = unpack_number(dtype, bits);
-                if (x.kind == Kind::finite) histogram.add(scaled(x, 1, recorded_scale), rounding);
+                if (x.kind == Kind::finite) histogram.add(scaled(x, 1, recorded_scale), needs);
             });
         });
-    DirectedHistogram result;
+    FineHistogram result;
     for (const auto& worker : workers) result.merge(*worker);
-    result.toward.repeat(elements.repeats());
-    result.away.repeat(elements.repeats());
+    result.repeat(elements.repeats());
     return result;
 }
 

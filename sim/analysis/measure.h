@@ -17,9 +17,9 @@ MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int thre
 MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
                                     const Progress& progress = {});
 
-/// The directed histogram of |x / recorded_scale|, for roundings whose classes depend on more than magnitudes.
-DirectedHistogram measure_directed(const TensorFile& file, std::size_t tensor, double recorded_scale, Rounding rounding,
-                                   int threads, const Progress& progress = {});
+/// The fine histogram of |x / recorded_scale|, for casts that depend on more than the classes of magnitudes.
+FineHistogram measure_fine(const TensorFile& file, std::size_t tensor, double recorded_scale, const FineNeeds& needs,
+                           int threads, const Progress& progress = {});
 
 /// scale * x / recorded_scale for finite non-zero x, to 64 bits of which the last is sticky.
 Unpacked scaled(const Unpacked& x, double scale, double recorded_scale);

@@ -22,14 +22,14 @@ std::pair<int, int> ends_of(const std::vector<ScaleCurve>& curves, const ScaleRa
 
 } // namespace
 
-ScaleCurves scale_curves(const MagnitudeHistogram& all, const DirectedHistogram& directed,
-                         std::span<const FormatSpec> wanted, const CastRule& rule, const RecommendationOptions& options,
-                         const ScaleRange& range, const Censoring& censoring) {
+ScaleCurves scale_curves(const MagnitudeHistogram& all, const FineHistogram& fine, std::span<const FormatSpec> wanted,
+                         const CastRule& rule, const RecommendationOptions& options, const ScaleRange& range,
+                         const Censoring& censoring) {
     ScaleCurves result{.rule = rule, .curves = {}};
     for (const FormatSpec& format : wanted)
         result.curves.push_back({.format = format,
-                                 .unscaled = classify(all, directed, format, 0, rule),
-                                 .recommendation = recommend(all, directed, format, rule, options, censoring),
+                                 .unscaled = classify(all, fine, format, 0, rule),
+                                 .recommendation = recommend(all, fine, format, rule, options, censoring),
                                  .underflow = {},
                                  .overflow = {}});
     const auto [low, high] = ends_of(result.curves, range);
@@ -37,7 +37,7 @@ ScaleCurves scale_curves(const MagnitudeHistogram& all, const DirectedHistogram&
     const auto nonzero = static_cast<double>(std::max<std::uint64_t>(all.nonzero(), 1));
     for (ScaleCurve& curve : result.curves)
         for (int k = low; k <= high; ++k) {
-            const ClassCounts counts = classify(all, directed, curve.format, k, rule);
+            const ClassCounts counts = classify(all, fine, curve.format, k, rule);
             curve.underflow.push_back(static_cast<double>(counts.underflow) / nonzero);
             curve.overflow.push_back(static_cast<double>(counts.overflow) / nonzero);
         }

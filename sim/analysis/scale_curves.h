@@ -36,9 +36,8 @@ struct ScaleCurves {
 /// The curves of each of the wanted formats. Counts are those of classify(), so under stochastic rounding they are the
 /// worst that random bits can do. Without any finite non-zero element all shares are 0. `censoring`: what the record
 /// hides; the shares are of what was recorded.
-ScaleCurves scale_curves(const MagnitudeHistogram& all, const DirectedHistogram& directed,
-                         std::span<const FormatSpec> wanted, const CastRule& rule,
-                         const RecommendationOptions& options = {}, const ScaleRange& range = {},
+ScaleCurves scale_curves(const MagnitudeHistogram& all, const FineHistogram& fine, std::span<const FormatSpec> wanted,
+                         const CastRule& rule, const RecommendationOptions& options = {}, const ScaleRange& range = {},
                          const Censoring& censoring = {});
 
 } // namespace amp

@@ -63,7 +63,7 @@ HistogramEntry described(const RecordedMagnitudes& line, const std::filesystem::
 /// The passes over a tensor: one for its magnitudes, and one each for what does not follow from them.
 std::uint64_t passes_without_recipes(const HistogramOptions& options) {
     const auto has_own = [&](const auto& cast) { return !options.from_histogram(cast.second); };
-    return std::uint64_t{1} + (is_directed(options.policy.rounding) ? 1 : 0) +
+    return std::uint64_t{1} + (options.fine_needs().any() ? 1 : 0) +
            (std::ranges::any_of(wanted_counts(options), has_own) ? 1 : 0) + (options.error ? 1 : 0) +
            (options.block != 0 ? 1 : 0);
 }
@@ -72,9 +72,8 @@ std::uint64_t passes_without_recipes(const HistogramOptions& options) {
 void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, const HistogramOptions& options,
            const Progress& progress) {
     entry.magnitudes = measure_divided(file, tensor, *entry.recorded_scale, options.threads, progress);
-    if (is_directed(options.policy.rounding))
-        entry.directed =
-            measure_directed(file, tensor, *entry.recorded_scale, options.policy.rounding, options.threads, progress);
+    if (const FineNeeds needs = options.fine_needs(); needs.any())
+        entry.fine = measure_fine(file, tensor, *entry.recorded_scale, needs, options.threads, progress);
     std::vector<Cast> own, all;
     for (const auto& [format, scale] : wanted_counts(options)) {
         all.push_back({format, options.policy, scale, *entry.recorded_scale});

@@ -52,6 +52,8 @@ struct HistogramOptions {
     int threads = 0;         ///< 0: every core; results do not depend on it
 
     [[nodiscard]] CastRule rule() const { return {policy.rounding, policy.flushes_output()}; }
+    /// What the casts of all formats and gates need beside magnitudes.
+    [[nodiscard]] FineNeeds fine_needs() const;
     /// Whether counts at this scale follow from the histograms; if not, they take a pass of their own over the data.
     [[nodiscard]] bool from_histogram(double scale) const;
     /// Whether counts follow from histograms alone; if not, the first option for which they do not, such as "--block".
@@ -73,7 +75,7 @@ struct HistogramEntry {
     MagnitudeStatistics magnitudes;
     /// Magnitudes come from tensors. If not, they come from a histograms.jsonl, and only their histogram is known.
     bool measured = true;
-    DirectedHistogram directed; ///< filled for roundings that are not to nearest
+    FineHistogram fine; ///< what HistogramOptions::fine_needs() names
     /// By format name and scale: counts that do not follow from histograms, and the errors asked for.
     std::map<std::pair<std::string, double>, CastCounts> own;
     std::map<std::pair<std::string, double>, CastError> errors;

@@ -42,7 +42,7 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other, const Histogra
     if (other.fits.size() != sum.fits.size()) sum.fits.clear(); // gradients are among them
     for (std::size_t f = 0; f < sum.fits.size(); ++f) sum.fits[f].merge(other.fits[f]);
     sum.magnitudes.merge(other.magnitudes);
-    sum.directed.merge(other.directed);
+    sum.fine.merge(other.fine);
     sum.censoring.merge(other.censoring);
     for (const auto& [key, counts] : other.own) sum.own[key].merge(counts);
     for (const auto& [key, error] : other.errors) sum.errors[key].merge(error);
@@ -126,7 +126,7 @@ std::vector<FormatFit> fits_of(const HistogramEntry& entry, const HistogramOptio
     std::vector<FormatFit> fits;
     for (const FormatSpec& format : options.formats)
         fits.push_back(
-            fit_of(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation.limit));
+            fit_of(entry.magnitudes.histogram, entry.fine, format, options.rule(), options.recommendation.limit));
     return fits;
 }
 
@@ -153,13 +153,20 @@ std::string HistogramEntry::largest_text() const {
 }
 
 std::optional<std::string_view> HistogramOptions::needs_tensors() const {
-    if (is_directed(policy.rounding)) return "--rounding";
+    if (const FineNeeds needs = fine_needs(); needs.any())
+        return needs.directed ? "--rounding" : "a format that ends within a binade";
     if (block != 0) return "--block";
     if (error) return "--error";
     if (!recipes.empty()) return "--recipe";
     const auto has_own = [&](const auto& cast) { return !from_histogram(cast.second); };
     return std::ranges::any_of(wanted_counts(*this), has_own) ? std::optional("a scale that is no power of two")
                                                               : std::nullopt;
+}
+
+FineNeeds HistogramOptions::fine_needs() const {
+    std::vector<FormatSpec> cast;
+    for (const auto& [format, scale] : wanted_counts(*this)) cast.push_back(format);
+    return amp::fine_needs(cast, policy.rounding);
 }
 
 bool HistogramOptions::from_histogram(double scale) const {
@@ -173,12 +180,12 @@ bool HistogramOptions::selects(const std::string& name, const std::optional<std:
 
 ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, int log2_scale,
                        const HistogramOptions& options) {
-    return classify(entry.magnitudes.histogram, entry.directed, format, log2_scale, options.rule());
+    return classify(entry.magnitudes.histogram, entry.fine, format, log2_scale, options.rule());
 }
 
 Recommendation recommendation_of(const HistogramEntry& entry, const FormatSpec& format,
                                  const HistogramOptions& options) {
-    return recommend(entry.magnitudes.histogram, entry.directed, format, options.rule(), options.recommendation,
+    return recommend(entry.magnitudes.histogram, entry.fine, format, options.rule(), options.recommendation,
                      entry.censoring);
 }
 
@@ -258,7 +265,7 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
         for (const FormatSpec& format : options.formats)
             kind.formats.push_back(format_counts(kind.total, format, options));
         if (kind.total.is_gradient())
-            kind.scales = scale_curves(kind.total.magnitudes.histogram, kind.total.directed, options.formats,
+            kind.scales = scale_curves(kind.total.magnitudes.histogram, kind.total.fine, options.formats,
                                        options.rule(), options.recommendation, {}, kind.total.censoring);
         kind.advice = histogram_advice(kind, findings.tensors, options);
     }

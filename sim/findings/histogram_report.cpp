@@ -25,9 +25,10 @@ Json number(double x) {
 Json state_of(const HistogramEntry& entry, const HistogramOptions& options) {
     Json json = {{"mantissa_classes", mantissa_classes}, {"rows", rows_of(entry.magnitudes.histogram)}};
     if (is_directed(options.policy.rounding)) {
-        json["toward"] = rows_of(entry.directed.toward);
-        json["away"] = rows_of(entry.directed.away);
+        json["toward"] = rows_of(entry.fine.toward);
+        json["away"] = rows_of(entry.fine.away);
     }
+    for (const auto& [bits, histogram] : entry.fine.ends) json["ends"][std::to_string(bits)] = rows_of(histogram);
     return json;
 }
 

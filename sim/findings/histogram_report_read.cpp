@@ -64,14 +64,33 @@ std::map<int, MantissaRow> parse_rows(const Json& json) {
     return rows;
 }
 
-/// Every element is in one of the two histograms or, for roundings that depend on more than the sign, in both.
-DirectedHistogram parse_directed(const Json& state, std::uint64_t nonzero, Rounding rounding) {
-    DirectedHistogram directed{{.rows = parse_rows(state.at("toward"))}, {.rows = parse_rows(state.at("away"))}};
-    const std::uint64_t toward = directed.toward.nonzero(), away = directed.away.nonzero();
+/// Every element is in one of the two directions or, for roundings that depend on more than the sign, in both.
+void parse_directions(const Json& state, std::uint64_t nonzero, Rounding rounding, FineHistogram& fine) {
+    fine.toward.rows = parse_rows(state.at("toward"));
+    fine.away.rows = parse_rows(state.at("away"));
+    const std::uint64_t toward = fine.toward.nonzero(), away = fine.away.nonzero();
     const bool by_sign = rounding == Rounding::down || rounding == Rounding::up;
     if (by_sign ? toward > nonzero || away != nonzero - toward : toward != nonzero || away != nonzero)
         throw std::invalid_argument("the directions of its state and its count differ");
-    return directed;
+}
+
+FineHistogram parse_fine(const Json& state, const MagnitudeHistogram& magnitudes, const FineNeeds& needs) {
+    FineHistogram fine;
+    if (needs.directed) parse_directions(state, magnitudes.nonzero(), *needs.directed, fine);
+    const Json none = Json::object();
+    const Json& ends = state.contains("ends") ? state.at("ends") : none;
+    for (const int bits : needs.ends) {
+        const auto end = ends.find(std::to_string(bits));
+        if (end == ends.end() && magnitudes.rows.empty()) continue;
+        if (end == ends.end())
+            throw std::invalid_argument(fmt::format("it does not tell where formats of {} fraction bits end; run "
+                                                    "amp-histogram on the tensors with the formats of this merge",
+                                                    bits));
+        fine.ends[bits].rows = parse_rows(*end);
+        if (fine.ends[bits].exponents() != magnitudes.exponents())
+            throw std::invalid_argument("the ends of formats in its state and its rows differ");
+    }
+    return fine;
 }
 
 MagnitudeHistogram parse_state(const Json& json) {
@@ -156,9 +175,7 @@ void parse_counts_at_scales(const Json& formats, const HistogramOptions& options
 HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
     HistogramEntry entry = parse_identity(json);
     parse_magnitudes(json, entry);
-    if (is_directed(options.policy.rounding))
-        entry.directed =
-            parse_directed(json.at("state"), entry.magnitudes.histogram.nonzero(), options.policy.rounding);
+    entry.fine = parse_fine(json.at("state"), entry.magnitudes.histogram, options.fine_needs());
     parse_counts_at_scales(json.at("formats"), options, entry);
     if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
     for (const RecipeChoice& choice : options.recipes)

@@ -115,7 +115,7 @@ def test_histogram(runs):
         (g["gate"], g["count"], g["of"], g["holds"]) for g in said["gates"]]
     for tensor, expected in zip(f.tensors, said["tensors"]):
         assert (tensor.name, tensor.step) == (expected["name"], expected["step"])
-        assert tensor.magnitudes.max == expected["max"] and tensor.blocks.blocks == tensor.directed.away.count == 0
+        assert tensor.magnitudes.max == expected["max"] and tensor.blocks.blocks == tensor.fine.away.count == 0
         assert tensor.magnitudes.histogram.count == expected["count"] and tensor.shape == expected["shape"]
         assert tensor.unscaled[0].underflow == expected["formats"]["fp16"]["scales"][0]["underflow"]
     scales = f.kinds[0].scales

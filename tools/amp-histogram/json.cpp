@@ -75,6 +75,11 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
                          "rows as those of the state: toward counts the elements whose magnitude this rounding may "
                          "move toward zero, and away those that it may move away from zero. The latter are counted as "
                          "the next smaller magnitude, since a magnitude that is a format's value stays where it is");
+    if (!options.fine_needs().ends.empty())
+        all.emplace_back("ends",
+                         "by the fraction bits of formats that end within a binade: rows as those of the state, in "
+                         "which classes 3, 4 and 5 count the elements whose mantissa is below, at and above the tie "
+                         "that follows the last fraction of these formats");
     if (!options.recipes.empty()) all.insert(all.end(), recipe_definitions.begin(), recipe_definitions.end());
     if (random)
         all.emplace_back("recommended_at_most",

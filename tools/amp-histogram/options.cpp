@@ -54,7 +54,7 @@ std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {
             continue;
         }
         out.push_back(format(name));
-        check_counted(out.back(), "--format");
+        check_counted(out.back(), "--format", true);
     }
     std::vector<FormatSpec> unique;
     for (const FormatSpec& f : out)

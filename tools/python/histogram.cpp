@@ -158,9 +158,13 @@ void bind_statistics(nb::module_& m) {
                 "The smallest finite magnitude above 0; 0 if there is none.")
         .def_ro("max", &MagnitudeStatistics::max, "The largest finite magnitude.")
         .def_ro("sums", &MagnitudeStatistics::sums, "The MagnitudeSums.");
-    nb::class_<DirectedHistogram>(m, "DirectedHistogram", "Elements that rounding may move toward and away from zero.")
-        .def_ro("toward", &DirectedHistogram::toward, "The Histogram of elements that may move toward zero.")
-        .def_ro("away", &DirectedHistogram::away, "The Histogram of elements that may move away from zero.");
+    nb::class_<FineHistogram>(m, "FineHistogram", "What casts need that depend on more than classes of magnitudes.")
+        .def_ro("toward", &FineHistogram::toward, "The Histogram of elements that may move toward zero.")
+        .def_ro("away", &FineHistogram::away, "The Histogram of elements that may move away from zero.")
+        .def_ro(
+            "ends", &FineHistogram::ends,
+            "By fraction bits of formats that end within a binade: a Histogram in which mantissa classes 3, 4 and 5 "
+            "lie below, at and above the tie that follows their largest value.");
     nb::class_<ClassCounts>(m, "ClassCounts", "The non-zero elements by what a cast makes of them.")
         .def_ro("underflow", &ClassCounts::underflow)
         .def_ro("subnormal", &ClassCounts::subnormal)
@@ -284,8 +288,8 @@ void bind_entry(nb::module_& m) {
                 "The loss scale that the file's values contain; None where merged tensors differ in it.")
         .def_ro("tensors", &HistogramEntry::tensors, "The number of tensors that were counted.")
         .def_ro("magnitudes", &HistogramEntry::magnitudes, "The MagnitudeStatistics.")
-        .def_ro("directed", &HistogramEntry::directed,
-                "A DirectedHistogram, filled for roundings that are not to nearest.")
+        .def_ro("fine", &HistogramEntry::fine,
+                "A FineHistogram, filled for directed roundings and formats that end within a binade.")
         .def_ro("blocks", &HistogramEntry::blocks, "The BlockStatistics, filled with block=N.")
         .def_ro("recipes", &HistogramEntry::recipes, "A RecipeEffect for each recipe, in their order.")
         .def_ro("unscaled", &HistogramEntry::unscaled, "The CastCounts at scale 1 for each format.")
