@@ -271,6 +271,7 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
              {"scaling-block=16", "expected a block such as 1x16"},
              {"scaling-weight-block=1x32,scaling-4over6=mae", "4over6 takes blocks of 1x16 and 16x16"},
              {"scaling-random-bits=33", "expected a whole number from 1 to 32"},
+             {"scaling-weight-random-bits=8", "weight-random-bits changes nothing: no such operand is rounded"},
              {"scaling-history=3", "unknown option of a recipe 'history'"},
              {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"},
              {"scaling-upper=none", "only the rule amax does without upper scales"},
@@ -292,7 +293,7 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
     for (const auto& [one, other] : // in any order; an option of one operand overrides that of all
          {Pair("rule=amax", "scale=e5m2"), Pair("input-rule=te", "rule=amax"),
           Pair("weight-format=e4m3", "format=e2m1"), Pair("input-format=e2m3", "forward=e3m2"),
-          Pair("rule=quartet", "upper=line")})
+          Pair("rule=quartet", "upper=line"), Pair("random-bits=3", "gradient-rounding=stochastic")})
         CHECK(precision("nvfp4-plain,scaling-" + one + ",scaling-" + other).scaling ==
               precision("nvfp4-plain,scaling-" + other + ",scaling-" + one).scaling);
     const std::string one_input = "scaling-input-format=e4m3,scaling-format=e2m1";

@@ -146,7 +146,8 @@ constexpr RecipeOption recipe_option_rows[] = {
 };
 
 /// Which of two options of a recipe is set first, whatever their order in a text: the one with the lower place. Options
-/// of one operand come after those of all, and a rule, which has scales of its own, before what changes these.
+/// of one operand come after those of all, a rule, which has scales of its own, before what changes these, and random
+/// bits after every rounding, so that bits which nothing takes are noticed.
 int place_of(std::string_view key) {
     constexpr std::string_view of_precision = "scaling-";
     if (key.starts_with(of_precision)) key.remove_prefix(of_precision.size());
@@ -156,6 +157,7 @@ int place_of(std::string_view key) {
     const bool of_one = prefix == "input" || prefix == "weight" || prefix == "gradient";
     const std::string_view name = of_one ? key.substr(std::min(cut, key.size() - 1) + 1) : key;
     if (std::ranges::find(operand_options, name, &OperandOption::name) == std::end(operand_options)) return 0;
+    if (name == "random-bits") return of_one ? 7 : 6;
     return (of_one ? 4 : 1) + (name == "rule" ? 0 : 1);
 }
 
@@ -243,6 +245,9 @@ void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view va
     if (row == std::end(operand_options)) throw_unknown("option of a recipe", key, recipe_options());
     if (row->name == "clip" && recipe.delayed()) throw std::invalid_argument("delayed scaling does not clip");
     if (row->name == "rule" && recipe.delayed()) throw std::invalid_argument("delayed scaling has a rule of its own");
+    const auto rounds_randomly = [](const OperandScaling* o) { return o->rounding == Rounding::stochastic; };
+    if (row->name == "random-bits" && std::ranges::none_of(operands, rounds_randomly))
+        throw std::invalid_argument(fmt::format("{} changes nothing: no such operand is rounded stochastically", key));
     for (OperandScaling* const operand : operands) {
         if (row->of_amax && operand->rule != ScaleRule::amax)
             throw std::invalid_argument("only the rule amax has scales of any format, and rounds them as asked");

@@ -293,7 +293,10 @@ def test_tensors_of_torch_give_tensors():
     blocks = ampscope.block_quantize(a, "mxfp8")
     assert all(isinstance(part, torch.Tensor) for part in blocks)
     assert isinstance(ampscope.block_dequantize(*blocks, "mxfp8"), torch.Tensor)
-    assert isinstance(ampscope.block_quantize(a, "int8-affine-row").zero_points, torch.Tensor)
+    affine = ampscope.block_quantize(a, "int8-affine-row")
+    assert isinstance(affine.zero_points, torch.Tensor)
+    other = affine._replace(scales=2 * affine.scales)
+    assert torch.equal(other.zero_points, affine.zero_points) and torch.equal(other.scales, 2 * affine.scales)
 
 
 def test_the_tables_are_what_is_taken():

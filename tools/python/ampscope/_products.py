@@ -105,6 +105,12 @@ class Blocks(NamedTuple("Blocks", [("values", Any), ("scales", Any)])):
     store are values + zero_points of their block; otherwise it is None."""
     zero_points: Any = None
 
+    def _replace(self, **fields: Any) -> "Blocks":
+        zero_points = fields.pop("zero_points", self.zero_points)
+        replaced = super()._replace(**fields)
+        replaced.zero_points = zero_points
+        return replaced
+
 
 def _matrix(x, axis):
     """x as a matrix of C order whose columns lie along the axis, and the shape that it has with this axis last."""
