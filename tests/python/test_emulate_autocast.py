@@ -1,4 +1,6 @@
 """autocast("cuda") without CUDA: types of results against those that PyTorch's own kernels give fake CUDA tensors."""
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -161,6 +163,17 @@ def test_scripts_for_cuda_run_as_they_are():
     assert scales[0] == 2.0**59 and scales[-1] == scales[-2] < 2.0**24  # steps were skipped until the scale fitted
     assert machine.coverage().share == 1
     assert torch.amp.GradScaler("cuda").is_enabled() is False  # as ever
+
+
+@pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
+def test_a_scaler_for_cuda_that_was_made_too_early_is_noticed():
+    scaler, model = torch.amp.GradScaler("cuda"), nn.Linear(4, 4)
+    with ampscope.torch.emulate(model, "amp-bf16"), warnings.catch_warnings(action="error"):
+        scaler.scale(model(torch.rand(2, 4)).sum())  # BF16 needs none
+    with ampscope.torch.emulate(model, "amp-fp16"), pytest.warns(UserWarning, match="scales nothing") as warned:
+        loss = model(torch.rand(2, 4)).sum()
+        assert scaler.scale(loss) is loss
+    assert warned[0].filename == __file__
 
 
 def test_what_autocast_leaves_in_half_is_fp32_for_a_loss_outside():

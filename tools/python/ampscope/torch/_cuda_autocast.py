@@ -2,6 +2,7 @@
 processor."""
 import functools
 import threading
+import warnings
 
 import torch
 from torch.utils._pytree import tree_map
@@ -103,6 +104,14 @@ def _make_scaler(original, self, device="cuda", *args, **kwargs):
     original(self, "cpu" if _for_processor(self, device) else device, *args, **kwargs)
 
 
+def _notice_idle(original, self, outputs):
+    """A script that makes GradScaler("cuda") before emulate() has one that PyTorch has disabled."""
+    if not self.is_enabled() and self._device == "cuda" and not torch.cuda.is_available():
+        warnings.warn('emulate: GradScaler("cuda") scales nothing: where there is no CUDA PyTorch disables it; make it '
+                      "inside of emulate()", stacklevel=3)
+    return original(self, outputs)
+
+
 def _enter(original, self):
     _regions.depth = getattr(_regions, "depth", 0) + getattr(self, "_ampscope_cuda", False)
     return original(self)
@@ -122,14 +131,17 @@ def _cast_inputs(original, value, device, dtype):
     return original(value, "cpu" if device == "cuda" and not torch.cuda.is_available() else device, dtype)
 
 
-def change(undo):
-    """Changes autocast and GradScaler until `undo`, an ExitStack, is closed."""
+def change(undo, needs_scaler):
+    """Changes autocast and GradScaler until `undo`, an ExitStack, is closed. needs_scaler: that FP16's gradients want a
+    loss scale, so that a scaler which does nothing is noticed."""
     _open.append(True)
     undo.callback(_open.clear)
     autocast, scaler = torch.amp.autocast, torch.amp.GradScaler
     for owner, name, ours in ((autocast, "__init__", _make_autocast), (autocast, "__enter__", _enter),
                               (autocast, "__exit__", _leave), (scaler, "__init__", _make_scaler)):
         replace(owner, name, ours, undo)
+    if needs_scaler:
+        replace(scaler, "scale", _notice_idle, undo)
     for name in ("is_autocast_enabled", "get_autocast_dtype"):
         replace(torch, name, _asked, undo)
     replace(torch.amp.autocast_mode, "_cast", _cast_inputs, undo)

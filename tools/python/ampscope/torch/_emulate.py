@@ -50,7 +50,7 @@ class Machine:
         _cuda_autocast.replace(torch.nn.Module, "__call__", _call, undo)
         self._optimizers.install(model, emulation.scales_layer, undo)
         emulation.weights.install(undo)
-        _cuda_autocast.change(undo)
+        _cuda_autocast.change(undo, needs_scaler=emulation.autocast_dtype == torch.float16)
         _overrides.install(emulation, undo)
         undo.enter_context(torch.compiler.set_stance("force_eager"))
         undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())

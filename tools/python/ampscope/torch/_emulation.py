@@ -26,7 +26,7 @@ class Emulation:
         self._precision = precision
         self._in_backward = functools.cache(precision.in_backward)  # by layer
         self.scales_layer, self._has_recipe = functools.cache(precision.scales), precision.has_recipe
-        self._autocast = _DTYPES.get(self._precision.autocast)
+        self.autocast_dtype = _DTYPES.get(self._precision.autocast)
         self._model, self._seed, self._strict, self._threads = model, seed, strict, threads
         self._learn()
         self.weights = Weights(model, precision, converts)
@@ -109,7 +109,7 @@ class Emulation:
         """Leaves autocast, or enters it again, where that is the policy of a module and not of the one around it."""
         around = bool(self._scope.stack) and self._scope.stack[-1][0] in self._wide
         if (module in self._wide) != around:
-            region = torch.autocast("cpu", self._autocast, enabled=around)
+            region = torch.autocast("cpu", self.autocast_dtype, enabled=around)
             region.__enter__()
             self._policies.append((module, region))
 
@@ -136,13 +136,13 @@ class Emulation:
 
     def _enter_autocast(self):
         if not torch.is_autocast_enabled("cpu"):
-            if self._autocast is None:
+            if self.autocast_dtype is None:
                 return None
-            region = torch.autocast("cpu", self._autocast)
+            region = torch.autocast("cpu", self.autocast_dtype)
             region.__enter__()
             return region
         found = torch.get_autocast_dtype("cpu")
-        if found != self._autocast:
+        if found != self.autocast_dtype:
             raise RuntimeError(f"emulate: the script's autocast casts to {_eager.FORMATS[found]}, and "
                                f"{self._precision.name!r} to {self._precision.autocast or 'nothing'}: they must agree")
         return None
@@ -189,7 +189,7 @@ class Emulation:
 
     @property
     def casts_by_autocast(self):
-        return self._autocast is not None
+        return self.autocast_dtype is not None
 
     @property
     def name(self):
